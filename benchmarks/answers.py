@@ -137,7 +137,7 @@ def spark_answers(spark: Any, stores: Stores, work: Path, split: int) -> Answers
     from rmqstore.spark.jobs.compare import compare
 
     out = Answers()
-    how: dict[str, Any] = {"whole_below": 0, "task_bytes": split}
+    how: dict[str, Any] = {"tasks": jobs.Tasks(0, split)}
     options = VerifyOptions(split_size=split)
     # the job's exit code is that of its worst store: one store at a time, to compare codes too
     out.take("verify", lambda: [_report(_one(jobs.verify(spark, [s], options=options, **how))) for s in stores.both])
@@ -160,9 +160,9 @@ def _spark_export(spark: Any, store: Path, lake: Path, split: int) -> Any:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    from rmqstore.spark.jobs.export import export
+    from rmqstore.spark.jobs.export import ExportJob, export
 
-    code = export(spark, [store], lake, body="raw", split_bytes=split).exit_code
+    code = export(spark, [store], lake, ExportJob(body="raw", split_bytes=split)).exit_code
     parts = ds.partitioning(
         pa.schema([("topic", pa.string()), ("day", pa.string()), ("segment", pa.string())]), flavor="hive"
     )

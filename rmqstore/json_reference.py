@@ -1,4 +1,4 @@
-"""Declares every JSON object and row that commands print or write, once.
+"""Declarations of every JSON object and row that commands print or write.
 
 `python -m rmqstore.manual` generates `rmqstore/schemas/NAME.json` (JSON Schema, draft 2020-12) and rmqstore-json(7)
 from these declarations.
@@ -88,12 +88,12 @@ kind str: whole, around or topic.
 offset int/null (bytes): The offset of --around.""",
     "bundle_part": """
 part str: Directory or file of the store.
-files int: Files of it.
-bytes int (bytes): Their lengths.""",
+files int: Its files.
+bytes int (bytes): Their total length.""",
     "left_out": """
-why str: Why they are left out.
-files int: How many.
-names [str]: The first 20 of them.""",
+why str: Why the files are left out.
+files int: Number of files.
+names [str]: Names of the first 20.""",
     "replaced": """
 topics_and_groups int: Names of topics and groups.
 other_texts int: Tags, keys, ids and values of properties, up to 262,144.
@@ -194,8 +194,8 @@ reused @reused/null: Log files that --since-last did not read again; null when e
 resume_at {int}/null (bytes): Offset by log where --max-duration ended the check.""",
     "reused": """
 files [str]: Paths of the files. They are unchanged, and an earlier run found nothing wrong in them.
-bytes int (bytes): What was not read of them.
-read_at int (ms): When the one was read that was not read for longest.""",
+bytes int (bytes): Bytes of them that were not read.
+read_at int (ms): When the oldest of the reused results was made.""",
     "fillers": """
 repair str/null: Name of the repair's journal.
 count int (messages): Records that it put in place of lost messages.""",
@@ -203,7 +203,7 @@ count int (messages): Records that it put in place of lost messages.""",
 messages int (messages): Messages that are lost.
 bytes int (bytes): Bytes that are lost.
 queues {int} (messages): Lost messages by TOPIC/ID.
-at_least? bool: There may have been more.
+at_least? bool: Whether there may have been more.
 good_messages_given_up? int (messages): Good messages that are lost with damaged ones.
 visible_fillers? int (messages): Fillers that consumers see.
 groups_that_will_see_them? {int} (messages): How many of them each consumer group sees.""",
@@ -333,7 +333,7 @@ group str: Consumer group.
 offset int: Queue offset that it has reached.
 consumed bool: Whether it has consumed the message.""",
     "related": """
-relation str: How it is related, such as half, real, delayed, original, dlq.
+relation str: What it is to the message found, such as half, real, delayed, original, dlq.
 topic str: Its topic.
 queue_id int: Its queue.
 queue_offset int: Its queue offset.
@@ -359,7 +359,7 @@ unique_key str/null: The producer's message id.
 tags str/null: The property TAGS.
 store_timestamp int/null (ms): Its store time.
 indexed_time int/null (ms): Its store time by the index, up to a second too early.
-cause str: damage, or cut for a good message that the next start deletes.
+cause str: damage; or cut, for a good message that the next start deletes.
 body str: intact, damaged or gone.
 mended bool: Whether a repair restores it, or has restored it.
 filler bool: Whether a filler is in its place.
@@ -521,7 +521,7 @@ clean bool: Whether the stores are equal.
 store str: Label of the damaged store.
 places int: Damaged places of its log.
 replicas [@offer]: Stores that have original bytes, the one with most of them first.
-refused {str}: The other stores by their path: why they are no help.
+refused {str}: Why each of the other stores cannot help, by path.
 note? str: Why the store could not be read.""",
     "offer": """
 replica str: Path of the store that has the bytes.
@@ -590,7 +590,7 @@ index @index_info/null: Index files.
 timerlog @log_info/null: The timer log.
 checkpoint @checkpoint/null: The checkpoint file.
 config {@config_info}: Configuration files, by name.
-journals [@journal_info]: Repairs that are unfinished.
+journals [@journal_info]: Unfinished repairs.
 unchecked [str]: What could not be read.
 notes [str]: Further remarks.""",)),
     "verify": Document("verify", "rmqstore.verify/1", "The problems of a store.", ("""
@@ -661,16 +661,16 @@ value any: The parsed file; null if it cannot be parsed.
 error? str: Why it cannot be parsed."""),
     "get": Document("get", "rmqstore.get/1", "One message.", ("""
 store str: The store.
-message @got/null: The message; null if there is none.""",)),
+message @got/null: The message; null if it does not exist.""",)),
     "find": Document("find", "rmqstore.find/1", "Messages, and whether consumers get them.", ("""
 store str: The store.
 messages [@found]: The messages found.
 traces [@trace]: Index entries that point to no such message.
-searched str: Slowest search used: by offset, index, time or log.
+searched str: The slowest search that was used: offset, index, time or log.
 log_read [@range]: Ranges of the log that were read.
 more bool: Whether --limit left messages out.
 not_searched [str]: Texts for which the log was not read.
-damaged_spans int: Damaged places found in the log.
+damaged_spans int: Damaged places in the log that were skipped.
 seconds num (s): Duration.""",)),
     "lost": Document("lost", "rmqstore.lost/1", "Lost and damaged messages.", ("""
 store str: The store.
@@ -678,7 +678,7 @@ when str: next start (before a repair) or repair (after one).
 journal str/null: Journal of the repair.
 verdict str/null: Forecast of the next start in one sentence.
 cut_from int/null (bytes): Offset from which the next start cuts the log.
-at_least bool: There may be more.
+at_least bool: Whether there may be more.
 messages [@lost_message]: The messages.
 unlisted {int} (messages): Messages of which only the number is known, by TOPIC/ID.""",)),
     "lost-rows": Document("lost --format ndjson", "", "One row for each lost or damaged message.", ("*lost_message",)),
@@ -690,9 +690,9 @@ files @file_usage: Bytes on disk.""")),
     "bundle": Document("bundle", "rmqstore.bundle/1", "The contents of a bundle; also its manifest.json.", ("""
 store_kind str: plain, dledger, mixed, rocksdb or part.
 scope @bundle_scope: The part of the store that was selected.
-parts [@bundle_part]: What is in it.
-left_out [@left_out]: What is not in it.
-replaced @replaced: How many different texts were replaced.
+parts [@bundle_part]: Its contents.
+left_out [@left_out]: Parts of the store that it lacks.
+replaced @replaced: Numbers of different texts that were replaced.
 kept [str]: What remains of the original.""",)),
     "export": Document("export", "", "One row for each message.", ("*exported",)),
     "compare": Document("compare", "rmqstore.compare/1", "Where two replicas differ.", ("""

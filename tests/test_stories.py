@@ -72,8 +72,8 @@ def test_why_does_the_broker_lose_messages(damaged: Path, ask: Ask) -> None:
 
 def test_which_messages_are_lost(damaged: Path, ask: Ask) -> None:
     lines = ask("lost", "store", exit_code=1)
-    assert any("lost to damage: 1 message" in line for line in lines)
-    assert any("sound, and deleted by the next start: 252 messages" in line for line in lines)
+    assert any("Lost to damage: 1 message" in line for line in lines)
+    assert any("Good, but the next start would delete them: 252 messages" in line for line in lines)
 
 
 def test_make_it_start_again(damaged: Path, ask: Ask) -> None:

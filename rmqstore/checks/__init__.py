@@ -1,1 +1,1 @@
-"""What can be wrong with a store: the table of problems, and what finds them."""
+"""verify: the table of problems, and the checks that find them."""

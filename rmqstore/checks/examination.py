@@ -1,14 +1,13 @@
-"""One look at a store in its steps, in the order in which they build upon each other.
+"""The steps of a verification, in the order in which they depend on each other.
 
-A log alone has neither queues nor index, timer or configuration beside it, and is what is looked at most often: a step
-loads the modules that only it needs when there is something for it.
+Most verifications read only a log, without queues, index, timer or configuration. So a step imports the modules that
+only it needs when the store has something to check.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.misplaced_files import find_misplaced
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.report import Finding, Findings, QueueState
+from rmqstore.checks.problems.report import Finding, Findings, QueueRange, QueueState
 from rmqstore.checks.verify_range import VerifyRange
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, StoreKind
@@ -36,14 +35,14 @@ if TYPE_CHECKING:
     from rmqstore.checks.verified import Verified, VerifyOptions
     from rmqstore.formats.configjson import JsonValue
 
-_LOGS = ("commitlog", "dledger", "dledger-group")  # parts of a store that have nothing but a log in them
+_LOGS = ("commitlog", "dledger", "dledger-group")  # parts of a store that contain only a log
 
 
 class Examination:
-    """A look at `store`: what is found goes into `verified`, whose report says where it was.
+    """One verification of a store; the results are in `verified`.
 
-    `crosscheck`: consume queues are compared with the log. `partial` are words for what of the log was not read, None
-    when all of it was.
+    `on_disk` is the store with the present names of its files; `store` has them renamed, if log files are misplaced.
+    `crosscheck`: consume queues are compared with the log. `partial` says what of the log was not read; None: nothing.
     """
 
     def __init__(self, store: Store, options: VerifyOptions, verified: Verified, mapper: Mapper | None) -> None:
@@ -64,10 +63,10 @@ class Examination:
         self.states: dict[str, QueueState] = {}
 
     def run(self) -> None:
-        """All steps. What refers to the log is read before the end of the log is looked for.
+        """Run all steps. Everything that refers to the log is read before the end of the log is determined.
 
-        A broker writes the log first and what refers to it later: so nothing that is read in this order can be ahead of
-        the log, whatever is written meanwhile.
+        A broker writes the log first, and everything that refers to it later. So on a live store, nothing that is read
+        in this order can be ahead of the log.
         """
         if not self.report.live:
             self.find_misplaced()
@@ -84,27 +83,26 @@ class Examination:
             self.of_all_messages()
 
     def find_misplaced(self) -> None:
-        """Go on with the store as it should be, where files of the log are under the names of others."""
+        """Find log files with wrong names, and continue with the store after their repair."""
         misplaced = find_misplaced(self.on_disk)
         misplaced.report(self.findings)
         self.store, self.verified.misplaced = misplaced.store, misplaced
 
     @property
     def results(self) -> list[LogResult]:
-        """The logs that were read, in address order."""
+        """The results of the logs, in address order."""
         return [r for r in (self.verified.legacy, self.verified.dledger) if r is not None]
 
     def directories(self) -> None:
-        """Names and lengths of what is there, and what the configuration says of topics."""
+        """Check the configuration, directory entries, and whether RocksDB directories can be read."""
         store, report = self.store, self.report
-        looked_into: set[str] = set()
+        opened_rocksdb: set[str] = set()
         if store.has_rocksdb:
-            from rmqstore.checks.queues.rocksdb import look_into_rocksdb
+            from rmqstore.checks.queues.rocksdb import open_rocksdb
 
-            rows = look_into_rocksdb(store, self.findings)
-            self.crosscheck, self.rocksdb_tables, looked_into = rows.queues, rows.tables, rows.directories
+            rows = open_rocksdb(store, report)
+            self.crosscheck, self.rocksdb_tables, opened_rocksdb = rows.queues, rows.tables, rows.directories
             self.verified.damaged_rows = rows.damaged
-            report.unchecked.extend(rows.unchecked)
         if store.kind is not StoreKind.ROCKSDB:
             self.crosscheck = store.part is None
         config = ConfigFacts()
@@ -114,16 +112,16 @@ class Examination:
             self.checkpoint = read_checkpoint(store)
             config = check_config(store, self.findings, live=report.live, rocksdb=self.rocksdb_tables)
         directory = check_directory(
-            store, self.findings, queue_types=config.queue_types, live=report.live, looked_into=looked_into
+            store, self.findings, queue_types=config.queue_types, live=report.live, opened_rocksdb=opened_rocksdb
         )
         report.unchecked.extend(directory.unchecked)
         report.unchecked.extend(config.unchecked)
         report.notes.extend(directory.notes)
-        report.notes.extend(_unsaid_mode(store))
-        self.verified.config, self.verified.directory = config, directory
+        report.notes.extend(_mode_note(store))
+        self.verified.config = config
 
     def index(self) -> None:
-        """Index files against themselves."""
+        """Check the structure of index files."""
         if self.store.index_files:
             from rmqstore.checks.beside.index import check_index
 
@@ -132,7 +130,7 @@ class Examination:
 
     @property
     def index_is_kept(self) -> bool:
-        """Whether the broker indexes messages, and all of them were read."""
+        """Whether the broker indexes messages, and all messages were read."""
         return self.store.config.bool("messageIndexEnable") and self.partial is None
 
     @property
@@ -143,11 +141,11 @@ class Examination:
         return [queue for queue in found if queue is not None and queue.files]
 
     def logs(self) -> None:
-        """The pass over each log."""
+        """Read the logs."""
         options, report, store = self.options, self.report, self.store
         types = self.verified.config.queue_types
         self.verified.batch_topics = batch_topics(store, types)
-        asks = types is None and store.part is None and store.kind is not StoreKind.ROCKSDB
+        from_messages = types is None and store.part is None and store.kind is not StoreKind.ROCKSDB
         passing = PassOptions(
             store.path,
             tuple(sorted(store.config.given.items())),
@@ -156,7 +154,7 @@ class Examination:
             live=report.live,
             forecast=store.kind is not StoreKind.PART,
             batch_topics=self.verified.batch_topics,
-            known_topics=topics_of_known_kind(store, types) if asks else None,
+            known_topics=topics_of_known_kind(store, types) if from_messages else None,
             keep=options.keep,
             levels=delay_levels(store),
             index=self.verified.index,
@@ -194,13 +192,13 @@ class Examination:
         if store.part is None:
             check_batch_topics(store, self.verified.config, self.verified.batch_topics, self.findings)
         elif not self.log_alone:
-            report.unchecked.append(f"no log: {store.path.absolute().name} was checked by itself, not against messages")
+            report.unchecked.append(f"{store.path.absolute().name} was checked without a log, so not against messages")
         self.partial = self.narrow.left_out(report.resume_at)
         if self.partial is not None:
             report.unchecked.append(self.partial)
 
     def whole_logs(self) -> None:
-        """What only a whole log can tell, and the index against it."""
+        """Judge the logs as a whole, and compare the index with them."""
         report, store, verified, results = self.report, self.store, self.verified, self.results
         committed = None
         if store.dledger is not None:
@@ -212,8 +210,8 @@ class Examination:
             last_part = not followed and self.partial is None
             check_log(result, self.findings, last_part=last_part, followed=followed)
             if result.unreadable:
-                report.unchecked.append(f"{result.queue.name}: the disk gave an error; the data behind it was not read")
-        self._index_against(results, committed)
+                report.unchecked.append(f"{result.name}: a disk error occurred; the data behind it was not read")
+        self._compare_index(committed)
         types = verified.config.queue_types
         topics = frozenset(types) if types is not None else None
         verified.logs = Logs(results, topics, lag_is_normal=store.abort or report.live, queues=join_queues(results))
@@ -224,12 +222,12 @@ class Examination:
         if verified.dledger is not None:
             report.dledger = verified.dledger.numbers()
 
-    def _index_against(self, results: list[LogResult], committed: int | None) -> None:
-        catalog, queues = self.verified.index, self.log_files
+    def _compare_index(self, committed: int | None) -> None:
+        catalog, queues, results = self.verified.index, self.log_files, self.results
         if catalog is None:
             return
         if queues:
-            if self.report.live or self.partial is not None or not results:  # what was read may not be all
+            if self.report.live or self.partial is not None or not results:  # perhaps not all of the log was read
                 reach = end_of_log(queues[-1], _lead(queues[-1]))
             else:
                 reach = reach_of(results[-1].tiling)
@@ -241,8 +239,8 @@ class Examination:
             catalog.report(tally, self.findings, committed)
 
     def queues(self) -> None:
-        """Consume queues against the logs, or by themselves without a log; queue offsets of the logs."""
-        report, store, findings, results = self.report, self.store, self.findings, self.results
+        """Compare consume queues with the logs, or check them without a log, and check the logs' queue offsets."""
+        store, findings, results, logs = self.store, self.findings, self.results, self.verified.logs
         alone: dict[str, QueueState] = {}
         if self.crosscheck and results:
             self._queues_against_log()
@@ -261,15 +259,15 @@ class Examination:
             from rmqstore.checks.queues.consumequeue_ext import check_queue_extensions
 
             check_queue_extensions(store, findings)
-        report.queues = self.states
+        self.report.queues = self.states
         for result in results:
-            check_false_blanks(result, findings, self.verified.logs.pointing)
-            check_missing_files(result, findings, self.verified.logs.pointing)
+            check_false_blanks(result, findings, logs.pointing)
+            check_missing_files(result, findings, logs.pointing)
         if any(result.index.contradicted for result in results) and self.index_is_kept:
             from rmqstore.checks.beside.contradicted import report_contradicted
 
-            report_contradicted(self.verified.logs, findings)
-        check_queue_offsets(findings, self.verified.logs)
+            report_contradicted(logs, findings)
+        check_queue_offsets(findings, logs)
 
     def _queues_against_log(self) -> None:
         from rmqstore.checks.queues.batch_queue import check_batch_queues
@@ -279,32 +277,32 @@ class Examination:
         if store.kind is StoreKind.ROCKSDB:
             from rmqstore.checks.queues.rocksdb import check_rocksdb_queues
 
-            in_rows = check_rocksdb_queues(store, logs, self.findings, self.verified.batch_topics)
+            in_rows = check_rocksdb_queues(store, logs, self.report, self.verified.batch_topics)
             self.states = in_rows.states
-            self.report.unchecked.extend(in_rows.unchecked)
-            self.report.notes.extend(in_rows.notes)
             self.verified.unreadable_rows = in_rows.unreadable
             self.verified.damaged_rows = in_rows.damaged
         else:
             self.states = check_consume_queues(store, logs, self.findings)
         if store.rocksdb_beside:
-            from rmqstore.checks.queues.double_write import look_beside
+            from rmqstore.checks.queues.double_write import check_double_written
 
-            note, unchecked = look_beside(store, self.states, self.findings, live=self.report.live)
-            self.report.notes.extend([note] * bool(note))
-            self.report.unchecked.extend([unchecked] * bool(unchecked))
-            self.verified.damaged_rows = not note
+            self.verified.damaged_rows = check_double_written(store, self.states, self.report)
         if store.kind is not StoreKind.ROCKSDB:
             self.states.update(check_batch_queues(store, logs, self.findings))
 
     @property
-    def queue_range(self) -> Callable[[str, int], tuple[int, int] | None] | None:
-        """(min, max) of a queue as the log asks for it; None when no queue was compared."""
+    def queue_range(self) -> QueueRange | None:
+        """Returns the range of a queue according to its units and the log; None if offsets cannot be compared with it.
+
+        A slave gets its offsets from the master, and they may be ahead.
+        """
+        if not self.states or self.store.config.role == "slave":
+            return None
         ranges = {k: (v.min, max(v.max, v.expected_max)) for k, v in self.states.items()}
-        return (lambda topic, queue_id: ranges.get(f"{topic}/{queue_id}")) if ranges else None
+        return lambda topic, queue_id: ranges.get(f"{topic}/{queue_id}")
 
     def beside_the_log(self) -> None:
-        """The checkpoint, and offsets in the configuration, against what the log and the queues say."""
+        """Compare the checkpoint and the offsets in the configuration with the log and the queues."""
         if self.log_alone:
             return
         from rmqstore.checks.beside.checkpoint import LogEnd, check_checkpoint
@@ -313,12 +311,12 @@ class Examination:
         end = LogEnd(max(0, *(r.latest for r in results)), results[-1].rolled) if results else None
         check_checkpoint(store, end if self.partial is None else None, self.findings, raw=self.checkpoint)
         queue_range = self.queue_range
-        if queue_range is not None and self.partial is None and store.config.role != "slave":
+        if queue_range is not None and self.partial is None:
             check_offsets(self.verified.config, queue_range, self.findings)
         self.verified.config.tables = {}
 
     def of_all_messages(self) -> None:
-        """What can be judged only where all of the log was read: a DLedger group, the timer, the next start."""
+        """Check what needs the whole log: a DLedger group, the timer, and the forecast of the next start."""
         store, results, live = self.store, self.results, self.report.live
         if store.dledger is not None:
             self._group()
@@ -332,10 +330,7 @@ class Examination:
         from rmqstore.checks.beside.timer import LogRange, check_timer
 
         span = LogRange(min(r.min_offset for r in results), results[-1].reaches) if results else None
-        slave = store.config.role == "slave"
-        self.verified.timer = check_timer(
-            store, span, self.findings, queue_range=self.queue_range, slave=slave, live=live
-        )
+        self.verified.timer = check_timer(store, span, self.findings, queue_range=self.queue_range, live=live)
         check_compaction(store, self.findings, live=live)
         if any(result.fillers for result in results) or os.path.lexists(store.journal_directory):
             from rmqstore.checks.filler_notes import find_fillers
@@ -354,21 +349,21 @@ class Examination:
         entries, tiling = EntryTally(), None
         if verified.dledger is not None:
             entries, tiling = verified.dledger.entries, verified.dledger.tiling
-        if verified.dledger is not None and entries.entries:  # wrong entries at the end are there, and said
+        if verified.dledger is not None and entries.entries:  # damaged entries at the end have their own findings
             last_index = entries.last_index + verified.dledger.damaged_tail
             entries = replace(entries, last_index=last_index, end=max(entries.end, verified.dledger.reaches))
-        group = check_dledger(store, store.dledger, entries, self.findings, tiling=tiling, live=report.live)
+        committed = check_dledger(store, store.dledger, entries, self.findings, tiling=tiling, live=report.live)
         if report.dledger is not None:
-            report.dledger |= {"group_dir": group.group_dir, "committed_index": group.committed_index}
+            report.dledger |= {"group_dir": store.dledger.directory.name, "committed_index": committed}
 
 
 def _lead(queue: MappedFileQueue) -> int:
-    """Bytes in front of each record: those of an entry in DLedger data."""
+    """Return the number of bytes before each record: the entry header in DLedger data."""
     return ENTRY_SIZE if queue.name == "dledger" else 0
 
 
-def _unsaid_mode(store: Store) -> list[str]:
-    """A broker.conf that leaves out enableDLegerCommitLog, for a store with DLedger entries: is it all of the file?"""
+def _mode_note(store: Store) -> list[str]:
+    """Return a note if a store has DLedger entries, but its broker.conf does not set enableDLegerCommitLog."""
     config, files = store.config, store.dledger
     if not config.source or "enableDLegerCommitLog" in config.given or files is None or not files.data.files:
         return []

@@ -1,7 +1,7 @@
-"""Work on a store whose files expire while it is done.
+"""Work on a store whose log files expire meanwhile.
 
-A broker deletes the oldest files of its log. Work that meets one that has gone is done again for the store without the
-files that are about to expire, as if they had expired before.
+A broker deletes the oldest files of its log. If such a file disappears, the work is repeated on the store without the
+oldest files, as if they had expired before.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ _TRIES = 12
 
 
 def while_files_expire(store: Store, work: Callable[[Store], T]) -> T:
-    """What the work gives.
-
-    Errors: those of the work; StoreIsLive when files expire faster than it is done.
-    """
+    """Return the result of the work. Errors: those of the work; StoreIsLive if files expire faster than it ends."""
     expiring = store.expiring
     for _ in range(_TRIES):
         try:
@@ -38,7 +35,7 @@ def while_files_expire(store: Store, work: Callable[[Store], T]) -> T:
 
 
 def _expired(error: FileNotFoundError, store: Store) -> bool:
-    """Whether it is a file of the store that has gone, and not one of the user's own."""
+    """Whether the missing file belongs to the store."""
     if not isinstance(error.filename, str | bytes | os.PathLike):
         return False
     path = Path(os.fsdecode(error.filename)).absolute()

@@ -1,7 +1,7 @@
 """Fillers of earlier repairs: how many records replace lost messages, and which repair wrote them.
 
-Most fillers carry a mark, which the pass over the log finds. Those without room for one are known from the plan that
-their repair's journal keeps. Nothing else in a journal is trusted: what it names must be in the log.
+The pass over the log finds most fillers by their mark. Those without room for a mark are listed in the plan in the
+journal of their repair. A journal is not trusted: a filler that it lists must also be in the log.
 """
 
 from __future__ import annotations
@@ -19,16 +19,20 @@ from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import file_name_to_offset, list_directory
 from rmqstore.files.store import Store
 
-_LIMIT = 256 << 20  # bytes of a plan that is read; a plan keeps large contents beside it
+_LIMIT = 256 << 20  # bytes; a plan keeps large contents in separate files
 _DONE = "done"
 
 
 def find_fillers(store: Store, logs: Logs) -> list[Fillers]:
-    """The fillers of a store, by the repair that wrote them, the oldest repair first, those of no known one last."""
+    """Return the fillers of a store by repair, the oldest repair first, and those of unknown repairs last."""
     unknown = sorted(at for result in logs.results for at in result.fillers)
     found = []
     for name, plan in reversed(list(_plans(store)) if logs.results else []):
-        own = {at for low, high in _written(store, plan, logs) for at in unknown[slice(*_between(unknown, low, high))]}
+        own = {
+            at
+            for low, high in _written(store, plan, logs)
+            for at in unknown[bisect_left(unknown, low) : bisect_left(unknown, high)]
+        }
         own.update(_unmarked(plan, logs))
         unknown = [at for at in unknown if at not in own]
         if own:
@@ -38,19 +42,15 @@ def find_fillers(store: Store, logs: Logs) -> list[Fillers]:
 
 
 def filler_offsets(store: Store, logs: Logs) -> list[int]:
-    """Global offsets of the records that earlier repairs of this store put in place of lost messages, in order."""
+    """Return the sorted global offsets of the fillers that earlier repairs wrote."""
     found = {at for result in logs.results for at in result.fillers}
     for _, plan in _plans(store) if logs.results else ():
         found.update(_unmarked(plan, logs))
     return sorted(found)
 
 
-def _between(offsets: list[int], low: int, high: int) -> tuple[int, int]:
-    return bisect_left(offsets, low), bisect_left(offsets, high)
-
-
 def _plans(store: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(name of the journal, its plan) of every repair that was carried out, oldest first."""
+    """Yield (name of the journal, plan) of every completed repair, oldest first."""
     for entry in sorted(list_directory(store.journal_directory), key=lambda e: e.path.name):
         if not entry.directory:
             continue
@@ -66,7 +66,7 @@ def _plans(store: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _written(store: Store, plan: Mapping[str, Any], logs: Logs) -> Iterator[tuple[int, int]]:
-    """[start, stop) of what the steps of a plan wrote into the logs, global offsets."""
+    """Yield the ranges [start, stop) of the logs (global offsets) that the steps of a plan wrote."""
     homes = {directory for result in logs.results for directory in result.queue.directories}
     steps = plan.get("steps")
     for step in steps if isinstance(steps, list) else []:
@@ -85,7 +85,7 @@ def _written(store: Store, plan: Mapping[str, Any], logs: Logs) -> Iterator[tupl
 
 
 def _unmarked(plan: Mapping[str, Any], logs: Logs) -> Iterator[int]:
-    """Offsets of the fillers of a plan that had no room for a mark and are still in the log."""
+    """Yield the offsets of a plan's fillers without a mark that are still in the log."""
     facts = plan.get("facts")
     rows = facts.get("fillers") if isinstance(facts, dict) else None
     for row in rows if isinstance(rows, list) else []:

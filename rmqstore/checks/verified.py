@@ -1,4 +1,4 @@
-"""What a verification is asked for, and what repairs and the forecast need of it."""
+"""The options of a verification, and its result with everything that repairs and the forecast need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Finding, Report
 
 if TYPE_CHECKING:
-    from rmqstore.checks.beside.directory import DirectoryFacts
     from rmqstore.checks.beside.timer import TimerFacts
     from rmqstore.checks.index.catalog import IndexCatalog
     from rmqstore.checks.log.misplaced_files import Misplaced
@@ -23,14 +22,14 @@ if TYPE_CHECKING:
 class VerifyOptions:
     """How to verify.
 
-    `jobs` processes (None: all cores); `quick` leaves body CRCs out; `only` these codes; `broker` whose rules the
-    forecast follows; `max_rate` bytes per second; `sink` gets every finding as it is made; `progress` gets bytes done.
-    `topics`, `queues` keep findings about these; `since`, `until` (ms of store time) read only the files that can hold
-    such messages; `max_duration` (s) ends the reading early, `start_at` (log name -> offset, as `Report.resume_at`
-    says) goes on from there. `units` gets the units that the messages should have. `keep` findings are listed, all are
-    counted; `split_size` bytes of the log are one process's share; `settings` override broker.conf's in the
-    forecast. `last_run` knows files of the log that need not be read again.
-    Whatever is left out is never taken for clean.
+    `jobs`: number of processes (None: all cores). `quick`: do not check body CRCs. `only`: report only these codes.
+    `broker`: version for the forecast; `settings`: override broker.conf in the forecast. `max_rate`: bytes per second.
+    `sink` gets every finding as soon as it is made, `progress` the number of bytes read. `keep`: number of findings to
+    list; all are counted. `split_size`: bytes of the log for one task.
+    `topics`, `queues`: report only findings about these. `since`, `until` (ms of store time): read only files that may
+    have such messages. `max_duration` (s) ends the run early, and `start_at` (see `Report.resume_at`) resumes it.
+    `units` collects the units that the messages should have. `last_run`: log files that need not be read again.
+    A report that leaves something out is never clean.
     """
 
     jobs: int | None = None
@@ -55,24 +54,24 @@ class VerifyOptions:
 
 @dataclass(slots=True)
 class Verified:
-    """A report and what repairs and the forecast need beside it.
+    """A report, and what repairs and the forecast need in addition.
 
-    Where log files have wrong names and can go back, all of it is said of `misplaced.store`.
+    If log files can be renamed to their right names, everything describes `misplaced.store`, the store after that.
     """
 
     report: Report
     logs: Logs
     legacy: LogResult | None = None
     dledger: LogResult | None = None
-    directory: DirectoryFacts | None = None
+
     config: ConfigFacts = field(default_factory=ConfigFacts)
     index: IndexCatalog | None = None
     timer: TimerFacts | None = None
     misplaced: Misplaced | None = None
     units: UnitKeeper | None = None
     unreadable_rows: Mapping[tuple[str, int], int] | None = None
-    """Messages per queue whose rows in RocksDB cannot be read; None where no rows were looked at."""
+    """Number of messages per queue whose rows in RocksDB cannot be read; None if the rows were not checked."""
     damaged_rows: bool = False
-    """Whether the RocksDB of the consume queues cannot be opened, or not all of it can be read."""
+    """Whether the RocksDB of the consume queues cannot be opened, or not be read completely."""
     batch_topics: frozenset[str] = frozenset()
     """Topics whose messages belong in a BatchCQ."""

@@ -1,4 +1,4 @@
-"""Verify only a part of a log: what a time range, a resumed run or a deadline leaves of it."""
+"""Verify only a part of a log: a time range, or the rest of an interrupted run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqstore.formats.message import parse_message
 
 
 class VerifyRange(NamedTuple):
-    """`since` and `until` in ms of store time (half-open), `start_at` where a resumed run goes on, per log name."""
+    """`since` and `until`: store time in ms (half-open); `start_at`: log name -> offset where a run resumes."""
 
     since: int | None = None
     until: int | None = None
@@ -24,18 +24,18 @@ class VerifyRange(NamedTuple):
         return self.since is None and self.until is None and not self.start_at
 
     def left_out(self, resume_at: Mapping[str, int] | None) -> str | None:
-        """Words for what of the log is not read; None when all of it is. `resume_at`: where the time was up."""
+        """Say which part of the log is not read; None for nothing. `resume_at`: where a deadline ended the run."""
         if resume_at is not None:
             name, at = next(iter(resume_at.items()))
             return f"{name} from offset {at} on: time limit reached; --resume continues there"
         if self.start_at:
             return "the part that an earlier run read: this run continued from there"
         if not self.is_whole:
-            return "messages outside of the time range asked for"
+            return "messages outside of the given time range"
         return None
 
     def of(self, queue: MappedFileQueue, lead: int) -> MappedFileQueue:
-        """The files of a log that can hold what is asked for, as a queue of their own."""
+        """Return the files of a log that may have messages in the range, as a queue."""
         files = list(queue.files)
         if self.start_at is not None:
             files = [f for f in files if f.stop > self.start_at.get(queue.name, 0)]
@@ -55,7 +55,7 @@ class VerifyRange(NamedTuple):
 
 
 def first_store_time(file: MappedFile, lead: int) -> int | None:
-    """Store time (ms) of the first record of a file; None when no record starts there."""
+    """Return the store time (ms) of the first record of a file; None without a record at its start."""
     head = read_at(file.path, 4, lead)
     size = int.from_bytes(head, "big", signed=True) if len(head) == 4 else 0
     if not 0 < size <= MAX_RECORD:

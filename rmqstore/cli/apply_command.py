@@ -1,4 +1,4 @@
-"""What commands that change a store share: print the plan, save it, apply it, verify again, list what remains."""
+"""Shared by commands that change a store: print the plan, save it, apply it, verify again, list what remains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_PLAN = 1 << 30  # bytes; a plan holds what it will write
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A plan for a store, with what was found before it."""
+    """A plan for a store, and the report on which it is based."""
 
     schema: str
     store: Store
@@ -38,7 +38,7 @@ class Change:
 
 
 def open_for(out: Output, path: Path, config: BrokerConfig, applying: Applying) -> Store:
-    """The store of a command that may change it; with --apply nothing of a store in use is read.
+    """Open the store of a command that may change it; with --apply, refuse at once a store in use.
 
     Errors: NotReadable, NotAStore, StoreIsLive; OSError for an output that cannot be written.
     """
@@ -54,9 +54,9 @@ def open_for(out: Output, path: Path, config: BrokerConfig, applying: Applying) 
 
 
 def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -> Plan:
-    """A saved plan, for this store only; `roots`: other directories that it may write to (default: those of its logs).
+    """Read a saved plan of this store; `roots`: other directories that it may write to (default: those of its logs).
 
-    Errors: NotReadable; UsageError for a file that is not a plan, or is the plan of another store.
+    Errors: NotReadable; UsageError for a file that is not a plan, and for a plan of another store.
     """
     from rmqstore.files.disk.paths import read_small
     from rmqstore.repair.plan.plan_read import plan_from_json
@@ -72,7 +72,7 @@ def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -
 
 
 def read_plan_of(path: Path, store: Store, fact: str, value: object = None) -> Plan:
-    """A saved plan that has a fact by which its command marks it, with this value where one is given.
+    """Read a saved plan that has a fact of its command, with this value unless None.
 
     Errors: as `read_plan`; UsageError for a plan of another command.
     """
@@ -83,10 +83,7 @@ def read_plan_of(path: Path, store: Store, fact: str, value: object = None) -> P
 
 
 def save_plan(path: Path, plan: Plan, store: Path) -> None:
-    """Write a plan for `--plan`, anywhere but in the store.
-
-    Errors: UsageError; NotReadable.
-    """
+    """Write a plan for `--plan` outside the store. Errors: UsageError, NotReadable."""
     saving = Output(path=path)
     saving.keep_out_of(store)
     with saving.stream() as file:
@@ -104,10 +101,7 @@ def plan_change(
     keep_units: Callable[[], KeptUnits] | None = None,
     cures: bool = True,
 ) -> Change:
-    """Verify a store and plan; `keep_units` and `cures` as for `examine_and_plan`.
-
-    Errors: as of `examine_and_plan`.
-    """
+    """Verify a store and plan a change. Arguments and errors: as `examine_and_plan`."""
     from rmqstore.repair.beside_live import NOTE, examine_and_plan
     from rmqstore.repair.log.store_guard import wrote_positions
 
@@ -120,7 +114,7 @@ def plan_change(
 
 
 def finish(out: Output, change: Change, applying: Applying, jobs: int | None) -> int:
-    """Print, save or apply; the exit code."""
+    """Print, save or apply the plan; return the exit code."""
     plan = change.plan
     if applying.plan_out is not None:
         save_plan(applying.plan_out, plan, change.store.path)
@@ -141,16 +135,13 @@ def finish(out: Output, change: Change, applying: Applying, jobs: int | None) ->
 
 
 def undo_command(journal: Path | None) -> str:
-    """The command that takes a repair back, ready to copy."""
+    """The command that undoes a repair, quoted for a shell."""
     return f"rmqstore undo {shlex.quote(str(journal))}"
 
 
 @contextlib.contextmanager
 def after_apply(out: Output, journal: Path | None) -> Iterator[None]:
-    """The store is changed: say so and name the journal, whatever happens from here on.
-
-    Errors: AppliedUnchecked.
-    """
+    """Say that the store was changed and how to undo it, whatever happens in the block. Errors: AppliedUnchecked."""
     told = out.tell_now(f"Applied. To undo: {undo_command(journal)}")
     try:
         with after_change("the plan was applied", f"run `rmqstore verify`, or `{undo_command(journal)}`"):
@@ -163,19 +154,16 @@ def after_apply(out: Output, journal: Path | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def after_change(what: str, advice: str) -> Iterator[None]:
-    """The store is changed: no exit code may say from here on that nothing was done.
-
-    Errors: AppliedUnchecked for all that a command can meet.
-    """
+    """Turn errors of the block into AppliedUnchecked: their exit codes would say that nothing was changed."""
     try:
         yield
     except (OSError, RmqStoreError) as error:
         said = error.message if isinstance(error, RmqStoreError) else str(error)
-        raise AppliedUnchecked(f"{what}, but what follows it failed: {said}", advice) from error
+        raise AppliedUnchecked(f"{what}, but then: {said}", advice) from error
 
 
 def _left(report: Report, plan: Plan) -> int:
-    """Nothing to do, yet problems may remain that no plan repairs (1), or that could not be checked (4)."""
+    """The exit code of an empty plan: problems may remain that it does not repair, or that were not checked."""
     return 1 if plan.brakes else report.exit_code
 
 
@@ -264,7 +252,7 @@ def _plan_lines(change: Change, verbose: int) -> list[str]:
 
 
 def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
-    """The positions where the parts really end, beside what lengths and checkpoint claim."""
+    """Yield where the parts of the store really end, and what file lengths and checkpoint say."""
     from rmqstore.cli.quantities import many, time_text
 
     report = change.report
@@ -292,26 +280,19 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
 
         said = parse_checkpoint(read_at(checkpoint.path, FILE_SIZE, 0))
         yield (
-            f"last message {_time(last, time_text)}; checkpoint: "
-            f"log {_time(said.physic_msg_timestamp, time_text)}, "
-            f"queues {_time(said.logics_msg_timestamp, time_text)}"
+            f"last message {time_text(last)}; checkpoint: "
+            f"log {time_text(said.physic_msg_timestamp)}, queues {time_text(said.logics_msg_timestamp)}"
         )
     rows = [(label, state) for label, state in sorted(report.queues.items()) if state.max != state.expected_max]
     shown = rows if verbose else rows[:_SHOWN_QUEUES]
     for label, state in shown:
-        yield f"{label} ends at {state.max:,}; by the log it should end at {state.expected_max:,}"
+        yield f"{label} ends at {state.max:,}; the log requires {state.expected_max:,}"
     if len(rows) > len(shown):
         yield f"… and {many(len(rows) - len(shown), 'more queue')} (-v)"
 
 
-def _time(value: int, text: Any) -> str:
-    if value < 0 or value > 253_370_764_800_000:
-        return f"{value}"
-    return str(text(value))
-
-
 def tell_refusals(out: Output, store: str, document: dict[str, Any], refusals: Sequence[Refusal]) -> int:
-    """Why a store is not migrated; the exit code."""
+    """Print why a store is not migrated; return the exit code."""
     if out.as_json:
         first = refusals[0]
         error = {"code": Refused.code, "message": first.reason, "advice": first.advice}
@@ -322,7 +303,6 @@ def tell_refusals(out: Output, store: str, document: dict[str, Any], refusals: S
 
 
 def _refusal_lines(store: str, refusals: Iterable[Refusal]) -> Iterator[str]:
-    """Why a store is not migrated, and what to do next."""
     yield f"Refused: {store} cannot be migrated as it is. Nothing was written."
     for refusal in refusals:
         yield ""
@@ -346,7 +326,7 @@ def _left_lines(report: Report, plan: Plan) -> Iterator[str]:
 
 
 def _unsaid_lines(report: Report, plan: Plan) -> Iterator[str]:
-    """Problems that an empty plan does not list itself: a saved plan knows only those of the day it was made."""
+    """Yield problems that an empty plan does not list; a saved plan knows only those of its time."""
     said = _said(plan)
     left = [f"  {code} x {count:,}" for code, count in _remaining(report).items() if code not in said]
     if left:
@@ -356,7 +336,7 @@ def _unsaid_lines(report: Report, plan: Plan) -> Iterator[str]:
 
 
 def _said(plan: Plan) -> Mapping[str, tuple[str, str]]:
-    """Why the plan leaves what it leaves, and what to do; facts of a saved plan can be anything."""
+    """Code → (why the plan does not repair it, what to do). The facts of a saved plan are untrusted."""
     rows = plan.facts.get("stays")
     found = rows.items() if isinstance(rows, Mapping) else ()
     return {code: (str(row.get("why")), str(row.get("do"))) for code, row in found if isinstance(row, Mapping)}

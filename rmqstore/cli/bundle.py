@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,8 @@ import click
 
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import Offset, bytes_text, many
+from rmqstore.cli.quantities import Offset, bytes_text, many, wrapped
+from rmqstore.cli.reading import note_live
 from rmqstore.errors import Refused, UsageError
 
 if TYPE_CHECKING:
@@ -33,12 +35,15 @@ _ASK = 1 << 30
     required=True,
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="The archive to make (tar.gz); it must not exist yet.",
+    help="Write the archive (tar.gz) to FILE, which must not exist.",
 )
 @click.option(
-    "--around", type=Offset(), metavar="OFFSET", help="Only the log file with this offset and its neighbours."
+    "--around",
+    type=Offset(),
+    metavar="OFFSET",
+    help="Only the log file with this offset, and its neighbours.",
 )
-@click.option("--topic", metavar="NAME", help="Only this topic's queues, and the log files with its messages.")
+@click.option("--topic", metavar="NAME", help="Only the queues of this topic, and the log files with its messages.")
 @click.option("--whole", is_flag=True, help="The whole store, even if it is larger than 1 GiB.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as one JSON object instead of text.")
 def bundle(
@@ -49,13 +54,13 @@ def bundle(
     topic: str | None,
     whole: bool,
 ) -> int:
-    """Make a copy of a store that can be given away: for a bug report, or to somebody who helps.
+    """Make an anonymous copy of a store that can be shared, as for a bug report.
 
-    Every file has its length, every record its place, and all damage is still there: verify finds the same in it.
-    Bodies are noise with a correct CRC, damaged ones are still damaged. Topics, groups, tags, keys, ids, hosts and
-    values of properties are replaced by others of the same length, the same text always by the same other one. The
-    secret that decides which is thrown away. Names of RocketMQ itself, times, sizes and offsets stay. RocksDB
-    directories are left out. manifest.json in the archive says what is in it.
+    Files keep their lengths, records their offsets, and all damage remains: verify finds the same problems. Bodies are
+    replaced by noise with a correct CRC (damaged bodies stay damaged). Topics, groups, tags, keys, ids, hosts and
+    values of properties are replaced by other texts of the same length, consistently; the secret behind that is
+    discarded. RocketMQ's own names, times, sizes and offsets stay. RocksDB directories are left out. manifest.json in
+    the archive lists its contents.
     """
     from rmqstore.files.store import open_store
     from rmqstore.views.bundle.bundle import Scope, make_bundle
@@ -64,7 +69,7 @@ def bundle(
     if (around is not None) + (topic is not None) + whole > 1:
         raise UsageError("--around, --topic and --whole exclude each other", "give one of them")
     if out.is_file:
-        raise Refused(f"{out.path} exists", "give another name, or remove it")
+        raise Refused(f"{out.path} already exists", "choose another name, or remove it")
     opened = open_store(store, config)
     size = opened.log_bytes
     if size > _ASK and around is None and topic is None and not whole:
@@ -72,8 +77,7 @@ def bundle(
             f"the log of {store} has {bytes_text(size)}",
             "give --around OFFSET or --topic NAME, or --whole for all of it",
         )
-    if opened.lock_state().held:
-        out.note("note: a broker is running on this store; what it writes from now on may be half in the bundle")
+    note_live(out, opened, "what it writes from now on may be incomplete in the bundle")
     with out.progress("bundle", size) as progress, out.stream() as file:
         made = make_bundle(opened, Scope(around, topic), file, progress.add)
     answer = Output(as_json=out.as_json, quiet=out.quiet, color=out.color)
@@ -85,8 +89,6 @@ def bundle(
 
 
 def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterator[str]:
-    from textwrap import wrap
-
     yield f"{path}: {size}"
     yield ""
     yield f"{'part':<20} {'files':>8} {'bytes':>16}"
@@ -103,8 +105,8 @@ def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterato
         shown = ", ".join(one["names"][:3]) + (f" and {one['files'] - 3:,} more" if one["files"] > 3 else "")
         paragraphs.append(("Left out", f"{shown} ({one['why']})"))
     for name, text in paragraphs:
-        yield from wrap(f"{name + ':':<10}{text}", width, subsequent_indent=" " * 10, break_on_hyphens=False)
+        yield from wrapped(f"{name + ':':<10}{text}", width, then=" " * 10)
     yield ""
     around = manifest["scope"]["kind"] == "around" and manifest["parts"]
     unpacked = f"store/{manifest['parts'][0]['part']}" if around else "store"
-    yield f"Look at it before you give it away: tar xzf {path} && rmqstore verify {unpacked}"
+    yield f"Look at it before you share it: tar xzf {shlex.quote(path)} && rmqstore verify {shlex.quote(unpacked)}"

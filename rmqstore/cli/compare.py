@@ -12,10 +12,12 @@ import click
 from rmqstore.cli.options import FILE, Work, command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import bytes_text, many, time_text
+from rmqstore.cli.reading import note_live
 from rmqstore.errors import CouldNotCheck, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import Store
     from rmqstore.views.compare.comparison import Comparison, Messages, Place, Side
     from rmqstore.views.compare.fingerprint import Against
 
@@ -35,7 +37,7 @@ _RANGES = 8
 )
 @click.argument("other", type=click.Path(path_type=Path, readable=False), required=False, metavar="[OTHER]")
 @click.option(
-    "--fingerprint-out", type=FILE, metavar="FILE", help="Write the fingerprint of STORE to FILE; compare nothing."
+    "--fingerprint-out", type=FILE, metavar="FILE", help="Write the fingerprint of STORE to FILE instead of comparing."
 )
 @click.option("--against", type=FILE, metavar="FILE", help="Compare STORE with the fingerprint of another store.")
 def compare(
@@ -47,21 +49,20 @@ def compare(
     against: Path | None,
     work: Work,
 ) -> int:
-    """Compare two replicas, record by record at the same offset: nodes of a DLedger group, or master and slave.
+    """Compare two replicas record by record, at the same offsets: nodes of a DLedger group, or master and slave.
 
-    Shows the first difference, and which messages are damaged, different or missing on one side. Files that only one
-    side still has because of retention do not count. To compare two hosts, make a fingerprint on one (preferably the
-    one with the shorter log), copy that small file to the other, and use --against.
-    Exit code 0: equal; 1: different; 4: equal as far as they could be read.
+    Shows the first difference, and which messages are damaged, different or missing on one side. Old files that only
+    one side still has are not compared. To compare stores of two hosts, write a fingerprint on one (preferably the one
+    with the shorter log), copy that small file to the other, and use --against there. Exit code 0: equal; 1: different;
+    4: equal as far as they could be read.
     """
     from rmqstore.checks.expiring import while_files_expire
     from rmqstore.files.store import open_store
 
     if sum(value is not None for value in (other, fingerprint_out, against)) != 1:
-        raise UsageError("give one of OTHER, --fingerprint-out FILE, --against FILE")
+        raise UsageError("give exactly one of OTHER, --fingerprint-out FILE and --against FILE")
     opened = open_store(store, config)
-    if opened.lock_state().held:
-        out.note("note: a broker is running on this store; it is compared up to the current end of its log")
+    note_live(out, opened, "only what its log contains now is compared")
     if fingerprint_out is not None:
         return _write(out, opened, fingerprint_out, work)
     if against is not None:
@@ -95,19 +96,17 @@ def compare(
 
 
 def _exit_code(equal: bool, *sides: Side) -> int:
-    """What could not be read is never taken for equal."""
+    """0 equal, 1 different, 4 if not everything could be read."""
     if not equal:
         return 1
     return CouldNotCheck.exit_code if any(side.unreadable for side in sides) else 0
 
 
-def _write(out: Output, opened: object, path: Path, work: Work) -> int:
+def _write(out: Output, opened: Store, path: Path, work: Work) -> int:
     from rmqstore.checks.expiring import while_files_expire
     from rmqstore.cli.output import json_bytes
-    from rmqstore.files.store import Store
     from rmqstore.views.compare.fingerprint import fingerprint
 
-    assert isinstance(opened, Store)
     target = Output(path=path)
     target.keep_out_of(opened.path)
     with out.busy("reading the log"):
@@ -141,7 +140,7 @@ _VERDICT = {
     "other-is-prefix": "OTHER is shorter: all its messages are equal, and STORE continues.",
     "moved": "The same messages, at different offsets.",
     "diverged": "The stores differ.",
-    "undecided": "STORE is shorter; OTHER's fingerprint does not say what OTHER has at STORE's end.",
+    "undecided": "STORE is shorter; the last messages cannot be compared with the fingerprint of OTHER.",
 }
 
 
@@ -219,7 +218,7 @@ def _more(count: int, word: str) -> Iterator[str]:
 
 
 def ranges_text(ranges: list[tuple[int, int]]) -> str:
-    """Ranges of queue offsets: `queue offset 17`, `queue offsets 17 and 23`, `queue offsets 24 to 37 and 40`."""
+    """Format ranges: `queue offset 17`, `queue offsets 17 and 23`, `queue offsets 24 to 37 and 40`."""
     shown = [f"{low:,}" if low == high else f"{low:,} to {high:,}" for low, high in ranges[:_RANGES]]
     if len(ranges) > _RANGES:
         shown.append(many(len(ranges) - _RANGES, "more range"))
@@ -238,6 +237,6 @@ def _against_lines(found: Against) -> Iterator[str]:
         yield ""
         yield f"First difference: between {found.differs[0]:,} and {found.differs[1]:,}"
         if found.relation == "undecided":
-            yield "  the other log is longer: to be exact, make the fingerprint of STORE and compare on the other host"
+            yield "  The other log is longer. For an exact answer, compare there, with a fingerprint of STORE."
     if found.queues:
         yield f"Queues that differ: {', '.join(found.queues[:_LISTED])}" + (" …" if len(found.queues) > _LISTED else "")

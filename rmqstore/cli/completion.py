@@ -1,6 +1,6 @@
-"""What the shell completes: topics and queues of STORE, problem codes, broker versions, and journals.
+"""Shell completion of topics and queues of STORE, problem codes, broker versions and journals.
 
-Whatever goes wrong completes nothing: an error would be printed into the command line that is being typed.
+Errors complete nothing: a message would appear in the command line that is being typed.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ def _completer(values: Callable[[click.Context], Iterable[str]]) -> Completer:
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         try:
             return [CompletionItem(value) for value in values(ctx) if value.startswith(incomplete)]
-        except Exception:  # noqa: BLE001  # see the module's first words
+        except Exception:  # noqa: BLE001  # see the docstring of this module
             return []
 
     return complete
 
 
 def _store(ctx: click.Context) -> Path:
-    """STORE as it was typed. While the value of an option is missing, click has only sorted the words."""
+    """STORE as typed; while an option lacks its value, click has not assigned the arguments yet."""
     given = ctx.params.get("store") or next(word for word in ctx.args if not word.startswith("-"))
     return Path(given)
 
 
 @_completer
 def topics(ctx: click.Context) -> Iterable[str]:
-    """Topics of STORE, as consume queues and topics.json name them."""
+    """Topics of STORE."""
     from rmqstore.files.store import open_store
     from rmqstore.views.lookup import topics as topics_of
 
@@ -43,7 +43,7 @@ def topics(ctx: click.Context) -> Iterable[str]:
 
 @_completer
 def queues(ctx: click.Context) -> Iterable[str]:
-    """TOPIC/ID of the consume queues of STORE; only of --topic where that is given."""
+    """TOPIC/ID of the consume queues of STORE, or of --topic."""
     from rmqstore.files.store import QueueKind, open_store
 
     opened = open_store(_store(ctx))
@@ -77,7 +77,7 @@ def store_journals(ctx: click.Context) -> Iterable[str]:
 
 
 def journals_below(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Journals of the store that is being typed, newest first; else directories."""
+    """Journals of the store that is being typed, newest first; otherwise directories."""
     from rmqstore.repair.journal.journal import list_journals
 
     try:
@@ -85,7 +85,7 @@ def journals_below(ctx: click.Context, param: click.Parameter, incomplete: str) 
         store = typed if typed.is_dir() else typed.parent
         store = store.parent if store.name == ".rmqstore" else store
         found = [str(store / ".rmqstore" / info.path.name) for info in reversed(list_journals(store))]
-    except Exception:  # noqa: BLE001  # see the module's first words
+    except Exception:  # noqa: BLE001  # see the docstring of this module
         found = []
     fitting = [CompletionItem(name) for name in found if name.startswith(incomplete)]
     return fitting or [CompletionItem(incomplete, type="dir")]
@@ -102,5 +102,5 @@ _JOURNALS: dict[str, Completer] = {"lost": store_journals, "undo": journals_belo
 
 
 def completer_of(command: str, parameter: str) -> Completer | None:
-    """What completes the values of a command's parameter; None where click knows better."""
+    """The completion of a command's parameter; None for that of click."""
     return _JOURNALS.get(command) if parameter == "journal" else _BY_NAME.get(parameter)

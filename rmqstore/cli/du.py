@@ -13,8 +13,9 @@ from rmqstore.cli.filters import Filters, note_no_message, note_unknown_topics
 from rmqstore.cli.metrics import Metrics, metrics_option, of_usage
 from rmqstore.cli.options import Work, command, gathered
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import bytes_text, columns, fitted, many
-from rmqstore.errors import NotAStore, UsageError
+from rmqstore.cli.quantities import bytes_text, columns, fitted, many, printable
+from rmqstore.cli.reading import note_live, refuse_without_log, tell_damage
+from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -62,15 +63,15 @@ class Counting:
     "--by",
     multiple=True,
     type=click.Choice(DIMENSIONS),
-    help="Count by this (default: by each). Repeated: by all of them together.",
+    help="Count by this (default: by each separately). If repeated: by the combination.",
 )
-@click.option("--plot", is_flag=True, help="Show bytes over time as a line for each topic, or for each --by.")
-@click.option("--files", is_flag=True, help="Show what the files take on the disk, per part and topic.")
+@click.option("--plot", is_flag=True, help="Show bytes over time as a sparkline for each topic, or for each --by.")
+@click.option("--files", is_flag=True, help="Show the disk space of the files, per part of the store and per topic.")
 @click.option(
     "--top",
     type=click.IntRange(1),
     metavar="N",
-    help="Show only the N largest rows, but all days and hours (default: 10 in text, all in JSON).",
+    help="Show only the N largest rows; days and hours are always all shown (default: 10 in text, all in JSON).",
 )
 @metrics_option
 @gathered("counting", Counting)
@@ -85,12 +86,11 @@ def du(
 ) -> int:
     """Count messages and bytes per topic, queue, tag, producer host, day and hour (UTC).
 
-    Counts every message of the log whose record is valid, also those that consumers no longer see. Bytes include the
-    whole record. Bodies are not checked: `rmqstore verify` finds damaged ones. Damaged parts and missing files are
-    skipped and named on stderr; the exit code is then 1. --files does not read the log: it counts files, and how much
-    of them is on the disk where they are sparse.
+    Counts all messages of the log, including those that consumers no longer see; bytes are those of whole records. Body
+    CRCs are not checked: `rmqstore verify` finds damaged bodies. Damaged parts and missing files are skipped and named
+    on stderr; the exit code is then 1. --files does not read the log: it shows the length of files, and the space that
+    they use on disk, which is less if they are sparse.
     """
-    from rmqstore.cli.dump import tell_damage
     from rmqstore.files.store import open_store
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
@@ -101,12 +101,9 @@ def du(
     if counting.files:
         return _files(out, store, opened, counting, filters, metrics)
     logs = logs_of(opened)
-    if not logs and not (opened.commitlog or opened.dledger):
-        raise NotAStore(f"{store} has no log", "name a store, or its commitlog/")
-    live = opened.lock_state().held
+    refuse_without_log(opened)
     measured = Metrics(out, metrics, "du", store)
-    if live:
-        out.note("note: a broker is running on this store; the numbers change")
+    live = note_live(out, opened, "the numbers are changing")
     selection = filters.selection()
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     wanted, top = _dimensions(counting.by, counting.plot), counting.top
@@ -136,7 +133,7 @@ def du(
 
 
 def _dimensions(by: tuple[str, ...], plot: bool) -> tuple[str, ...]:
-    """What to count by: all of --by together, and each of them for JSON; with --plot over time."""
+    """What to count by: the combination of all --by, and for JSON also each; with --plot also the hour."""
     if plot:
         by = (*(dict.fromkeys(name for name in by if name not in _TIMES)),) or ("topic",)
         return (",".join((*by, "hour")),)
@@ -157,14 +154,14 @@ def _text(found: Usage, store: str, dimensions: tuple[str, ...], top: int, width
             continue
         yield from _table(found, names, shown, width, max(r["bytes"] for r in rows) or 1)
         if len(shown) < len(rows):
-            rest = many(len(rows) - len(shown), f"more {', '.join(_TITLES[name] for name in names)}")
-            yield f"… and {rest} (--top {len(rows)} shows all)"
+            more = f"more {_TITLES[names[0]]}" if len(names) == 1 else "more row"
+            yield f"… and {many(len(rows) - len(shown), more)} (--top {len(rows)} shows all)"
 
 
 def _table(
     found: Usage, names: Sequence[str], rows: Sequence[Mapping[str, Any]], width: int, biggest: int
 ) -> Iterator[str]:
-    """Rows with a bar each; the columns of labels share what the numbers leave."""
+    """Yield rows with a bar each; the labels share the width that the numbers leave."""
     labels = [[_label(r[name]) for name in names] for r in rows]
     titles = [_TITLES[name] for name in names]
     titles[0] = f"by {titles[0]}"
@@ -181,14 +178,14 @@ def _table(
 
 
 def _label(value: str | None) -> str:
-    return "(none)" if value is None else _printable(value)
+    return "(none)" if value is None else printable(value)
 
 
 # --- over time -------------------------------------------------------------------------------------------------------
 
 
 def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Output) -> Iterator[str]:
-    """A line of eighths for each label: bytes over time, each line on a scale of its own."""
+    """Yield a sparkline of bytes over time for each label."""
     (dimension,) = dimensions
     rows = found.rows(dimension)
     if not rows:
@@ -222,7 +219,7 @@ def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Outpu
 
 
 def hour_number(text: str) -> int:
-    """Hours since 1970 of a label; a time out of range is a number of ms."""
+    """Parse an hour label into hours since 1970; a time out of range is written in ms."""
     from datetime import datetime
 
     if text.lstrip("-").isdigit():
@@ -231,6 +228,7 @@ def hour_number(text: str) -> int:
 
 
 def hour_text(hour: int) -> str:
+    """Format an hour since 1970."""
     from datetime import UTC, datetime
 
     try:
@@ -240,6 +238,7 @@ def hour_text(hour: int) -> str:
 
 
 def span_words(hours: int) -> str:
+    """Format a number of hours: `hour`, `6 hours`, `day`, `3 days`."""
     return "hour" if hours == 1 else f"{hours} hours" if hours % 24 else "day" if hours == 24 else f"{hours // 24} days"
 
 
@@ -257,7 +256,7 @@ def _files(
     from rmqstore.views.disk_usage import disk_usage
 
     if counting.by or counting.plot or metrics or filters != Filters():
-        raise UsageError("--files counts files: it has no --by, --plot, --metrics and no filters", "leave them out")
+        raise UsageError("--by, --plot, --metrics and filters do not apply to --files", "leave them out")
     found = disk_usage(opened)
     if out.as_json:
         out.report({"schema": "rmqstore.du/1", "store": str(store), "files": found.to_json()})
@@ -269,7 +268,7 @@ def _files(
 def _files_text(found: DiskUsage, store: str, top: int, width: int) -> Iterator[str]:
     total = sum(s.allocated for s in found.parts.values())
     length = sum(s.bytes for s in found.parts.values())
-    yield f"{store}: {bytes_text(total)} on the disk, files of {bytes_text(length)}"
+    yield f"{store}: {bytes_text(total)} on disk, in files of {bytes_text(length)}"
     yield ""
     yield f"{'part':<20} {'files':>8} {'length':>11} {'on disk':>11} {'share':>6}"
     for name, space in found.parts.items():
@@ -279,12 +278,12 @@ def _files_text(found: DiskUsage, store: str, top: int, width: int) -> Iterator[
     if not found.topics:
         return
     shown = list(found.topics.items())[:top]
-    wide = min(max(len("queues of topic"), *(columns(_printable(name)) for name, _ in shown)), width - 44)
+    wide = min(max(len("queues of topic"), *(columns(printable(name)) for name, _ in shown)), width - 44)
     yield ""
     yield f"{fitted('queues of topic', wide)} {'queues':>8} {'length':>11} {'on disk':>11} {'empty':>6}"
     for name, space in shown:
         sizes = f"{bytes_text(space.bytes):>11} {bytes_text(space.allocated):>11}"
-        yield f"{fitted(_printable(name), wide)} {space.queues:>8,} {sizes} {space.empty_share:>6.1%}"
+        yield f"{fitted(printable(name), wide)} {space.queues:>8,} {sizes} {space.empty_share:>6.1%}"
     if len(found.topics) > top:
         yield f"… and {many(len(found.topics) - top, 'more topic')} (--top {len(found.topics)} shows all)"
 
@@ -295,7 +294,3 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 def _bar(share: float, width: int) -> str:
     eighths = round(share * width * 8)
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "·" for c in text)

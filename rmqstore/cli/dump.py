@@ -19,18 +19,18 @@ from rmqstore.cli.filters import (
     refuse_with_positions,
 )
 from rmqstore.cli.options import Work, command, gathered
-from rmqstore.cli.output import Output, Progress
-from rmqstore.cli.quantities import Offset, in_words, many
+from rmqstore.cli.output import Output
+from rmqstore.cli.quantities import Offset
+from rmqstore.cli.reading import note_live, refuse_without_log, tell_damage, write_text
 from rmqstore.cli.table_output import with_body, write_rows
 from rmqstore.errors import NotAStore, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.dump.messages import Damage, Job
+    from rmqstore.views.dump.messages import Job
     from rmqstore.views.dump.selection import Selection
 
-ALONE = 32 << 20  # bytes of logs that one process reads sooner than others are started
 MESSAGES = ("messages", "commitlog", "dledger")
 UNITS = ("consumequeue", "batchconsumequeue", "index", "dledger-index", "timerlog", "timerwheel")
 SMALL = ("checkpoint", "config")
@@ -68,7 +68,7 @@ _OF_PART = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which records to print beside the shared filters, and how."""
+    """Which records to print, beside the shared filters, and how."""
 
     tags: tuple[str, ...]
     keys: tuple[str, ...]
@@ -114,29 +114,29 @@ class Asked:
     "msg_ids",
     multiple=True,
     metavar="ID",
-    help="Only this message: offset id or unique key (may be repeated).",
+    help="Only the message with this offset id or unique id (may be repeated).",
 )
-@click.option("--from", "start", type=Offset(), metavar="OFFSET", help="Only records at or behind this offset.")
+@click.option("--from", "start", type=Offset(), metavar="OFFSET", help="Only records at or after this offset.")
 @click.option("--to", "stop", type=Offset(), metavar="OFFSET", help="Only records before this offset.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Print at most N records.")
 @click.option("--reverse", is_flag=True, help="Print the newest records first.")
 @click.option(
     "--positions",
     is_flag=True,
-    help="Show what each part of the log holds, its end, and where a broker's recovery ends.",
+    help="Show what each part of the log contains, where the log ends, and where a broker's recovery would cut it.",
 )
 @click.option(
     "--body",
     type=click.Choice(["text", "json", "hex", "base64"]),
-    help="Show message bodies in this form. They may be personal data.",
+    help="Show message bodies, in this form. They may be personal data.",
 )
 @click.option(
-    "--raw-body", is_flag=True, help="Do not decompress bodies (shown as base64, unless --body asks for another form)."
+    "--raw-body", is_flag=True, help="Show bodies as stored, not decompressed (as base64 unless --body says otherwise)."
 )
 @click.option(
     "--broker",
     metavar="VERSION",
-    help="Version whose recovery end `--positions` marks (4.3 … 5.4; default: the newest).",
+    help="With --positions: the broker version whose recovery is simulated (4.3 … 5.4; default: the newest).",
 )
 @gathered("asked", Asked)
 def dump(
@@ -150,9 +150,10 @@ def dump(
 ) -> int:
     """Print the records of a store: messages, consume queue units, index entries, checkpoint or configuration.
 
-    OFFSET is an offset in the log in bytes, with --what consumequeue a queue offset, with --what dledger-index an entry
-    number. Damaged parts of the log are skipped and named on stderr; the exit code is then 1. Messages with a wrong CRC
-    are printed, with crc_ok false. --format hex shows the bytes of each record, with --from also of a damaged place.
+    OFFSET is a log offset (bytes); with --what consumequeue a queue offset, with --what dledger-index an entry number.
+    Damaged parts of the log are skipped and named on stderr, and messages with a wrong CRC are printed with crc_ok
+    false; in both cases the exit code is 1. --format hex shows the bytes of each record; with --from also of a damaged
+    one.
     """
     from rmqstore.files.store import open_store
     from rmqstore.messages.rows import BodyStyle
@@ -164,9 +165,7 @@ def dump(
     selection = asked.selection(filters)
     _refuse_what_does_not_apply(out, what, selection, asked.positions)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
-    live = opened.lock_state().held
-    if live:
-        out.note("note: a broker is running on this store; what it writes from now on may be missing")
+    live = note_live(out, opened, "what it writes from now on may be missing")
     if asked.positions:
         return _positions(out, opened, what, work.broker, work.jobs)
     if what in UNITS:
@@ -182,7 +181,7 @@ def dump(
 
 
 def _refuse_what_does_not_apply(out: Output, what: str, selection: Selection, positions: bool) -> None:
-    """Errors: UsageError for a filter that does not apply."""
+    """Errors: UsageError."""
     if positions:
         refuse_with_positions(out, selection)
     elif what not in MESSAGES:
@@ -211,15 +210,13 @@ _ENTRY_COLUMNS = ("offset", "index", "term", "size", "body_length")
 def _messages(out: Output, store: Store, what: str, job: Job, work: Work) -> int:
     from itertools import chain
 
-    from rmqstore.scan.workers import jobs_or_default
     from rmqstore.views.dump.messages import Damage, logs_of, read_messages
 
     logs = logs_of(store, what)
-    if not logs and not (store.commitlog or store.dledger):
-        raise NotAStore(f"{store.path} has no log", "see `rmqstore info`, or name another part with --what")
+    refuse_without_log(store)
     damage = Damage(live=job.scan.drop_cache)
     total = sum(log.queue.bytes_on_disk for log in logs)
-    count = jobs_or_default(work.jobs) if total > ALONE and not work.max_rate else 1
+    count = work.processes(total)
     form = _text_form(out, job)
     if form:
         job = replace(job, form=form)
@@ -238,41 +235,11 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: Work) -> int
 
 
 def _text_form(out: Output, job: Job) -> str:
-    """As what `views.messages` makes the text itself; empty where it is made here, row by row."""
+    """The format that `views.dump` writes itself ("text" is NDJSON); "" if rows are formatted here."""
     if out.format == "ndjson" and not out.string_ints:
         return "text"
-    whole = job.selection.limit is None and not job.selection.reverse  # a row of CSV may be several lines
+    whole = job.selection.limit is None and not job.selection.reverse  # CSV rows cannot be counted or reversed as lines
     return "csv" if out.format == "csv" and whole and not job.body.style else ""
-
-
-def write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, jobs: int, progress: Progress) -> int:
-    """Messages as lines of text; how many."""
-    from rmqstore.views.dump.messages import lines_of, read_text
-
-    header = [lines_of(job.body, job.entries, True, job.export, job.positions).header()] if job.form == "csv" else []
-    done = 0
-    with out.stream(data=True) as file:
-        if job.export:
-            file.writelines(header)
-        for count, text in read_text(store, what, job, damage, jobs=jobs, progress=progress.add):
-            file.writelines(text if done or job.export else [*header, *text])
-            done += count
-    return done
-
-
-def tell_damage(out: Output, damage: Damage) -> int:
-    """Name on stderr what was skipped; the exit code."""
-    if not damage:
-        return 0
-    if damage.count:
-        out.note(f"warning: {many(damage.count, 'damaged place')} ({damage.bytes:,} bytes) skipped:")
-        for queue, start, stop, why in damage.spans[: 100 if out.verbose else 5]:
-            out.note(f"  {queue} {start:,} to {stop:,}: {in_words(why)}")
-        if damage.count > 5 and not out.verbose:
-            out.note(f"  … and {damage.count - 5:,} more (-v)")
-    if damage.shown:
-        out.note(f"warning: {many(damage.shown, 'damaged message')} read")
-    return 1
 
 
 # --- positions and hex -----------------------------------------------------------------------------------------------
@@ -284,7 +251,7 @@ def _positions(out: Output, store: Store, what: str, broker: str | None, jobs: i
     from rmqstore.views.dump.positions import positions
 
     if what not in MESSAGES:
-        raise UsageError(f"--positions does not apply to --what {what}", "it shows messages, commitlog and dledger")
+        raise UsageError(f"--positions does not apply to --what {what}", "use messages, commitlog or dledger")
     if not logs_of(store, what):
         raise NotAStore(f"{store.path} has no log", "see `rmqstore info`")
     found = list(positions(store, what, jobs=jobs_or_default(jobs)))
@@ -302,7 +269,7 @@ def _position_rows(found: list[Any], stop: dict[str, Any]) -> Iterator[dict[str,
 
 
 def _broker_stop(out: Output, store: Store, broker: str | None) -> dict[str, Any]:
-    """Where the recovery of a broker would stop; nothing for a part of a store."""
+    """The columns for where a broker's recovery would stop; none for a part of a store."""
     if store.part is not None:
         return {}
     from rmqstore.brokers.rules.forecast import StartOptions
@@ -344,7 +311,7 @@ def _hex(out: Output, store: Store, what: str, selection: Selection, *, shown: b
 
 
 def _entry_start(log: Any, at: int) -> int:
-    """In DLedger data an offset may be that of the entry or of the message in it, 48 bytes further on."""
+    """The start of the record at an offset, which in DLedger data may be that of the entry or of its message."""
     if not log.lead:
         return at
     head = log.queue.pread(8, at)

@@ -1,4 +1,4 @@
-"""`rmqstore dump` of all that is not a message: units of queues and indexes, checkpoint, configuration."""
+"""`rmqstore dump --what` for everything except messages: units of queues and indexes, checkpoint, configuration."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def dump_units(out: Output, store: Store, what: str, selection: Selection) -> int:
+    """Print the units of queues, indexes or timers; return the exit code. Errors: UsageError."""
     from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, is_readable
     from rmqstore.views.dump.batches import batch_length, batch_lines, batch_rows
     from rmqstore.views.dump.units import READERS
@@ -47,7 +48,7 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
                 return
 
     if out.format == "hex":
-        raise UsageError(f"--format hex does not apply to --what {what}", "it shows messages, commitlog and dledger")
+        raise UsageError(f"--format hex does not apply to --what {what}", "use messages, commitlog or dledger")
     found = 0
     if out.format == "ndjson" and not out.string_ints:
         with out.stream(data=True) as file:
@@ -59,17 +60,18 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
     if not found and not problem:
         note_no_match(out, f"{what} entry", selection, [str(store.path)])
     if problem:
-        out.note(f"warning: the RocksDB in consumequeue/ cannot be read, or not all of it: {problem}")
+        out.note(f"warning: the RocksDB in consumequeue/ cannot be read completely: {problem}")
     return 4 if problem else 0
 
 
 def dump_small(out: Output, store: Store, what: str, limit: int | None) -> int:
+    """Print checkpoint or configuration files; return the exit code. Errors: UsageError."""
     from itertools import islice
 
     from rmqstore.views.dump.small_files import checkpoint_rows, config_rows
 
     if out.format == "hex":
-        raise UsageError(f"--format hex does not apply to --what {what}", "it shows messages, commitlog and dledger")
+        raise UsageError(f"--format hex does not apply to --what {what}", "use messages, commitlog or dledger")
     rows = checkpoint_rows(store) if what == "checkpoint" else config_rows(store)
     bad = 0
 

@@ -3,24 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.dump import ALONE, write_text
 from rmqstore.cli.filters import Filters, note_no_message, note_unknown_topics
-from rmqstore.cli.options import Work, command
+from rmqstore.cli.options import Work, command, gathered
 from rmqstore.cli.output import Output, Progress
 from rmqstore.cli.quantities import many
-from rmqstore.errors import NotAStore, UsageError
+from rmqstore.cli.reading import note_live, refuse_without_log, tell_damage, write_text
+from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
+    from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.messages import Damage, ExportOptions
     from rmqstore.views.dump.selection import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which messages to export, and what of them."""
+
+    tags: tuple[str, ...]
+    keys: tuple[str, ...]
+    limit: int | None
+    no_body: bool
+    decode: bool
+    text: bool
+    positions: bool
+
+    def selection(self, filters: Filters) -> Selection:
+        """The messages that all filters together select."""
+        return replace(filters.selection(), tags=frozenset(self.tags), keys=frozenset(self.keys), limit=self.limit)
+
+    def options(self, scan: ScanOptions) -> ExportOptions:
+        """The options of the export."""
+        from rmqstore.views.dump.messages import ExportOptions
+
+        return ExportOptions(
+            body=not self.no_body, decode=self.decode, text=self.text, positions=self.positions, scan=scan
+        )
 
 
 @command(
@@ -37,60 +63,41 @@ if TYPE_CHECKING:
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only messages with these TAGS (may be repeated).")
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Only messages with this key (may be repeated).")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Export at most N messages.")
-@click.option("--no-body", is_flag=True, help="Leave bodies out. Such an export cannot be imported.")
+@click.option("--no-body", is_flag=True, help="Leave bodies out. The export then cannot be imported.")
 @click.option("--decode", is_flag=True, help="Decompress bodies. Without it they are written as stored.")
-@click.option("--text", is_flag=True, help="Write bodies that are UTF-8 as text. Without it all are bytes (base64).")
-@click.option("--positions", is_flag=True, help="Add offset, size and message id, which differ in an imported store.")
-def export(
-    out: Output,
-    store: Path,
-    config: BrokerConfig,
-    filters: Filters,
-    work: Work,
-    tags: tuple[str, ...],
-    keys: tuple[str, ...],
-    limit: int | None,
-    no_body: bool,
-    decode: bool,
-    text: bool,
-    positions: bool,
-) -> int:
+@click.option("--text", is_flag=True, help="Write UTF-8 bodies as text. Without it, all bodies are bytes (base64).")
+@click.option("--positions", is_flag=True, help="Add offset, size and message id, which an import changes.")
+@gathered("wanted", Wanted)
+def export(out: Output, store: Path, config: BrokerConfig, filters: Filters, work: Work, wanted: Wanted) -> int:
     """Write complete messages, with their bodies, for another store, another tool or an archive.
 
-    Exports all records, those of system topics included. `rmqstore import` makes a store from an export; an export of
-    that store is equal to the first. Damaged parts of the log are skipped and named on stderr; the exit code is then 1.
-    Parquet and Arrow have typed columns: times, a map of properties, and the body as bytes (as text with --text).
+    Exports all records, including those of system topics. `rmqstore import` makes a store from an export, and an export
+    of that store equals the first one. Damaged parts of the log are skipped and named on stderr; the exit code is then
+    1. Parquet and Arrow have typed columns: times, a map of properties, and the body as bytes (as text with --text).
     """
-    from rmqstore.cli.dump import tell_damage
     from rmqstore.files.store import open_store
     from rmqstore.scan.window import ScanOptions
-    from rmqstore.scan.workers import jobs_or_default
-    from rmqstore.views.dump.messages import CHUNK, Damage, ExportOptions, logs_of
+    from rmqstore.views.dump.messages import CHUNK, Damage, logs_of
 
     if out.format in ("parquet", "arrow"):
-        import rmqstore.messages.arrow  # noqa: F401  # says now that pyarrow is missing
+        import rmqstore.messages.arrow  # noqa: F401  # raises UsageError without pyarrow
     if out.format == "parquet" and out.path is None:
         raise UsageError("a Parquet file cannot be written to stdout", "name it with -o")
     opened = open_store(store, config)
     logs = logs_of(opened)
-    if not logs and not (opened.commitlog or opened.dledger):
-        raise NotAStore(f"{store} has no log")
-    live = opened.lock_state().held
-    if live:
-        out.note("note: a broker is running on this store; what it writes from now on may be missing")
-    selection = replace(filters.selection(), tags=frozenset(tags), keys=frozenset(keys), limit=limit)
+    refuse_without_log(opened)
+    live = note_live(out, opened, "what it writes from now on may be missing")
+    selection = wanted.selection(filters)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
-    scan = ScanOptions(drop_cache=live, max_rate=work.max_rate, chunk=CHUNK)
-    options = ExportOptions(body=not no_body, decode=decode, text=text, positions=positions, scan=scan)
+    options = wanted.options(ScanOptions(drop_cache=live, max_rate=work.max_rate, chunk=CHUNK))
     damage = Damage(live=live)
     total = sum(log.queue.bytes_on_disk for log in logs)
-    count = jobs_or_default(work.jobs) if total > ALONE and not work.max_rate else 1
     with out.progress("export", total) as progress:
         if out.format in ("parquet", "arrow"):
             written = _write_arrow(out, opened, options, selection, damage, progress)
         else:
             job = options.job(selection, "csv" if out.format == "csv" else "text")
-            written = write_text(out, opened, "messages", job, damage, count, progress)
+            written = write_text(out, opened, "messages", job, damage, work.processes(total), progress)
     if not written:
         note_no_message(out, selection, logs)
     elif out.path is not None:
@@ -106,7 +113,7 @@ def _write_arrow(
     damage: Damage,
     progress: Progress,
 ) -> int:
-    """Write Parquet or Arrow; from the start again, with more columns, where a row needs one that no row before did."""
+    """Write Parquet or Arrow; begin again with more columns when a row needs one. Return the number of messages."""
     from rmqstore.messages.arrow import ArrowRows, SideColumnsMissing, write_file
     from rmqstore.messages.schema import BODY, SIDE
     from rmqstore.views.dump.messages import Damage, read_batches

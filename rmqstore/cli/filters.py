@@ -1,4 +1,4 @@
-"""What --topic, --queue, --since and --until ask for; filters that do not apply, and filters that match nothing."""
+"""The filters --topic, --queue, --since and --until; errors and notes about filters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The filters that most commands share, as they were typed; `since` and `until` in ms, half-open."""
+    """The filters that most commands share, as typed; `since` (inclusive) and `until` (exclusive) in ms."""
 
     topics: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
@@ -27,10 +27,7 @@ class Filters:
     until: int | None = None
 
     def selection(self) -> Selection:
-        """The same for records.
-
-        Errors: click.BadParameter for an invalid queue.
-        """
+        """The records that they select. Errors: click.BadParameter for an invalid queue."""
         from rmqstore.views.dump.selection import Selection
 
         ids, pairs = parse_queues(self.queues)
@@ -38,10 +35,7 @@ class Filters:
 
 
 def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[tuple[str, int]]]:
-    """`--queue` values: plain queue ids, and (topic, id) pairs.
-
-    Errors: click.BadParameter
-    """
+    """Parse values of --queue into queue ids and (topic, id) pairs. Errors: click.BadParameter."""
     ids, pairs = set(), set()
     for text in texts:
         topic, slash, number = text.rpartition("/")
@@ -55,7 +49,7 @@ def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[tupl
 
 
 def refuse_unknown_codes(codes: Iterable[str]) -> None:
-    """Errors: UsageError for the first --only that is not a problem code, with the nearest one."""
+    """Errors: UsageError for the first --only that is not a problem code; suggests a similar one."""
     from rmqstore.checks.problems.table import PROBLEMS
 
     for code in codes:
@@ -64,7 +58,7 @@ def refuse_unknown_codes(codes: Iterable[str]) -> None:
 
             close = difflib.get_close_matches(code.upper(), PROBLEMS, 1, 0.5)
             hint = f", did you mean {close[0]}?" if close else ""
-            raise UsageError(f"--only {code}: no such problem code{hint}", "man rmqstore-problems lists all codes")
+            raise UsageError(f"--only {code}: no such problem code{hint}", "`man rmqstore-problems` lists all codes")
 
 
 def refuse_filters(what: str, selection: Selection, fitting: Collection[str]) -> None:
@@ -77,7 +71,7 @@ def refuse_filters(what: str, selection: Selection, fitting: Collection[str]) ->
 
 
 def _filters(selection: Selection) -> list[str]:
-    """The filters that are given, each by one of its options."""
+    """The names of the filters that are given."""
     given = {
         "topic": selection.by_queue,
         "tag": bool(selection.tags),
@@ -97,21 +91,21 @@ def refuse_with_positions(out: Output, selection: Selection) -> None:
 
 
 def note_log_offsets(out: Output, selection: Selection) -> None:
-    """Warn when --from or --to, which are log offsets for messages, look as if queue offsets were meant."""
+    """Warn if --from or --to, which are log offsets for messages, may be meant as queue offsets."""
     if selection.by_queue and (selection.start is not None or selection.stop is not None):
         out.note(
-            "warning: --from and --to are log offsets here; for queue offsets add --what consumequeue,"
-            " whose commitlog_offset is the message's log offset"
+            "warning: --from and --to are log offsets here; to use queue offsets, add --what consumequeue, which shows"
+            " the log offset of each message as commitlog_offset"
         )
 
 
 def note_no_message(out: Output, selection: Selection, logs: Iterable[Log], word: str = "message") -> None:
-    """Say on stderr that no log has such a message."""
+    """Write to stderr that no log has a matching message."""
     note_no_match(out, word, selection, (f"{o.name} offsets {o.queue.start:,} to {o.queue.stop:,}" for o in logs))
 
 
 def note_no_match(out: Output, word: str, selection: Selection, places: Iterable[str]) -> None:
-    """Say on stderr that nothing was found, where it was searched, and for what."""
+    """Write to stderr that nothing was found, and what was searched."""
     wanted = ", ".join(_words(selection))
     out.note(f"note: no {word} found; searched {', '.join(places)}{' for ' if wanted else ''}{wanted}")
 
@@ -130,19 +124,19 @@ def _words(selection: Selection) -> Iterator[str]:
         if values:
             yield f"{name} {' or '.join(values)}"
     if selection.since is not None:
-        yield f"stored from {time_text(selection.since)} on"
+        yield f"stored at or after {time_text(selection.since)}"
     if selection.until is not None:
         yield f"stored before {time_text(selection.until)}"
     if selection.start is not None:
-        yield f"offset {selection.start:,} or higher"
+        yield f"offset at or after {selection.start:,}"
     if selection.stop is not None:
-        yield f"offset below {selection.stop:,}"
+        yield f"offset before {selection.stop:,}"
 
 
 def note_unknown_topics(
     out: Output, store: Store, topics: Iterable[str], pairs: Iterable[tuple[str, int]] = ()
 ) -> None:
-    """Names topics that no consume queue and no configuration knows, with the nearest one; silent for a part."""
+    """Write to stderr which topics a store does not have, with a similar one; nothing for a part of a store."""
     wanted = [*topics, *sorted({topic for topic, _ in pairs})]
     if not wanted or store.part is not None:
         return
@@ -155,4 +149,4 @@ def note_unknown_topics(
         if topic not in known:
             near = difflib.get_close_matches(topic, known, 1, 0.5)
             hint = f"; did you mean {near[0]}?" if near else ""
-            out.note(f"note: no topic {topic!r} in the consume queues and configuration of this store{hint}")
+            out.note(f"note: topic {topic!r} has no consume queue and no configuration in this store{hint}")

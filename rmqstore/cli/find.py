@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,8 @@ from rmqstore.cli.filters import Filters, note_unknown_topics
 from rmqstore.cli.options import Work, command, gathered
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import columns, in_words, many, time_text
-from rmqstore.errors import NotAStore, UsageError
+from rmqstore.cli.reading import note_live, refuse_without_log, tell_damage
+from rmqstore.errors import UsageError
 from rmqstore.formats.properties import SCHEDULE_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.views.find.fate import Fate
     from rmqstore.views.find.related import Story
-    from rmqstore.views.find.search import Answer, Means, Trace
+    from rmqstore.views.find.search import Answer, Trace
     from rmqstore.views.lookup import Found
 
 _BODIES = ("text", "json", "hex", "base64")
@@ -35,13 +36,13 @@ _STATES = {
     "gone": "the log ends before it",
 }
 _OUTCOMES = {
-    "committed": "committed: see below",
-    "rolled-back": "rolled back: no consumer gets it",
+    "committed": "committed (see below)",
+    "rolled-back": "rolled back: consumers do not get it",
     "undecided": "neither committed nor rolled back",
-    "checked-again": "stored again after the broker asked its producer",
+    "checked-again": "undecided: stored again after the broker asked its producer",
     "checked-too-often": "given up: the producer never decided",
-    "not-known": "not known: there are too many operation messages to look through",
-    "delivered": "delivered: see below",
+    "not-known": "unknown: there are too many operation messages to search",
+    "delivered": "delivered (see below)",
     "waiting": "not delivered yet",
 }
 _RELATIONS = {
@@ -53,7 +54,7 @@ _RELATIONS = {
     "retry": "retried as",
     "dlq": "dead letter",
     "original": "original",
-    "real": "for consumers",
+    "real": "delivered as",
 }
 
 
@@ -86,9 +87,11 @@ class Asked:
 )
 @click.argument("texts", metavar="[TEXT]...", nargs=-1)
 @click.option("--grep", metavar="REGEX", default="", help="Only messages whose body or properties contain this.")
-@click.option("--limit", type=click.IntRange(1), default=1000, metavar="N", help="Show N messages (default: 1000).")
-@click.option("--read-log", is_flag=True, help="Read the log even if the index answers: for an index in doubt.")
-@click.option("--index-only", is_flag=True, help="Do not read the log, however little ids and index tell.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=1000, metavar="N", help="Show at most N messages (default 1000)."
+)
+@click.option("--read-log", is_flag=True, help="Read the log even if the index has an answer, which may be incomplete.")
+@click.option("--index-only", is_flag=True, help="Never read the log, even if ids and index have no answer.")
 @click.option("--body", type=click.Choice(_BODIES), help="Show bodies, in this form (default: not shown).")
 @gathered("asked", Asked)
 def find(
@@ -100,31 +103,28 @@ def find(
     asked: Asked,
     work: Work,
 ) -> int:
-    """Find messages, and say whether consumers get them.
+    """Find messages, and show whether consumers get them.
 
-    TEXT is a key, a unique id, an offset message id or TOPIC/QUEUE/OFFSET; several are looked for at once. Ids and the
-    index files answer at once; what they do not answer is looked for in the log, which is said. For each message: its
-    record, its queue entry, its index entries, the groups that have consumed it, and where it went from a delay, a
-    timer, a transaction or a retry. Exit code 1: nothing was found.
+    TEXT is a key, a unique id, an offset message id or TOPIC/QUEUE/OFFSET; several are allowed. Ids and index files
+    give an answer at once; for the rest, find reads the log, and says so. It shows for each message: its record, its
+    queue entry, its index entries, the groups that have consumed it, and the messages that a delay, a timer, a
+    transaction or a retry made of it. Exit code 1: nothing was found.
     """
     from rmqstore.files.store import open_store
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
-    from rmqstore.views.find.search import Means, Question
+    from rmqstore.views.find.search import Means, Question, search
 
     if asked.read_log and asked.index_only:
         raise UsageError("--read-log and --index-only exclude each other", "leave one of them out")
     if asked.grep and asked.index_only:
-        raise UsageError("--grep reads the log: it cannot be used with --index-only", "leave one of them out")
+        raise UsageError("--grep needs the log, which --index-only leaves out", "leave one of them out")
     if filters.queues:
-        raise UsageError("find has no --queue", "use --topic, or TOPIC/QUEUE/OFFSET as TEXT")
+        raise UsageError("--queue does not apply to find", "use --topic, or TOPIC/QUEUE/OFFSET as TEXT")
     opened = open_store(store, config)
-    if not (opened.commitlog or opened.dledger):
-        raise NotAStore(f"{store} has no log", "name a store, or its commitlog/")
-    live = opened.lock_state().held
-    if live:
-        out.note("note: a broker is running on this store; what it stores meanwhile is not found")
+    refuse_without_log(opened)
+    live = note_live(out, opened, "messages that it stores from now on are not found")
     note_unknown_topics(out, opened, filters.topics)
     question = Question(
         tuple(dict.fromkeys(texts)),
@@ -136,9 +136,10 @@ def find(
         asked.depth,
     )
     scan = ScanOptions(drop_cache=live, max_rate=work.max_rate)
-    means = Means(jobs_or_default(work.jobs), scan, lambda said: out.note(f"note: {said}"), None, live)
     started = time.monotonic()
-    answer = _search(out, opened, question, means)
+    with out.progress("find", opened.log_bytes) as progress:
+        means = Means(jobs_or_default(work.jobs), scan, lambda said: out.note(f"note: {said}"), progress.add, live)
+        answer = search(opened, question, means)
     found = list(_described(opened, answer))
     style = BodyStyle(asked.body, False)
     if out.as_json:
@@ -148,13 +149,6 @@ def find(
         out.lines(_text(found, answer, style, out.width))
     _tell(out, question.texts, answer)
     return 0 if found else 1
-
-
-def _search(out: Output, opened: Store, question: Any, means: Means) -> Answer:
-    from rmqstore.views.find.search import search
-
-    with out.progress("find", opened.log_bytes) as progress:
-        return search(opened, question, replace(means, progress=progress.add))
 
 
 def _described(opened: Store, answer: Answer) -> Iterator[tuple[Found, Fate, Story]]:
@@ -171,18 +165,16 @@ def _described(opened: Store, answer: Answer) -> Iterator[tuple[Found, Fate, Sto
 
 
 def _tell(out: Output, texts: tuple[str, ...], answer: Answer) -> None:
-    from rmqstore.cli.dump import tell_damage
-
     if not answer.found:
         out.note(f"nothing found{' for ' + ', '.join(texts) if texts else ''}")
     if answer.more:
         out.note(
-            f"note: there are more than {len(answer.found):,} messages: --limit shows more, --topic and --since fewer"
+            f"note: only the first {len(answer.found):,} messages: --limit shows more, --topic and --since narrow it"
         )
     if answer.open_texts:
-        out.note(f"note: the log was not read for {', '.join(answer.open_texts)}")
+        out.note(f"note: the log was not searched for {', '.join(answer.open_texts)}")
     if answer.searched == "time":
-        out.note("note: found by the time in the id; copies stored much later were not looked for (--read-log does)")
+        out.note("note: found by the time in the id; --read-log also finds copies that were stored much later")
     tell_damage(out, answer.damage)
 
 
@@ -271,7 +263,7 @@ def _text(found: list[tuple[Found, Fate, Story]], answer: Answer, body: BodyStyl
 
 
 def _place(found: Found, label: str, width: int) -> Iterator[str]:
-    """Where a message is: in one line where it fits, else in two."""
+    """Where a message is, in one line if it fits, else in two."""
     message = found.message
     queue = f"{label}{message.topic_text}/{message.queue_id} offset {message.queue_offset:,}"
     log = f"log offset {found.offset:,}   stored {time_text(message.store_timestamp)}"
@@ -289,14 +281,14 @@ def _record(fate: Fate) -> str:
 def _queue_entry(found: Found, fate: Fate) -> str:
     entry = fate.queue_entry
     if entry.state == "present":
-        tag = {True: ", tag matches", False: ", but its tag is another one", None: ""}[entry.tag_matches]
+        tag = {True: ", tag matches", False: ", but with another tag", None: ""}[entry.tag_matches]
         return f"present{tag}"
     return {
         "missing": "missing: consumers do not get this message",
-        "wrong": f"wrong: it leads to log offset {entry.offset or 0:,}",
-        "not-wanted": "none, as for every prepared or rolled back message",
-        "unreadable": "not known: the RocksDB of the queues cannot be read",
-        "not-here": "not known: only a part of the store is here",
+        "wrong": f"wrong: it points to log offset {entry.offset or 0:,}",
+        "not-wanted": "none: prepared and rolled back messages have none",
+        "unreadable": "unknown: the RocksDB of the queues cannot be read",
+        "not-here": "unknown: only a part of the store is here",
     }[entry.state]
 
 
@@ -307,15 +299,15 @@ def _index(found: Found, fate: Fate) -> str:
     if index.state == "partly":
         return f"incomplete: {_keys(found, index.missing)} missing"
     return {
-        "missing": "missing: a query by key or id does not find this message",
+        "missing": "missing: queries by key or id do not find this message",
         "not-wanted": "none: the message has no key",
         "no-index": "no index files",
-        "not-here": "not known: only a part of the store is here",
+        "not-here": "unknown: only a part of the store is here",
     }[index.state]
 
 
 def _keys(found: Found, keys: tuple[str, ...]) -> str:
-    """What the keys of a message are: its unique id, and keys that its producer gave it."""
+    """Keys in words: `key`, `2 keys`, `unique id`."""
     from rmqstore.formats import properties
 
     unique = properties.parse_properties(found.message.properties).get(properties.UNIQ_KEY)
@@ -326,10 +318,10 @@ def _keys(found: Found, keys: tuple[str, ...]) -> str:
 
 def _consumers(found: Found, fate: Fate) -> Iterator[str]:
     if fate.consumers is None:
-        yield "  consumers    not known: the progress of consumer groups cannot be read"
+        yield "  consumers    unknown: the progress of consumer groups cannot be read"
         return
     if found.message.topic_text in (SCHEDULE_TOPIC, TIMER_TOPIC):
-        return  # the broker itself reads it
+        return  # only the broker reads it
     if not fate.consumers:
         yield "  consumers    no group has consumed this topic"
         return

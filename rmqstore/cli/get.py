@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _FAULTS = {
     "body_crc": "the body does not match its CRC",
-    "physical_offset": "its own offset field says another log offset",
-    "topic": "no topic",
+    "physical_offset": "its field PHYSICALOFFSET has another log offset",
+    "topic": "it has no valid topic",
 }
 _STYLES = ("auto", "text", "json", "hex", "base64", "none")
 _FLAGS = {0x1: "compressed", 0x2: "multi tags", 0x10: "born host IPv6", 0x20: "store host IPv6", 0x80: "inner batch"}
@@ -43,21 +43,21 @@ _TRANSACTION = {0x4: "transaction prepared", 0x8: "transaction commit", 0xC: "tr
     "--body",
     type=click.Choice(_STYLES),
     default="auto",
-    help="How to show the body (default: text, or the first bytes of a binary one).",
+    help="How to show the body (auto, the default: as text; a binary body as base64, shortened).",
 )
-@click.option("--save-body", type=FILE, metavar="FILE", help="Save the body.")
+@click.option("--save-body", type=FILE, metavar="FILE", help="Save the body, decompressed, to FILE.")
 def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, save_body: Path | None) -> int:
-    """Shows one message completely: header with decoded flags, properties, body.
+    """Show one message completely: header with decoded flags, properties, body.
 
-    WHERE is a log offset, TOPIC/QUEUE/OFFSET, an offset message id, a unique id, or a file of a journal's lost+found.
-    The body is decompressed. Exit code 1: nothing was found, or the message is damaged.
+    WHERE is a log offset, TOPIC/QUEUE/OFFSET, an offset message id, a unique id, or a file in the lost+found of a
+    journal. The body is decompressed. Exit code 1: no such message, or it is damaged.
     """
     from rmqstore.files.store import open_store
 
     opened = open_store(store, config)
     found = _find(out, opened, where)
     if found is None:
-        out.note(f"no message at {where}")
+        out.note(f"no such message: {where}")
         if out.as_json:
             out.report({"schema": "rmqstore.get/1", "store": str(store), "message": None})
         return 1
@@ -85,12 +85,12 @@ def _find(out: Output, store: Store, where: str) -> Found | None:
 
 
 def _scan(out: Output, store: Store, text: str) -> Found | None:
-    """The log, read from its end: for ids that neither contain their offset nor are in an index file."""
+    """Read the log for an id that neither contains its offset nor is in an index file."""
     from rmqstore.views import lookup
     from rmqstore.views.dump.messages import dump_messages
     from rmqstore.views.dump.selection import Selection
 
-    out.note(f"no index file knows {text}: reading the log")
+    out.note(f"note: {text} is in no index file: reading the log")
     for row in dump_messages(store, Selection(msg_ids=frozenset({text}))):
         return lookup.by_offset(store, int(row["offset"]))
     return None
@@ -102,12 +102,12 @@ def _plain_body(out: Output, found: Found) -> bytes:
     try:
         return decompress(found.message.sys_flag, found.message.body)
     except BodyError as error:
-        out.note(f"the body is saved as stored: {error}")
+        out.note(f"warning: the body is saved as stored: {error}")
         return found.message.body
 
 
 def _row(found: Found, body: str) -> dict[str, Any]:
-    """The fields of `dump`, with the file, the decoded flags and what is wrong."""
+    """The fields of `dump`, with decoded flags, the position in the file and the fault."""
     from rmqstore.formats.message import Fault
     from rmqstore.messages.rows import BodyStyle, message_row
 
@@ -150,22 +150,22 @@ def _text(found: Found, row: Mapping[str, Any], *, short: bool, width: int | Non
 def body_lines(
     row: Mapping[str, Any], length: int, *, compressed: bool, short: bool = False, width: int | None = None
 ) -> Iterator[str]:
-    """The body of a message's row as text; `length`: of the body as stored, bytes.
+    """Yield the body of a message's row as lines; `length` is that of the stored body in bytes.
 
-    `short`: not all of a binary one, in lines of `width` columns.
+    `short`: only the beginning of a binary body, in lines of `width` columns.
     """
     shown = next((name for name in ("body", "body_base64", "body_hex") if name in row), None)
     packed = " as stored, compressed" if compressed else ""
     yield f"  body ({length:,} bytes{packed})"
     if "body_error" in row:
-        yield f"    cannot be unpacked: {row['body_error']}"
+        yield f"    cannot be decompressed: {row['body_error']}"
     if shown is None:
         return
     if short and shown == "body_base64" and len(row[shown]) > _SHORT:
         start = f"base64: {row[shown][:_SHORT]}…"
         step = len(start) if width is None else width - 4
         yield from (f"    {start[at : at + step]}" for at in range(0, len(start), step))
-        yield "    all of it: --body base64, --body hex or --save-body FILE"
+        yield "    for all of it: --body base64, --body hex or --save-body FILE"
         return
     value = row[shown]
     text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""A report of a store as one HTML page: no script, no network, charts as inline SVG, light and dark, printable."""
+"""The report of a store as one HTML page without scripts and network: inline SVG, light and dark, printable."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _EXAMPLES, _CODES, _TOPICS, _LAGS, _LONGEST = 10, 60, 30, 40, 300
 _BARS = 120
 _CONTROLS = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "·")
-_SEVERITY = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "note"}
 _KINDS = {
     "records": "messages",
     "damaged": "damaged",
@@ -64,7 +63,7 @@ user-select:all;margin:8px 0}svg{display:block;width:100%}svg text{fill:var(--so
 
 
 def page(found: StoreReport) -> Iterator[str]:
-    """The page, piece by piece. Nothing of the store gets into it unescaped, and no body at all."""
+    """Yield the page in pieces. All texts of the store are escaped, and bodies are left out."""
     report = found.report
     yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -84,7 +83,7 @@ def page(found: StoreReport) -> Iterator[str]:
 
 
 def _text(value: object) -> str:
-    """Text of the store or of the tool, harmless in HTML."""
+    """Escape and shorten a text."""
     said = str(value)
     said = said if len(said) <= _LONGEST else said[:_LONGEST] + "…"
     return html.escape(said.encode("utf-8", "backslashreplace").decode().translate(_CONTROLS))
@@ -99,7 +98,7 @@ def _head(found: StoreReport) -> Iterator[str]:
     )
     state, sign = ("error", "✕") if bad else ("ok", "✓") if report.clean else ("warning", "!")
     yield f'<h1>{_text(report.store)}</h1><p class="soft">RocketMQ {_text(report.kind)} store'
-    yield "; a broker was running on it, so that nothing here is final</p>" if report.live else "</p>"
+    yield "; a broker was running on it, so this report is not final</p>" if report.live else "</p>"
     yield f'<p class="verdict {state}">{sign} {_text_whole(verdict_sentence(report))}</p><div class="facts">'
     logs = [log for log in (report.commitlog, report.dledger) if log is not None]
     times = [log[name] for log in logs for name in ("first_timestamp", "last_timestamp") if log.get(name)]
@@ -160,7 +159,7 @@ def _findings(report: Report) -> Iterator[str]:
     codes = sorted(counts, key=lambda code: (-PROBLEMS[code].severity, code))
     for code in codes[:_CODES]:
         problem, examples = PROBLEMS[code], listed.get(code, [])
-        severity = _SEVERITY[problem.severity]
+        severity = problem.severity.name.lower()
         yield f'<div class="card"><h3><span class="tag {severity}">{severity}</span>{_text(code)} × {counts[code]:,}: '
         yield f"{_text(problem.title)}</h3><p>{_text_whole(problem.about)}</p>"
         if examples:
@@ -173,7 +172,7 @@ def _findings(report: Report) -> Iterator[str]:
         yield "</div>\n"
     if any(PROBLEMS[code].severity >= Severity.WARNING for code in counts):
         where = store_words(report.repairable, report.config)
-        yield "<p>A repair prints its plan first, with what would be lost, and writes nothing without "
+        yield "<p>A repair first prints its plan, with what would be lost. It writes nothing without "
         yield f"<code>--apply</code>:</p><pre>rmqstore recover {_text(where)}</pre>\n"
 
 
@@ -222,7 +221,7 @@ def _map(found: StoreReport) -> Iterator[str]:
 
 
 def _stops(found: StoreReport) -> dict[int, list[str]]:
-    """Where versions would cut the log before its end, which is worth a mark."""
+    """Offsets at which versions would cut the log and lose messages."""
     out: dict[int, list[str]] = {}
     for one in found.forecasts:
         if one.starts and one.messages_lost and one.commitlog_stop is not None:
@@ -240,7 +239,7 @@ def _bar(row: Row, stops: Iterable[int]) -> str:
             width = max(width, 3)
             title = f"<title>{_KINDS[stretch.kind]}: {stretch.start:,} to {stretch.stop:,}</title>"
         parts.append(f'<rect class="{stretch.kind}" x="{x:.2f}" width="{width:.2f}" height="14">{title}</rect>')
-    # what is wrong is drawn last: a thin mark must not be covered by its neighbour
+    # problems are drawn last, so that nothing covers a thin mark
     parts.sort(key=lambda part: "<title>" in part)
     for offset in stops:
         if row.start <= offset < row.stop:
@@ -319,7 +318,7 @@ def _lags(found: StoreReport) -> Iterator[str]:
         return
     yield "<h2>Lag of consumer groups</h2>"
     if found.lags is None:
-        yield "<p>The progress of consumer groups is not known here.</p>\n"
+        yield "<p>The progress of consumer groups cannot be read.</p>\n"
         return
     if not found.lags:
         yield "<p>No group has consumed from this store.</p>\n"
@@ -333,7 +332,7 @@ def _lags(found: StoreReport) -> Iterator[str]:
         yield f'<td class="bar">{_share(lag.messages / biggest)}</td></tr>\n'
     yield "</table></div>"
     if len(found.lags) > _LAGS:
-        yield f'<p class="soft">… and {many(len(found.lags) - _LAGS, "more row")} with less</p>\n'
+        yield f'<p class="soft">… and {many(len(found.lags) - _LAGS, "more row")} with a smaller lag</p>\n'
 
 
 def _share(part: float) -> str:

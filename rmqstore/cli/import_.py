@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import command, config_option, read_config
-from rmqstore.cli.output import Output, warn
+from rmqstore.cli.options import command, config_option, gathered, read_config
+from rmqstore.cli.output import Output, refuse_inside, warn
 from rmqstore.cli.quantities import many
 from rmqstore.errors import BadRow, MessageRefused, NoSpace, NotAStore, OutputExists, Refused, UsageError
 
@@ -21,6 +22,30 @@ if TYPE_CHECKING:
     from rmqstore.append.store.message_store import StoreOptions
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.views.dump.messages import Damage
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How messages become those of the other store."""
+
+    renumber: bool
+    topic_map: tuple[str, ...]
+    now: bool
+    flush: str
+    dledger: str | None
+    batch_topics: tuple[str, ...]
+    no_tag_index: bool
+
+    def options(self, config: BrokerConfig, batch_topics: frozenset[str]) -> ImportOptions:
+        """The options of the import; `batch_topics`: BatchCQ topics of the sources."""
+        from rmqstore.append.importing import ImportOptions
+
+        return ImportOptions(
+            store=_store_options(self, config, batch_topics.union(self.batch_topics)),
+            renumber=self.renumber,
+            keep_timestamps=not self.now,
+            topic_map=_topics(self.topic_map),
+        )
 
 
 @command(
@@ -39,25 +64,27 @@ if TYPE_CHECKING:
     "target",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Directory of the new store; must not exist. It appears when the import is complete.",
+    help="Directory of the new store. It must not exist; it appears when the import is complete.",
 )
 @click.option(
     "--into",
     type=click.Path(path_type=Path),
     metavar="STORE",
-    help="Append to this store instead. It must be sound, and its broker stopped.",
+    help="Append to this store instead. It must have no problems, and its broker must be stopped.",
 )
-@config_option("broker.conf: file sizes and switches of the new store.")
-@click.option("--renumber", is_flag=True, help="Renumber every queue from 0. Without it, queue offsets are kept.")
+@config_option("broker.conf with file sizes and other settings of the new store.")
+@click.option(
+    "--renumber", is_flag=True, help="Number each queue's messages from 0. Without it, queue offsets are kept."
+)
 @click.option(
     "--topic-map", multiple=True, metavar="A=B", help="Write messages of topic A to topic B (may be repeated)."
 )
-@click.option("--now", is_flag=True, help="Set store timestamps to the current time. Without it they are kept.")
+@click.option("--now", is_flag=True, help="Set store timestamps to the current time. Without it, they are kept.")
 @click.option(
     "--flush",
     type=click.Choice(["sync", "async"]),
     default="async",
-    help="Flush each batch to disk (sync), or let the system do it (async, the default).",
+    help="Flush each batch to disk (sync), or leave that to the system (async, the default).",
 )
 @click.option("--dledger", metavar="ID", help="Create a DLedger store with this dLegerSelfId, such as n0.")
 @click.option(
@@ -67,36 +94,31 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Topic with queue.type=BatchCQ (may be repeated).",
 )
-@click.option("--no-tag-index", is_flag=True, help="Do not index TAGS, as brokers before 5.4.0.")
+@click.option("--no-tag-index", is_flag=True, help="Do not index TAGS, like brokers before 5.4.0.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.option("--dry-run", is_flag=True, help="Read and check every row; write nothing.")
+@gathered("how", How)
 def import_(
     out: Output,
     files: tuple[Path, ...],
     target: Path | None,
     into: Path | None,
     broker_conf: Path | None,
-    renumber: bool,
-    topic_map: tuple[str, ...],
-    now: bool,
-    flush: str,
-    dledger: str | None,
-    batch_topics: tuple[str, ...],
-    no_tag_index: bool,
+    how: How,
     dry_run: bool,
 ) -> int:
-    """Create a store from exported messages (NDJSON, CSV, Parquet, Arrow), or from the sound messages of another store.
+    """Create a store from exported messages (NDJSON, CSV, Parquet, Arrow), or from the valid messages of another store.
 
     The store is built in .NAME.importing beside DIR and renamed at the end. After an interruption or a full disk, run
-    the same command again to continue. Queue offsets are kept, which needs complete queues: use --renumber for a
-    selection with gaps, or for a damaged store. An invalid row ends the import: the error names file and line, and
-    nothing remains. Damaged parts of a source store are skipped and named on stderr; the exit code is then 1.
+    the same command again to continue. Queue offsets are kept, which requires queues without gaps: use --renumber for a
+    selection of messages, or for a damaged store. An invalid row ends the import: the error names file and line, and
+    nothing is left behind. Damaged parts of a source store are skipped and named on stderr; the exit code is then 1.
 
-    With --into the messages are appended to an existing store. All of them are checked first, so that an invalid one
-    leaves the store as it is; queue offsets have to continue its queues, or --renumber gives them new ones.
+    With --into, the messages are appended to an existing store. All of them are checked first: if one is invalid, the
+    store does not change. Their queue offsets must continue its queues, or --renumber assigns new ones.
     """
-    from rmqstore.append.importing import ImportOptions, fingerprint, import_messages, prepared
-    from rmqstore.cli.dump import tell_damage
+    from rmqstore.append.importing import fingerprint, import_messages, prepared
+    from rmqstore.cli.reading import tell_damage
     from rmqstore.files.store import open_store
     from rmqstore.files.topic_types import batch_topics as topics_of_batches
     from rmqstore.files.topic_types import configured_types
@@ -104,47 +126,43 @@ def import_(
 
     config = read_config(out, broker_conf)
     stores = [open_store(path) for path in files if path.is_dir()]
-    batches = frozenset(batch_topics).union(*(topics_of_batches(s, configured_types(s.root)) for s in stores))
-    options = ImportOptions(
-        store=_store_options(config, flush, dledger, batches, not no_tag_index),
-        renumber=renumber,
-        keep_timestamps=not now,
-        topic_map=_topics(topic_map),
-    )
+    batches = frozenset[str]().union(*(topics_of_batches(s, configured_types(s.root)) for s in stores))
+    options = how.options(config, batches)
     if (target is None) == (into is None):
         raise UsageError(
             "give either --output or --into", "--output DIR makes a new store, --into STORE appends to one"
         )
+    place = target or into
+    assert place is not None
     for source in files:
         if source.is_dir():
-            Output(path=target or into).keep_out_of(source)
+            refuse_inside(place, source)
     damage = Damage()
-    if target is None:
-        assert into is not None
+    if into is not None:
+        if dry_run:
+            raise UsageError("--dry-run does not apply to --into", "every message is checked before one is written")
         messages, queues = _append_to(out, into, files, options, config, damage)
         _say(out, into, messages, 0, queues, applied=True)
         return tell_damage(out, damage)
-    if dry_run and into is not None:
-        raise UsageError("--dry-run does not apply to --into", "every message is checked before one is written")
     chunks = _chunks(files, damage)
     if dry_run:
-        if target.exists():
-            raise OutputExists(f"{target} already exists")
+        if place.exists():
+            raise OutputExists(f"{place} already exists")
         count = sum(len(prepared(table, options)) for table, _ in chunks)
-        _say(out, target, count, 0, {}, applied=False)
+        _say(out, place, count, 0, {}, applied=False)
         return tell_damage(out, damage)
-    with _naming_what_is_left(target), out.progress("import", unit=" messages") as progress:
-        done = import_messages(chunks, target, options, fingerprint(files, options), progress=progress)
-    _say(out, target, done.messages, done.resumed, dict(done.queues), applied=True)
+    with _naming_unfinished(place), out.progress("import", unit=" messages") as progress:
+        done = import_messages(chunks, place, options, fingerprint(files, options), progress=progress)
+    _say(out, place, done.messages, done.resumed, dict(done.queues), applied=True)
     return tell_damage(out, damage)
 
 
 def _append_to(
     out: Output, place: Path, files: tuple[Path, ...], options: ImportOptions, config: BrokerConfig, damage: Damage
 ) -> tuple[int, dict[str, int]]:
-    """Append to a store that is sound: how many messages, and where its queues end.
+    """Append to a store without problems; return the number of messages, and where its queues end.
 
-    Errors: Refused for a store that is not sound; BadRow and MessageRefused before anything is written.
+    Errors: Refused for a store with problems; BadRow and MessageRefused before anything is written.
     """
     from rmqstore.append.importing import import_into
     from rmqstore.append.store.message_store import MessageStore
@@ -160,7 +178,7 @@ def _append_to(
     if not report.clean:
         found = ", ".join(sorted(report.findings.counts)) or (report.unchecked or ["it was not checked completely"])[0]
         raise Refused(
-            f"{place} is not sound: {found}", f"see `rmqstore verify {shlex.quote(str(place))}`, and repair it"
+            f"{place} has problems: {found}", f"see `rmqstore verify {shlex.quote(str(place))}`, and repair it"
         )
     given = StoreOptions(flush=options.store.flush, dledger=options.store.dledger, limits=options.store.limits)
     reads: list[Damage] = []
@@ -199,8 +217,8 @@ def _say(out: Output, target: Path, messages: int, resumed: int, queues: dict[st
 
 
 @contextlib.contextmanager
-def _naming_what_is_left(target: Path) -> Iterator[None]:
-    """After a full disk or an interruption, names the unfinished store, which the next run continues."""
+def _naming_unfinished(target: Path) -> Iterator[None]:
+    """Name the unfinished store after a full disk or an interruption: the next run continues it."""
     from rmqstore.append.importing import building_of
 
     try:
@@ -246,15 +264,13 @@ def _topics(texts: tuple[str, ...]) -> dict[str, str]:
     for text in texts:
         old, equals, new = text.partition("=")
         if not equals or not old or not new:
-            raise UsageError(f"--topic-map {text!r}", "give it as OLD=NEW")
+            raise UsageError(f"--topic-map {text!r} is not OLD=NEW", "--topic-map Order=Order_copy")
         found[old] = new
     return found
 
 
-def _store_options(
-    config: BrokerConfig, flush: str, dledger: str | None, batch_topics: frozenset[str], tag_key: bool
-) -> StoreOptions:
-    """The settings of the new store: broker.conf's, where there is one."""
+def _store_options(how: How, config: BrokerConfig, batch_topics: frozenset[str]) -> StoreOptions:
+    """The settings of the new store, from the options and broker.conf."""
     from rmqstore.append.files.flush import FlushPolicy
     from rmqstore.append.messages.encoder import Limits
     from rmqstore.append.store.dispatch import DispatchOptions
@@ -262,6 +278,7 @@ def _store_options(
     from rmqstore.formats.consumequeue import round_file_size
     from rmqstore.formats.properties import parse_delay_levels
 
+    dledger = how.dledger
     if dledger is None and config.bool("enableDLegerCommitLog"):
         dledger = config.text("dLegerSelfId") or "n0"
     numbers_lmq = config.bool("enableLmq") and config.bool("enableMultiDispatch")
@@ -278,12 +295,12 @@ def _store_options(
             consume_queue_file_size=round_file_size(config.int("mappedFileSizeConsumeQueue")),
             batch_file_size=config.int("mapperFileSizeBatchConsumeQueue"),
             index=config.bool("messageIndexEnable"),
-            tag_key=tag_key,
-            lmq=numbers_lmq or "enableMultiDispatch" not in config.given,  # what was in light queues stays in them
+            tag_key=not how.no_tag_index,
+            lmq=numbers_lmq or "enableMultiDispatch" not in config.given,  # messages in light queues stay there
             numbers_lmq=numbers_lmq,
             batch_topics=batch_topics,
             delay_levels=levels,
         ),
-        flush=FlushPolicy(flush),
+        flush=FlushPolicy(how.flush),
         dledger=dledger,
     )

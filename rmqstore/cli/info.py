@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from rmqstore.cli.metrics import Metrics, metrics_option, of_info
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import bytes_text, columns, fitted, in_words, many, time_text
+from rmqstore.cli.quantities import KINDS, bytes_text, columns, fitted, in_words, many, time_text, wrapped
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -36,8 +35,8 @@ def info(out: Output, store: Path, config: BrokerConfig, metrics: Path | None) -
     """Show what a store contains.
 
     Kind, files, sizes, first and last offsets, topics and queues, clean or unclean shutdown, whether a broker runs,
-    checkpoint, DLedger terms and indexes, time range. Reads a few kilobytes per file, whatever the size of the store.
-    `rmqstore verify` finds problems; this command does not look for them.
+    checkpoint, DLedger terms and indexes, time range. Reads only a few kilobytes per file, and does not look for
+    problems: that is what `rmqstore verify` does.
     """
     from rmqstore.files.store import open_store
     from rmqstore.views.info import info as look
@@ -47,7 +46,7 @@ def info(out: Output, store: Path, config: BrokerConfig, metrics: Path | None) -
     seen = look(opened)
     if seen.live:
         pid = seen.lock.get("pid")
-        out.note(f"note: a broker is running on this store{f' (pid {pid})' if pid else ''}; the numbers change")
+        out.note(f"note: a broker is running on this store{f' (pid {pid})' if pid else ''}; the numbers are changing")
     code = 4 if seen.unchecked else 0
     measured.write(of_info(seen), code)
     if out.as_json:
@@ -58,14 +57,7 @@ def info(out: Output, store: Path, config: BrokerConfig, metrics: Path | None) -
 
 
 def _head(seen: Info) -> Iterator[str]:
-    kinds = {
-        "plain": "plain store",
-        "dledger": "DLedger store",
-        "mixed": "mixed store (plain commitlog, continued by DLedger)",
-        "rocksdb": "store with consume queues in RocksDB",
-        "part": f"part of a store: {seen.part}",
-    }
-    yield f"{seen.store} — {kinds[seen.kind]}"
+    yield f"{seen.store} — {KINDS[seen.kind]}{f': {seen.part}' if seen.part else ''}"
     if seen.part is None:
         if seen.live:
             pid = seen.lock.get("pid")
@@ -108,7 +100,8 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
     yield from _config_rows(seen, bad, width)
     for journal in seen.journals:
         yield _row(
-            "Open repair", f"{journal['journal']} ({journal['state']}): run `rmqstore undo` or `rmqstore resume` on it"
+            "Open repair",
+            f"{journal['journal']} ({journal['state']}): run `rmqstore undo` or `rmqstore resume`",
         )
     for line in seen.unchecked:
         yield from _wrapped("Not read", line, width)
@@ -135,8 +128,7 @@ def _config_rows(seen: Info, bad: list[str], width: int) -> Iterator[str]:
 
 
 def _wrapped(label: str, text: str, width: int) -> Iterator[str]:
-    lines = textwrap.wrap(text, max(20, width - _LABEL), break_long_words=False, break_on_hyphens=False)
-    for i, line in enumerate(lines):
+    for i, line in enumerate(wrapped(text, max(20, width - _LABEL))):
         yield _row("" if i else label, line)
 
 
@@ -184,7 +176,7 @@ def _topics(topics: list[TopicInfo], verbose: int, width: int) -> Iterator[str]:
         else:
             yield head + _fit(ranges, max(12, width - len(head)))
     if len(shown) < len(topics):
-        yield f"… and {many(len(topics) - len(shown), 'more topic')}: -v lists all"
+        yield f"… and {many(len(topics) - len(shown), 'more topic')} (-v lists all)"
 
 
 def _fit(parts: list[str], width: int) -> str:

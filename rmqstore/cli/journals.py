@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from rmqstore.repair.plan.plan import Plan
 
 _STATES = {
-    "preparing": "never began",
+    "preparing": "never started",
     "applying": "unfinished: undo or resume it",
     "done": "applied",
     "undoing": "unfinished: undo it again",
     "undone": "undone",
     "pruning": "being removed",
-    "missing": "missing: mount the disk that it is on",
+    "missing": "missing: mount its disk",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """A journal as it is listed. `bytes`: on disk; `kept`: files in its quarantine and lost+found; `made`: ms."""
+    """A journal to list. `bytes`: on disk; `kept`: files in its quarantine and lost+found; `made`: ms."""
 
     folder: JournalFolder
     plan: Plan | None
@@ -55,7 +55,7 @@ class Journal:
 
     @property
     def command(self) -> str:
-        """The command whose plan it is, as far as the plan's facts tell."""
+        """The command that made the plan, "" if its facts do not tell."""
         facts: Mapping[str, Any] = self.plan.facts if self.plan is not None else {}
         if "command" in facts:
             return str(facts["command"])
@@ -85,13 +85,15 @@ class Journal:
     ),
 )
 @click.option(
-    "--prune", is_flag=True, help="Remove journals: those that are undone, and those that the limits leave out."
+    "--prune", is_flag=True, help="Remove journals that are undone, and those that --keep or --older-than selects."
 )
-@click.option("--keep", type=click.IntRange(0), metavar="N", help="With --prune: keep only the N newest repairs.")
 @click.option(
-    "--older-than", type=Span(), metavar="TIME", help="With --prune: also repairs older than this, such as 30d."
+    "--keep", type=click.IntRange(0), metavar="N", help="With --prune: remove all but the N newest repairs, too."
 )
-@click.option("--apply", "apply_it", is_flag=True, help="With --prune: remove them. Without this nothing is written.")
+@click.option(
+    "--older-than", type=Span(), metavar="TIME", help="With --prune: also remove repairs older than this, such as 30d."
+)
+@click.option("--apply", "apply_it", is_flag=True, help="With --prune: remove them. Without it, nothing is removed.")
 def journals(
     out: Output,
     store: Path,
@@ -101,11 +103,11 @@ def journals(
     older_than: float | None,
     apply_it: bool,
 ) -> int:
-    """List the journals of repairs, newest last: when, what each did, how big it is, and whether it can be undone.
+    """List the journals of repairs, newest last: when each was made, what it did, its size, and how to undo it.
 
-    --prune removes journals that are undone or never began; with --keep or --older-than also those of repairs, which
-    can then not be undone any more, and whose quarantine and lost+found are gone. An unfinished journal always stays.
-    Exit code 1: there is something to prune, and --apply was not given.
+    --prune removes journals that are undone or never started, and with --keep or --older-than also those of repairs.
+    A repair without its journal cannot be undone, and its quarantine and lost+found are gone. Unfinished journals are
+    never removed. Exit code 1: there is something to prune, but --apply was not given.
     """
     from rmqstore.files.store import open_store
     from rmqstore.repair.journal.journal import list_journals
@@ -115,7 +117,7 @@ def journals(
         raise UsageError("--keep, --older-than and --apply need --prune", "add --prune")
     opened = open_store(store, config)
     if opened.part is not None:
-        raise NotAStore(f"{store} is a part of a store", "name the store, where the journals are")
+        raise NotAStore(f"{store} is a part of a store", "name the whole store, which has the journals")
     found = [_read(info.path) for info in list_journals(opened.root)]
     going = list(_going(found, keep, older_than)) if prune else []
     if apply_it:
@@ -149,7 +151,7 @@ def _read(path: Path) -> Journal:
 
 
 def _going(found: list[Journal], keep: int | None, older_than: float | None) -> Iterator[Journal]:
-    """What is pruned: repairs only from the oldest on, since an older one cannot be undone without the newer ones."""
+    """Yield what to prune; of repairs only the oldest ones, because the newest must be undone first."""
     now = time.time() * 1000
     done = [one for one in found if one.state == "done"]
     limit = 0 if keep is None and older_than is None else len(done) - (keep or 0)
@@ -169,7 +171,7 @@ def _going(found: list[Journal], keep: int | None, older_than: float | None) -> 
 
 def _text(found: list[Journal], going: list[Journal], prune: bool, applied: bool) -> Iterator[str]:
     if not found:
-        yield "No journals: this store was never repaired."
+        yield "No journals: there is no repair to undo."
         return
     for one in found:
         yield f"{one.folder.name}   {_STATES[one.state]}   {bytes_text(one.bytes)}"

@@ -1,4 +1,4 @@
-"""Answers as JSON: bytes that are not text, paths, and numbers that some readers cannot hold."""
+"""Writes JSON: bytes that are not text, paths, and numbers that some parsers cannot represent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from rmqstore.formats.text.controls import escape_json
 
-# numbers of 64 bits on disk or in counts; with --string-ints they are always strings, whatever their value
+# fields with 64-bit numbers; with --string-ints they are always strings, whatever their value
 WIDE = frozenset(
     [
         "offset",
@@ -55,7 +55,6 @@ WIDE = frozenset(
         "prev_pos",
         "write_time",
         "time",
-        "first_pos",
         "last_pos",
         "base_offset",
         "last_read_time",
@@ -70,7 +69,7 @@ WIDE = frozenset(
 
 
 def quote_wide(value: Any, name: str = "") -> Any:
-    """The value with 64-bit numbers as strings, by field name and, for any other field, beyond 2^53."""
+    """Turn 64-bit numbers into strings: all values of the fields in WIDE, in other fields values beyond 2^53."""
     if isinstance(value, dict):
         return {k: quote_wide(v, k) for k, v in value.items()}
     if isinstance(value, list):
@@ -81,9 +80,9 @@ def quote_wide(value: Any, name: str = "") -> Any:
 
 
 def json_bytes(value: Any, *, indent: bool = False) -> bytes:
-    """JSON text; bytes that are not text show as escapes, integers beyond 64 bits as strings.
+    """Encode JSON; invalid UTF-8 becomes escapes, integers beyond 64 bits become strings.
 
-    Control characters that JSON leaves alone (DEL, U+0080 to U+009F) are escaped as well: some steer terminals.
+    DEL and U+0080 to U+009F are escaped too: JSON allows them, but some control terminals.
     """
     import orjson
 

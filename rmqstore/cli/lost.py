@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import FILE, Work, command, gathered
+from rmqstore.cli.options import FILE, Work, broker_option, command, gathered
 from rmqstore.cli.output import Output, new_directory
-from rmqstore.cli.quantities import columns, fitted, many, time_text
+from rmqstore.cli.quantities import columns, fitted, many, printable, time_text
 from rmqstore.cli.table_output import write_rows
 from rmqstore.errors import NotAStore, NotReadable, Refused, UsageError
 
@@ -30,7 +30,7 @@ Row = tuple["LostMessage", tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The options of `lost`."""
+    """What to list, and what to save."""
 
     journal: Path | None
     next_start: bool
@@ -43,7 +43,6 @@ class Asked:
     report=True,
     formats=("table", "ndjson", "csv"),
     work=True,
-    broker=True,
     examples=(
         "rmqstore lost /data/rocketmq/store",
         "rmqstore lost /data/rocketmq/store --format csv -o lost.csv --bodies lost-bodies",
@@ -54,21 +53,22 @@ class Asked:
     "--journal",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="What this repair could not keep (default: the newest repair of the store, if there is one).",
+    help="List what this repair lost (default: the newest repair of the store, if there is one).",
 )
-@click.option("--next-start", is_flag=True, help="What the next broker start would lose, although there is a journal.")
+@click.option("--next-start", is_flag=True, help="List what the next broker start would lose, even after a repair.")
 @click.option(
     "--bodies",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Save what is left of the bodies as files in DIR, which is made.",
+    help="Save what is left of the bodies as files in DIR, which must not exist.",
 )
 @click.option(
     "--keys",
     type=FILE,
     metavar="FILE",
-    help="Only messages that one of these keys belongs to, one key per line; also by the hashes in the index.",
+    help="Only messages with one of these keys (FILE has one per line); lost keys are matched by index hashes.",
 )
+@broker_option
 @gathered("asked", Asked)
 def lost(
     out: Output,
@@ -79,9 +79,9 @@ def lost(
 ) -> int:
     """List every message that is lost or damaged.
 
-    Before a repair: the messages that damage has taken, and those that the next broker start would delete. After one:
-    what the repair replaced by fillers or mended, from its journal. Topic, queue, offsets, keys, ids and store time
-    come from what is left of the record, else from its queue entry and its index entries. Exit code 0: nothing is lost.
+    Before a repair: the messages that are damaged, and those that the next broker start would delete. After a repair:
+    those that it replaced by fillers or mended, from its journal. Topic, queue, offsets, keys, ids and store time come
+    from what is left of the record, otherwise from its queue entry and its index entries. Exit code 0: nothing is lost.
     """
     from rmqstore.files.store import open_store
     from rmqstore.views.lost import LostMessages
@@ -90,7 +90,7 @@ def lost(
         raise UsageError("--journal and --next-start exclude each other", "leave one of them out")
     opened = open_store(store, config)
     if opened.part is not None:
-        raise NotAStore(f"{store} is a part of a store", "name the whole store: queues and index tell what is lost")
+        raise NotAStore(f"{store} is a part of a store", "name the whole store: its queues and index show what is lost")
     wanted = _read_keys(asked.keys)
     if asked.bodies is not None:
         _check_bodies(asked.bodies, store)
@@ -100,7 +100,7 @@ def lost(
         report = None
         losses = view.in_repair(folder, folder.load_plan())
         out.note(
-            f"note: this is what the repair {folder.name} could not keep; --next-start looks at the store as it is"
+            f"note: these are the losses of the repair {folder.name}; --next-start shows those of the next broker start"
         )
     else:
         opened, view, losses, report = _before(out, opened, work)
@@ -115,12 +115,12 @@ def _exit_code(losses: Losses, found: int, report: Report | None) -> int:
     if found or losses.unlisted:
         return 1
     if report is not None and losses.at_least:
-        return report.exit_code or 4  # what is lost is known to be there, but not message by message
+        return report.exit_code or 4  # messages are lost that cannot be listed
     return 4 if losses.at_least or (report is not None and report.unchecked) else 0
 
 
 def _journal(opened: Store, path: Path | None) -> JournalFolder | None:
-    """The journal that is asked for, or the newest of a repair that was applied and not undone."""
+    """The journal at `path`, or that of the newest repair that is applied and not undone."""
     from rmqstore.errors import CouldNotCheck
     from rmqstore.repair.journal.folder import State
     from rmqstore.repair.journal.journal import list_journals, read_journal
@@ -135,13 +135,13 @@ def _journal(opened: Store, path: Path | None) -> JournalFolder | None:
             facts = folder.load_plan().facts
         except CouldNotCheck:
             continue
-        if "strategy" in facts:  # the other commands' plans lose nothing of the log
+        if "strategy" in facts:  # plans of other commands lose no messages of the log
             return folder
     return None
 
 
 def _before(out: Output, opened: Store, work: Work) -> Any:
-    """The store as it was examined, and what is lost in it."""
+    """Return the store that was examined, a view of it, what it loses, and the report."""
     from rmqstore.checks.expiring import while_files_expire
     from rmqstore.checks.verify import examine_lasting
     from rmqstore.repair.plan.recover_options import SALVAGE, RecoverOptions
@@ -153,12 +153,12 @@ def _before(out: Output, opened: Store, work: Work) -> Any:
         look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
     report = verified.report
     if report.live:
-        out.note("note: a broker is running on this store: the list is not final")
+        out.note("note: a broker is running on this store; the list is not final")
     try:
-        # every strategy loses what damage has taken; only salvage says message by message what that is
+        # damage costs the same messages with every strategy; only salvage lists them
         plan = plan_recovery(look, verified, RecoverOptions(strategy=SALVAGE, accept_fillers=True))
     except (Refused, NotAStore, NotReadable) as error:
-        out.note(f"note: damaged messages are not listed here, see `rmqstore verify`: {error.message}")
+        out.note(f"note: damaged messages are not listed (see `rmqstore verify`): {error.message}")
         plan = None
     view = LostMessages(look)
     return look, view, view.at_next_start(verified, plan), report
@@ -196,7 +196,7 @@ def _check_bodies(place: Path, store: Path) -> None:
 
 
 def _saved(out: Output, rows: Iterable[Row], place: Path) -> Iterator[Row]:
-    """The rows; what is left of their bodies is saved on the way."""
+    """Pass rows on, and save what is left of their bodies."""
     new_directory(place)
     count = 0
     for row in rows:
@@ -210,7 +210,7 @@ def _saved(out: Output, rows: Iterable[Row], place: Path) -> Iterator[Row]:
 
 
 def _body_of(one: LostMessage) -> bytes | None:
-    """The body as the producer sent it, or as it is stored where damage keeps it from being decompressed."""
+    """The body as the producer sent it, or as stored if it cannot be decompressed; None if nothing is left."""
     from rmqstore.formats.bodies import BodyError, decompress
 
     if one.found is None:
@@ -238,7 +238,7 @@ def _json_row(row: Row) -> dict[str, Any]:
 def _write(
     out: Output, store: Path, losses: Losses, rows: Iterator[Row], folder: JournalFolder | None, report: Report | None
 ) -> int:
-    """Writes the list; how many messages are in it."""
+    """Write the list; return the number of messages in it."""
     if out.as_json:
         listed = [_json_row(row) for row in rows]
         out.report(
@@ -260,13 +260,13 @@ def _write(
         out.lines(_text(losses, kept, report, out.width), wrap=True)
         return len(kept)
     count = write_rows(out, (_flat(_json_row(row)) if out.format == "csv" else _json_row(row) for row in rows))
-    for queue, missing in losses.unlisted.items():
-        out.note(f"note: {many(missing, 'more message')}{f' of {queue}' if queue else ''} lost without a trace")
+    for line in _unlisted(losses):
+        out.note(f"note: {line}")
     return count
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """A row whose lists are words, as people write them in a table."""
+    """A row with lists as words, for CSV."""
     return {k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in row.items()}
 
 
@@ -278,29 +278,34 @@ def _text(losses: Losses, rows: list[Row], report: Report | None, width: int) ->
     cut = [one for one, _ in rows if one.cause == "cut"]
     unlisted = sum(losses.unlisted.values())
     if not rows and not unlisted:
-        yield "No message is lost." if not losses.at_least else "No lost message is known."
+        yield "No messages are lost." if not losses.at_least else "No lost messages are known; there may be some."
         return
     if damaged or unlisted:
         left = sum(one.body != "gone" for one in damaged)
         them = "it" if left == 1 else "them"
-        saved = f"; {many(left, 'body', 'bodies')} left, perhaps in part (--bodies DIR saves {them})" if left else ""
+        saved = f"; {many(left, 'body', 'bodies')} left, at least in part (--bodies DIR saves {them})" if left else ""
         at_least = "at least " if losses.at_least else ""
-        yield f"lost to damage: {at_least}{many(len(damaged) + unlisted, 'message')}{saved}"
+        yield f"Lost to damage: {at_least}{many(len(damaged) + unlisted, 'message')}{saved}"
     if mended:
-        by = "the repair mended" if losses.when == "repair" else "`rmqstore recover` mends"
-        yield f"damaged, but {by}: {many(len(mended), 'message')}"
+        by = "mended by the repair" if losses.when == "repair" else "`rmqstore recover` mends them"
+        yield f"Damaged, but {by}: {many(len(mended), 'message')}"
     if cut:
-        yield f"sound, and deleted by the next start: {many(len(cut), 'message')}; `rmqstore recover` keeps them"
+        yield f"Good, but the next start would delete them: {many(len(cut), 'message')} (`rmqstore recover` keeps them)"
     yield ""
     yield from _table(rows[:_SHOWN], width, losses.when)
     if len(rows) > _SHOWN:
         yield f"… and {many(len(rows) - _SHOWN, 'more message')} (--format csv or ndjson lists all)"
+    yield from _unlisted(losses)
+
+
+def _unlisted(losses: Losses) -> Iterator[str]:
     for queue, missing in losses.unlisted.items():
-        yield f"{many(missing, 'message')}{f' of {queue}' if queue else ''} more: nothing but the number is known"
+        where = f" of {queue}" if queue else ""
+        yield f"{many(missing, 'more message')}{where} lost, of which only the number is known"
 
 
 def _table(rows: list[Row], width: int, when: str) -> Iterator[str]:
-    """Columns by priority: at 80 columns the store time and the consumers are left out."""
+    """Yield the rows as columns; store time and consumers only if there is room for them."""
     cells = [_cells(one, fits, when) for one, fits in rows]
     titles = ["queue", "offset", "log offset", "body", "key", "stored", "consumed by"]
     right = {1, 2}
@@ -325,14 +330,11 @@ def _cells(one: LostMessage, fits: tuple[str, ...], when: str) -> list[str]:
     time = one.indexed_time if one.store_timestamp is None else one.store_timestamp
     state = "mended" if one.mended and when == "repair" else one.body
     return [
-        f"{one.topic}/{one.queue_id}".translate(_CONTROLS),
+        printable(f"{one.topic}/{one.queue_id}"),
         f"{one.queue_offset:,}",
         "" if one.offset is None else f"{one.offset:,}",
         state,
-        key.translate(_CONTROLS),
+        printable(key),
         "" if time is None else time_text(time),
-        "not known" if one.consumed_by is None else ", ".join(one.consumed_by).translate(_CONTROLS),
+        "unknown" if one.consumed_by is None else printable(", ".join(one.consumed_by)),
     ]
-
-
-_CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "·")

@@ -1,7 +1,7 @@
-"""The command tree. A command's module is imported when it is called, never before, so that `--help` is instant.
+"""The command tree. A command's module is imported only when the command runs, so that `--help` is instant.
 
 A new command is a module here with one `click.Command` in it, and a row in `COMMANDS`. All errors end here: one line on
-stderr, the exit code that `rmqstore --help` lists, and with --json the error object on stdout.
+stderr, an exit code that `rmqstore --help` lists, and with --json the error object on stdout.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from typing import Any, NoReturn
 import click
 
 from rmqstore import __version__
-from rmqstore.errors import NotReadable, RmqStoreError
+from rmqstore.cli.output import flush_stdout, guard_descriptors, swallow_stdout, tell_error, warn
+from rmqstore.errors import NotReadable, RmqStoreError, UsageError
 
 READING = "Read a store"
-CHANGING = "Change a store (print a plan; write nothing without --apply)"
-MAKING = "Make a new store beside it (at once; --dry-run writes nothing)"
-REPAIRS = "Finish or undo a repair (at once)"
+CHANGING = "Change a store (print the plan; write nothing without --apply)"
+MAKING = "Make a new store (--dry-run writes nothing)"
+REPAIRS = "Undo or finish a repair"
 FLEET = "Many stores"
 
 # command -> (module, section, short help); the order is that of `rmqstore --help`
@@ -31,25 +32,25 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "info": ("info", READING, "Show kind, files, topics and offsets of a store."),
     "verify": ("verify", READING, "Find all problems, and forecast the next broker start."),
     "dump": ("dump", READING, "Print records as a table, NDJSON, CSV or hex."),
-    "get": ("get", READING, "Show one message: by offset, queue offset, id or key."),
-    "find": ("find", READING, "Find messages; say whether consumers get them."),
+    "get": ("get", READING, "Show one message completely."),
+    "find": ("find", READING, "Find messages, and show whether consumers get them."),
     "lost": ("lost", READING, "List the messages that are lost or damaged."),
-    "du": ("du", READING, "Count messages and bytes per topic, queue, tag or day."),
-    "report": ("report", READING, "Make one HTML page: problems, map, usage, lag."),
-    "bundle": ("bundle", READING, "Make a copy without names and bodies, to give away."),
+    "du": ("du", READING, "Show messages and bytes per topic, queue, tag or day."),
+    "report": ("report", READING, "Write an HTML page: problems, map, usage, lag."),
+    "bundle": ("bundle", READING, "Copy a store without names and bodies, to share it."),
     "export": ("export", READING, "Write messages to NDJSON, CSV, Parquet or Arrow."),
-    "sql": ("sql", READING, "Ask one or more stores with SQL (DuckDB)."),
+    "sql": ("sql", READING, "Query one or more stores with SQL (DuckDB)."),
     "compare": ("compare", READING, "Find where two replicas differ."),
     "recover": ("recover", CHANGING, "Repair a store, losing as little as possible."),
     "rebuild": ("rebuild", CHANGING, "Rebuild queues, index or checkpoint from the log."),
-    "expire": ("expire", CHANGING, "Show or remove the files that are due for deletion."),
-    "journals": ("journals", CHANGING, "List what repairs did; remove old journals."),
+    "expire": ("expire", CHANGING, "Delete expired files, as the broker's clean-up does."),
+    "journals": ("journals", CHANGING, "List the journals of repairs; remove old ones."),
     "migrate-to-dledger": ("migrate_to_dledger", CHANGING, "Convert a plain store to DLedger."),
     "migrate-to-commitlog": ("migrate_to_commitlog", MAKING, "Make a plain store from a DLedger store."),
     "import": ("import_", MAKING, "Make a store from exported messages."),
     "undo": ("undo", REPAIRS, "Undo a repair, byte for byte."),
     "resume": ("resume", REPAIRS, "Continue an interrupted repair."),
-    "pipeline": ("pipeline", FLEET, "Run the same work on many stores, with Spark."),
+    "pipeline": ("pipeline", FLEET, "Run a job on many or very large stores, with Spark."),
 }
 
 MEANT = {
@@ -75,15 +76,15 @@ MEANT = {
     "migrate": ("migrate-to-dledger", "or `rmqstore migrate-to-commitlog`"),
     "spark": ("pipeline", ""),
 }
-"""Words that people try first -> the command that they mean, and how to use it."""
+"""Word that users try -> the command that does it, and a hint."""
 
 
 class _PipeClosed(Exception):
-    """The reader of stdout has gone: a quiet end."""
+    """The reader of stdout has gone; the command ends quietly."""
 
 
 class CommandGroup(click.Group):
-    """Knows its commands by name and loads one when it is called."""
+    """Loads a command when it is called, and turns all errors into exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -110,7 +111,7 @@ class CommandGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError as e:  # click's own answer to it would be exit code 1
+        except BrokenPipeError as e:  # click would exit with 1
             raise _PipeClosed from e
 
     def main(
@@ -124,8 +125,6 @@ class CommandGroup(click.Group):
         words = list(sys.argv[1:] if args is None else args)
         as_json = "--json" in words
         code = 0
-        from rmqstore.cli.output import flush_stdout, guard_descriptors
-
         guard_descriptors()
         try:
             code = self._run(words, prog_name or "rmqstore", complete_var, as_json, **extra)
@@ -134,13 +133,9 @@ class CommandGroup(click.Group):
             except BrokenPipeError:
                 raise
             except OSError as e:
-                from rmqstore.cli.output import swallow_stdout
-
                 swallow_stdout()
                 code = code or self._system_error(e, as_json=False)
         except (_PipeClosed, BrokenPipeError):
-            from rmqstore.cli.output import swallow_stdout
-
             swallow_stdout()
         sys.exit(code)
 
@@ -149,11 +144,14 @@ class CommandGroup(click.Group):
             answer = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
             return answer if isinstance(answer, int) else 0
         except RmqStoreError as e:
-            return _tell(e.exit_code, e.code, e.message, e.advice, as_json)
+            advice = e.advice
+            if advice == UsageError.advice and words and words[0] in COMMANDS:
+                advice = f"see `rmqstore {words[0]} --help`"
+            return _tell(e.exit_code, e.code, e.message, advice, as_json)
         except click.UsageError as e:
             where = e.ctx.command_path if e.ctx else "rmqstore"
             message, _, advice = e.format_message().partition(" — ")
-            return _tell(2, "usage", message, advice or f"see `{where} --help`", as_json)
+            return _tell(2, "usage", message.removesuffix("."), advice or f"see `{where} --help`", as_json)
         except click.ClickException as e:
             return _tell(e.exit_code, "usage", e.format_message(), "", as_json)
         except (click.Abort, KeyboardInterrupt):
@@ -162,7 +160,7 @@ class CommandGroup(click.Group):
             raise
         except OSError as e:
             return self._system_error(e, as_json)
-        except Exception as e:  # noqa: BLE001  # the outermost frame: a bug ends as exit code 70, with its traceback
+        except Exception as e:  # noqa: BLE001  # every other exception is a bug
             return _bug(e, as_json)
 
     def _system_error(self, e: OSError, as_json: bool) -> int:
@@ -189,7 +187,7 @@ class CommandGroup(click.Group):
 
 
 def _meant(word: str) -> str:
-    """The command that somebody meant: by its meaning, else by its spelling."""
+    """Advice for an unknown command: one with this meaning, else one with a similar name."""
     command, how = MEANT.get(word.lower(), ("", ""))
     if not command:
         import difflib
@@ -203,13 +201,13 @@ def _meant(word: str) -> str:
 
 
 def _who_may(path: Path) -> tuple[str, str]:
-    """Whose a path is that was refused, as words behind the error, and what to do about it."""
+    """For a path that was refused: who owns it, to append to the error, and advice."""
     import pwd
     import shlex
 
     try:
         status = path.stat()
-    except OSError:  # the directory that it is in refuses
+    except OSError:  # its directory refuses access
         return "", NotReadable.advice
     if status.st_uid == os.geteuid():
         return f" (yours, mode {status.st_mode & 0o7777:04o})", f"chmod u+rwX {shlex.quote(str(path))}"
@@ -224,16 +222,12 @@ def _who_may(path: Path) -> tuple[str, str]:
 
 
 def _tell(code: int, word: str, message: str, advice: str, as_json: bool) -> int:
-    from rmqstore.cli.output import tell_error
-
     tell_error(word, " ".join(message.split()), advice, as_json)
     return code
 
 
 def _bug(e: BaseException, as_json: bool) -> int:
     import traceback
-
-    from rmqstore.cli.output import tell_error, warn
 
     warn("".join(traceback.format_exception(e)).rstrip())
     advice = "this is a bug in rmqstore: please report it with the lines above; the store was not changed by reading"
@@ -246,9 +240,11 @@ Examples:
   rmqstore info /data/rocketmq/store
   rmqstore verify /data/rocketmq/store -c /etc/rocketmq/broker.conf
   rmqstore dump /data/rocketmq/store --topic Order --since -2h --format ndjson
+
 \b
 Shell completion (or zsh_source, fish_source):
   eval "$(_RMQSTORE_COMPLETE=bash_source rmqstore)"
+
 \b
 Exit codes: 0 no problems, 1 problems found, 2 wrong usage, 3 not a store,
 4 not everything was checked, 5 refused, 6 apply stopped half-way,
@@ -260,21 +256,19 @@ Exit codes: 0 no problems, 1 problems found, 2 wrong usage, 3 not a store,
     cls=CommandGroup,
     epilog=EPILOG,
     subcommand_metavar="COMMAND [ARGS]...",
-    invoke_without_command=True,  # without a command click would make one line of an error of the whole help
+    invoke_without_command=True,  # to print the help; click would print it as an error message
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="rmqstore")
 @click.pass_context
 def cli(ctx: click.Context) -> int | None:
-    """Open the store directory of an Apache RocketMQ broker without the broker: show its contents, check it, forecast
-    what the next broker start would do to it, and repair it.
+    """Work on the store directory of an Apache RocketMQ broker, without the broker: show its contents, find problems,
+    forecast what the next broker start would do, and repair it.
 
     STORE is a broker's storePathRootDir, a part of it (commitlog/, consumequeue/TOPIC/0/, index/, dledger-n0/), or one
-    file. Commands that read change nothing and work beside a running broker.
+    file. Commands that read never change a store, and work beside a running broker.
     """
     if ctx.invoked_subcommand is None:
-        from rmqstore.cli.output import warn
-
         warn(ctx.get_help())
         return 2
     return None

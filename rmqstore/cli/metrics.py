@@ -1,6 +1,6 @@
-"""`--metrics FILE`: a result for the textfile collector of Prometheus's node exporter.
+"""`--metrics FILE`: results for the textfile collector of Prometheus's node exporter.
 
-All commands use the same names; the labels `store` and `command` keep their samples apart.
+All commands use the same names, with the labels `store` and `command`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _HELP = {
     "rmqstore_messages_lost_at_next_start": "Messages that the next broker start would delete.",
     "rmqstore_messages": "Messages in the log; info: in the consume queues.",
     "rmqstore_bytes": "Bytes of the messages; info: of the log's files.",
-    "rmqstore_reused_bytes": "Bytes of the log that were not read: unchanged since an earlier run (--since-last).",
-    "rmqstore_reused_read_timestamp_seconds": "When the one of these files was read that was not read for longest.",
+    "rmqstore_reused_bytes": "Bytes of unchanged log files that were not read again (--since-last).",
+    "rmqstore_reused_read_timestamp_seconds": "When the oldest of the reused results was made.",
     "rmqstore_exit_code": "Exit code of the command.",
     "rmqstore_last_run_timestamp_seconds": "When the command ended.",
     "rmqstore_run_seconds": "How long the command took.",
@@ -45,13 +45,13 @@ class Sample(NamedTuple):
 
 
 def metrics_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """--metrics."""
-    words = "Also write the result for Prometheus's textfile collector, atomically; name it *.prom."
+    """The option --metrics."""
+    words = "Also write metrics for Prometheus's textfile collector to FILE, which must be named *.prom."
     return click.option("--metrics", type=FILE, metavar="FILE", help=words)(function)
 
 
 class Metrics:
-    """Writes the samples of one run; without a path it does nothing."""
+    """Writes the metrics of one run; does nothing without a path."""
 
     def __init__(self, out: Output, path: Path | None, command: str, store: Path) -> None:
         self._out, self._path = out, path
@@ -62,10 +62,10 @@ class Metrics:
             self._target.keep_out_of(store)
             self._target.check()
             if path.suffix != ".prom":
-                out.note(f"note: the textfile collector reads only files named *.prom: {path} is not")
+                out.note(f"note: the textfile collector ignores {path}: it reads only files named *.prom")
 
     def write(self, samples: Iterable[Sample], exit_code: int) -> None:
-        """The samples, and those that every command has. Errors: NotReadable, OSError."""
+        """Write samples, and those that all commands have. Errors: NotReadable, OSError."""
         if self._path is None:
             return
         own = [
@@ -79,7 +79,7 @@ class Metrics:
 
 
 def _lines(samples: Iterable[Sample], labels: Mapping[str, str]) -> Iterator[str]:
-    """The text format, grouped by name as it demands."""
+    """Yield the lines of the text format, grouped by name as it requires."""
     groups: dict[str, list[Sample]] = {}
     for sample in samples:
         groups.setdefault(sample.name, []).append(sample)
@@ -94,11 +94,11 @@ _TAKES_MESSAGES = (
     *("messages_lost", "units_cut", "unreadable_rows"),
     *("not_dispatched", "depends_on_commits", "commits_from"),
 )
-"""Fields of the forecast that say that consumers will not get, or may not get, messages of the log."""
+"""Fields of the forecast for messages that consumers will not get, or may not get."""
 
 
 def of_report(report: Report) -> Iterator[Sample]:
-    """What `verify` found."""
+    """The samples of `verify`."""
     yield Sample("rmqstore_store_clean", int(report.clean))
     for code, count in sorted(report.findings.counts.items()):
         yield Sample("rmqstore_problems", count, {"code": code})
@@ -117,7 +117,7 @@ def of_report(report: Report) -> Iterator[Sample]:
 
 
 def of_info(seen: Info) -> Iterator[Sample]:
-    """What `info` saw."""
+    """The samples of `info`."""
     logs = [log for log in (seen.commitlog, seen.dledger.data if seen.dledger else None) if log is not None]
     yield Sample("rmqstore_bytes", sum(log.bytes for log in logs))
     for topic in seen.topics:
@@ -125,13 +125,12 @@ def of_info(seen: Info) -> Iterator[Sample]:
 
 
 def of_usage(found: Usage) -> Iterator[Sample]:
-    """What `du` counted: per topic where it counted by topic."""
+    """The samples of `du`, per topic if it counted by topic."""
     table = found.tables.get("topic")
     if table is None:
         yield Sample("rmqstore_messages", found.messages)
         yield Sample("rmqstore_bytes", found.bytes)
         return
-    for topic, (messages, _) in sorted(table.items(), key=lambda kv: str(kv[0])):
+    for topic, (messages, size) in sorted(table.items(), key=lambda kv: str(kv[0])):
         yield Sample("rmqstore_messages", messages, {"topic": str(topic)})
-    for topic, (_, size) in sorted(table.items(), key=lambda kv: str(kv[0])):
         yield Sample("rmqstore_bytes", size, {"topic": str(topic)})

@@ -12,7 +12,7 @@ import click
 
 from rmqstore.cli.apply_command import tell_refusals
 from rmqstore.cli.options import Work, command, gathered
-from rmqstore.cli.output import Output
+from rmqstore.cli.output import Output, refuse_inside
 from rmqstore.cli.quantities import many
 from rmqstore.errors import NotReadable, OutputExists, UsageError
 from rmqstore.files.disk.paths import real_path
@@ -28,7 +28,7 @@ _PATH = click.Path(path_type=Path)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What the operator says about the other nodes, and about entries that may not be committed."""
+    """The other nodes of the group, and what to do with entries that may not be committed."""
 
     peers: str | None
     replicas: tuple[Path, ...]
@@ -38,7 +38,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What to make, and whether to make it now."""
+    """What to write, and whether to write it."""
 
     target: Path
     id_map: Path | None
@@ -46,7 +46,7 @@ class Made:
 
     @property
     def ids(self) -> Path:
-        """The file for old and new message ids."""
+        """The file that maps old message ids to new ones."""
         return self.id_map or self.target.with_name(f"{self.target.name}.message-ids.csv")
 
 
@@ -70,14 +70,14 @@ class Made:
     help="Directory of the new store; must not exist.",
 )
 @click.option("--self-id", metavar="ID", help="dLegerSelfId, if the store has several DLedger directories.")
-@click.option("--peers", metavar="TEXT", help="dLegerPeers, or the number of nodes in the group.")
+@click.option("--peers", metavar="TEXT", help="dLegerPeers, or the number of nodes (default: from broker.conf).")
 @click.option(
     "--replica", "replicas", type=_PATH, multiple=True, metavar="DIR", help="Store of another node (may be repeated)."
 )
-@click.option("--include-uncommitted", is_flag=True, help="Include entries above committedIndex.")
-@click.option("--only-committed", is_flag=True, help="Leave out entries above committedIndex.")
+@click.option("--include-uncommitted", is_flag=True, help="Include entries after the last committed one.")
+@click.option("--only-committed", is_flag=True, help="Leave out entries after the last committed one.")
 @click.option(
-    "--id-map", type=_PATH, metavar="FILE", help="File for old and new message ids (default: DIR.message-ids.csv)."
+    "--id-map", type=_PATH, metavar="FILE", help="CSV file with old and new message ids (default: DIR.message-ids.csv)."
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
@@ -92,15 +92,15 @@ def migrate_to_commitlog(
     made: Made,
     work: Work,
 ) -> int:
-    """Make a plain store from a DLedger store, beside it. The DLedger store is only read.
+    """Make a plain store from a DLedger store, which is only read.
 
     Every DLedger entry becomes a plain record with a new physical offset; the legacy part is copied unchanged. Queue
     offsets and consumer progress do not change. Message ids that contain an offset do: a CSV file maps old to new ids.
     Consume queues, index and checkpoint are rebuilt, configuration is copied. --dry-run writes nothing.
 
-    DLedger records only every 3 seconds what is committed. In a group of one node all entries count. In a larger group
-    entries above that need the stores of the other nodes (--replica) or your decision (--include-uncommitted,
-    --only-committed). Exit code 0: done; 5: refused.
+    DLedger saves only every 3 seconds which entry was committed last. In a group of one node, all entries are
+    committed. In a larger group, entries after that one need the stores of the other nodes (--replica) or your decision
+    (--include-uncommitted, --only-committed). Exit code 0: done; 5: refused.
     """
     from rmqstore.checks.verify import examine
     from rmqstore.files.broker_config import BrokerConfig as Config
@@ -112,7 +112,7 @@ def migrate_to_commitlog(
     if self_id is not None:
         config = Config({**config.given, "dLegerSelfId": self_id}, config.source)
     opened = open_store(store, config)
-    refuse_in_use(opened.root, opened.places, stopped=True)  # it is only read
+    refuse_in_use(opened.root, opened.places, stopped=True)  # processes that cannot be seen do not matter: no writes
     target, ids = made.target, made.ids
     _free_places(opened, target, ids)
     choice = _choice(opened, group, work.jobs)
@@ -148,15 +148,12 @@ def _built(migration: CommitLogMigration, built: Built) -> dict[str, Any]:
 
 
 def _free_places(store: Store, target: Path, ids: Path) -> None:
-    """Refuse outputs that exist, or that lie in the store."""
-    root = real_path(store.path)
+    """Errors: OutputExists, NotReadable; UsageError for outputs inside the store."""
     for path in (target, ids):
-        place = real_path(path)
-        if place == root or root in place.parents:
-            raise UsageError(f"the output {path} lies inside the store", "write it elsewhere")
+        refuse_inside(path, store.path)
         if path.is_symlink() or path.exists():
             raise OutputExists(f"{path} already exists")
-        if not any(parent.is_dir() for parent in place.parents):
+        if not any(parent.is_dir() for parent in real_path(path).parents):
             raise NotReadable(f"{path.parent}: no such directory")
 
 
@@ -167,16 +164,19 @@ def _choice(store: Store, group: Group, jobs: int | None) -> Choice:
     from rmqstore.views.compare.compare import compare
 
     if group.include_uncommitted and group.only_committed:
-        raise UsageError("--include-uncommitted and --only-committed exclude each other")
+        raise UsageError("--include-uncommitted and --only-committed exclude each other", "leave one of them out")
     text = group.peers if group.peers is not None else store.config.given.get("dLegerPeers", "")
     if text.strip().isdigit():
         nodes: int | None = int(text)
     else:
         nodes = len([p for p in text.split(";") if p.strip()]) or None
     if nodes is not None and nodes < 1:
-        raise UsageError("--peers: a group has at least one node")
+        raise UsageError("--peers: a group has at least one node", "give dLegerPeers, or a number")
     if nodes is not None and len(group.replicas) >= nodes:
-        raise UsageError(f"{len(group.replicas)} replicas are more than the other nodes of a group of {nodes}")
+        raise UsageError(
+            f"{many(len(group.replicas), 'replica')} for a group of {many(nodes, 'node')}, including STORE",
+            "correct --peers, or leave a replica out",
+        )
     found = []
     for path in group.replicas:
         if real_path(path) == real_path(store.path):
@@ -201,7 +201,7 @@ def _plan_lines(migration: CommitLogMigration) -> Iterator[str]:
         f" ({migration.decided_by}) get new physical offsets from {migration.start:,} on"
     )
     if migration.left_out:
-        yield f"  {many(migration.left_out, 'entry', 'entries')} above index {migration.last_index:,} are left out"
+        yield f"  {many(migration.left_out, 'entry', 'entries')} after index {migration.last_index:,} are left out"
     yield "  queue offsets and consumer progress do not change"
 
 
@@ -217,4 +217,5 @@ def _done_lines(migration: CommitLogMigration, built: Built, target: Path, ids: 
     yield from (f"  note: {note}" for note in built.notes)
     yield ""
     yield f"Check it with: rmqstore verify {shlex.quote(str(target))}"
-    yield "Then set enableDLegerCommitLog=false, storePathRootDir to it, and storePathCommitLog to its commitlog/."
+    settings = "storePathRootDir to this directory, and storePathCommitLog to its commitlog/"
+    yield f"Then set enableDLegerCommitLog=false, {settings}."

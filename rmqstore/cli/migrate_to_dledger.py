@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.apply_command import after_apply, read_plan, save_plan, tell_refusals
-from rmqstore.cli.options import Applying, Work, applying, command, gathered
+from rmqstore.cli.options import Applying, Work, applying, broker_option, command, gathered
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import many
 from rmqstore.errors import NotReadable, UsageError
@@ -39,7 +39,6 @@ class Member:
     "migrate-to-dledger",
     report=True,
     work=True,
-    broker=True,
     examples=(
         "rmqstore migrate-to-dledger /data/rocketmq/store --self-id n0 --group broker-a",
         "rmqstore migrate-to-dledger /data/rocketmq/store -c /etc/rocketmq/broker.conf --self-id n0 --apply",
@@ -48,17 +47,22 @@ class Member:
     ),
 )
 @click.option("--self-id", required=True, metavar="ID", help="dLegerSelfId of this node, such as n0.")
-@click.option("--group", metavar="NAME", help="dLegerGroup (default: broker.conf's, else its brokerName).")
-@click.option("--peers", metavar="TEXT", help="dLegerPeers: n0-host0:40911;n1-host1:40911;n2-host2:40911.")
+@click.option("--group", metavar="NAME", help="dLegerGroup (default: that of broker.conf, else its brokerName).")
+@click.option(
+    "--peers",
+    metavar="TEXT",
+    help="dLegerPeers, such as n0-h0:40911;n1-h1:40911 (default: from broker.conf).",
+)
 @click.option(
     "--check-replica",
     "replicas",
     multiple=True,
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Store or fingerprint file of another node; must be equal (may be repeated).",
+    help="Store or fingerprint file of another node, which must be equal (may be repeated).",
 )
 @applying()
+@broker_option
 @gathered("member", Member)
 def migrate_to_dledger(
     out: Output,
@@ -71,12 +75,12 @@ def migrate_to_dledger(
 ) -> int:
     """Convert a plain store to DLedger, as the first start of a broker in DLedger mode does.
 
-    Pads the commitlog with the 8-byte BLANK at its real end and creates the first DLedger file behind it. Existing
-    messages stay where they are, and the broker reads them from there. `rmqstore undo` restores the plain store until a
+    Closes the commitlog with an 8-byte BLANK at its real end, and creates the first DLedger file after it. Existing
+    messages stay where they are, and the broker reads them there. `rmqstore undo` restores the plain store, until a
     broker has run. A store with problems is refused, because the first start of the broker would truncate it.
 
-    With more than one peer, every peer's replica is compared first: nodes that are padded at different offsets never
-    agree again. Exit code 0: done; 1: a plan that is not applied; 5: refused.
+    With more than one peer, give --check-replica for each other node: if nodes close their commitlogs at different
+    offsets, they can never agree again. Exit code 0: done; 1: the plan was not applied; 5: refused.
     """
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.files.store import open_store
@@ -135,7 +139,7 @@ def _target(store: Store, member: Member, broker: str | None) -> Target:
 
 
 def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
-    """Whether another node's store, or fingerprint file, holds the same log and would be padded at the same place."""
+    """Check that another node's store or fingerprint has the same log and would be closed at the same offset."""
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import open_store
     from rmqstore.repair.migrate.to_dledger_preflight import ReplicaCheck
@@ -169,7 +173,7 @@ def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
 
 
 def _remaining(report: Report) -> dict[str, int]:
-    """What verify still says afterwards, but for what no broker looks at."""
+    """Problems that remain, without those that brokers ignore, by code."""
     from rmqstore.checks.problems.table import PROBLEMS, Severity
 
     counts = sorted(report.findings.counts.items())
@@ -178,7 +182,7 @@ def _remaining(report: Report) -> dict[str, int]:
 
 
 def _apply_saved(out: Output, store: Store, plan_file: Path, applying: Applying) -> int:
-    """Apply a plan that was saved, if it is one of this command for this store."""
+    """Show or apply a saved plan. Errors: UsageError for a plan of another command or store."""
     from rmqstore.repair.journal.journal import apply
     from rmqstore.repair.migrate.to_dledger import COMMAND, SCHEMA
     from rmqstore.repair.plan.plan_text import describe

@@ -1,11 +1,11 @@
-"""What the commands share: STORE, -c, --json or --format, -o, filters, --jobs, verbosity, colours.
+"""What commands share: STORE, -c, --json or --format, -o, filters, --jobs, verbosity, colours.
 
     @command("info", report=True, examples=(...,))
     def info(out: Output, store: Path, config: BrokerConfig) -> int: ...
 
-The function gets `out` instead of the options about output, `config` instead of `-c`, `filters` instead of those
-about topics, queues and times, `work` instead of --jobs, --max-rate and --broker, and returns the exit code.
-`@gathered` makes one value of the options of a single command.
+Options reach the function as a few values: `out` (output), `config` (-c), `filters` (topics, queues, times), `work`
+(--jobs, --max-rate, --broker). `@gathered` does the same for options of one command. The function returns the exit
+code.
 """
 
 from __future__ import annotations
@@ -38,32 +38,39 @@ _PLANNING = {
     *("replicas", "extend", "heal_fillers"),
     *("topics", "queues", "reserved", "any_hour"),
 }
-"""The options of all commands that decide what a plan does."""
+"""Parameters of all commands that decide what a plan does."""
 SINCE = "Only messages stored at or after this time: 2026-11-21T08:00, -2h, today, 'yesterday 10:00', epoch s or ms."
 UNTIL = (
-    "Only messages stored before this time. Of a log over 64 MiB, --since and --until read only the part of that time,"
-    " and one minute more on both sides, in case the clock was set back."
+    "Only messages stored before this time. Of a log over 64 MiB, only the part from one minute before --since to one"
+    " minute after --until is read; the minute covers a clock that was set back."
 )
 VERSIONS = "4.3 … 5.4"
+ALONE = 32 << 20  # bytes of logs up to which a single process is faster than several
 FILE = click.Path(path_type=Path, dir_okay=False)
 _BROKER_CONF = "broker.conf with the paths, file sizes and DLedger settings."
 
 
 def config_option(words: str = _BROKER_CONF) -> Callable[[Callable[P, int]], Callable[P, int]]:
-    """-c of a command whose stores are not one STORE, as `broker_conf`."""
+    """The option -c, as `broker_conf`, of a command without the one argument STORE."""
     return click.option("-c", "--config", "broker_conf", type=FILE, metavar="FILE", help=words)
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """--jobs (None: one process per core), --max-rate (bytes per second, 0: no limit), --broker (None: the newest)."""
+    """--jobs (None: one process per core), --max-rate (bytes per second, 0: no limit), --broker (None: newest)."""
 
     jobs: int | None
     max_rate: int
     broker: str | None = None
 
+    def processes(self, size: int) -> int:
+        """Processes to read `size` bytes of logs with: only one if they are few, or with --max-rate."""
+        from rmqstore.scan.workers import jobs_or_default
+
+        return jobs_or_default(self.jobs) if size > ALONE and not self.max_rate else 1
+
     def verifying(self, progress: Callable[[int], None] | None = None, **more: Any) -> VerifyOptions:
-        """How to verify a store with these."""
+        """Return options of `verify` with these values."""
         from rmqstore.checks.verify import VerifyOptions
 
         return VerifyOptions(
@@ -77,7 +84,7 @@ class Command(click.Command):
     examples: tuple[str, ...] = ()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """What is not typed comes from the environment or the settings file."""
+        """Take defaults from the environment and the settings file."""
         ctx.default_map = defaults({p.name for p in self.params if p.name})
         return super().parse_args(ctx, args)
 
@@ -98,12 +105,11 @@ def command(
     formats: tuple[str, ...] = (),
     filters: bool = False,
     work: bool = False,
-    broker: bool = False,
 ) -> Callable[[Callable[..., int]], click.Command]:
-    """A click command with the conventions asked for.
+    """Make a click command with shared options.
 
     `store` STORE and -c; `report` --json; `formats` --format with these choices; `filters` --topic, --queue, --since,
-    --until; `work` --jobs and --max-rate, and with `broker` also --broker.
+    --until; `work` --jobs and --max-rate.
     """
 
     def decorate(function: Callable[..., int]) -> click.Command:
@@ -112,7 +118,7 @@ def command(
             config_path = values.pop("config", None)
             _refuse_empty(values, "since", "until", "--since", "--until")
             _refuse_empty(values, "start", "stop", "--from", "--to")
-            out = Output.from_options(values, as_json=values.pop("as_json", False), formats=formats)
+            out = Output.from_options(values, formats)
             if filters:
                 _gather(values, "filters", Filters)
             if work:
@@ -130,12 +136,12 @@ def command(
         result = click.command(name, cls=Command)(call)
         assert isinstance(result, Command)
         result.examples = examples
-        shared = _shared(store, report, formats, filters, work, broker)
-        own = result.params
-        arguments = [p for p in own if isinstance(p, click.Argument)]
-        options = [p for p in own if not isinstance(p, click.Argument)]
-        result.params = [p for p in shared if isinstance(p, click.Argument)] + arguments + options
-        result.params += [p for p in shared if not isinstance(p, click.Argument)]
+        if store:
+            # without click's test for read permission: that error is not wrong usage (exit code 2)
+            path = click.Path(path_type=Path, readable=False)
+            result.params.insert(0, click.Argument(["store"], type=path, metavar="STORE"))
+        result.params += _shared(store, report, formats, filters, work)
+        result.params.sort(key=lambda parameter: not isinstance(parameter, click.Argument))
         for parameter in result.params:
             complete = completer_of(name, parameter.name or "")
             if complete is not None:
@@ -143,6 +149,12 @@ def command(
         return result
 
     return decorate
+
+
+def broker_option(function: Callable[..., int]) -> Callable[..., int]:
+    """The option --broker, which becomes a part of `work`."""
+    words = f"Broker version whose start-up to forecast ({VERSIONS}; default: the newest)."
+    return click.option("--broker", metavar="VERSION", help=words)(function)
 
 
 def gathered(name: str, kind: type) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -160,7 +172,7 @@ def gathered(name: str, kind: type) -> Callable[[Callable[..., int]], Callable[.
 
 
 def _gather(values: dict[str, Any], name: str, kind: type) -> None:
-    """Replace the values that are fields of a dataclass by one of it."""
+    """Replace the values that are fields of a dataclass by one instance of it."""
     values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind) if field.name in values})
 
 
@@ -173,12 +185,12 @@ def _complete(
 def _config_by_settings(out: Output, store: Path) -> Path | None:
     path = config_of(store)
     if path is not None:
-        out.note(f"note: -c {path}, as the settings file says")
+        out.note(f"note: using -c {path} from the settings file")
     return path
 
 
 def read_config(out: Output, path: Path | None, version: str | None = None) -> BrokerConfig:
-    """The settings of a broker.conf, none without a path; warns of keys that a broker of this version ignores.
+    """Read a broker.conf, if there is a path, and warn of keys that a broker of this version ignores.
 
     Errors: as `BrokerConfig.read`.
     """
@@ -192,7 +204,7 @@ def read_config(out: Output, path: Path | None, version: str | None = None) -> B
     if version:
         from rmqstore.brokers.rules.versions import rules_for
 
-        with contextlib.suppress(UsageError):  # the command names a version that nobody knows
+        with contextlib.suppress(UsageError):  # the command itself refuses an unknown version
             exact = rules_for(version).version
     config = BrokerConfig.read(path, exact)
     for key, near in unknown_keys(config.given):
@@ -202,29 +214,16 @@ def read_config(out: Output, path: Path | None, version: str | None = None) -> B
 
 
 def _refuse_empty(values: Mapping[str, Any], low: str, high: str, *options: str) -> None:
-    """An empty range is a mistake and not an empty answer."""
+    """Errors: UsageError for a range that contains nothing."""
     first, behind = values.get(low), values.get(high)
     if isinstance(first, int) and isinstance(behind, int) and first >= behind:
         raise UsageError(f"{options[0]} must be less than {options[1]}", "give the earlier one first")
 
 
-def _shared(
-    store: bool, report: bool, formats: tuple[str, ...], filters: bool, work: bool, broker: bool
-) -> list[click.Parameter]:
+def _shared(store: bool, report: bool, formats: tuple[str, ...], filters: bool, work: bool) -> list[click.Parameter]:
     out: list[click.Parameter] = []
-    if store:
-        # whether it can be read is not for click to say: that would be wrong usage, exit code 2
-        out.append(click.Argument(["store"], type=click.Path(path_type=Path, readable=False), metavar="STORE"))
     if filters:
         out += _filter_options()
-    if broker:
-        out.append(
-            _option(
-                "--broker",
-                metavar="VERSION",
-                help=f"Broker version whose start-up to forecast ({VERSIONS}; default: the newest).",
-            )
-        )
     if store:
         out.append(_option("-c", "--config", type=FILE, metavar="FILE", help=_BROKER_CONF))
     if work:
@@ -234,29 +233,21 @@ def _shared(
         ]
     if report:
         out.append(_option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."))
+    as_table = "table" in formats
     if formats:
-        out.append(
-            _option(
-                "--format",
-                "format",
-                type=click.Choice(formats),
-                help="Output format (default: by the name of FILE; a table on a terminal, NDJSON otherwise)."
-                if "table" in formats
-                else "Output format (default: by the name of FILE; NDJSON on stdout).",
-            )
-        )
+        otherwise = "a table on a terminal, NDJSON otherwise" if as_table else "NDJSON on stdout"
+        words = f"Output format (default: by the name of FILE; {otherwise})."
+        out.append(_option("--format", type=click.Choice(formats), help=words))
     if report or formats:
+        words = "Write to FILE (atomically) instead of stdout."
+        out.append(_option("-o", "--output", type=FILE, metavar="FILE", help=words))
+    if formats:
+        out.append(_option("--overwrite", is_flag=True, help="Replace FILE if it exists."))
+    if report or as_table:
         out += [
-            _option("-o", "--output", type=FILE, metavar="FILE", help="Write to FILE (atomically) instead of stdout."),
-            *([_option("--overwrite", is_flag=True, help="Replace FILE if it exists.")] if formats else []),
-            *(
-                [_option("--string-ints", is_flag=True, help="Write 64-bit numbers as JSON strings.")]
-                if report or "table" in formats
-                else []
-            ),
+            _option("--string-ints", is_flag=True, help="Write 64-bit numbers as JSON strings."),
+            _option("--no-pager", is_flag=True, help="Print text longer than the screen without a pager."),
         ]
-    if report or "table" in formats:
-        out.append(_option("--no-pager", is_flag=True, help="Print text longer than the screen without a pager."))
     return out + _talk_options()
 
 
@@ -300,7 +291,7 @@ def _talk_options() -> list[click.Parameter]:
 
 
 def _in_utc(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    """Eager, so that the times among the other options are read with it."""
+    """Store --utc where times are parsed; the option is eager, so that it comes before them."""
     ctx.meta[UTC_KEY] = value
 
 
@@ -321,18 +312,18 @@ class Applying:
 
     @property
     def how(self) -> dict[str, Any]:
-        """What `journal.apply` needs of it."""
+        """The keyword arguments of `journal.apply`."""
         return {"journal_dir": self.journal, "force_digest": self.force, "stopped": self.stopped}
 
 
 def broker_is_stopped(function: Callable[..., int]) -> Callable[..., int]:
-    """The option with which the operator vouches for what rmqstore may not see."""
-    words = "The broker is stopped: change the store although other users' processes cannot be looked into."
+    """The option --broker-is-stopped, for what rmqstore may not see."""
+    words = "Confirm that the broker is stopped, where rmqstore cannot look into processes of other users."
     return click.option("--broker-is-stopped", "stopped", is_flag=True, help=words)(function)
 
 
 def _refuse_beside_a_plan() -> None:
-    """Errors: UsageError for an option that decides what is planned, beside a plan that exists."""
+    """Errors: UsageError for an option that decides what is planned, together with --plan."""
     context = click.get_current_context()
     for parameter in context.command.params:
         typed = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
@@ -357,8 +348,8 @@ def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
             metavar="DIR",
             help="Directory for the undo journal; created if missing (default: STORE/.rmqstore).",
         ),
+        broker_is_stopped,
     ]
-    options.append(broker_is_stopped)
 
     def decorate(function: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(function)

@@ -1,4 +1,4 @@
-"""The only module that prints: data on stdout or into -o FILE, talk and progress on stderr."""
+"""The only module that prints: data to stdout or -o FILE; messages and progress to stderr."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from rmqstore.cli.json_text import json_bytes as json_bytes
 from rmqstore.cli.json_text import quote_wide
+from rmqstore.cli.quantities import wrapped
 from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError
 from rmqstore.files.disk.paths import real_path
 from rmqstore.formats.text.controls import CONTROLS
@@ -32,13 +34,13 @@ _SUFFIXES = {
     ".arrow": "arrow",
     ".arrows": "arrow",
 }
-_COMMAND = "rmqstore undo"
+_COMMAND = ": rmqstore "  # a line that ends with a command to paste
 _SILENCE = 2.0  # seconds
 _OPEN_ALREADY = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")
 
 
 def guard_descriptors() -> None:
-    """Keep 0, 1 and 2 taken when the caller has closed them: a file of a store would get one of these numbers."""
+    """Open /dev/null as 0, 1 and 2 where the caller has closed them; a file of a store would get the number instead."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -47,13 +49,13 @@ def guard_descriptors() -> None:
 
 
 def flush_stdout() -> None:
-    """What is buffered goes out now, so that a closed pipe is met while somebody can still handle it."""
+    """Write what is buffered, so that a closed pipe raises BrokenPipeError here and not when the process ends."""
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
 def swallow_stdout() -> None:
-    """Nothing more can be written to stdout: keeps the interpreter from complaining at exit."""
+    """Redirect stdout to /dev/null after it failed, so that the interpreter does not complain at exit."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, sys.stdout.fileno())
@@ -62,10 +64,7 @@ def swallow_stdout() -> None:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """A small file of the tool's own (never in a store), all or nothing.
-
-    A place that cannot be written is passed over.
-    """
+    """Write a small file of rmqstore's own (never in a store) atomically; do nothing if that fails."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
@@ -74,10 +73,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def new_directory(path: Path) -> None:
-    """A directory for output that must not be there yet, with those that it lies in.
-
-    Errors: Refused where it exists.
-    """
+    """Create a directory for output, with its parents. Errors: Refused if it exists."""
     try:
         path.mkdir(parents=True)
     except FileExistsError:
@@ -85,26 +81,26 @@ def new_directory(path: Path) -> None:
 
 
 def remove_file(path: Path) -> None:
-    """Remove a file that `write_file` made, if it is there."""
+    """Remove a file that `write_file` wrote, if it exists."""
     with contextlib.suppress(OSError):
         path.unlink()
 
 
 class _Screen:
-    """Who has the terminal: the bars that are on it, and lines that wait until a pager is gone."""
+    """The terminal: progress bars that are shown, and messages that wait until the pager ends."""
 
     def __init__(self) -> None:
         self.bars: list[Progress] = []
         self.waiting: list[str] | None = None
 
     def give_to_pager(self) -> None:
-        """Take the bars away, and keep lines for later."""
+        """Remove the bars, and hold messages back."""
         self.waiting = []
         for bar in self.bars:
-            bar.end()
+            bar.hide()
 
     def take_back(self) -> None:
-        """The pager is gone: write the lines."""
+        """The pager has ended: write the messages."""
         lines, self.waiting = self.waiting or [], None
         for line in lines:
             warn(line)
@@ -114,18 +110,18 @@ _SCREEN = _Screen()
 
 
 def warn(message: str) -> None:
-    """A line on stderr; names in it cannot steer the terminal."""
+    """Write a line to stderr; control characters, as in names, become dots."""
     if sys.stderr is None:
         return
     if _SCREEN.waiting is not None:
         _SCREEN.waiting.append(message)
         return
     with contextlib.suppress(OSError, ValueError):
-        print(message.translate(_CONTROLS), file=sys.stderr, flush=True)  # noqa: T201  # the one place that talks
+        print(message.translate(_CONTROLS), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def tell_error(code: str, message: str, advice: str, as_json: bool) -> None:
-    """One line on stderr; with --json also the error object on stdout."""
+    """Write an error as one line to stderr; with --json also as an object to stdout."""
     warn(f"error: {message} — {advice}" if advice else f"error: {message}")
     if as_json:
         line = json_bytes({"error": {"code": code, "message": message, "advice": advice}})
@@ -140,7 +136,7 @@ def tell_error(code: str, message: str, advice: str, as_json: bool) -> None:
 
 def _stdout() -> BinaryIO:
     if sys.stdout is None:
-        raise NotReadable("stdout is closed", "give it somewhere to go, or use -o FILE")
+        raise NotReadable("stdout is closed", "open it, or use -o FILE")
     sys.stdout.flush()
     return sys.stdout.buffer
 
@@ -152,12 +148,11 @@ def _harmless(file: Any) -> Any:
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
-    """Whether it is one; a stream that the caller has closed is None."""
     return stream is not None and stream.isatty()
 
 
 def _is_no_file(path: Path) -> bool:
-    """Whether a path exists and is not a file on a disk: a device, a pipe, /dev/stdout."""
+    """Whether a path exists and is not a regular file: a device, a pipe, /dev/stdout."""
     if any(path.absolute().is_relative_to(name) for name in _OPEN_ALREADY):
         return True
     try:
@@ -167,7 +162,7 @@ def _is_no_file(path: Path) -> bool:
 
 
 def _format_of(path: Path, formats: tuple[str, ...]) -> str:
-    """The format that a file's name asks for; a dump under a name without a suffix is NDJSON. Errors: UsageError."""
+    """The format by the suffix of a file; NDJSON without one where `table` is a format. Errors: UsageError."""
     if not path.suffix and "table" in formats:
         return "ndjson"
     found = _SUFFIXES.get(path.suffix.lower())
@@ -179,7 +174,7 @@ def _format_of(path: Path, formats: tuple[str, ...]) -> str:
 
 
 def _opened(building: Path, path: Path) -> BinaryIO:
-    """The file beside an output, for writing, with the mode of the one that it replaces; an error names the output."""
+    """Open the temporary file of an output, with the mode of the file that it replaces. Errors name the output."""
     try:
         file = building.open("wb")
         with contextlib.suppress(OSError):
@@ -191,64 +186,58 @@ def _opened(building: Path, path: Path) -> BinaryIO:
 
 
 def _wrapped(lines: Iterable[str], width: int) -> Iterator[str]:
-    """Lines that are too long, broken at spaces; a command to copy is never broken."""
-    import textwrap
-
+    """Break lines that are too long, except those that end with a command: a broken one cannot be pasted."""
     for line in lines:
         if len(line) <= width or _COMMAND in line:
             yield line
         else:
             then = " " * (len(line) - len(line.lstrip()) + 2)
-            yield from textwrap.wrap(
-                line, width, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
-            )
+            yield from wrapped(line, width, then=then)
 
 
+def refuse_inside(path: Path, store: Path) -> None:
+    """Errors: UsageError for an output inside a store: a stray file there can keep a broker from starting."""
+    target, root = real_path(path), real_path(store)
+    if target == root or root in target.parents:
+        raise UsageError(f"the output {path} lies inside the store", "write it elsewhere")
+
+
+@dataclass(slots=True)
 class Output:
-    """Where and how a command answers."""
+    """Where and how a command answers; `path` None or - is stdout."""
 
-    def __init__(
-        self,
-        *,
-        as_json: bool = False,
-        format: str | None = None,  # noqa: A002  # as the option is called
-        path: Path | None = None,
-        quiet: bool = False,
-        verbose: int = 0,
-        progress: str = "auto",
-        color: str = "auto",
-        string_ints: bool = False,
-        overwrite: bool = True,
-        pager: bool = False,
-    ) -> None:
-        self.as_json = as_json
-        self.format = format
-        self.path = None if path is None or str(path) == "-" else path
-        self.quiet = quiet
-        self.verbose = verbose
-        self.progress_mode = progress
-        self.color = color
-        self.string_ints = string_ints
-        self.overwrite = overwrite
-        self.pager = pager
+    path: Path | None = None
+    as_json: bool = False
+    format: str | None = None
+    quiet: bool = False
+    verbose: int = 0
+    progress_mode: str = "auto"
+    color: str = "auto"
+    string_ints: bool = False
+    overwrite: bool = True
+    pager: bool = False
+
+    def __post_init__(self) -> None:
+        if str(self.path) == "-":
+            self.path = None
 
     @classmethod
-    def from_options(cls, values: dict[str, Any], *, as_json: bool, formats: tuple[str, ...]) -> Output:
-        """Takes the options about output out of a command's values; the format follows from the name of the output.
+    def from_options(cls, values: dict[str, Any], formats: tuple[str, ...]) -> Output:
+        """Take the options about output out of a command's values; without --format the file's suffix decides.
 
-        Errors: UsageError for a name that does not say which of the formats it has.
+        Errors: UsageError for a suffix that is not one of a format.
         """
         out = cls(
-            as_json=as_json,
-            format=values.pop("format", None) if formats else None,
             path=values.pop("output", None),
-            quiet=values.pop("quiet", False),
-            verbose=values.pop("verbose", 0),
-            progress=values.pop("progress", "auto"),
-            color=values.pop("color", "auto"),
+            as_json=values.pop("as_json", False),
+            format=values.pop("format", None),
+            quiet=values.pop("quiet"),
+            verbose=values.pop("verbose"),
+            progress_mode=values.pop("progress"),
+            color=values.pop("color"),
             string_ints=values.pop("string_ints", False),
             overwrite=values.pop("overwrite", True),
-            # while a store is changed, nobody must have to quit a pager first
+            # a pager would halt a command that is changing a store
             pager=not values.pop("no_pager", True) and not values.get("apply_it"),
         )
         if formats and out.format is None:
@@ -260,53 +249,48 @@ class Output:
         return out
 
     def refuse_existing(self) -> None:
-        """Errors: OutputExists for a file that is there already, and is not to be replaced."""
+        """Errors: OutputExists for a file that exists, without --overwrite."""
         if self.is_file and not self.overwrite:
             raise OutputExists(f"{self.path} already exists", "choose another name, or add --overwrite")
 
     def keep_out_of(self, store: Path) -> None:
-        """Refuses an output inside the store: a stray file there can keep a broker from starting.
-
-        Errors: UsageError
-        """
-        if self.path is None:
-            return
-        target, root = real_path(self.path), real_path(store)
-        if target == root or root in target.parents:
-            raise UsageError(f"the output {self.path} lies inside the store", "write it elsewhere")
+        """Errors: UsageError for an output inside the store."""
+        if self.path is not None:
+            refuse_inside(self.path, store)
 
     @property
     def is_file(self) -> bool:
-        """Whether the output is a file that exists already; not for stdout, a device or a pipe."""
+        """Whether the output is a file that exists; not for stdout, a device or a pipe."""
         return self.path is not None and self.path.exists() and not _is_no_file(self.path)
 
     def check(self) -> None:
-        """Find out now whether the output can be written, for a command that changes a store before it answers.
-
-        Errors: NotReadable, OSError.
-        """
+        """Test that the output can be written, before a command changes a store. Errors: NotReadable, OSError."""
         if self.path is None:
             _stdout()
         elif _is_no_file(self.path):
             self.path.open("ab").close()
         else:
-            target = real_path(self.path)
-            building = target.with_name(f".{target.name}.{os.getpid()}.part")
+            _, building = self._target(self.path)
             try:
                 _opened(building, self.path).close()
             finally:
                 with contextlib.suppress(OSError):
                     building.unlink(missing_ok=True)
 
+    @staticmethod
+    def _target(path: Path) -> tuple[Path, Path]:
+        """(the file to write, behind any links; the temporary file beside it)."""
+        target = real_path(path)
+        return target, target.with_name(f".{target.name}.{os.getpid()}.part")
+
     # --- stdout ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def stream(self, *, data: bool = False, private: bool = False) -> Iterator[BinaryIO]:
-        """stdout, or a file that appears when everything is written.
+        """Yield stdout, or a temporary file that replaces the output at the end.
 
-        `data`: bytes of a store; on a terminal their control characters are shown as dots.
-        `private`: nobody but the user may read or change the file.
-        A link is kept. A device or a pipe is written to directly, and never replaced by a file.
+        `data`: bytes of a store, whose control characters a terminal shows as dots. `private`: only the user may read
+        the file. A link stays a link; a device or a pipe is written to directly. Errors: NotReadable, OSError.
         """
         if self.path is None:
             stdout = _stdout()
@@ -317,8 +301,7 @@ class Output:
             with self.path.open("wb") as file:
                 yield file
             return
-        target = real_path(self.path)
-        building = target.with_name(f".{target.name}.{os.getpid()}.part")
+        target, building = self._target(self.path)
         try:
             with _opened(building, self.path) as file:
                 if private:
@@ -328,12 +311,12 @@ class Output:
                 os.fsync(file.fileno())
             building.replace(target)
         finally:
-            with contextlib.suppress(OSError):  # as without its directory: the first error is the one to report
+            with contextlib.suppress(OSError):  # the first error is the one to report
                 building.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def paged(self, *, data: bool = False) -> Iterator[BinaryIO]:
-        """As `stream`; text that is longer than the screen of a terminal goes through a pager."""
+        """As `stream`; text longer than the screen of a terminal goes to a pager."""
         text = self.format in (None, "table", "hex") and not self.as_json and self.path is None
         if not text or not self.pager or not _is_terminal(sys.stdout) or not _is_terminal(sys.stdin):
             with self.stream(data=data) as file:
@@ -348,17 +331,17 @@ class Output:
                 return
             pages = Paged(file, words, _SCREEN.give_to_pager)
             try:
-                yield _harmless(pages) if data else pages  # type: ignore[misc]  # what writes needs no more of a file
+                yield _harmless(pages) if data else pages  # type: ignore[misc]  # callers only write
             except BrokenPipeError:
                 if not pages.is_open:
                     raise
-                # somebody has seen enough and quit the pager
+                # the user has quit the pager
             finally:
                 pages.close()
                 _SCREEN.take_back()
 
     def report(self, value: Json) -> None:
-        """One JSON object."""
+        """Write one JSON object."""
         if self.string_ints:
             value = quote_wide(value)
         with self._to_the_end(), self.stream() as file:
@@ -366,24 +349,21 @@ class Output:
 
     @contextlib.contextmanager
     def _to_the_end(self) -> Iterator[None]:
-        """A reader who has seen enough (`| head`) changes neither what a command does nor its exit code."""
+        """Ignore that the reader of stdout has gone (`| head`): the command goes on, with its own exit code."""
         try:
             yield
         except BrokenPipeError:
             swallow_stdout()
 
     def lines(self, lines: Iterable[str], *, wrap: bool = False) -> None:
-        """Plain text, a line each; names in it cannot steer the terminal. `wrap`: to the width of the terminal."""
+        """Write lines of text, with control characters as dots; `wrap`: at the width of the terminal."""
         width = self.terminal_width if wrap else None
         with self._to_the_end(), self.paged() as file:
             for line in lines if width is None else _wrapped(lines, width):
                 file.write(line.translate(_CONTROLS).encode("utf-8", "surrogateescape") + b"\n")
 
     def tell_now(self, line: str) -> bool:
-        """A line that must be seen at once: on stdout when it has text, else, or when that fails, on stderr.
-
-        Whether it went to stdout.
-        """
+        """Write a line at once: to stdout if text goes there, otherwise to stderr; return whether it went to stdout."""
         if not self.as_json and self.path is None:
             try:
                 with self.stream() as file:
@@ -396,7 +376,7 @@ class Output:
         return False
 
     def render(self, *parts: RenderableType) -> None:
-        """Text for people, by rich; names in it cannot steer the terminal."""
+        """Write text with styles, and tables, with control characters as dots."""
         from rich.text import Text
 
         with self._to_the_end(), self.paged() as file:
@@ -404,11 +384,11 @@ class Output:
             for part in parts:
                 if isinstance(part, Text):
                     part.plain = part.plain.translate(_CONTROLS)
-                # a command that is broken into lines cannot be copied
+                # a broken command cannot be pasted
                 console.print(part, soft_wrap=True if isinstance(part, Text) and part.no_wrap else None)
 
     def console(self, file: BinaryIO) -> Console:
-        """A rich console on a binary file, with colours as asked for."""
+        """Return a rich console that writes to a binary file."""
         import io
 
         from rich.console import Console
@@ -417,7 +397,7 @@ class Output:
 
         class Quiet(Console):
             def on_broken_pipe(self) -> None:
-                """Rich would end the process with exit code 1, which here means that problems were found."""
+                """Rich would exit with 1, which means that problems were found."""
                 raise BrokenPipeError
 
         colors = self.colors
@@ -436,7 +416,7 @@ class Output:
 
     @property
     def colors(self) -> bool:
-        """Whether to colour: --color, then NO_COLOR, CLICOLOR_FORCE, then whether stdout is a terminal."""
+        """Whether to use colours: by --color, NO_COLOR, CLICOLOR_FORCE, or if stdout is a terminal."""
         if self.color != "auto":
             return self.color == "always"
         if os.environ.get("NO_COLOR"):
@@ -447,7 +427,7 @@ class Output:
 
     @property
     def terminal_width(self) -> int | None:
-        """Columns of the terminal that stdout is; None where it is none."""
+        """Columns of stdout; None if it is not a terminal."""
         if self.path is not None or not _is_terminal(sys.stdout):
             return None
         import shutil
@@ -456,7 +436,7 @@ class Output:
 
     @property
     def width(self) -> int:
-        """Columns for text: the terminal's, else 80."""
+        """Columns for text: those of the terminal, else COLUMNS, else 80."""
         if (found := self.terminal_width) is not None:
             return found
         columns = os.environ.get("COLUMNS", "")
@@ -465,13 +445,13 @@ class Output:
     # --- stderr ------------------------------------------------------------------------------------------------------
 
     def note(self, message: str) -> None:
-        """Something worth knowing, on stderr; not with --quiet."""
+        """Write a line to stderr, unless --quiet."""
         if not self.quiet:
             warn(message)
 
     @contextlib.contextmanager
     def busy(self, what: str) -> Iterator[None]:
-        """For work without a bar: on a terminal, a note on stderr after two seconds of silence."""
+        """Write a note to a terminal if work without a progress bar takes more than two seconds."""
         if self.quiet or self.progress_mode not in ("auto", "bar") or not _is_terminal(sys.stderr):
             yield
             return
@@ -487,7 +467,7 @@ class Output:
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None = None, unit: str = "B") -> Iterator[Progress]:
-        """A progress bar, JSON lines, or nothing, on stderr."""
+        """Yield a progress bar, or JSON lines, or nothing, on stderr."""
         mode = self.progress_mode
         if mode == "auto":
             mode = "bar" if not self.quiet and _is_terminal(sys.stderr) else "none"
@@ -499,7 +479,7 @@ class Output:
 
 
 class Progress:
-    """Called with how much is done (`done`, and `total` when it is known by now)."""
+    """Progress of one operation. Call it with the amount done, and the total once it is known."""
 
     def __init__(self, what: str, total: int | None, unit: str, mode: str) -> None:
         self.what = what
@@ -511,7 +491,7 @@ class Progress:
         if mode == "bar":
             from tqdm import tqdm
 
-            tqdm.monitor_interval = 0  # its thread would keep workers from being forked
+            tqdm.monitor_interval = 0  # workers cannot be forked beside its thread
             self._bar = tqdm(
                 total=total, desc=what, unit=unit, unit_scale=unit == "B", unit_divisor=1024, leave=False, delay=0.5
             )
@@ -531,16 +511,16 @@ class Progress:
         self._done = done
 
     def add(self, count: int) -> None:
-        """So much more is done."""
+        """Add to the amount done."""
         self(self._done + count)
 
     def close(self) -> None:
-        """Takes the bar away."""
+        """End the operation."""
+        self.hide()
         if self._bar is not None:
-            self._bar.close()
             _SCREEN.bars.remove(self)
 
-    def end(self) -> None:
-        """Takes the bar away before the work is done: the screen is needed."""
+    def hide(self) -> None:
+        """Remove the bar from the screen, which something else needs."""
         if self._bar is not None:
             self._bar.close()

@@ -1,4 +1,4 @@
-"""A pager for what is longer than the screen: output is held until that is known, and then goes to the pager."""
+"""Sends output to a pager if it is longer than the screen."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _LESS = "FRX"  # quit if it fits one screen, keep colours, do not clear the scre
 
 
 def pager_command() -> list[str]:
-    """The words of $RMQSTORE_PAGER, else $PAGER, else less; empty where there is none, or where it is cat."""
+    """The command in RMQSTORE_PAGER, else PAGER, else less; empty if there is none, or if it is cat."""
     named = next((os.environ[name] for name in ("RMQSTORE_PAGER", "PAGER") if name in os.environ), "less")
     try:
         words = shlex.split(named)
-    except ValueError:  # a quotation mark without the other one
+    except ValueError:  # an unbalanced quotation mark
         return []
     if not words or words[0] == "cat" or shutil.which(words[0]) is None or os.environ.get("TERM", "dumb") == "dumb":
         return []
@@ -30,9 +30,9 @@ def pager_command() -> list[str]:
 
 
 class Paged:
-    """A binary file: at most a screen is held, and written to `terminal` at the end; more goes to the pager.
+    """A binary file that holds up to one screen back; then a pager starts, otherwise `terminal` gets it at the end.
 
-    `begins` is called before the pager starts. Errors: BrokenPipeError when somebody has quit the pager.
+    `begins` is called before the pager starts. Errors: BrokenPipeError when the user has quit the pager.
     """
 
     def __init__(self, terminal: BinaryIO, words: list[str], begins: Callable[[], None]) -> None:
@@ -46,7 +46,7 @@ class Paged:
 
     @property
     def is_open(self) -> bool:
-        """Whether a pager is on the screen."""
+        """Whether the pager has started."""
         return self._process is not None
 
     def write(self, data: bytes) -> int:
@@ -64,12 +64,12 @@ class Paged:
             self.write(line)
 
     def flush(self) -> None:
-        """The pager gets what there is; what is held stays until it is known to fit."""
+        """Flush to the pager; what is held back stays until the end."""
         if self._process is not None and self._out is not None:
             self._out.flush()
 
     def _lines(self, data: bytes) -> int:
-        """Lines of the terminal that some lines take."""
+        """The lines that a text needs on the terminal."""
         texts = _STYLE.sub(b"", bytes(data)).decode("utf-8", "replace").splitlines()
         return sum(max(1, -(-columns(text) // self._width)) for text in texts)
 
@@ -79,7 +79,7 @@ class Paged:
         environment = {"LESS": _LESS, **os.environ}
         try:
             self._process = subprocess.Popen(self._words, stdin=subprocess.PIPE, env=environment)
-        except OSError:  # not a program after all
+        except OSError:  # it cannot be executed
             self._out = self._terminal
         else:
             assert self._process.stdin is not None
@@ -88,7 +88,7 @@ class Paged:
         self.writelines(held)
 
     def close(self) -> None:
-        """Write what is held, or wait until somebody quits the pager."""
+        """Write what is held back, or wait until the user quits the pager."""
         self.closed = True
         if self._process is None:
             for data in self._held:
@@ -99,5 +99,5 @@ class Paged:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         while self._process.poll() is None:
-            with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is the pager's: it stops a search, for example
+            with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is for the pager: it stops a search
                 self._process.wait()

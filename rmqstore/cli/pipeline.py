@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the job is to do."""
+    """Options of the jobs."""
 
     body: str | None
     topics: tuple[str, ...]
@@ -64,15 +64,15 @@ class Asked:
 @click.argument("stores", nargs=-1, metavar="STORE...")
 @click.option("--master", metavar="URL", help="Spark master: spark://…, yarn or k8s://… (default: local[*], embedded).")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Spark setting (may be repeated).")
-@click.option("--py-files", metavar="FILES", help="Zip with rmqstore, for executors that lack it.")
+@click.option("--py-files", metavar="FILES", help="Zip with rmqstore, for executors without it.")
 @click.option(
     "-o",
     "--output",
     "target",
     metavar="DIR",
-    help="Output directory of export and rebuild; Parquet output of sql and crosscheck.",
+    help="Output directory of export and rebuild; directory for the rows of sql and crosscheck as Parquet.",
 )
-@config_option("broker.conf.")
+@config_option("broker.conf for all stores.")
 @click.option(
     "--body", type=click.Choice(["plain", "raw"]), help="Include bodies: decompressed (plain), or as stored (raw)."
 )
@@ -94,19 +94,20 @@ def pipeline(
     broker_conf: Path | None,
     asked: Asked,
 ) -> int:
-    """Run a job on many stores, or on very large ones, with Spark. The answers equal those of the local commands.
+    """Run a job on many stores, or on very large ones, with Spark.
 
-    JOB is one of export, verify, crosscheck, rebuild, du, compare, sql. STORE is a path, a quoted glob, or @FILE with
-    one path per line; executors read the same paths from a shared file system. Without --master the job runs on this
-    machine. The job sql takes its query before the stores; its views are messages, consumequeue, indexfile, dledger,
-    consumer_offsets and findings. The job compare takes the reference store first, and says for each damaged store
-    which of the others can heal it.
+    JOB is export, verify, rebuild, du, compare or sql, with the same results as the local commands, or crosscheck,
+    which compares the log with the consume queues. STORE is a path, a quoted glob, or @FILE with one path per line;
+    executors read the same paths from a shared file system. Without --master, the job runs on this machine. sql takes
+    its query before the stores; its views are messages, consumequeue, indexfile, dledger, consumer_offsets and
+    findings. compare compares the first store with each of the others, and names the stores that can heal a damaged
+    one.
     """
     query, stores = _query(job, stores)
     if not stores:
-        raise UsageError(f"{job} needs at least one STORE")
+        raise UsageError(f"{job} needs at least one STORE", f"rmqstore pipeline {job} STORE")
     if job in _NEEDS_OUTPUT and target is None:
-        raise UsageError(f"{job} needs --output DIR")
+        raise UsageError(f"{job} needs --output DIR", f"rmqstore pipeline {job} STORE --output DIR")
     from rmqstore.spark.session import open_session
 
     with out.progress(job, None, "B") as progress:
@@ -117,7 +118,7 @@ def pipeline(
                 return work.sql(query, asked.body or "", target)
             result = work.run(job, target or "", asked)
         finally:
-            progress.close()
+            progress.hide()
             spark.stop()
     if out.as_json:
         out.report(result.to_json())
@@ -127,7 +128,7 @@ def pipeline(
 
 
 def _query(job: str, words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """The query of sql, empty for other jobs, and the stores."""
+    """(the query of sql, "" for other jobs; the stores)."""
     if job != "sql":
         return "", words
     if not words or not words[0].strip():
@@ -138,7 +139,7 @@ def _query(job: str, words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 def _pair(text: str) -> tuple[str, str]:
     key, sign, value = text.partition("=")
     if not sign or not key:
-        raise UsageError(f"--set {text}: not KEY=VALUE")
+        raise UsageError(f"--set {text} is not KEY=VALUE", "--set spark.executor.memory=4g")
     return key, value
 
 
@@ -153,20 +154,20 @@ class _Work:
         self.progress = progress
 
     def run(self, job: str, target: str, asked: Asked) -> JobResult:
-        """Everything but sql."""
+        """Run a job other than sql."""
         from rmqstore.checks.verify import VerifyOptions
         from rmqstore.spark.jobs import jobs
-        from rmqstore.spark.jobs.jobs import WHOLE_BELOW
+        from rmqstore.spark.jobs.jobs import WHOLE_BELOW, Tasks
         from rmqstore.views.dump.selection import Selection
 
         where: dict[str, Any] = {"config": self.config, "progress": self.progress}
         split = asked.split_size
-        # a split size that is asked for holds for small stores, too
-        size: dict[str, Any] = {} if split is None else {"task_bytes": split, "whole_below": min(split, WHOLE_BELOW)}
+        # --split-size applies to small stores, too
+        tasks = None if split is None else Tasks(min(split, WHOLE_BELOW), split)
         if job in ("verify", "crosscheck"):
             options = VerifyOptions(quick=asked.quick, broker=asked.broker or "", split_size=split)
             run = jobs.verify if job == "verify" else jobs.crosscheck
-            result = run(self.spark, self.stores, options=options, **where, **size)
+            result = run(self.spark, self.stores, options=options, tasks=tasks, **where)
             if job == "crosscheck" and target:
                 from rmqstore.spark.jobs.crosscheck import crosscheck_rows
 
@@ -174,7 +175,7 @@ class _Work:
             return result
         if job == "du":
             wanted = Selection(topics=frozenset(asked.topics), since=asked.since, until=asked.until)
-            return jobs.du(self.spark, self.stores, selection=wanted, split_size=split, **where, **size)
+            return jobs.du(self.spark, self.stores, selection=wanted, split_size=split, tasks=tasks, **where)
         if job == "compare":
             from rmqstore.spark.jobs.compare import compare
 
@@ -183,22 +184,15 @@ class _Work:
             from rmqstore.spark.jobs.rebuild import rebuild
 
             return rebuild(self.spark, self.stores, Path(target), split_size=split, **where)
-        from rmqstore.spark.jobs.export import SPLIT, export
+        from rmqstore.spark.jobs.export import ExportJob, export
 
-        return export(
-            self.spark,
-            self.stores,
-            target,
-            body=asked.body or "",
-            topics=asked.topics,
-            since=asked.since,
-            until=asked.until,
-            split_bytes=split or SPLIT,
-            **where,
-        )
+        wished = ExportJob(asked.body or "", asked.topics, asked.since, asked.until)
+        if split is not None:
+            wished = replace(wished, split_bytes=split)
+        return export(self.spark, self.stores, target, wished, **where)
 
     def sql(self, query: str, body: str, target: str | None) -> int:
-        """Rows of a query: a table, one JSON object, or Parquet in a directory."""
+        """Write the rows of a query as a table, as one JSON object, or as Parquet; return the exit code."""
         from rmqstore.spark.jobs.views import sql
 
         frame, lost = sql(self.spark, query, self.stores, config=self.config, body=body, progress=self.progress)
@@ -207,7 +201,7 @@ class _Work:
         code = 4 if lost else 0
         if target:
             frame.write.parquet(target)
-            self.out.note(f"written: {target}")
+            self.out.note(f"rows written to {target}")
             return code
         rows = [list(row) for row in frame.limit(_ROWS + 1).collect()]
         more = len(rows) > _ROWS
@@ -224,12 +218,12 @@ class _Work:
                 table.add_row(*("" if cell is None else str(_plain(cell)) for cell in row))
             self.out.render(table)
             if more:
-                self.out.note(f"only the first {_ROWS} rows; --output DIR writes all as Parquet")
+                self.out.note(f"note: only the first {_ROWS:,} rows; --output DIR writes all of them as Parquet")
         return code
 
 
 def _plain(value: Any) -> Any:
-    """A cell as JSON takes it; binary as hex."""
+    """A cell converted for JSON; bytes as hex."""
     if isinstance(value, bytes | bytearray):
         return bytes(value).hex()
     if isinstance(value, dict):
@@ -247,10 +241,10 @@ def _text(result: JobResult) -> Iterator[str]:
             yield f"{store['store']}: not read: {store['error']}"
             continue
         yield from _STORE_TEXT[result.job](store)
-    for damaged in result.more.get("heal", ()):
-        yield from _heal_text(damaged)
         for text in store.get("unchecked") or ():
             yield f"  not checked: {text}"
+    for damaged in result.more.get("heal", ()):
+        yield from _heal_text(damaged)
     if result.job == "export":
         more = result.more
         yield f"{more['output']}: {many(more['written'], 'segment')} written of {more['segments']:,}"
@@ -258,7 +252,11 @@ def _text(result: JobResult) -> Iterator[str]:
 
 
 def _verify_text(store: dict[str, Any]) -> Iterator[str]:
-    yield f"{store['store']}: {'clean' if store['clean'] else 'problems'}, {many(store['messages'], 'message')}"
+    from rmqstore.checks.problems.table import PROBLEMS, Severity
+
+    found = any(PROBLEMS[code].severity >= Severity.WARNING for code in store["counts"])
+    state = "clean" if store["clean"] else "problems" if found else "not completely checked"
+    yield f"{store['store']}: {state}, {many(store['messages'], 'message')}"
     if store.get("verdict"):
         yield f"  {store['verdict']}"
     for code, n in store["counts"].items():
@@ -272,16 +270,16 @@ def _du_text(store: dict[str, Any]) -> Iterator[str]:
     for row in store["by"]["topic"][:_TOP]:
         yield f"  {row['topic']}: {many(row['messages'], 'message')}, {bytes_text(row['bytes'])}"
     if store["damaged_spans"]:
-        yield f"  {many(store['damaged_spans'], 'damaged span')} passed over"
+        yield f"  {many(store['damaged_spans'], 'damaged span')} skipped"
 
 
 def _export_text(store: dict[str, Any]) -> Iterator[str]:
     yield f"{store['store']}: {many(store['messages'], 'message')} exported"
     if store["damaged_messages"]:
-        yield f"  {many(store['damaged_messages'], 'damaged message')} among them (crc_ok is false)"
+        yield f"  {many(store['damaged_messages'], 'message')} of them with a wrong CRC (crc_ok is false)"
     if store["damaged_spans"]:
-        lost = f"{many(store['damaged_spans'], 'damaged span')} ({bytes_text(store['damaged_bytes'])}) passed over"
-        yield f"  {lost}; `rmqstore pipeline verify` says what is wrong"
+        lost = f"{many(store['damaged_spans'], 'damaged span')} ({bytes_text(store['damaged_bytes'])}) skipped"
+        yield f"  {lost}; `rmqstore pipeline verify` shows why"
         for log, start, stop, why in store["spans"][:_TOP]:
             yield f"    {log} {start:,} to {stop:,}: {why}"
 
@@ -315,7 +313,7 @@ def _heal_text(damaged: dict[str, Any]) -> Iterator[str]:
     for offer in damaged["replicas"]:
         yield f"  {offer['replica']} has {offer['places']:,} of them, {bytes_text(offer['bytes'])}: {offer['command']}"
     for replica, reason in damaged["refused"].items():
-        yield f"  {replica} is no help: {reason}"
+        yield f"  {replica} cannot help: {reason}"
 
 
 _STORE_TEXT = {

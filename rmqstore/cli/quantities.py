@@ -1,41 +1,43 @@
-"""Times, sizes and offsets as people write them: `1763712000`, `2026-11-21T08:00`, `-2h`, `today 10:00`; `64M`."""
+"""Parses and formats times, sizes and offsets: `1763712000`, `2026-11-21T08:00`, `-2h`, `today 10:00`, `64M`."""
 
 from __future__ import annotations
 
 import re
+import textwrap
 import unicodedata
+from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
+from typing import Any
 
 import click
 
 from rmqstore.formats.text import times
+from rmqstore.formats.text.counts import many as many
 
 UTC_KEY = "rmqstore.utc"
-"""Where a click context keeps --utc."""
+"""Key of --utc in the `meta` of a click context."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
 _GROUPED = re.compile(r"[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)+")
+_COMMAND = re.compile(r"`[^`]*`")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d)?")
 
 
 def zone() -> tzinfo | None:
-    """The zone of times without one, typed or shown: UTC with --utc, else None, which is the system's."""
+    """The time zone for input and output: UTC with --utc, else None, the local one."""
     context = click.get_current_context(silent=True)
     return UTC if context is not None and context.meta.get(UTC_KEY) else None
 
 
 def parse_time(text: str, now: float | None = None) -> int:
-    """Epoch ms of a time as people write it; without a zone it is local, or UTC with --utc.
+    """Parse a time into epoch ms; without a zone it is local, or UTC with --utc.
 
-    Errors: ValueError, with the reason; also for a text with two meanings
+    Errors: ValueError with the reason, also for an ambiguous text.
     """
     return times.parse_time(text, now, zone())
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size; k, M, G, T, P are powers of 1024.
-
-    Errors: ValueError
-    """
+    """Parse a size into bytes; k, M, G, T, P are powers of 1024. Errors: ValueError."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)
@@ -43,77 +45,76 @@ def parse_size(text: str) -> int:
 
 
 def parse_span(text: str) -> float:
-    """Seconds of a duration such as `30s`, `10m`, `1.5h`; a bare number is seconds.
-
-    Errors: ValueError
-    """
+    """Parse a duration such as `30s`, `10m`, `1.5h` into seconds, the default unit. Errors: ValueError."""
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         raise ValueError(text)
     return float(match[1]) * times.UNITS[match[2] or "s"] / 1000
 
 
-class Time(click.ParamType[int]):
-    """A time option; the value is epoch ms."""
+def parse_offset(text: str) -> int:
+    """Parse an offset, with or without separators. Errors: ValueError."""
+    if not _GROUPED.fullmatch(text):
+        raise ValueError(text)
+    return int(text.replace(",", "").replace("_", ""))
+
+
+class _Quantity(click.ParamType[Any]):
+    """Type of an option whose text `parse` turns into a number; `expected` completes the error."""
+
+    parse: Callable[[str], float]
+    expected = ""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, int | float):
+            return value
+        try:
+            return self.parse(str(value))
+        except (ValueError, OverflowError, OSError) as error:
+            self.fail(self.reason(str(value), error), param, ctx)
+
+    def reason(self, text: str, error: Exception) -> str:
+        return f"{text!r} is not {self.expected}"
+
+
+class Time(_Quantity):
+    """Type of an option for a time, in epoch ms."""
 
     name = "time"
+    parse = staticmethod(parse_time)
+    expected = "a time: give 2026-11-21T08:00, -2h, today, 'yesterday 10:00' or epoch ms"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_time(str(value))
-        except (ValueError, OverflowError, OSError) as error:
-            reason = str(error) if isinstance(error, ValueError) and ": " in str(error) else ""
-            if not reason or reason.startswith("Invalid isoformat"):
-                reason = f"{value!r} is not a time: give 2026-11-21T08:00, -2h, today, 'yesterday 10:00' or epoch ms"
-            self.fail(reason, param, ctx)
+    def reason(self, text: str, error: Exception) -> str:
+        own = isinstance(error, ValueError) and ": " in str(error) and not str(error).startswith("Invalid isoformat")
+        return str(error) if own else super().reason(text, error)
 
 
-class Size(click.ParamType[int]):
-    """A size option; the value is bytes."""
+class Size(_Quantity):
+    """Type of an option for a size, in bytes."""
 
     name = "size"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_size(str(value))
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is not a size: give bytes, or a number with k, M, G or T", param, ctx)
+    parse = staticmethod(parse_size)
+    expected = "a size: give bytes, or a number with k, M, G or T"
 
 
-class Span(click.ParamType[float]):
-    """A duration option; the value is seconds."""
+class Span(_Quantity):
+    """Type of an option for a duration, in seconds."""
 
     name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, (int, float)):
-            return float(value)
-        try:
-            return parse_span(str(value))
-        except (ValueError, OverflowError):
-            self.fail(f"{value!r} is not a duration: give seconds, or 10m, 1.5h", param, ctx)
+    parse = staticmethod(parse_span)
+    expected = "a duration: give seconds, or 10m, 1.5h"
 
 
-class Offset(click.ParamType[int]):
-    """An offset option: a number from 0 on, also with the separators that tables show (`180,887`)."""
+class Offset(_Quantity):
+    """Type of an option for an offset; separators are allowed, because tables print them (`180,887`)."""
 
     name = "offset"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        text = str(value)
-        if not _GROUPED.fullmatch(text):
-            self.fail(f"{text!r} is not an offset: give a number, such as 180887 or 180,887", param, ctx)
-        return int(text.replace(",", "").replace("_", ""))
+    parse = staticmethod(parse_offset)
+    expected = "an offset: give a number, such as 180887 or 180,887"
 
 
 def bytes_text(count: float) -> str:
-    """A size for people: `64.0 KiB`; exact below 10 kB."""
+    """Format a size: `64.0 KiB`; exact below 10 kB."""
     if abs(count) < 10_000:
         return f"{int(count):,} B"
     units = ("KiB", "MiB", "GiB", "TiB")
@@ -126,7 +127,7 @@ def bytes_text(count: float) -> str:
 
 
 def time_text(ms: int) -> str:
-    """A store time for people, to the second, with its zone: local, or UTC with --utc. Other numbers stay numbers."""
+    """Format epoch ms to the second, with a zone: local, or UTC with --utc; numbers out of range stay numbers."""
     if ms <= 0:
         return "never" if ms == 0 else str(ms)
     try:
@@ -138,14 +139,19 @@ def time_text(ms: int) -> str:
 
 
 def columns(text: str) -> int:
-    """Terminal columns that a text takes: wide characters take two."""
+    """The columns that a text needs on a terminal; wide characters need two."""
     if text.isascii():
         return len(text)
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
+def printable(text: str) -> str:
+    """Replace characters that cannot be printed by dots."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)
+
+
 def fitted(text: str, width: int) -> str:
-    """A text in exactly so many columns: padded, or cut with an ellipsis."""
+    """Pad a text to `width` columns, or shorten it with an ellipsis."""
     if columns(text) > width:
         while text and columns(text) > width - 1:
             text = text[:-1]
@@ -153,11 +159,26 @@ def fitted(text: str, width: int) -> str:
     return text + " " * (width - columns(text))
 
 
-def many(count: int, word: str, plural: str = "") -> str:
-    """`1 message`, `225 messages`, `7 queues`."""
-    return f"{count:,} {word if count == 1 else plural or word + 's'}"
+def wrapped(text: str, width: int, first: str = "", then: str = "") -> list[str]:
+    """Break a text at spaces into lines of `width` columns, with the indents `first` and `then`.
+
+    Long words such as paths stay whole, and so do commands in backticks: a broken one cannot be pasted.
+    """
+    whole = _COMMAND.sub(lambda command: command[0].replace(" ", "\0"), text)
+    lines = textwrap.wrap(
+        whole, width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
+    )
+    return [line.replace("\0", " ") for line in lines]
 
 
+KINDS = {
+    "plain": "plain store",
+    "dledger": "DLedger store",
+    "mixed": "mixed store (plain commitlog, continued by DLedger)",
+    "rocksdb": "store with consume queues in RocksDB",
+    "part": "part of a store",
+}
+"""Kinds of stores in words."""
 _WORDS = {
     "not-an-offset": "the name is not an offset",
     "wrong-length": "wrong length",
@@ -188,5 +209,5 @@ _WORDS = {
 
 
 def in_words(name: str) -> str:
-    """The reason why an entry is odd, or why bytes are not a record; JSON has one word for it."""
+    """Describe why an entry does not belong, or why bytes are not a record; JSON has only the keyword."""
     return _WORDS.get(name.replace("_", " "), name)

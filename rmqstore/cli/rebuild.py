@@ -30,9 +30,11 @@ PARTS = ("cq", "index", "checkpoint", "dledger-index")
         "rmqstore rebuild /data/rocketmq/store index --apply",
     ),
 )
-@click.argument("part", type=click.Choice(PARTS))
+@click.argument("part", type=click.Choice(PARTS), metavar="PART")
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic (may be repeated).")
-@click.option("--queue", "queues", multiple=True, metavar="ID", help="Only this queue: a queue id, or TOPIC/ID.")
+@click.option(
+    "--queue", "queues", multiple=True, metavar="ID", help="Only this queue: id or TOPIC/ID (may be repeated)."
+)
 @applying()
 @gathered("filters", Filters)
 def rebuild(
@@ -44,11 +46,12 @@ def rebuild(
     applying: Applying,
     work: Work,
 ) -> int:
-    """Rebuild consume queues, index, checkpoint or DLedger index from the log, also when they are missing.
+    """Rebuild consume queues, index, checkpoint or DLedger index from the log, even if they are missing.
 
-    The log itself is not changed: damage in it is reported, and damaged messages get no units. Only what differs is
-    written. Consume queues in RocksDB get a new database (this needs the extra `rocksdb`); the journal keeps the old
-    one. Nothing is written without --apply; `rmqstore undo` undoes it.
+    PART is cq (consume queues), index, checkpoint or dledger-index. The log itself is not changed: damage in it is
+    reported, and damaged messages get no units. Only what differs is written. Consume queues in RocksDB get a new
+    database (this needs the package rocksdict); the journal keeps the old one. Nothing is written without --apply;
+    `rmqstore undo` undoes it.
     """
     from rmqstore.cli.apply_command import finish, open_for, plan_change, read_plan_of
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqstore.cli.filters import refuse_unknown_codes
-from rmqstore.cli.options import Applying, Work, applying, command, gathered
+from rmqstore.cli.options import Applying, Work, applying, broker_option, command, gathered
 from rmqstore.cli.output import Output
 from rmqstore.errors import UsageError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What to repair, and what a repair may do."""
+    """What to repair, and how."""
 
     strategy: str | None
     role: str | None
@@ -35,7 +35,7 @@ class Allowed:
     accept_odds: bool
 
     def options(self) -> RecoverOptions:
-        """The same for the planner."""
+        """The options of the planner."""
         from rmqstore.repair.plan.recover_options import RecoverOptions
 
         return RecoverOptions(
@@ -51,7 +51,7 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What to take from which replicas."""
+    """What to take from replicas."""
 
     replicas: tuple[Path, ...]
     extend: bool
@@ -62,7 +62,6 @@ class Taken:
     "recover",
     report=True,
     work=True,
-    broker=True,
     examples=(
         "rmqstore recover /data/rocketmq/store -c /etc/rocketmq/broker.conf",
         "rmqstore recover /data/rocketmq/store --plan-out plan.json && rmqstore recover /data/rocketmq/store "
@@ -74,7 +73,7 @@ class Taken:
 @click.option(
     "--strategy",
     type=click.Choice(["salvage", "truncate"]),
-    help="How to treat damage in the log (default: by the role of the broker).",
+    help="Replace damaged messages by fillers (salvage), or cut the log at the first one (truncate). Default: by role.",
 )
 @click.option(
     "--role",
@@ -87,13 +86,13 @@ class Taken:
 )
 @click.option("--accept-shift", is_flag=True, help="Proceed although some queue offsets will have no message.")
 @click.option(
-    "--merge-neighbours", is_flag=True, help="Sacrifice a good message next to damage that is too short for a record."
+    "--merge-neighbours", is_flag=True, help="Give up a good message next to damage that is too short for a filler."
 )
 @click.option(
     "--accept-odds",
     is_flag=True,
-    help="Restore a flipped bit even if other damage looks like one more often than 1 time in 10,000, and one wrong "
-    "byte unless it does.",
+    help="Accept less certain repairs of a record: a flipped bit with odds of a false match over 1 in 10,000, and one "
+    "wrong byte with odds up to that.",
 )
 @click.option(
     "--replica",
@@ -101,15 +100,16 @@ class Taken:
     type=click.Path(path_type=Path, readable=False),
     metavar="PATH",
     multiple=True,
-    help="Take the original bytes from this replica: the store or the broker.conf of another node of the same group, "
-    "or a backup (may be repeated). It is only read.",
+    help="Take the original bytes from this replica, which is only read: the store or the broker.conf of another node "
+    "of the same group, or a backup (may be repeated).",
 )
-@click.option("--extend", is_flag=True, help="With --replica: also take what it has before and behind this log.")
+@click.option("--extend", is_flag=True, help="With --replica: also take what it has before and after this log.")
 @click.option(
     "--heal-fillers",
     is_flag=True,
     help="With --replica: also restore messages that earlier repairs replaced by fillers.",
 )
+@broker_option
 @gathered("allowed", Allowed)
 @gathered("taken", Taken)
 def recover(
@@ -121,11 +121,12 @@ def recover(
     taken: Taken,
     work: Work,
 ) -> int:
-    """Repair a store so that every broker version that its format allows starts, and keep every message that is left.
+    """Repair a store so that every broker version that supports its format can start, and keep every message that is
+    left.
 
-    Prints the plan; losses come first. Nothing is written without --apply, and `rmqstore undo` undoes everything.
-    Exit code 0: nothing to do, or done and no problems left; 1: a plan that is not applied, or problems left; 4:
-    nothing to do, but not everything was checked; 5: refused.
+    Prints the plan, losses first. Nothing is written without --apply, and `rmqstore undo` undoes everything. Exit code
+    0: nothing to do, or repaired without problems left; 1: the plan was not applied, or problems remain; 4: nothing to
+    do, but not everything was checked; 5: refused.
     """
     from rmqstore.cli.apply_command import finish, open_for, plan_change, read_plan
     from rmqstore.files.store import QueueKind, StoreKind
@@ -137,9 +138,9 @@ def recover(
     refuse_unknown_codes(allowed.only)
     if (taken.extend or taken.heal_fillers) and not taken.replicas:
         option = "--extend" if taken.extend else "--heal-fillers"
-        raise UsageError(f"{option} needs --replica", "give the store of another node, or a backup")
+        raise UsageError(f"{option} needs --replica", "add --replica with the store of another node, or a backup")
     opened = open_for(out, store, config, applying)
-    # without consume queues all of them are rebuilt, from the units that this pass meets
+    # without consume queues all of them are rebuilt, from the units that this pass keeps
     gone = opened.kind is not StoreKind.ROCKSDB and not any(True for _ in opened.queue_directories(QueueKind.SIMPLE))
     wishes = allowed.options()
     how = work.verifying(units=KeptUnits() if gone else None)
@@ -166,7 +167,7 @@ def recover(
 
 
 def _open_replicas(paths: tuple[Path, ...], config: BrokerConfig, work: Work) -> list[Replica]:
-    """What --replica names, before the store itself is read. Errors: as `open_replica`."""
+    """Open the replicas, before the store is read. Errors: as `open_replica`."""
     from rmqstore.repair.replica.replica import open_replica
 
     return [open_replica(path, config.file_sizes(), jobs=work.jobs, max_rate=work.max_rate) for path in paths]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import FILE, Work, command
+from rmqstore.cli.options import FILE, Work, broker_option, command
 from rmqstore.cli.output import Output
 from rmqstore.errors import Refused
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 @command(
     "report",
     work=True,
-    broker=True,
     examples=(
         "rmqstore report /data/rocketmq/store -o report.html",
         "rmqstore report /data/rocketmq/store -c /etc/rocketmq/broker.conf -o report.html --jobs 4",
@@ -32,14 +31,15 @@ if TYPE_CHECKING:
     required=True,
     type=FILE,
     metavar="FILE",
-    help="The page to make; it must not exist yet.",
+    help="Write the page to FILE, which must not exist.",
 )
+@broker_option
 def report(out: Output, store: Path, config: BrokerConfig, work: Work) -> int:
-    """Verify a store, and make one HTML page of what was found.
+    """Verify a store and write the result as one HTML page.
 
-    The verdict, what the next start of each tested version would do, the problems with the commands that cure them, a
-    map of the log, messages over time and by topic, the lag of consumer groups, and what was not checked. The page
-    needs no network and no JavaScript, and no body is in it. Exit code: as of verify.
+    Contents: the verdict, what the next start of each tested broker version would do, the problems with the commands
+    that repair them, a map of the log, messages over time and by topic, the lag of consumer groups, and what was not
+    checked. The page needs no network and no JavaScript, and contains no bodies. Exit code: that of verify.
     """
     from rmqstore.files.store import open_store
     from rmqstore.views.report import store_report
@@ -54,13 +54,13 @@ def report(out: Output, store: Path, config: BrokerConfig, work: Work) -> int:
 
 
 def refuse_existing(path: Path) -> None:
-    """Errors: Refused for a page that is there: it may be the one of another day."""
+    """Errors: Refused for a page that exists: it may be an older report that is still needed."""
     if Output(path=path).is_file:
-        raise Refused(f"{path} exists", "give another name, or remove it")
+        raise Refused(f"{path} already exists", "choose another name, or remove it")
 
 
 def write_page(out: Output, found: StoreReport) -> None:
-    """The page into the output, all or nothing."""
+    """Write the page to the output atomically."""
     from rmqstore.cli.html_page import page
 
     with out.stream() as file:

@@ -26,8 +26,8 @@ from rmqstore.cli.quantities import many
 def resume(out: Output, journal: Path, stopped: bool) -> int:
     """Continue an interrupted repair to its end.
 
-    JOURNAL is the directory that the repair printed. Refused (exit code 5) if anything that the repair changes has
-    changed since, or if the repair was undone.
+    JOURNAL is the directory that the repair printed; `rmqstore journals STORE` lists all. Resume is refused (exit code
+    5) if files of the repair have changed since, or if it was undone.
     """
     from rmqstore.cli.apply_command import after_change, undo_command
     from rmqstore.repair.journal.journal import resume as go_on

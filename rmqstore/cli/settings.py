@@ -8,8 +8,8 @@
     [stores."/data/rocketmq/store"]
     config = "/etc/rocketmq/broker.conf"
 
-What is typed goes before the environment (`RMQSTORE_JOBS=4`), which goes before the file. Only options that decide how
-a command works and talks have defaults: no setting can make a command write.
+The command line takes precedence over the environment (`RMQSTORE_JOBS=4`), the environment over the file. No setting
+can make a command write: only the options in OPTIONS can have defaults.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Any
 from rmqstore.errors import UsageError
 
 OPTIONS = ("jobs", "max-rate", "broker", "utc", "color", "progress")
-"""The options that can have a default here, by their long names."""
+"""The options that can have a default, by their long names."""
 FILE_VARIABLE = "RMQSTORE_SETTINGS"
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def settings_file() -> Path | None:
-    """RMQSTORE_SETTINGS (empty: no file), else rmqstore.toml in XDG_CONFIG_HOME or ~/.config; None without a file.
+    """RMQSTORE_SETTINGS ("" for no file), else rmqstore.toml in XDG_CONFIG_HOME or ~/.config; None without a file.
 
-    Errors: UsageError where RMQSTORE_SETTINGS names no file.
+    Errors: UsageError if RMQSTORE_SETTINGS names no file.
     """
     named = os.environ.get(FILE_VARIABLE)
     if named == "":
@@ -49,7 +49,7 @@ def settings_file() -> Path | None:
 
 
 def read_settings() -> Mapping[str, Any]:
-    """The settings file as a mapping, empty without a file.
+    """Read the settings file; empty without one.
 
     Errors: UsageError for a file that is not TOML, and for a key that is not a setting.
     """
@@ -72,10 +72,7 @@ def read_settings() -> Mapping[str, Any]:
 
 
 def defaults(known: Collection[str]) -> dict[str, Any]:
-    """Parameter name → default of a command that has the parameters `known`.
-
-    Errors: as `read_settings`; UsageError for a switch that is neither on nor off.
-    """
+    """Defaults for those of the parameters `known` that have one. Errors: UsageError."""
     file = read_settings()
     out: dict[str, Any] = {}
     for option in OPTIONS:
@@ -87,7 +84,7 @@ def defaults(known: Collection[str]) -> dict[str, Any]:
 
 
 def config_of(store: Path) -> Path | None:
-    """The broker.conf that the settings file names for a store; relative paths are relative to that file."""
+    """The broker.conf that the settings file names for a store, relative to the settings file."""
     path = settings_file()
     for name, own in read_settings().get("stores", {}).items():
         if path is not None and "config" in own and Path(name).expanduser().resolve() == store.resolve():

@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 @click.argument("stores", nargs=-1, required=True, metavar="STORE...")
 @click.argument("query", metavar="QUERY")
 @config_option()
-@click.option("--raw-body", is_flag=True, help="Leave the column body compressed, as stored.")
+@click.option("--raw-body", is_flag=True, help="Do not decompress the column body.")
 def sql(out: Output, stores: tuple[str, ...], query: str, broker_conf: Path | None, raw_body: bool) -> int:
-    """Ask one or more stores with SQL (DuckDB, in this process).
+    """Query one or more stores with SQL (DuckDB, in this process).
 
-    The views are messages, consumequeue, indexfile, dledger, consumer_offsets and findings; `describe messages` lists
-    the columns of one. "offset" and "group" need double quotes, as they are words of SQL too. The column store tells
-    the stores apart. Only the columns that the query names are read, and CRCs are checked only for the column crc_ok.
-    The query can neither write nor read other files. STORE is a path, a quoted glob, or @FILE with one path per line.
-    Text output shows bytes (body) as base64. Damaged parts of a log that the query read are skipped and named on
-    stderr; the exit code is then 1.
+    The views are messages, consumequeue, indexfile, dledger, consumer_offsets and findings; the query `describe
+    messages` lists the columns of a view. The names "offset" and "group" are SQL keywords and need double quotes. The
+    column store tells the stores apart. Only the columns that the query names are read, and CRCs are checked only for
+    the column crc_ok. The query can neither write nor read other files. STORE is a path, a quoted glob, or @FILE with
+    one path per line. Text output shows bodies as base64. Damaged parts of a log that the query reads are skipped and
+    named on stderr; the exit code is then 1.
     """
     if out.format == "parquet" and out.path is None:
         raise UsageError("a Parquet file cannot be written to stdout", "name it with -o")
@@ -67,7 +67,7 @@ def sql(out: Output, stores: tuple[str, ...], query: str, broker_conf: Path | No
             else:
                 count = write_rows(out, _rows(rows), tuple(rows.schema.names))
     if not count:
-        out.note("note: the query gives no rows")
+        out.note("note: the query returned no rows")
     return _tell(out, opened.read, several=len(refs) > 1)
 
 
@@ -90,7 +90,7 @@ def _rows(batches: Any) -> Iterator[dict[str, Any]]:
 
 
 def _cells(column: Any) -> list[Any]:
-    """The values of a column as JSON takes them."""
+    """The values of a column, converted for JSON."""
     values = column.to_pylist()
     if str(column.type).startswith("map<"):
         return [v if v is None else {str(_plain(key)): _plain(value) for key, value in v} for v in values]
@@ -100,7 +100,7 @@ def _cells(column: Any) -> list[Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, str | bool | float) or value is None:
         return value
-    if isinstance(value, Decimal):  # DuckDB's sum() of whole numbers is one too
+    if isinstance(value, Decimal):  # as DuckDB's sum() of whole numbers
         exponent = value.as_tuple().exponent
         value = float(value) if isinstance(exponent, int) and exponent < 0 else int(value)
     if isinstance(value, int):
@@ -117,8 +117,8 @@ def _plain(value: Any) -> Any:
 
 
 def _tell(out: Output, read: Read, *, several: bool) -> int:
-    """Say on stderr what the rows lack; the exit code."""
-    from rmqstore.cli.dump import tell_damage
+    """Write to stderr what could not be read; return the exit code."""
+    from rmqstore.cli.reading import tell_damage
     from rmqstore.views.dump.messages import Damage
 
     code = 0

@@ -1,4 +1,4 @@
-"""Rows on stdout or in a file: NDJSON, CSV, or a table."""
+"""Writes rows as NDJSON, CSV, or a table."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any, BinaryIO
 from rmqstore.cli.json_text import json_bytes, quote_wide
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import columns as columns_of
-from rmqstore.cli.quantities import time_text
+from rmqstore.cli.quantities import printable, time_text
 from rmqstore.formats.text.controls import escape_csv
 
 Rows = Iterable[dict[str, Any]]
 _AS_TIME = ("timestamp", "write_time", "read_time")
-"""Ends of the names of times, epoch ms."""
+"""Suffixes of field names with times in epoch ms."""
 _WIDEST = 120
-_LEAST, _LEAST_BODY = 8, 30  # columns of a terminal that a shortened text keeps
+_LEAST, _LEAST_BODY = 8, 30  # minimum width of a shortened text, and of a body
 _GAP = "  "
-_FIRST_BLOCK, _BLOCK = 500, 5000  # rows that are written at once; the first ones make the widths
+_FIRST_BLOCK, _BLOCK = 500, 5000  # rows written at once; the first block decides the widths
 _AS_CODE = ("magic", "crc", "code", "hash", "flag", "flags")
-"""Ends of the names of numbers that count nothing: they have no separators."""
+"""Suffixes of field names with numbers that are not counts: they get no separators."""
 
 
 def write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = ()) -> int:
-    """Rows in the format asked for, and how many; `columns` are those of a table (default: all but nested ones)."""
+    """Write rows and return their number; `columns` are those of a table (default: all but nested ones)."""
     count = 0
 
     def counted(rows: Rows) -> Rows:
@@ -48,7 +48,7 @@ def write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = ()) -> int:
 
 
 def with_body(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for a table: the body in one column, whatever it is encoded as."""
+    """A row for a table, with the body in one column in any encoding."""
     message = row.get("message")
     held = message if isinstance(message, dict) else row
     bodies = (held[name] for name in ("body", "body_base64", "body_hex") if held.get(name) is not None)
@@ -64,7 +64,7 @@ def _csv(file: BinaryIO, rows: Rows) -> None:
     names: list[str] = []
     for row in rows:
         flat = _flat(row)
-        if list(flat) != names and not (names and set(flat) <= set(names)):  # another kind of row: its own header
+        if list(flat) != names and not (names and set(flat) <= set(names)):  # another kind of row
             names = list(flat)
             writer.writerow(names)
         writer.writerow(["" if (v := flat.get(name)) is None else _cell(v) for name in names])
@@ -91,9 +91,9 @@ def _cell(value: Any) -> Any:
 
 
 def _table(out: Output, rows: Rows, columns: tuple[str, ...]) -> None:
-    """A plain table, printed in pieces so that it begins at once: columns are as wide as the first rows need.
+    """Write a table block by block, with columns as wide as the first block needs.
 
-    On a terminal it is no wider than that: long texts are shortened, and the last columns left out.
+    To fit a terminal, long texts are shortened and the last columns left out.
     """
     from itertools import islice
 
@@ -127,7 +127,7 @@ def _table(out: Output, rows: Rows, columns: tuple[str, ...]) -> None:
 
 
 def _fitted(out: Output, needs: dict[str, int], texts: set[str], room: int) -> dict[str, int]:
-    """The columns that a terminal has room for, and their widths."""
+    """The columns that fit a terminal, with their widths."""
     widths = dict(needs)
     least = {name: min(needs[name], _LEAST_BODY if name == "body" else _LEAST) for name in texts}
 
@@ -153,7 +153,7 @@ def _shortened(cell: str, value: Any, width: int) -> str:
 
 
 def _is_count(name: str, value: Any) -> bool:
-    """Whether a value is written at the right end of its column."""
+    """Whether a value is aligned to the right."""
     return type(value) is int and not name.endswith(_AS_TIME)
 
 
@@ -180,4 +180,4 @@ def _table_cell(name: str, value: Any) -> str:
         return str(value) if name.endswith(_AS_CODE) else f"{value:,}"
     text = str(_cell(value))
     text = text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
-    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)
+    return printable(text)

@@ -1,4 +1,4 @@
-"""What lies between rich and a binary output: text that is always valid, and a file that stays open."""
+"""File objects between rich and a binary output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DOT = "·".encode()
 
 
 class Unclosed:
-    """A binary file that a text layer on top of it may not close."""
+    """A binary file that stays open when a text layer closes it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -37,7 +37,7 @@ class Unclosed:
 
 
 class TextLayer:
-    """What rich writes to."""
+    """A text file for rich, which writes invalid UTF-8 as escapes."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -56,7 +56,7 @@ class TextLayer:
 
 
 class Harmless(Unclosed):
-    """A terminal to which data is written: control characters in it, but for tabs and ends of lines, become dots."""
+    """A terminal for data of a store: control characters other than tab and newline become dots."""
 
     def write(self, data: bytes) -> int:
         self._file.write(_CONTROL.sub(_DOT, bytes(data)))

@@ -22,14 +22,14 @@ from rmqstore.cli.quantities import many
     ),
 )
 @click.argument("journal", type=click.Path(path_type=Path), metavar="JOURNAL|STORE")
-@click.option("--last", is_flag=True, help="Undo the newest repair of STORE that is not undone yet.")
+@click.option("--last", is_flag=True, help="Undo the newest repair of STORE that is not yet undone.")
 @broker_is_stopped
 def undo(out: Output, journal: Path, last: bool, stopped: bool) -> int:
     """Undo a repair: restore every byte, name, size, owner, mode and time.
 
-    JOURNAL is the directory that the repair printed; `rmqstore journals STORE` lists them. Refused (exit code 5) if
-    anything that the repair changed has changed again since, for example after a broker ran: undoing would destroy
-    those changes. Also works after a crash in the middle of a repair.
+    JOURNAL is the directory that the repair printed; `rmqstore journals STORE` lists all. With --last, name the STORE
+    instead. Undo is refused (exit code 5) if anything that the repair changed has changed again, as by a broker: it
+    would destroy those changes. It also works after a crash in the middle of a repair.
     """
     from rmqstore.cli.apply_command import after_change
     from rmqstore.repair.journal.journal import last_journal
@@ -50,13 +50,10 @@ def undo(out: Output, journal: Path, last: bool, stopped: bool) -> int:
 
 
 def _store(path: Path) -> Path:
-    """The root of a store, whichever of its paths is named.
-
-    Errors: NotReadable, NotAStore; UsageError for a journal.
-    """
+    """Return the root of the store that a path belongs to. Errors: NotReadable, NotAStore; UsageError for a journal."""
     from rmqstore.errors import UsageError
     from rmqstore.files.store import open_store
 
     if (path / "state").is_file():
-        raise UsageError(f"{path} is a journal", "leave --last out, or name the store")
+        raise UsageError(f"{path} is a journal, and --last needs a store", "leave --last out, or name the store")
     return open_store(path).root

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,10 @@ import click
 
 from rmqstore.cli.filters import Filters, note_unknown_topics, parse_queues, refuse_unknown_codes
 from rmqstore.cli.metrics import Metrics, metrics_option, of_report
-from rmqstore.cli.options import FILE, Work, command
-from rmqstore.cli.output import Output, json_bytes
+from rmqstore.cli.options import FILE, Work, broker_option, command, gathered
+from rmqstore.cli.output import Output, json_bytes, refuse_inside
 from rmqstore.cli.quantities import Span
+from rmqstore.cli.reading import note_live
 from rmqstore.cli.report import refuse_existing, write_page
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.paths import real_path
@@ -23,7 +25,26 @@ if TYPE_CHECKING:
     from rmqstore.checks.since_last.last_run import LastRun
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.report import StoreReport
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What to check."""
+
+    only: tuple[str, ...]
+    quick: bool
+    max_duration: float | None
+    resume: bool
+    since_last: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files to write beside the report."""
+
+    findings_out: Path | None
+    html: Path | None
+    metrics: Path | None
 
 
 @command(
@@ -31,7 +52,6 @@ if TYPE_CHECKING:
     report=True,
     filters=True,
     work=True,
-    broker=True,
     examples=(
         "rmqstore verify /data/rocketmq/store -c /etc/rocketmq/broker.conf",
         "rmqstore verify /data/rocketmq/store --broker 4.9.7 --json > report.json",
@@ -42,85 +62,67 @@ if TYPE_CHECKING:
     "--only",
     metavar="CODE",
     multiple=True,
-    help="Only this problem code, as in man rmqstore-problems (may be repeated).",
+    help="Report only this problem code; `man rmqstore-problems` lists all (may be repeated).",
 )
 @click.option("--quick", is_flag=True, help="Do not check body CRCs.")
 @click.option(
-    "--max-duration", type=Span(), metavar="TIME", help="Stop after this time, such as 10m or 2h; --resume continues."
+    "--max-duration",
+    type=Span(),
+    metavar="TIME",
+    help="Stop after this time, such as 10m or 2h. A later --resume continues.",
 )
 @click.option("--resume", is_flag=True, help="Continue where --max-duration stopped.")
 @click.option(
     "--since-last",
     type=FILE,
     metavar="FILE",
-    help="Do not read log files again that have not changed since the last run, and use its result for them, marked"
-    " as such. FILE keeps what that needs.",
+    help="Skip log files that have not changed since the last run, and reuse its result for them. The report says so."
+    " FILE stores the results.",
 )
-@click.option(
-    "--findings-out",
-    type=FILE,
-    metavar="FILE",
-    help="Write all findings to FILE as NDJSON.",
-)
-@click.option(
-    "--html",
-    type=FILE,
-    metavar="FILE",
-    help="Also make the HTML page of `rmqstore report`.",
-)
+@click.option("--findings-out", type=FILE, metavar="FILE", help="Write all findings to FILE as NDJSON.")
+@click.option("--html", type=FILE, metavar="FILE", help="Also write the HTML page of `rmqstore report`.")
 @metrics_option
+@broker_option
+@gathered("checks", Checks)
+@gathered("files", Files)
 def verify(
-    out: Output,
-    store: Path,
-    config: BrokerConfig,
-    only: tuple[str, ...],
-    quick: bool,
-    max_duration: float | None,
-    resume: bool,
-    since_last: Path | None,
-    findings_out: Path | None,
-    html: Path | None,
-    metrics: Path | None,
-    filters: Filters,
-    work: Work,
+    out: Output, store: Path, config: BrokerConfig, checks: Checks, files: Files, filters: Filters, work: Work
 ) -> int:
     """Find everything that is wrong with a store, and forecast what the next broker start would do to it.
 
     Checks every byte of the log, compares it with the consume queues, index, checkpoint and configuration, and
-    simulates the recovery of the --broker version.
-    With -q nothing is printed where nothing is wrong, and one line where something is: for cron.
-    Exit code 0: no problems; 1: problems; 4: not everything was checked.
+    simulates the recovery of the --broker version. For cron, -q prints one line if something is wrong, and nothing
+    otherwise. Exit code 0: no problems; 1: problems; 4: not everything was checked.
     """
     from rmqstore.checks.expiring import while_files_expire
     from rmqstore.checks.verify import examine_lasting
     from rmqstore.files.store import open_store
 
-    refuse_unknown_codes(only)
-    if since_last is not None:
-        _refuse_with_since_last(resume, max_duration, html, filters)
+    refuse_unknown_codes(checks.only)
+    if checks.since_last is not None:
+        _refuse_with_since_last(checks, files.html, filters)
     out.keep_out_of(store)
     opened = open_store(store, config)
-    measured = Metrics(out, metrics, "verify", store)
-    if html is not None:
+    measured = Metrics(out, files.metrics, "verify", store)
+    if files.html is not None:
         from rmqstore.views.report import report_of
 
-        Output(path=html).keep_out_of(store)
-        refuse_existing(html)
-    if opened.lock_state().held:
-        out.note("note: a broker is running on this store; records that it is writing now are not reported as damage")
+        refuse_inside(files.html, store)
+        refuse_existing(files.html)
+    note_live(out, opened, "records that it is writing now are not reported as damage")
     ids, pairs = parse_queues(filters.queues)
     note_unknown_topics(out, opened, filters.topics, pairs)
     with (
         out.progress("verify", opened.log_bytes) as progress,
-        _sink(out, opened, findings_out) as sink,
-        _last_run(out, opened, since_last) as last_run,
+        _sink(out, opened, files.findings_out) as sink,
+        _last_run(out, opened, checks.since_last) as last_run,
     ):
         options = work.verifying(
             progress.add,
-            quick=quick,
-            only=only,
-            max_duration=max_duration,
-            start_at=_resume_point(opened) if resume else None,
+            quick=checks.quick,
+            only=checks.only,
+            max_duration=checks.max_duration,
+            start_at=_resume_point(opened) if checks.resume else None,
             topics=filters.topics,
             queues=tuple(sorted(str(i) for i in ids)) + tuple(sorted(f"{t}/{i}" for t, i in pairs)),
             since=filters.since,
@@ -130,8 +132,8 @@ def verify(
         )
         look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
         report = verified.report
-        if html is not None:
-            _make_page(out, html, report_of(look, verified, options))
+        if files.html is not None:
+            write_page(Output(path=files.html, quiet=out.quiet), report_of(look, verified, options))
     _remember(opened, report)
     measured.write(of_report(report), report.exit_code)
     if out.as_json:
@@ -145,12 +147,8 @@ def verify(
     return report.exit_code
 
 
-def _make_page(out: Output, path: Path, found: StoreReport) -> None:
-    write_page(Output(path=path, quiet=out.quiet), found)
-
-
 def _in_a_line(report: Report) -> Iterator[str]:
-    """What cron is to send by mail: nothing for a store that is clean."""
+    """Yield one line for cron to send by mail; none for a clean store."""
     if report.clean:
         return
     codes = ", ".join(f"{code} x {count:,}" for code, count in sorted(report.findings.counts.items()))
@@ -164,11 +162,11 @@ def _in_a_line(report: Report) -> Iterator[str]:
     yield f"{report.store}: {found}{f' ({codes})' if codes else ''}{unchecked}{reused}"
 
 
-def _refuse_with_since_last(resume: bool, max_duration: float | None, html: Path | None, filters: Filters) -> None:
+def _refuse_with_since_last(checks: Checks, html: Path | None, filters: Filters) -> None:
     """Errors: UsageError for options that leave parts of the log out, and for --html, which maps every byte."""
     others = {
-        "--resume": resume,
-        "--max-duration": max_duration is not None,
+        "--resume": checks.resume,
+        "--max-duration": checks.max_duration is not None,
         "--html": html is not None,
         "--since": filters.since is not None,
         "--until": filters.until is not None,
@@ -179,7 +177,7 @@ def _refuse_with_since_last(resume: bool, max_duration: float | None, html: Path
 
 @contextlib.contextmanager
 def _last_run(out: Output, store: Store, path: Path | None) -> Iterator[LastRun | None]:
-    """The state of --since-last, replaced by the new one when the check is done."""
+    """Yield the results of the last run; at the end the new ones replace them in the file."""
     if path is None:
         yield None
         return
@@ -201,7 +199,7 @@ def _last_run(out: Output, store: Store, path: Path | None) -> Iterator[LastRun 
 
 
 def _state_folder() -> Path:
-    """Where a verify cut short by --max-duration leaves how far it came: in the user's cache, never in the store."""
+    """Directory for the positions at which --max-duration stopped: in the user's cache, never in the store."""
     import os
 
     try:
@@ -220,10 +218,7 @@ def _state_file(store: Store) -> Path:
 
 
 def _resume_point(store: Store) -> dict[str, int]:
-    """Offsets to continue from, per log.
-
-    Errors: UsageError when there is nothing to continue.
-    """
+    """Offsets to continue from, by log. Errors: UsageError if there is nothing to continue."""
     import orjson
 
     try:
@@ -236,11 +231,11 @@ def _resume_point(store: Store) -> dict[str, int]:
 
 
 def _remember(store: Store, report: Report) -> None:
-    """Keep, or remove, the place where the next --resume continues."""
+    """Save the position where the next --resume continues, or remove it after a complete check."""
     from rmqstore.cli.output import remove_file, write_file
 
     if report.resume_at is None and not _state_folder().is_dir():
-        return  # none was ever cut short: the name's hash need not be made
+        return  # nothing to remove: no check was ever cut short
     path = _state_file(store)
     if report.resume_at is not None:
         write_file(path, json_bytes({"store": str(store.path), "resume_at": report.resume_at}))
@@ -250,7 +245,7 @@ def _remember(store: Store, report: Report) -> None:
 
 @contextlib.contextmanager
 def _sink(out: Output, store: Store, path: Path | None) -> Iterator[Callable[[Finding], None] | None]:
-    """Writes findings to --findings-out as they come; the file appears when all are there."""
+    """Yield a function that writes a finding to --findings-out; the file appears when all are written."""
     from rmqstore.files.recognise import store_above
 
     if path is None:

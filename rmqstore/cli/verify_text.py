@@ -1,10 +1,9 @@
-"""The report of `verify` for people: verdict, contents, findings (worst first), what was not checked, what to do."""
+"""The report of `verify` as text: verdict, contents, findings (worst first), what was not checked, what to do."""
 
 from __future__ import annotations
 
 import math
 import shlex
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,22 +12,16 @@ from rich.text import Text
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Fact, Finding, Report, Reused, next_command, option_of, store_words
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
-from rmqstore.cli.quantities import bytes_text, in_words, many, time_text
+from rmqstore.cli.quantities import KINDS, bytes_text, in_words, many, time_text, wrapped
 
 EXAMPLES = 3
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
-_KINDS = {
-    "plain": "plain store",
-    "dledger": "DLedger store",
-    "mixed": "mixed store (plain commitlog, continued by DLedger)",
-    "rocksdb": "store with consume queues in RocksDB",
-    "part": "part of a store",
-}
 _INDENT = "  "
+_NEXT = "      "  # below the command of a line `Next: rmqstore …`
 
 
 def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[Text]:
-    """The lines of the report; nothing in them needs more than `width` columns, but paths and commands."""
+    """Yield the lines of the report, at most `width` columns wide except for paths and commands."""
     yield _verdict(report, width)
     yield Text()
     yield from _what(report, width)
@@ -49,7 +42,7 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[T
 
 
 def verdict_sentence(report: Report) -> str:
-    """The first lines of the report, as one."""
+    """The verdict on one line."""
     return _verdict(report, 1 << 20).plain
 
 
@@ -77,15 +70,15 @@ def _verdict(report: Report, width: int) -> Text:
     else:
         state = f"{many(problems, 'problem')} of {kinds} kinds found."
     if report.clean and report.reused is not None:
-        state += f" That includes an old result: {many(len(report.reused.files), 'unchanged log file')} not read again."
+        state += f" This reuses old results: {many(len(report.reused.files), 'unchanged log file')} not read again."
     verdict = report.verdict.rstrip(".")
     text = f"{verdict}. {state}" if verdict else state
-    return Text("\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)), style=style)
+    return Text("\n".join(wrapped(text, width)), style=style, no_wrap=True)
 
 
 def _what(report: Report, width: int) -> Iterator[Text]:
     live = ", a broker is running on it" if report.live else ""
-    yield Text(f"{report.store}: {_KINDS.get(report.kind, report.kind)}{live}")
+    yield Text(f"{report.store}: {KINDS[report.kind]}{live}")
     if report.commitlog:
         yield from _row("commitlog", _log_words(report.commitlog, "messages", "min_offset"), width)
     if report.dledger:
@@ -97,7 +90,7 @@ def _what(report: Report, width: int) -> Iterator[Text]:
         ahead = sum(1 for q in report.queues.values() if q.max > q.expected_max)
         topics = len({name.rpartition("/")[0] for name in report.queues})
         lengths = [f"{n} {words}" for n, words in ((behind, "shorter"), (ahead, "longer")) if n]
-        state = f"{', '.join(lengths)} than the log says" if lengths else "lengths match the log"
+        state = f"{', '.join(lengths)} than the log requires" if lengths else "lengths match the log"
         if not report.commitlog and not report.dledger:
             state = "not compared with a log"
         elif report.resume_at is not None:
@@ -106,7 +99,7 @@ def _what(report: Report, width: int) -> Iterator[Text]:
             "queues", f"{many(len(report.queues), 'consume queue')} of {many(topics, 'topic')}, {state}", width
         )
     if report.reused is not None:
-        yield from _row("old result", reused_words(report.reused), width)
+        yield from _row("old results", reused_words(report.reused), width)
     if report.broker:
         yield from _forecast(report.broker, width)
     for note in [*report.notes, *report.filler_notes]:
@@ -114,10 +107,10 @@ def _what(report: Report, width: int) -> Iterator[Text]:
 
 
 def reused_words(reused: Reused) -> str:
-    """What an earlier run answers for."""
+    """Describe the results that --since-last reused."""
     files = many(len(reused.files), "unchanged log file")
     were = "was" if len(reused.files) == 1 else "were"
-    return f"{files} ({bytes_text(reused.bytes)}) {were} not read again; found sound on {time_text(reused.read_at)}"
+    return f"{files} ({bytes_text(reused.bytes)}) {were} not read again; no problems on {time_text(reused.read_at)}"
 
 
 def _log_words(log: dict[str, Any], counted: str, start: str) -> str:
@@ -149,9 +142,9 @@ def _forecast(broker: dict[str, Any], width: int) -> Iterator[Text]:
 
 
 def _row(label: str, text: str, width: int) -> Iterator[Text]:
-    lines = textwrap.wrap(text, max(20, width - 15), break_long_words=False, break_on_hyphens=False) or [""]
-    for i, line in enumerate(lines):
-        yield Text(f"  {label if i == 0 else '':<12} ", style="dim").append(line, style="not dim")
+    for i, line in enumerate(wrapped(text, max(20, width - 15)) or [""]):
+        label = "" if i else label
+        yield Text(f"  {label:<12} ", style="dim", no_wrap=True).append(line, style="not dim")
 
 
 def _totals(report: Report) -> Text:
@@ -167,13 +160,13 @@ def _totals(report: Report) -> Text:
 
 
 def _groups(report: Report) -> list[tuple[str, list[Finding]]]:
-    """Codes with their listed findings, the worst code first; a code that is only counted has no examples."""
+    """Codes with their listed findings, worst first; findings over the limit are only counted."""
     groups: dict[str, list[Finding]] = {code: [] for code in report.findings.counts}
     for finding in report.ordered():
         groups.setdefault(finding.code, []).append(finding)
 
     def rank(problem: Problem) -> tuple[int, float, int, str]:
-        """Worst first; of these, problems that explain others, then the most frequent."""
+        """Worst first; then problems that explain others, then the most frequent."""
         count = report.findings.counts[problem.code]
         return -problem.severity, problem.explains or math.inf, -count, problem.code
 
@@ -188,14 +181,13 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
     times = f"  ×{count:,}" if count > 1 else ""
     head.append(times, style="bold")
     yield head
-    for line in textwrap.wrap(problem.about, width - 4, break_on_hyphens=False):
-        yield Text(f"    {line}", style="dim")
+    yield from (Text(line, style="dim", no_wrap=True) for line in wrapped(problem.about, width, "    ", "    "))
     shown = findings if verbose else findings[:EXAMPLES]
     for finding in shown:
         yield Text(f"    {_place(finding)}")
         facts = _facts(finding)
         if facts:
-            yield from _wrapped(facts, width, "      ", "      ")
+            yield from _wrapped(facts, width, _NEXT, _NEXT)
     if count > len(shown):
         more = count - len(shown)
         hint = "" if verbose else " (-v lists them; --findings-out FILE has all)"
@@ -223,12 +215,12 @@ def _facts(finding: Finding) -> str:
     return ", ".join(
         f"{name.replace('_', ' ')} {_fact(_meaning(finding, name), value)}"
         for name, value in finding.facts.items()
-        if name != "run"  # shown below, as the cure
+        if name != "run"  # shown as the cure
     )
 
 
 def _meaning(finding: Finding, name: str) -> str:
-    """What a fact is a value of, where its name does not tell."""
+    """The name that tells how to format a fact."""
     if name == "value":
         return str(finding.facts.get("field") or name)
     return "tags_code" if name == "expected" and "tags_code" in finding.facts else name
@@ -249,14 +241,11 @@ def _fact(name: str, value: Fact) -> str:
 
 
 def _wrapped(text: str, width: int, first: str, then: str) -> Iterator[Text]:
-    for line in textwrap.wrap(
-        text, width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
-    ):
-        yield Text(line)
+    yield from (Text(line, no_wrap=True) for line in wrapped(text, width, first, then))
 
 
 def _start_drops(report: Report) -> bool:
-    """Whether the next start would take messages from a sound store, by a forecast that is not final."""
+    """Whether the next start would lose messages of a store without problems."""
     broker = report.broker or {}
     return report.clean and bool(broker.get("messages_lost") or broker.get("units_cut"))
 
@@ -266,23 +255,23 @@ def _command(words: str) -> Text:
 
 
 def _open_journals(report: Report, width: int) -> Iterator[Text]:
-    """A repair that stopped half-way is ended first: the store is in a state that only its journal knows."""
+    """Yield how to end an interrupted repair, which comes before everything else."""
     for finding in report.findings.listed:
         if finding.code != problem_codes.DIR_OPEN_JOURNAL:
             continue
         journal = shlex.quote(str(finding.facts["journal"]))
         if report.live:
-            yield from _wrapped("Next: stop the broker and keep its service stopped; then:", width, "", "")
+            yield from _wrapped("Next: stop the broker and keep its service stopped. Then:", width, "", "")
         yield _command(f"rmqstore resume {journal}")
-        yield from _wrapped("carries a repair that stopped half-way to its end, or", width, "      ", "      ")
+        yield from _wrapped("finishes an interrupted repair, or", width, _NEXT, _NEXT)
         yield Text(f"      rmqstore undo {journal}", no_wrap=True)
         yield from _wrapped(
-            "undoes it. Change nothing else in the store before; then verify it again.", width, "      ", "      "
+            "undoes it. Do not change the store before that. Then verify it again.", width, _NEXT, _NEXT
         )
 
 
 def _curable(report: Report) -> list[str]:
-    """Problems that a command cures, or may cure: of those that are only counted nothing more is known."""
+    """Codes that a command cures, or may cure: findings over the limit are only counted."""
     listed = {f.code: False for f in report.findings.listed}
     for finding in report.findings.listed:
         listed[finding.code] |= next_command(finding, report.repairable) is not None
@@ -294,7 +283,7 @@ def _curable(report: Report) -> list[str]:
 
 
 def _commands(report: Report, codes: list[str]) -> list[str]:
-    """`recover`, or, where it cures none of the problems by itself, what each of them needs."""
+    """`recover`, or if it cures none of the problems by default, with the option that each needs."""
     where = store_words(report.repairable, report.config)
     if any(PROBLEMS[code].safe for code in codes):
         return [f"rmqstore recover {where}"]
@@ -317,32 +306,33 @@ def _next(report: Report, width: int) -> Iterator[Text]:
         elif worst is not None and worst >= Severity.WARNING:
             yield _command(f"rmqstore recover {store}")
             yield from _wrapped(
-                "explains why nothing of this can be repaired from this store, and what to do instead; writes nothing.",
+                "explains why these problems cannot be repaired from this store, and what to do. It writes nothing.",
                 width,
-                "      ",
-                "      ",
+                _NEXT,
+                _NEXT,
             )
         elif report.clean:
             yield Text("Next: nothing to do.", style="green")
         elif report.resume_at is not None:
             yield _command(f"rmqstore verify {store_words(report.store, report.config)} --resume")
-            yield from _wrapped("continues there; until then the store counts as unchecked.", width, "      ", "      ")
+            yield from _wrapped("continues the check.", width, _NEXT, _NEXT)
         else:
-            yield from _wrapped(
-                "Next: check what was left out; until then the store counts as unchecked.", width, "", ""
-            )
+            yield from _wrapped("Next: see what was not checked. It may contain problems.", width, "", "")
         return
     if report.live:
-        yield from _wrapped("Next: stop the broker and keep its service stopped; then:", width, "", "")
+        yield from _wrapped("Next: stop the broker and keep its service stopped. Then:", width, "", "")
     yield from map(_command, _commands(report, codes))
     yield from _wrapped(
-        "shows what would be repaired and what would be lost; writes nothing without --apply. "
-        "Every step is journaled, and `rmqstore undo` undoes it.",
+        "shows what it would repair and what would be lost. It writes nothing without --apply, and `rmqstore undo` "
+        "undoes it.",
         width,
-        "      ",
-        "      ",
+        _NEXT,
+        _NEXT,
     )
     if any(PROBLEMS[code].damages_log for code in codes):
         yield from _wrapped(
-            "--replica DIR (another node's store, or a backup) restores the original bytes.", width, "      ", "      "
+            "With --replica DIR (another node's store, or a backup), it restores the original bytes.",
+            width,
+            _NEXT,
+            _NEXT,
         )

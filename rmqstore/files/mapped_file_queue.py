@@ -347,6 +347,11 @@ class MappedFileQueue:
             return None
         return self.files[i]
 
+    def name_at(self, offset: int) -> str:
+        """Return the name of the file whose address range contains a global offset; "" if there is none."""
+        file = self.find(offset)
+        return file.name if file is not None else ""
+
     def unit(self, layout: Layout, number: int) -> dict[str, Any] | None:
         """Read a unit by its number, counted over all files; None if its bytes are missing."""
         raw = self.pread(layout.size, number * layout.size) if number >= 0 else b""

@@ -33,7 +33,7 @@ from rmqstore.scan.queues import QueueTable
 try:
     import pyarrow as pa
 except ImportError as error:  # the extra `arrow` is not installed
-    raise UsageError("Parquet and Arrow need pyarrow", install_command("pyarrow")) from error
+    raise UsageError("Parquet and Arrow need pyarrow", install_command("arrow")) from error
 
 _TYPES = {
     "int32": pa.int32(),

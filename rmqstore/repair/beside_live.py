@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from rmqstore.checks.expiring import while_files_expire
-from rmqstore.checks.verify import Verified, VerifyOptions, examine_lasting, finds
+from rmqstore.checks.verify import Verified, VerifyOptions, examine_lasting
 from rmqstore.files.store import Store
 from rmqstore.repair.log.store_guard import data_roots, refuse_whole
 from rmqstore.repair.plan.plan import Plan
@@ -41,7 +41,7 @@ def examine_and_plan(
 
     def work(look: Store) -> Planned:
         look, verified = examine_lasting(look, options, keep_units=keep_units)
-        if cures and verified.report.live and not finds(verified.report):
+        if cures and verified.report.live and not verified.report.has_problems:
             return Planned(look, verified, _nothing(look, verified))
         return Planned(look, verified, plan(look, verified))
 

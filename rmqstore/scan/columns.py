@@ -320,6 +320,11 @@ class Columns:
         at = int(self.topic_at[i])
         return self.buf[at : at + int(self.topic_length[i])].tobytes()
 
+    def properties(self, i: int) -> bytes:
+        """Return the property text of record i as raw bytes."""
+        at = int(self.properties_at[i])
+        return self.buf[at : at + int(self.properties_length[i])].tobytes()
+
 
 def _topic_length(buf: U8, topic_at: I64, wide: I64 | None) -> I64:
     """Return the lengths of the topics at `topic_at`; `wide` None means that all length fields have one byte."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqstore.errors import RmqStoreError
+from rmqstore.errors import RmqStoreError, install_command
 
 
 class SparkMissing(RmqStoreError):
@@ -19,7 +19,7 @@ class SparkMissing(RmqStoreError):
 
     code = "spark-missing"
     exit_code = 3
-    advice = "pip install 'rmqstore[spark]' brings PySpark, pyarrow and a Java"
+    advice = install_command("spark")
 
 
 def register(spark: Any) -> Any:

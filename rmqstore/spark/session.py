@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rmqstore.errors import install_command
 from rmqstore.spark import SparkMissing, register
 
 _HERE = Path(__file__).parent
@@ -114,7 +115,7 @@ def open_session(
 def _advice(master: str | None) -> str:
     if master and not master.startswith("local"):
         return f"check that {master} answers, and that it can connect back to {socket.gethostname()}"
-    return "set JAVA_HOME to a Java 17 or newer, or pip install 'rmqstore[spark]'"
+    return f"set JAVA_HOME to a Java 17 or newer, or run {install_command('spark')}"
 
 
 def _first_line(e: BaseException) -> str:

@@ -20,7 +20,7 @@ try:
     import pyarrow as pa
     import pyarrow.dataset
 except ImportError as error:  # the extra `sql` is not installed
-    raise UsageError("sql needs duckdb and pyarrow", install_command("duckdb", "pyarrow")) from error
+    raise UsageError("sql needs duckdb and pyarrow", install_command("sql")) from error
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.views.dump.messages import Damage, logs_of

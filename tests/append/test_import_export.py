@@ -441,5 +441,5 @@ def test_a_store_that_is_not_sound_is_not_appended_to(tmp_path: Path) -> None:
     unit.write_bytes(data)
     words = ("import", str(tmp_path / "all.ndjson"), "--into", str(store), "--renumber")
     answer = run(*words, "-c", str(conf("5.4.0-clean", tmp_path)), exit_code=5)
-    assert "is not sound: CQ-" in answer.stderr
+    assert "has problems: CQ-" in answer.stderr
     run("import", str(tmp_path / "all.ndjson"), exit_code=2)

@@ -9,7 +9,7 @@ import pytest
 
 from rmqstore.checks.beside.checkpoint import LogEnd, check_checkpoint
 from rmqstore.checks.beside.compaction import check_compaction
-from rmqstore.checks.beside.config import check_config
+from rmqstore.checks.beside.config import check_config, check_offsets
 from rmqstore.checks.beside.directory import check_directory
 from rmqstore.checks.beside.dledger import check_dledger
 from rmqstore.checks.beside.index import check_index
@@ -60,7 +60,8 @@ def test_wrecked_files_give_findings_only(tmp_path: Path, name: str, seed: int) 
         wreck(path, rng)
     store = open_store(root)
     findings = Findings()
-    config = check_config(store, findings, queue_range=lambda topic, qid: queue_range(store, topic, qid))
+    config = check_config(store, findings)
+    check_offsets(config, lambda topic, qid: queue_range(store, topic, qid), findings)
     check_directory(store, findings, queue_types=config.queue_types)
     check_checkpoint(store, LogEnd(1_795_245_123_866, 700_000), findings)
     check_index(store, findings).check_end(700_000, findings)

@@ -58,7 +58,7 @@ def test_one_wrong_unit_into_a_blank_does_not_make_it_a_false_one(tmp_path: Path
     Units(store.root / "consumequeue/Order_11/0").write(10, unit(blank.start, blank.stop - blank.start))
     report = verify(open_store(store.path))
     assert dict(report.findings.counts) == {"CQ-DANGLING-UNIT": 1}
-    assert report.verdict.endswith("but 1 consume queue unit leads to no message")
+    assert report.verdict.endswith("but 1 consume queue unit points to no message")
 
 
 def test_units_behind_the_end_of_the_log_are_part_of_the_verdict(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_units_behind_the_end_of_the_log_are_part_of_the_verdict(tmp_path: Path)
     close_early(store, -1, 5)
     report = verify(open_store(store.path))
     assert report.findings.counts["CQ-BEYOND-LOG"] == 2
-    assert report.verdict.endswith("but 5 consume queue units lead behind the end of the log")
+    assert report.verdict.endswith("but 5 consume queue units point behind the end of the log")
 
 
 @pytest.mark.parametrize("name", DLEDGER)
@@ -127,7 +127,7 @@ def test_a_store_without_queues_is_not_migrated_to_dledger(tmp_path: Path) -> No
 def test_a_part_without_its_log_is_unchecked(part: str, tmp_path: Path) -> None:
     report = verify(open_store(copy_store("5.4.0-clean", tmp_path) / part))
     assert (report.clean, report.exit_code) == (False, 4)
-    assert report.unchecked == [f"no log: {Path(part).name} was checked by itself, not against messages"]
+    assert report.unchecked == [f"{Path(part).name} was checked without a log, so not against messages"]
 
 
 def test_a_log_alone_is_checked(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_report_that_cannot_be_written_after_an_apply_is_exit_4_and_names_the_jo
     journal = store / ".rmqstore" / name
     first, last = done.stderr.splitlines()
     assert first == f"Applied. To undo: rmqstore undo {journal}"
-    assert last.startswith("error: the plan was applied, but what follows it failed: ")
+    assert last.startswith("error: the plan was applied, but then: ")
     assert last.endswith(f"or `rmqstore undo {journal}`")
     assert run("undo", str(journal)).exit_code == 0
     assert content_only(snapshot(store, without=(".rmqstore",))) == before
@@ -89,7 +89,7 @@ def test_error_in_the_second_verification_says_that_the_plan_was_applied(
     said = f"Applied. To undo: rmqstore undo {store / '.rmqstore' / name}"
     assert done.exit_code == 4
     assert said in (done.stderr if as_json else done.stdout).splitlines()
-    assert "the plan was applied, but what follows it failed" in done.stderr
+    assert "the plan was applied, but then: " in done.stderr
     if as_json:
         assert json.loads(done.stdout)["error"]["code"] == "applied"
 

@@ -49,7 +49,7 @@ def test_a_record_with_a_damaged_body_is_counted_by_all_of_them(tmp_path: Path) 
     assert run_json("du", str(store), exit_code=0)["messages"] == 553
     dumped = run("dump", str(store), "--format", "ndjson")
     assert len(dumped.stdout.splitlines()) == 553
-    assert (dumped.exit_code, dumped.stderr) == (1, "warning: 1 damaged message read\n")
+    assert (dumped.exit_code, dumped.stderr) == (1, "warning: 1 message has a wrong CRC\n")
 
 
 def test_a_missing_file_is_passed_over_aloud(tmp_path: Path) -> None:

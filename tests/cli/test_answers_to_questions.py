@@ -34,7 +34,7 @@ def test_dump_without_a_match_says_where_and_for_what_it_searched(format_: str) 
 def test_units_and_entries_without_a_match_are_said_too() -> None:
     store = unpack(STORE)
     result = run("dump", str(store), "--what", "consumequeue", "--queue", "Order_11/2", "--from", "1,000,000")
-    said = f"note: no consumequeue entry found; searched {store} for queue Order_11/2, offset 1,000,000 or higher\n"
+    said = f"note: no consumequeue entry found; searched {store} for queue Order_11/2, offset at or after 1,000,000\n"
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", said)
     group = unpack("5.4.0-dledger")
     result = run("dump", str(group), "--what", "dledger", "--key", "none")
@@ -45,7 +45,7 @@ def test_units_and_entries_without_a_match_are_said_too() -> None:
 def test_du_and_export_say_that_nothing_matches(command: str) -> None:
     result = run(command, str(unpack(STORE)), "--since", "2100-01-01T00:00Z", "--utc")
     assert result.exit_code == 0
-    assert result.stderr == f"note: no message found; searched {LOG} for stored from 2100-01-01 00:00:00 UTC on\n"
+    assert result.stderr == f"note: no message found; searched {LOG} for stored at or after 2100-01-01 00:00:00 UTC\n"
 
 
 def test_match_is_not_followed_by_a_note() -> None:
@@ -56,8 +56,8 @@ def test_match_is_not_followed_by_a_note() -> None:
 def test_log_offset_with_a_queue_is_warned_about(words: tuple[str, str]) -> None:
     result = run("dump", str(unpack(STORE)), "--topic", "Order_11", "--queue", "2", *words)
     assert result.stderr.splitlines()[0] == (
-        "warning: --from and --to are log offsets here; for queue offsets add --what consumequeue,"
-        " whose commitlog_offset is the message's log offset"
+        "warning: --from and --to are log offsets here; to use queue offsets, add --what consumequeue, which shows"
+        " the log offset of each message as commitlog_offset"
     )
     units = run("dump", str(unpack(STORE)), "--what", "consumequeue", "--queue", "Order_11/2", "--from", "17")
     assert units.stderr == ""

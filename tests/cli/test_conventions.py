@@ -70,6 +70,23 @@ def test_export_and_import_load_no_pandas(tmp_path: Path) -> None:
         assert out.stdout.splitlines()[-1] == "0 []", out
 
 
+def test_the_help_of_all_commands_keeps_its_lines() -> None:
+    text = run("--help").output
+    assert "\b" not in text  # click's mark for a paragraph that it must not wrap
+    assert "  Exit codes: 0 no problems, 1 problems found, 2 wrong usage, 3 not a store,\n" in text
+
+
+def test_advice_follows_an_error_without_a_full_stop() -> None:
+    assert run("find").stderr == "error: Missing argument 'STORE' — see `rmqstore find --help`\n"
+
+
+def test_advice_names_the_help_of_the_command() -> None:
+    said = run("compare", str(unpack("5.4.0-clean"))).stderr
+    assert said == (
+        "error: give exactly one of OTHER, --fingerprint-out FILE and --against FILE — see `rmqstore compare --help`\n"
+    )
+
+
 @pytest.mark.parametrize("command", sorted(command_names()))
 def test_every_help_ends_with_three_examples(command: str) -> None:
     result = run(command, "--help")
@@ -342,7 +359,7 @@ def test_progress_as_json_goes_to_stderr() -> None:
 def test_a_topic_that_is_not_there_is_said(command: str, words: tuple[str, str]) -> None:
     result = run(command, str(unpack("5.4.0-clean")), *words)
     assert result.exit_code == (4 if command == "verify" else 0)  # a narrowed verify has not checked everything
-    said = "note: no topic 'Order_1' in the consume queues and configuration of this store; did you mean Order_11?"
+    said = "note: topic 'Order_1' has no consume queue and no configuration in this store; did you mean Order_11?"
     assert said in result.stderr.splitlines()
     known = run(command, str(unpack("5.4.0-clean")), words[0], words[1].replace("Order_1", "Order_11"))
     assert "note:" not in known.stderr

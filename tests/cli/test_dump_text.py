@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.generate import generate
 from benchmarks.parts import Options
-from rmqstore.cli import dump
+from rmqstore.cli import options
 from rmqstore.scan.workers import Split
 from rmqstore.views.dump import messages
 from rmqstore.views.dump import workers as dump_workers
@@ -113,8 +113,8 @@ def test_small_logs_take_one_process(monkeypatch: pytest.MonkeyPatch, store: Pat
         raise AssertionError("workers were asked for")
 
     monkeypatch.setattr(messages, "map_into_shared", refuse)
-    assert sum(file.stat().st_size for file in store.iterdir()) > dump.ALONE
-    monkeypatch.setattr(dump, "ALONE", 1 << 40)
+    assert sum(file.stat().st_size for file in store.iterdir()) > options.ALONE
+    monkeypatch.setattr(options, "ALONE", 1 << 40)
     assert run("dump", str(store), "--jobs", "2", "--limit", "3").exit_code == 0
     assert run("dump", str(store), "--jobs", "2", "--queue", "1").exit_code == 0
 

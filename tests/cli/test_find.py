@@ -169,7 +169,7 @@ def test_what_is_in_no_index_is_looked_for_in_the_log_which_is_said() -> None:
     assert "reading the log" in result.stderr and "nothing found for no-such-key" in result.stderr
     result = run("find", str(unpack(STORE)), "no-such-key", "--index-only")
     assert result.exit_code == 1
-    assert "the log was not read for no-such-key" in result.stderr
+    assert "the log was not searched for no-such-key" in result.stderr
 
 
 # --- what became of it -----------------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ def test_missing_and_wrong_queue_entries_are_told(tmp_path: Path) -> None:
         r for r in find_records(store) if (r.topic, r.queue_id, r.queue_offset) == ("Order_11", record.queue_id, 6)
     )
     result = run("find", str(store), other.msg_id)
-    assert f"queue entry  wrong: it leads to log offset {other.position ^ 1:,}" in result.stdout
+    assert f"queue entry  wrong: it points to log offset {other.position ^ 1:,}" in result.stdout
     answer = found(store, f"Order_11/{record.queue_id}/5")
     assert offsets(answer) == [record.position]
     assert answer["searched"] == "log"
@@ -309,7 +309,7 @@ def test_wrong_usage() -> None:
         ((), "nothing to look for"),
         (("--grep", "("), "--grep (: "),
         (("a", "--read-log", "--index-only"), "exclude each other"),
-        (("--grep", "a", "--index-only"), "--grep reads the log"),
+        (("--grep", "a", "--index-only"), "--grep needs the log"),
     ):
         result = run("find", store, *words)
         assert result.exit_code == 2, result.output
@@ -320,7 +320,7 @@ def test_the_limit_is_told() -> None:
     result = run("find", str(unpack(STORE)), "--grep", "TAGS=", "--limit", "3", "--json")
     answer = json.loads(result.stdout)
     assert (len(answer["messages"]), answer["more"]) == (3, True)
-    assert "there are more than 3 messages" in result.stderr
+    assert "only the first 3 messages" in result.stderr
 
 
 def test_of_a_part_of_a_store_nothing_is_said_that_only_the_whole_tells() -> None:

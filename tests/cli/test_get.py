@@ -81,7 +81,7 @@ def test_unique_id_is_found_in_the_log_when_no_index_has_it(tmp_path: Path) -> N
 def test_what_is_not_there_is_exit_code_1(where: str) -> None:
     result = run("get", str(unpack("5.4.0-clean")), where)
     assert result.exit_code == 1
-    assert f"no message at {where}" in result.stderr
+    assert f"no such message: {where}" in result.stderr
     assert result.stdout == ""
 
 

@@ -79,7 +79,7 @@ def test_fillers_are_known_by_their_mark_where_the_journal_is_gone(tmp_path: Pat
     shutil.rmtree(store / ".rmqstore")
     report = run_json("verify", str(store), exit_code=0)
     assert report["fillers"] == [{"repair": None, "count": 70}]
-    assert "70 fillers of a repair whose journal is not here replace lost messages" in _list(report["notes"])
+    assert "70 fillers of a repair whose journal is missing replace lost messages" in _list(report["notes"])
 
 
 def test_sound_store_has_no_fillers() -> None:

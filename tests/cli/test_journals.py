@@ -49,7 +49,7 @@ def test_journals_say_what_each_repair_did(tmp_path: Path) -> None:
     assert all("CL-BODY-CRC" in row["cures"] and row["bytes"] > 0 and row["steps"] > 0 for row in listed)
     text = run("journals", str(store), "--utc").stdout
     assert f"{names[0]}   applied" in text and "recover, " in text and f"rmqstore undo {store}/.rmqstore/" in text
-    assert run("journals", str(unpack(STORE))).stdout == "No journals: this store was never repaired.\n"
+    assert run("journals", str(unpack(STORE))).stdout == "No journals: there is no repair to undo.\n"
 
 
 def all_but_second(store: Path) -> dict[str, Entry]:

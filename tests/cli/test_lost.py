@@ -132,7 +132,7 @@ def test_sound_messages_that_the_next_start_deletes_are_listed(tmp_path: Path) -
 @pytest.mark.parametrize("name", [STORE, "5.4.0-dledger", "5.4.0-rocksdb", "5.1.4-dledger-mixed"])
 def test_a_sound_store_loses_nothing(name: str) -> None:
     assert lost(unpack(name), exit_code=0)["messages"] == []
-    assert run("lost", str(unpack(name)), "--format", "table").stdout.endswith("No message is lost.\n")
+    assert run("lost", str(unpack(name)), "--format", "table").stdout.endswith("No messages are lost.\n")
 
 
 def test_keys_are_matched_by_the_record_and_by_the_hashes_of_the_index(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_the_table_fits_the_terminal(width: str, tmp_path: Path, monkeypatch: py
     assert table.splitlines()[0].startswith("queue ")
     assert ("stored" in table) == (width == "120")
     assert max(map(len, table.splitlines())) <= int(width)
-    assert "lost to damage: 2 messages; 1 body left" in result.stdout
+    assert "Lost to damage: 2 messages; 1 body left" in result.stdout
 
 
 def test_who_has_consumed_it_is_told(tmp_path: Path) -> None:

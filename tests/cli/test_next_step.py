@@ -84,7 +84,7 @@ def test_what_cannot_be_cured_is_not_called_repairable(tmp_path: Path) -> None:
     store = make(read_case("CL-SYSFLAG--unproved"), tmp_path)
     text = run("verify", str(store)).stdout
     assert commands(text, "cure: ") == []
-    assert "explains why nothing of this can be repaired from this store" in " ".join(text.split())
+    assert "explains why these problems cannot be repaired from this store" in " ".join(text.split())
 
 
 def test_the_way_back_can_be_pasted_from_odd_paths(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.errors import install_command
 from tests.command import run, run_json
 from tests.rocksdb_rows import changing, need_rocksdict, without_extra
 from tests.stores import copy_store, meta, unpack
@@ -82,7 +83,7 @@ def test_without_the_extra_the_exit_code_is_4(
     without_extra(monkeypatch)
     result = run(command, str(unpack(NAME)), *words)
     assert result.exit_code == 4
-    assert "rmqstore[rocksdb]" in " ".join(result.output.split())
+    assert f"`{install_command('rocksdb')}`" in result.output  # in one line, so that it can be pasted
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_the_broker_conf_of_a_store_is_used_and_named(settings: Path, tmp_path: 
     moved.write_text(moved.read_text() + "\nmapedFileSizeCommitLog=1\n")
     settings.write_text(f'[stores."{store}"]\nconfig = "own.conf"\n')
     result = run("info", str(store))
-    assert f"note: -c {moved}, as the settings file says" in result.stderr
+    assert f"note: using -c {moved} from the settings file" in result.stderr
     assert "unknown key mapedFileSizeCommitLog" in result.stderr
     assert "settings file" not in run("info", str(unpack("5.4.0-clean"))).stderr
 

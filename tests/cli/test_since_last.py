@@ -106,13 +106,11 @@ def test_an_old_result_is_marked_wherever_nothing_is_wrong(store: Path, tmp_path
     verify(store, state)
     words = ("verify", str(store), "--since-last", str(state), "--utc")
     text = " ".join(run(*words, "--metrics", str(metrics)).stdout.split())
-    assert (
-        "Nothing is wrong with this store. That includes an old result: 7 unchanged log files not read again." in text
-    )
-    assert "old result 7 unchanged log files (448.0 KiB) were not read again; found sound on 20" in text
+    assert "Nothing is wrong with this store. This reuses old results: 7 unchanged log files not read again." in text
+    assert "old results 7 unchanged log files (448.0 KiB) were not read again; no problems on 20" in text
     assert f'rmqstore_reused_bytes{{store="{store}",command="verify"}} {7 * 65536}\n' in metrics.read_text()
     (store / "commitlog" / "notes.txt").write_text("x")
-    assert "; 7 unchanged log files (448.0 KiB) were not read again; found sound on" in run(*words, "-q").stdout
+    assert "; 7 unchanged log files (448.0 KiB) were not read again; no problems on" in run(*words, "-q").stdout
 
 
 def test_a_sealed_file_that_was_damaged_is_read(store: Path, tmp_path: Path, at_once: None) -> None:
@@ -237,7 +235,7 @@ def test_the_state_is_private_and_outside_the_store(store: Path, tmp_path: Path,
     result = run("verify", str(store), "--since-last", str(state))
     assert result.exit_code == 0
     assert f"note: others can write to {state}: every file is read" in result.stderr
-    assert "old result" not in result.stdout
+    assert "old results" not in result.stdout
     assert state.stat().st_mode & 0o777 == 0o600
 
 

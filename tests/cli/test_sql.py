@@ -71,7 +71,7 @@ def test_damage_is_skipped_shown_and_told_as_by_dump(name: str, tmp_path: Path) 
     assert shown.exit_code == told.exit_code == 1
     assert told.stderr == shown.stderr
     assert told.stderr.startswith("warning: 1 damaged place (")
-    assert told.stderr.endswith("warning: 2 damaged messages read\n")
+    assert told.stderr.endswith("warning: 2 messages have a wrong CRC\n")
     rows = [json.loads(line) for line in shown.stdout.splitlines()]
     expected = [{n: r[n] for n in ("offset", "crc_ok", "topic")} for r in rows]
     assert [json.loads(line) for line in told.stdout.splitlines()] == expected
@@ -256,7 +256,7 @@ def test_without_duckdb_the_error_says_how_to_install_it(
     monkeypatch.delitem(sys.modules, "rmqstore.views.sql", raising=False)
     monkeypatch.setitem(sys.modules, "duckdb", None)
     assert refused(str(unpack(PLAIN)), "select 1") == (
-        f"error: sql needs duckdb and pyarrow — {command.format(sys.executable)} duckdb pyarrow\n"
+        f"error: sql needs duckdb and pyarrow — {command.format(sys.executable)} 'duckdb>=1.1' 'pyarrow>=16'\n"
     )
 
 

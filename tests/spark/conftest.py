@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from rmqstore.errors import install_command
+
 HERE = Path(__file__).parent
 
 
@@ -17,7 +19,7 @@ def why_not() -> str:
     """Why Spark cannot run here; empty when it can."""
     for module in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(module) is None:
-            return f"{module} is not installed: pip install 'rmqstore[spark]'"
+            return f"{module} is not installed: {install_command('spark')}"
     from rmqstore.spark import SparkMissing
     from rmqstore.spark.session import find_java
 

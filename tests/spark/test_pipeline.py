@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from rmqstore.spark.hadoop import Folder
 from rmqstore.spark.jobs import jobs
 from rmqstore.spark.jobs.compare import compare
 from rmqstore.spark.jobs.crosscheck import crosscheck_rows
-from rmqstore.spark.jobs.export import STATE, export, read_export
+from rmqstore.spark.jobs.export import STATE, ExportJob, export, read_export
 from rmqstore.spark.jobs.passed_over import Stretch, passed_over
 from rmqstore.spark.jobs.rebuild import LogFacts, _assumed, rebuild
 from rmqstore.spark.jobs.views import load, sql
@@ -72,7 +73,7 @@ def test_verify_is_equal_to_the_local_one(spark: Any, whole_below: int, split_si
     expected = [local_report(store) for store in stores]
     assert sum(len(report["counts"]) for report in expected) > 4
     options = VerifyOptions(split_size=split_size)
-    found = jobs.verify(spark, stores, options=options, whole_below=whole_below, task_bytes=1 << 18)
+    found = jobs.verify(spark, stores, options=options, tasks=jobs.Tasks(whole_below, 1 << 18))
     for answer, report in zip(found.stores, expected, strict=True):
         # findings within one place may come in another order
         mine, its = same_report(answer), dict(report)
@@ -86,7 +87,7 @@ def test_verify_is_equal_to_the_local_one(spark: Any, whole_below: int, split_si
 def test_crosscheck_is_equal_to_the_local_findings(spark: Any, tmp_path: Path) -> None:
     store = damaged_copy("5.4.0-killed", tmp_path)
     report = local_report(store)
-    found = jobs.crosscheck(spark, [store], whole_below=SPLIT, options=VerifyOptions(split_size=65_536))
+    found = jobs.crosscheck(spark, [store], tasks=jobs.Tasks(SPLIT), options=VerifyOptions(split_size=65_536))
     wanted = {code: n for code, n in report["counts"].items() if code.startswith(("CQ-", "BCQ-"))}
     assert found.stores[0]["counts"] == wanted
     assert wanted
@@ -116,7 +117,7 @@ def test_du_is_equal_to_the_local_one(spark: Any, tmp_path: Path) -> None:
     stores = [unpack(name) for name in NAMES] + [damaged_copy("5.4.0-killed", tmp_path)]
     expected = [usage(open_store(store)).to_json(str(store)) for store in stores]
     for whole_below in (WHOLE, SPLIT):
-        found = jobs.du(spark, stores, whole_below=whole_below, split_size=65_536, task_bytes=1 << 17)
+        found = jobs.du(spark, stores, split_size=65_536, tasks=jobs.Tasks(whole_below, 1 << 17))
         for answer, own in zip(found.stores, expected, strict=True):
             assert {k: answer[k] for k in ("store", "messages", "bytes", "by", "distinct")} == {
                 k: v for k, v in own.items() if k != "schema"
@@ -159,8 +160,8 @@ def test_a_rebuild_says_which_file_size_it_assumes(tmp_path: Path) -> None:
 def test_export_has_every_message_once_and_can_be_run_again(spark: Any, tmp_path: Path) -> None:
     store = copy_store("5.4.0-killed", tmp_path)
     out = tmp_path / "lake"
-    how: dict[str, Any] = {"body": "raw", "segment_bytes": 1 << 19, "batch_bytes": 1 << 19, "split_bytes": 1 << 17}
-    first = export(spark, [store], out, **how)
+    how = ExportJob(body="raw", segment_bytes=1 << 19, batch_bytes=1 << 19, split_bytes=1 << 17)
+    first = export(spark, [store], out, how)
     expected = local_rows(store)
     wanted = sorted((r["offset"], r["topic"], r["keys"], r["body_length"]) for r in expected)
 
@@ -172,17 +173,17 @@ def test_export_has_every_message_once_and_can_be_run_again(spark: Any, tmp_path
     assert first.stores[0]["messages"] == len(wanted)
     assert first.more["segments"] == first.more["written"] == 3
     assert {p.name for p in out.iterdir() if p.name.startswith("topic=")} >= {"topic=Order_11", "topic=Pay_11_Topic"}
-    assert export(spark, [store], out, **how).more["written"] == 0
+    assert export(spark, [store], out, how).more["written"] == 0
     # a kill between the write of a segment and its mark, and one in the middle of a write
     state = sorted((out / STATE).glob("*.json"))
     state[-1].unlink()
     Folder(spark, str(out)).write_json(".spark-staging-of-a-killed-run/x", {})
-    again = export(spark, [store], out, **how)
+    again = export(spark, [store], out, how)
     assert again.more["written"] == 1
     assert rows() == wanted
     assert not list(out.glob(".spark-staging*"))
     # other options: everything again, and nothing twice
-    assert export(spark, [store], out, **{**how, "topics": ("Order_11",)}).more["written"] == 3
+    assert export(spark, [store], out, replace(how, topics=("Order_11",))).more["written"] == 3
     assert rows() == [row for row in wanted if row[1] == "Order_11"]
     with pytest.raises(OutputExists):
         export(spark, [store], tmp_path)
@@ -198,9 +199,9 @@ def test_an_export_tells_what_it_passed_over(spark: Any, tmp_path: Path) -> None
     wrong = sum(not row["crc_ok"] for row in local_rows(store))
     assert damage.count
     assert wrong
-    how: dict[str, Any] = {"segment_bytes": 1 << 19, "split_bytes": 1 << 16}
+    how = ExportJob(segment_bytes=1 << 19, split_bytes=1 << 16)
     for written in (3, 0):  # the second run writes nothing, and says the same
-        found = export(spark, [store], out, **how)
+        found = export(spark, [store], out, how)
         assert (found.exit_code, found.more["written"]) == (1, written)
         told = found.stores[0]
         assert (told["damaged_spans"], told["damaged_bytes"]) == (damage.count, damage.bytes)

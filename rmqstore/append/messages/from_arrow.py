@@ -18,7 +18,7 @@ from rmqstore.scan.kernels import I64, Bool
 try:
     import pyarrow as pa
 except ImportError as error:  # the extra `arrow` is not installed
-    raise UsageError("Parquet and Arrow need pyarrow", install_command("pyarrow")) from error
+    raise UsageError("Parquet and Arrow need pyarrow", install_command("arrow")) from error
 
 ROWS = 8192  # maximum number of rows per table
 _REPEATED = ("topic", "born_host", "store_host")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rmqstore.brokers.rules.record import DEFAULT_HEAP
+from rmqstore.formats.text.counts import many
 
 QueueKey = tuple[str, int]
 LOAD_FALSE = 253  # BrokerStartup: System.exit(-3)
@@ -102,8 +103,8 @@ class StartForecast:
         """A clause about messages behind damaged RocksDB rows, to be appended to "would start"; may be empty."""
         if not self.unreadable_rows:
             return ""
-        count = _count(sum(self.unreadable_rows.values()), "message")
-        queues = _count(len(self.unreadable_rows), "consume queue")
+        count = many(sum(self.unreadable_rows.values()), "message")
+        queues = many(len(self.unreadable_rows), "consume queue")
         return f", but up to {count} of {queues} cannot be read: rows in RocksDB are damaged"
 
     @property
@@ -118,14 +119,14 @@ class StartForecast:
             how = "its start never ends" if self.exit_code is None else f"exit {self.exit_code}"
             return f"{who} would not start ({how}): {self.reason}"
         if not self.messages_lost and self.units_cut:
-            cut = _count(sum(self.units_cut.values()), "message")
-            text = f"{who} would start and drop {cut} from {_count(len(self.units_cut), 'consume queue')}"
+            cut = many(sum(self.units_cut.values()), "message")
+            text = f"{who} would start and drop {cut} from {many(len(self.units_cut), 'consume queue')}"
             return text + self.caveat
         if not self.messages_lost:
             return f"{who} would start" + (self.caveat or f" and {nothing}")
-        text = f"{who} would start and lose {_count(self.messages_lost, 'message')}"
+        text = f"{who} would start and lose {many(self.messages_lost, 'message')}"
         if self.lost_by_topic:
-            text += f" of {_count(len(self.lost_by_topic), 'topic')}"
+            text += f" of {many(len(self.lost_by_topic), 'topic')}"
         if self.commitlog_stop is not None:
             text += f" (commitlog cut at {self.commitlog_stop:,})"
         return text + self.caveat
@@ -172,7 +173,3 @@ class StartForecast:
             "commits_from": self.commits_from,
             "notes": list(self.notes),
         }
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"

@@ -1,1 +1,1 @@
-"""What lies beside log and queues, one file for each part of a store."""
+"""Checks of everything beside the log and the queues, one file for each part of a store."""

@@ -1,4 +1,4 @@
-"""CK-*: the store checkpoint against the log."""
+"""CK-*: the store checkpoint, compared with the log."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 _OFFSETS = ("master_flushed_offset", "confirm_phy_offset")
 _LAST_TIME = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp() * 1000)
 _LAST_OFFSET = 1 << 62
-_CLOCKS = 86_400_000  # ms: how far the clocks of two machines may be apart
+_CLOCKS = 86_400_000  # ms; greatest plausible difference between the clocks of two machines
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """What the checks beside the log need of it: the greatest store time (ms, 0: no message) and the wrote position."""
+    """The end of the log: the greatest store time (ms, 0: no message) and the wrote position."""
 
     last_store_timestamp: int
     wrote: int
 
 
 def read_checkpoint(store: Store) -> bytes | None:
-    """The content of a whole store's checkpoint now; None without a file.
+    """Return the present content of a whole store's checkpoint; None without a file.
 
-    A broker writes a message first and its time into the checkpoint later. So a checkpoint that is read before the end
-    of the log is looked for is never ahead of it, however long the reading of the log takes.
+    A broker writes a message first and updates the checkpoint later. So a checkpoint that is read before the log is
+    never ahead of it, however long it takes to read the log.
     """
     entry = store.checkpoint if store.part is None else None
     if entry is None or entry.directory or entry.special:
@@ -42,10 +42,10 @@ def read_checkpoint(store: Store) -> bytes | None:
 def check_checkpoint(
     store: Store, log: LogEnd | None, findings: Findings, *, raw: bytes | None = None
 ) -> StoreCheckpoint | None:
-    """The checkpoint as the broker would read it, or None without a usable one.
+    """Check the checkpoint, and return it as the broker would read it; None without a usable one.
 
-    `raw` is its content as `read_checkpoint` gave it before the end of the log was looked for.
-    Zero times are normal: killed soon after a start, slaves, no full index file yet. `log` None: not compared.
+    `raw`: from `read_checkpoint`. `log` None: do not compare. Times of 0 are normal after an early kill, on slaves, and
+    before the first full index file.
     """
     if store.part not in (None, "checkpoint"):
         return None
@@ -56,7 +56,7 @@ def check_checkpoint(
             findings.add(Finding(codes.CK_MISSING, "checkpoint", facts={"reason": "missing"}))
         return None
     if entry is not None and (entry.directory or entry.special):
-        findings.add(Finding(codes.CK_LENGTH, "checkpoint", path.name, facts={"reason": "no file"}))
+        findings.add(Finding(codes.CK_LENGTH, "checkpoint", path.name, facts={"reason": "not a file"}))
         return None
     length = path.stat().st_size if entry is None else entry.length
     raw = read_at(path, FILE_SIZE, 0) if raw is None else raw
@@ -82,13 +82,9 @@ def _field(name: str, value: int, log: LogEnd | None, findings: Findings, file: 
         return
     if log is None or not log.last_store_timestamp or name == "master_flushed_offset":
         return
-    if name in _TIMES:
-        if value > log.last_store_timestamp:
-            facts: dict[str, Fact] = {"field": name, "value": value, "last_store_timestamp": log.last_store_timestamp}
-            if value > time.time() * 1000 + _CLOCKS:
-                facts["in_future"] = True
-            findings.add(Finding(codes.CK_AHEAD, "checkpoint", file, at, size, facts))
-    elif value > log.wrote:
-        findings.add(
-            Finding(codes.CK_AHEAD, "checkpoint", file, at, size, {"field": name, "value": value, "wrote": log.wrote})
-        )
+    limit, log_field = (log.last_store_timestamp, "last_store_timestamp") if name in _TIMES else (log.wrote, "wrote")
+    if value > limit:
+        facts: dict[str, Fact] = {"field": name, "value": value, log_field: limit}
+        if name in _TIMES and value > time.time() * 1000 + _CLOCKS:
+            facts["in_future"] = True
+        findings.add(Finding(codes.CK_AHEAD, "checkpoint", file, at, size, facts))

@@ -1,6 +1,6 @@
-"""How far a DLedger log is committed, as its own files say: a lower bound, written every few seconds.
+"""The committed end of a DLedger log according to its own files: a lower bound, written every few seconds.
 
-Brokers dispatch committed entries only: later entries have no units yet, and a leader may still replace it.
+Brokers dispatch committed entries only. Later entries have no units yet, and a leader may still replace them.
 Source: DLedgerMmapFileStore#updateCommittedIndex, DLedgerCommitLog#getMaxOffset (RocketMQ 4.5.1 to 5.4.0).
 """
 
@@ -18,9 +18,9 @@ _TEXT_LIMIT = 64 << 10
 
 
 def committed_end(files: DLedgerFiles, tiling: Tiling | None = None) -> int | None:
-    """Global offset behind the last entry that the checkpoint says to be committed; None where nothing says it.
+    """Return the end (global offset) of the last committed entry according to the checkpoint; None if unknown.
 
-    `tiling` finds the entry in the data where the index does not have it.
+    If the index does not have the entry, `tiling` is used to find it in the data.
     """
     index = dledger.parse_dledger_checkpoint(read_at(files.directory / "checkpoint", _TEXT_LIMIT, 0)).committed_index
     if index is None or index < 0:

@@ -1,4 +1,4 @@
-"""TM-COMPACTION: compactionLog and compactionCq of every compacted queue, against each other."""
+"""TM-COMPACTION: compactionLog and compactionCq of every compacted queue, compared with each other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OPTIONS = ScanOptions(check_offset=False)  # compaction moves records
 
 
 def check_compaction(store: Store, findings: Findings, *, live: bool = False) -> int:
-    """Check every compacted queue; how many there are. Beside a live broker nothing is said: files are swapped.
+    """Check every compacted queue, and return their number. A live store is not checked: files are being replaced.
 
     Source: TopicPartitionLog#sanityCheck of CompactionLog, SparseConsumeQueue#recover, RocketMQ 5.4.0
     """
@@ -59,7 +59,7 @@ def _queue(label: str, log: MappedFileQueue | None, queue: MappedFileQueue | Non
 
 
 def _records(label: str, file: MappedFile, findings: Findings) -> tuple[I64, I64]:
-    """(offset, size) of the good records; damage is said. A file ends with zeros: its BLANK is never written."""
+    """Return (offset, size) of the good records, and report damage. Zeros end a file: its BLANK is never written."""
     starts: list[I64] = []
     sizes: list[I64] = []
     try:
@@ -78,7 +78,7 @@ def _records(label: str, file: MappedFile, findings: Findings) -> tuple[I64, I64
 
 
 def _units(label: str, file: MappedFile, records: tuple[I64, I64], findings: Findings) -> None:
-    """Units up to the end marker: each at a record of its size, base offsets rising."""
+    """Check the units up to the end marker: each points to a record of its size, and base offsets increase."""
     starts, sizes = records
     at = file.start
     base = -1

@@ -1,15 +1,15 @@
-"""CFG-*: the broker's JSON with its .bak, the controller's text files, and offsets against the queues."""
+"""CFG-*: the broker's JSON files with their .bak, the controller's text files, and offsets against the queues."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
 from rmqstore.files.config_files import LARGEST, committed_offsets, delay_offsets, null_table, wrong_type
 from rmqstore.files.disk.reading import open_regular
 from rmqstore.files.mapped_file_queue import list_directory
@@ -17,8 +17,6 @@ from rmqstore.files.store import Store
 from rmqstore.files.topic_types import types_of
 from rmqstore.formats.configjson import Condition, ConfigJsonError, JsonValue, parse_config_object
 from rmqstore.formats.properties import SCHEDULE_TOPIC
-
-QueueRange = Callable[[str, int], tuple[int, int] | None]
 
 JSON_FILES = (
     "topics.json",
@@ -35,28 +33,28 @@ JSON_FILES = (
     "tieredStoreMetadata.json",
 )
 _CONTROLLER_FILES = ("epochFileCheckpoint", "brokerIdentity", "brokerIdentity-temp")
-_OFFSET, _DELAY = codes.CFG_OFFSET_BEYOND, codes.CFG_DELAY_BEYOND
-MISSING, UNREADABLE = "missing", "unreadable"
-_NAMED = 5  # topics
+_MISSING, _UNREADABLE = "missing", "unreadable"
+_NAMED_TOPICS = 5
+
+Tables = dict[str, dict[str, JsonValue]]
+"""Parsed configuration files by file name."""
 
 
 @dataclass(slots=True)
 class ConfigFacts:
-    """What the configuration says. `tables` are its files by name, as they were read.
+    """The configuration of a store.
 
-    `conditions` per file name (`.bak` too): a `Condition` word, or "missing". `queue_types` topic -> `queue.type`
-    (None: topics.json cannot be had); `compacted` topics with cleanup.policy COMPACTION.
+    `queue_types` maps topics to their `queue.type`; None if topics.json cannot be read. `unchecked` names files that
+    were not read, and why.
     """
 
-    conditions: dict[str, str] = field(default_factory=dict)
     queue_types: dict[str, str] | None = None
-    compacted: set[str] = field(default_factory=set)
     unchecked: list[str] = field(default_factory=list)
-    tables: dict[str, dict[str, JsonValue]] = field(default_factory=dict, repr=False)
+    tables: Tables = field(default_factory=dict, repr=False)
 
 
 class _Read(NamedTuple):
-    """One file of a pair: `problem` is None when it is sound."""
+    """One file of a pair: `problem` is None if the file is sound."""
 
     condition: str
     problem: str | None = None
@@ -64,140 +62,126 @@ class _Read(NamedTuple):
     length: int = 0
     value: dict[str, JsonValue] | None = None
 
+    def facts(self) -> dict[str, Fact]:
+        facts: dict[str, Fact] = {"condition": str(self.condition)}
+        return facts | {"problem": self.problem} if self.problem else facts
 
-def check_config(
-    store: Store,
-    findings: Findings,
-    *,
-    queue_range: QueueRange | None = None,
-    slave: bool = False,
-    live: bool = False,
-    rocksdb: Mapping[str, dict[str, JsonValue]] | None = None,
-) -> ConfigFacts:
-    """Every known file of config/, compaction/position-checkpoint and the controller's files.
 
-    `queue_range(topic, queue_id)` gives (min, max) of a queue as the log asks for it, None for queues that are not
-    there; without it offsets are not compared. On a slave offsets come from the master and may be ahead.
-    `rocksdb` are the tables of RocksDB directories by name, as a JSON file would have them.
+def check_config(store: Store, findings: Findings, *, live: bool = False, rocksdb: Tables | None = None) -> ConfigFacts:
+    """Check every known file of config/, compaction/position-checkpoint and the controller's files.
+
+    `rocksdb` are the tables of RocksDB directories, in the form of the JSON files.
     """
     facts = ConfigFacts()
+    check = _ConfigCheck(findings, facts, live)
     if store.part == "config":
-        _part(store.path, findings, facts, queue_range if not slave else None)
-        return facts
-    if store.part in _CONTROLLER_FILES:
-        _pair(store.path.parent, store.path.name, _read_text, findings, facts, live)
-        return facts
-    if store.part is not None:
-        return facts
-    config = store.root / "config"
-    tables = _tables(config, findings, facts, live)
-    _pair(store.root / "compaction", "position-checkpoint", _read_json, findings, facts, live)
-    for name in _CONTROLLER_FILES:
-        _pair(store.root, name, _read_text, findings, facts, live)
-    tables |= rocksdb or {}
-    if "topics" in tables:
-        _topics(tables["topics"], facts, rocksdb=False)
-    else:
-        _topics(tables.get("topics.json"), facts, rocksdb=bool(store.rocksdb_config))
-    facts.tables = tables
-    if queue_range is not None and not slave:
-        check_offsets(facts, queue_range, findings)
+        if store.path.is_dir():
+            facts.tables = check.directory(store.path)
+        else:
+            facts.tables = check.json_files(store.path.parent, [store.path.name.removesuffix(".bak")])
+        facts.queue_types = types_of(facts.tables.get("topics.json"))
+    elif store.part in _CONTROLLER_FILES:
+        check.pair(store.path.parent, store.path.name, _read_text)
+    elif store.part is None:
+        facts.tables = check.directory(store.root / "config") | (rocksdb or {})
+        check.pair(store.root / "compaction", "position-checkpoint", _read_json)
+        for name in _CONTROLLER_FILES:
+            check.pair(store.root, name, _read_text)
+        if "topics" in facts.tables:
+            facts.queue_types = types_of(facts.tables["topics"])
+        elif not store.rocksdb_config:
+            facts.queue_types = types_of(facts.tables.get("topics.json"))
     return facts
 
 
 def check_batch_topics(store: Store, facts: ConfigFacts, topics: Iterable[str], findings: Findings) -> None:
-    """Topics with a BatchCQ that no topics.json names; a file that cannot be read has its own finding.
+    """Report topics with a BatchCQ if there is no topics.json at all.
 
-    A topic that a readable topics.json leaves out was deleted, or has a directory of the wrong kind: said elsewhere.
+    An unreadable topics.json has its own finding. A readable one without the topic means that the topic was deleted,
+    or that its directory has the wrong kind, which is checked with the directories.
     """
     files = [store.root / "config" / name for name in ("topics.json", "topics.json.bak")]
     names = sorted(topics)
     if facts.queue_types is not None or store.rocksdb_config or not names or any(map(os.path.lexists, files)):
         return
-    named = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+    named = ", ".join(names[:_NAMED_TOPICS]) + (", …" if len(names) > _NAMED_TOPICS else "")
     findings.add(Finding(codes.CFG_NO_TOPICS, "config", "topics.json", facts={"count": len(names), "topics": named}))
 
 
 def check_offsets(facts: ConfigFacts, queue_range: QueueRange, findings: Findings) -> None:
-    """Offsets of the tables that were read, against queues that were looked at later.
+    """Compare consumer and delay offsets with the ends of their queues.
 
-    In this order only: consumers and queues of a live broker move on in between, and a consumer that was read later
-    may be ahead of a queue that is not.
+    The offsets must have been read before the queues: on a live broker both move on, so a later offset could be ahead
+    of an earlier queue end.
     """
-    _offsets(facts.tables, queue_range, findings)
+    for file in ("consumerOffset.json", "lmqConsumerOffset.json", "consumerOffsets"):
+        for topic, group, queue_id, offset in committed_offsets(facts.tables.get(file, {})) or ():
+            if beyond := _beyond(queue_range, topic, queue_id, offset):
+                beyond["group"] = group
+                findings.add(Finding(codes.CFG_OFFSET_BEYOND, f"{topic}/{queue_id}", file, facts=beyond))
+    for queue_id, offset in (delay_offsets(facts.tables.get("delayOffset.json", {})) or {}).items():
+        if beyond := _beyond(queue_range, SCHEDULE_TOPIC, queue_id, offset):
+            label = f"{SCHEDULE_TOPIC}/{queue_id}"
+            findings.add(Finding(codes.CFG_DELAY_BEYOND, label, "delayOffset.json", facts=beyond))
 
 
-def _part(path: Path, findings: Findings, facts: ConfigFacts, queue_range: QueueRange | None) -> None:
-    if path.is_dir():
-        tables = _tables(path, findings, facts, live=False)
-    else:
-        name = path.name.removesuffix(".bak")
-        value = _pair(path.parent, name, _read_json, findings, facts, live=False)
-        tables = {} if value is None else {name: value}
-    _topics(tables.get("topics.json"), facts, rocksdb=False)
-    if queue_range is not None:
-        _offsets(tables, queue_range, findings)
-
-
-def _tables(config: Path, findings: Findings, facts: ConfigFacts, live: bool) -> dict[str, dict[str, JsonValue]]:
-    try:
-        names = {e.path.name for e in list_directory(config)}
-    except OSError as e:
-        facts_: dict[str, Fact] = {"path": str(config), "error": e.strerror or "cannot be listed"}
-        findings.add(Finding(codes.DIR_UNREADABLE, "config", config.name, facts=facts_))
+def _beyond(queue_range: QueueRange, topic: str, queue_id: int, offset: int) -> dict[str, Fact]:
+    """Return the facts of an offset beyond the end of its queue; empty if it is not, or if the queue is unknown."""
+    known = queue_range(topic, queue_id)
+    if known is None or offset <= known[1]:
         return {}
-    tables = {}
-    for name in JSON_FILES:
-        if name in names or f"{name}.bak" in names:
-            value = _pair(config, name, _read_json, findings, facts, live)
-            if value is not None:
-                tables[name] = value
-    return tables
+    return {"topic": topic, "queue_id": queue_id, "offset": offset, "max": known[1]}
 
 
-def _pair(
-    directory: Path,
-    name: str,
-    read: Callable[[Path, ConfigFacts], _Read],
-    findings: Findings,
-    facts: ConfigFacts,
-    live: bool,
-) -> dict[str, JsonValue] | None:
-    """Judge a file and its .bak; the value that a broker would load, None without one.
+class _ConfigCheck:
+    def __init__(self, findings: Findings, facts: ConfigFacts, live: bool) -> None:
+        self.findings = findings
+        self.facts = facts
+        self.live = live
 
-    Source: ConfigManager#load, #loadBak, RocketMQ 4.3 to 5.4.0
-    """
-    own, bak = read(directory / name, facts), read(directory / f"{name}.bak", facts)
-    if own.condition == MISSING and bak.condition in (MISSING, UNREADABLE):
-        return None
-    facts.conditions[name] = own.condition
-    facts.conditions[f"{name}.bak"] = bak.condition
-    queue = "config" if directory.name == "config" else directory.name if directory.name == "compaction" else "store"
-    if own.problem is None:
-        half_written = live and bak.condition in (Condition.EMPTY, Condition.CUT)
-        if bak.condition not in (MISSING, UNREADABLE, Condition.SOUND) and not half_written:
-            findings.add(Finding(codes.CFG_BROKEN_BAK, queue, f"{name}.bak", bak.position, bak.length, _about(bak)))
-        return own.value
-    if own.condition == UNREADABLE:
+    def directory(self, config: Path) -> Tables:
+        """Check the JSON files of config/, and return the tables that a broker would load."""
+        try:
+            names = {e.path.name for e in list_directory(config)}
+        except OSError as e:
+            facts: dict[str, Fact] = {"path": str(config), "error": e.strerror or "cannot be listed"}
+            self.findings.add(Finding(codes.DIR_UNREADABLE, "config", config.name, facts=facts))
+            return {}
+        return self.json_files(config, (n for n in JSON_FILES if n in names or f"{n}.bak" in names))
+
+    def json_files(self, directory: Path, names: Iterable[str]) -> Tables:
+        loaded = ((name, self.pair(directory, name, _read_json)) for name in names)
+        return {name: table for name, table in loaded if table is not None}
+
+    def pair(
+        self, directory: Path, name: str, read: Callable[[Path, ConfigFacts], _Read]
+    ) -> dict[str, JsonValue] | None:
+        """Check a file and its .bak, and return the value that a broker would load; None if it loads none.
+
+        Source: ConfigManager#load, #loadBak, RocketMQ 4.3 to 5.4.0
+        """
+        own, bak = read(directory / name, self.facts), read(directory / f"{name}.bak", self.facts)
+        if own.condition == _MISSING and bak.condition in (_MISSING, _UNREADABLE):
+            return None
+        queue = directory.name if directory.name in ("config", "compaction") else "store"
+        if own.problem is None:
+            half_written = self.live and bak.condition in (Condition.EMPTY, Condition.CUT)
+            if bak.condition not in (_MISSING, _UNREADABLE, Condition.SOUND) and not half_written:
+                finding = Finding(codes.CFG_BROKEN_BAK, queue, f"{name}.bak", bak.position, bak.length, bak.facts())
+                self.findings.add(finding)
+            return own.value
+        if own.condition == _UNREADABLE:
+            return bak.value
+        if self.live and own.condition in (_MISSING, Condition.EMPTY, Condition.CUT):
+            return bak.value  # brokers from 5.1 to 5.3 write in place, so the file may be half-written at the moment
+        code = codes.CFG_BROKEN if bak.condition == Condition.SOUND else codes.CFG_UNREADABLE
+        facts = own.facts() | {"bak": bak.condition}
+        self.findings.add(Finding(code, queue, name, own.position, own.length, facts))
         return bak.value
-    if live and own.condition in (MISSING, Condition.EMPTY, Condition.CUT):
-        return bak.value  # brokers from 5.1 to 5.3 write in place: it may be half-written just now
-    about = _about(own)
-    about["bak"] = bak.condition
-    code = codes.CFG_BROKEN if bak.condition == Condition.SOUND else codes.CFG_UNREADABLE
-    findings.add(Finding(code, queue, name, own.position, own.length, about))
-    return bak.value
-
-
-def _about(one: _Read) -> dict[str, Fact]:
-    about: dict[str, Fact] = {"condition": str(one.condition)}
-    if one.problem:
-        about["problem"] = one.problem
-    return about
 
 
 def _bytes(path: Path, facts: ConfigFacts) -> bytes | str:
-    """The file, or why it has no content: missing, or unreadable (reported in `unchecked`)."""
+    """Return the content of a file, or why there is none: missing, or unreadable (reported in `unchecked`)."""
     try:
         fd = open_regular(path)
         try:
@@ -205,13 +189,13 @@ def _bytes(path: Path, facts: ConfigFacts) -> bytes | str:
         finally:
             os.close(fd)
     except (FileNotFoundError, NotADirectoryError):
-        return MISSING
+        return _MISSING
     except OSError as e:
         facts.unchecked.append(f"{path.name}: {e.strerror or 'cannot be read'}")
-        return UNREADABLE
+        return _UNREADABLE
     if len(raw) > LARGEST:
         facts.unchecked.append(f"{path.name}: longer than {LARGEST} bytes, not read")
-        return UNREADABLE
+        return _UNREADABLE
     return raw
 
 
@@ -242,52 +226,3 @@ def _read_text(path: Path, facts: ConfigFacts) -> _Read:
     nul = raw and not raw.strip(b"\0")
     condition = Condition.EMPTY if not raw.strip() else Condition.NUL_FILLED if nul else Condition.BROKEN
     return _Read(condition, "; ".join(faults), 0, len(raw))
-
-
-def _topics(table: dict[str, JsonValue] | None, facts: ConfigFacts, rocksdb: bool) -> None:
-    types = types_of(table)
-    if rocksdb or types is None:
-        return
-    facts.queue_types = types
-    for topic, config in _objects(table, "topicConfigTable"):
-        attributes = config.get("attributes") if isinstance(config, dict) else None
-        if isinstance(attributes, dict) and attributes.get("cleanup.policy") == "COMPACTION":
-            facts.compacted.add(topic)
-
-
-def _offsets(tables: dict[str, dict[str, JsonValue]], queue_range: QueueRange, findings: Findings) -> None:
-    for file in ("consumerOffset.json", "lmqConsumerOffset.json", "consumerOffsets"):
-        for topic, group, queue_id, offset in committed_offsets(tables.get(file, {})) or ():
-            _beyond(_OFFSET, file, _Position(topic, queue_id, offset, group), queue_range, findings)
-    for queue_id, offset in (delay_offsets(tables.get("delayOffset.json", {})) or {}).items():
-        _beyond(_DELAY, "delayOffset.json", _Position(SCHEDULE_TOPIC, queue_id, offset), queue_range, findings)
-
-
-class _Position(NamedTuple):
-    """How far a consumer group, or the delivery of a delay level, has come in a queue."""
-
-    topic: str
-    queue_id: int
-    offset: int
-    group: str | None = None
-
-
-def _beyond(
-    code: str,
-    file: str,
-    at: _Position,
-    queue_range: QueueRange,
-    findings: Findings,
-) -> None:
-    known = queue_range(at.topic, at.queue_id)
-    if known is None or at.offset <= known[1]:
-        return
-    about: dict[str, Fact] = {"topic": at.topic, "queue_id": at.queue_id, "offset": at.offset, "max": known[1]}
-    if at.group is not None:
-        about["group"] = at.group
-    findings.add(Finding(code, f"{at.topic}/{at.queue_id}", file, facts=about))
-
-
-def _objects(table: dict[str, JsonValue] | None, name: str) -> list[tuple[str, JsonValue]]:
-    inner = table.get(name) if table is not None else None
-    return list(inner.items()) if isinstance(inner, dict) else []

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from rmqstore.checks.index.contradicted import CODE
-from rmqstore.checks.index.tally import Contradicted
 from rmqstore.checks.log.logs import Logs
-from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.report import Fact, Findings
 
 
 def report_contradicted(logs: Logs, findings: Findings) -> None:
-    """A finding for each of these messages of which nothing else says already that its header or text is damaged."""
-    said = {(f.queue, f.offset) for f in findings.listed if f.problem.alters_keys}
+    """Report these messages, unless another finding already says that their header or text is damaged."""
+    reported = {(f.queue, f.offset) for f in findings.listed if f.problem.alters_keys}
     for result in logs.results:
-        name = "dledger" if result.lead else "commitlog"
-        for one in _sorted(result.index.contradicted.values()):
+        for _, one in sorted(result.index.contradicted.items()):
             start = one.offset - result.lead
-            if (name, start) in said or one.offset in logs.misfiled.offsets:
+            if (result.name, start) in reported or one.offset in logs.misfiled.offsets:
                 continue
             facts: dict[str, Fact] = {
                 "topic": one.topic,
@@ -28,9 +24,4 @@ def report_contradicted(logs: Logs, findings: Findings) -> None:
                 "keys": one.keys,
                 "entries": one.entries,
             }
-            size = one.size + result.lead
-            findings.add(Finding(CODE, name, result.file_of(one.offset), start, size, facts))
-
-
-def _sorted(rows: Iterable[Contradicted]) -> list[Contradicted]:
-    return sorted(rows, key=lambda one: one.offset)
+            findings.add(result.finding(codes.CL_CONTRADICTED, start, one.size + result.lead, facts))

@@ -1,6 +1,6 @@
-"""DIR-* and DL-STRAY-FILE: the content of directories, compared with what a broker accepts there.
+"""DIR-* and DL-STRAY-FILE: directory entries that a broker does not accept.
 
-Only listings are read, and the state files of journals. The fact `reason` is one of the `OddKind` words.
+Only listings and the state files of journals are read. The fact `reason` is one of the `OddKind` words.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _CODE = {
     OddKind.UNREADABLE: codes.DIR_UNREADABLE,
 }
 _FOR_ALL = (OddKind.UNREADABLE, OddKind.DUPLICATE)
-"""What a repair cannot decide on, in DLedger's directories as in any other."""
+"""Kinds that keep their own code in DLedger's directories, because no repair can decide about them."""
+_WRONG_SIZE = (OddKind.WRONG_LENGTH, OddKind.MISALIGNED)
 _SIZE_KEY = {
     QueueKind.SIMPLE: "mappedFileSizeConsumeQueue",
     QueueKind.BATCH: "mapperFileSizeBatchConsumeQueue",
@@ -57,16 +58,8 @@ _INDEX_NAME_DIGITS = 17
 
 @dataclass(slots=True)
 class DirectoryFacts:
-    """What the directories say beyond findings.
+    """Notes for the report, and directories that were not checked, each with a sentence."""
 
-    `abort`: the last exit was not clean, or the broker runs; `abort_bak` means nothing. `unchecked` are layouts that
-    are not read, each a sentence; `notes` are worth a line in the report.
-    """
-
-    abort: bool = False
-    abort_bak: bool = False
-    links: list[str] = field(default_factory=list)
-    open_journals: list[str] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -77,15 +70,15 @@ def check_directory(
     *,
     queue_types: Mapping[str, str] | None = None,
     live: bool = False,
-    looked_into: Collection[str] = (),
+    opened_rocksdb: Collection[str] = (),
 ) -> DirectoryFacts:
-    """Everything that can be said from names, lengths and kinds of entries.
+    """Check names, lengths and kinds of directory entries.
+
+    `queue_types`: as in `ConfigFacts`; None: do not check the kinds of queue directories. `live`: the broker may be
+    creating the last file of a queue. `opened_rocksdb`: RocksDB directories ("consumequeue", "config/topics" …) that
+    other checks have opened.
 
     Errors: CannotJudge.
-
-    `queue_types` are the topics of topics.json with their `queue.type` (`ConfigFacts.queue_types`; None: not known,
-    kinds of queue directories are then not checked). Beside a live broker a last file without length is one that is
-    being made. `looked_into` are RocksDB directories ("consumequeue", "config/topics" …) that others answer for.
     """
     facts = DirectoryFacts()
     parts: tuple[Callable[[], None], ...] = (
@@ -96,9 +89,9 @@ def check_directory(
         lambda: _consume_queues(store, findings, live),
         lambda: _strays(store, findings),
         lambda: _queue_kinds(store, findings, queue_types),
-        lambda: _journals(store, findings, facts),
+        lambda: _journals(store, findings),
         lambda: check_rights(store, findings, live=live),
-        lambda: _not_read(store, facts, looked_into),
+        lambda: _not_read(store, facts, opened_rocksdb),
         lambda: _no_index(store, facts),
     )
     for part in parts:
@@ -108,34 +101,23 @@ def check_directory(
             raise
         except OSError as e:
             path = Path(os.fsdecode(e.filename)) if e.filename else store.path
-            findings.add(
-                Finding(
-                    codes.DIR_UNREADABLE, "store", path.name, facts={"path": store.relative(path), "error": _words(e)}
-                )
-            )
+            error: dict[str, Fact] = {"path": store.relative(path), "error": e.strerror or type(e).__name__}
+            findings.add(Finding(codes.DIR_UNREADABLE, "store", path.name, facts=error))
     return facts
 
 
-def _words(e: OSError) -> str:
-    return e.strerror or type(e).__name__
-
-
 def _top(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
-    facts.abort = store.abort
-    facts.abort_bak = "abort.bak" in store.top
     if store.abort:
         facts.notes.append("abort file present: unclean shutdown, or the broker is running")
-    if store.path.is_symlink():
-        facts.links.append(str(store.path))
-    facts.links += [name for name, entry in store.top.items() if entry.path.is_symlink()]
-    for name in facts.links:
-        path = store.path if name == str(store.path) else store.root / name
-        facts_: dict[str, Fact] = {"path": name, "target": str(path.readlink())}
-        findings.add(Finding(codes.DIR_LINK, "store", path.name, facts=facts_))
+    links = [(str(store.path), store.path)] if store.path.is_symlink() else []
+    links += [(name, store.root / name) for name, entry in store.top.items() if entry.path.is_symlink()]
+    for name, path in links:
+        link: dict[str, Fact] = {"path": name, "target": str(path.readlink())}
+        findings.add(Finding(codes.DIR_LINK, "store", path.name, facts=link))
 
 
 def paths_that_miss(store: Store) -> list[tuple[Path, bool]]:
-    """Configured log paths that are not there and should be, and whether each is DLedger's."""
+    """Return configured log paths that should exist but do not, and whether each is a DLedger path."""
     out = []
     dledger = store.config.bool("enableDLegerCommitLog")
     dledger |= store.dledger is not None and bool(store.dledger.data.files)
@@ -145,7 +127,7 @@ def paths_that_miss(store: Store) -> list[tuple[Path, bool]]:
         given = [p for p in dledger_paths if p == path or store.root / p == path]
         if given and not store.config.bool("enableDLegerCommitLog"):
             continue
-        # a store that was DLedger from the start has no commitlog directory, one that never ran has none yet
+        # a pure DLedger store has no commitlog directory, and a store that never ran does not have one yet
         if not given and len(log_paths) == 1 and (dledger or not store.top):
             continue
         out.append((path, bool(given)))
@@ -173,23 +155,31 @@ def _queue(
     store: Store, findings: Findings, name: str, queue: MappedFileQueue, key: str, live: bool, code: str = ""
 ) -> None:
     require_readable(f.path for f in queue.files)
-    lengths = Counter(f.length for f in queue.files)
-    lengths.update(o.length for o in queue.odd if o.kind is OddKind.MISALIGNED)
-    other = _other_size(queue, lengths)
-    if other is not None and key:
+    other = _other_size(queue, _lengths(queue)) if key else None
+    if other is not None:
         _file_size(findings, name, key, queue.file_size, other)
     for odd in queue.odd:
-        if other is not None and key and odd.kind in (OddKind.WRONG_LENGTH, OddKind.MISALIGNED):
-            continue
-        if live and odd.last and odd.kind in (OddKind.EMPTY, OddKind.WRONG_LENGTH):
+        if _is_being_created(odd, live) or (other is not None and odd.kind in _WRONG_SIZE):
             continue
         findings.add(_odd(store, name, queue, odd, code))
 
 
-def _other_size(queue: MappedFileQueue, lengths: Counter[int]) -> int | None:
-    """The size that all files have, when it is not the configured one.
+def _lengths(queue: MappedFileQueue) -> Counter[int]:
+    """Count the lengths of all files, including those with a name that does not fit the file size."""
+    lengths = Counter(f.length for f in queue.files)
+    lengths.update(o.length for o in queue.odd if o.kind is OddKind.MISALIGNED)
+    return lengths
 
-    A single file that is shorter says nothing: it may have been cut, and with its configured length it is sound.
+
+def _is_being_created(odd: OddEntry, live: bool) -> bool:
+    """Whether a live broker may be creating this file."""
+    return live and odd.last and odd.kind in (OddKind.EMPTY, OddKind.WRONG_LENGTH)
+
+
+def _other_size(queue: MappedFileQueue, lengths: Counter[int]) -> int | None:
+    """Return the common size of all files if it differs from the configured size.
+
+    A single shorter file does not count: it may have been truncated.
     """
     if queue.size_from != "config" or len(lengths) != 1:
         return None
@@ -225,18 +215,16 @@ def _consume_queues(store: Store, findings: Findings, live: bool) -> None:
         for files in store.consume_queues(kind):
             queue = files.queue
             require_readable(f.path for f in queue.files)
-            lengths.update(f.length for f in queue.files)
-            lengths.update(o.length for o in queue.odd if o.kind is OddKind.MISALIGNED)
-            label = files.label
+            lengths.update(_lengths(queue))
             if queue.size_from == "config":
                 size = queue.file_size
             for odd in queue.odd:
-                if live and odd.last and odd.kind in (OddKind.EMPTY, OddKind.WRONG_LENGTH):
+                if _is_being_created(odd, live):
                     continue
-                if odd.kind in (OddKind.WRONG_LENGTH, OddKind.MISALIGNED):
-                    wrong.append((label, queue, odd))
+                if odd.kind in _WRONG_SIZE:
+                    wrong.append((files.label, queue, odd))
                 else:
-                    findings.add(_odd(store, label, queue, odd, ""))
+                    findings.add(_odd(store, files.label, queue, odd, ""))
         given = store.config.given_int(_SIZE_KEY[kind]) is not None
         if given and size and len(lengths) == 1 and (actual := next(iter(lengths))) != size:
             _file_size(findings, _TREE[kind], _SIZE_KEY[kind], size, actual)
@@ -246,7 +234,7 @@ def _consume_queues(store: Store, findings: Findings, live: bool) -> None:
 
 
 def in_place_of_trees(store: Store) -> Iterator[tuple[Path, DirEntry]]:
-    """Files that take the names of the consume queues' directories: a start then writes no unit, and only logs it."""
+    """Yield files in the place of consume queue directories: a start then writes no unit, and only logs an error."""
     for name in ("consumequeue", "batchconsumequeue") if store.part is None else ():
         entry = store.top.get(name)
         if entry is not None and not entry.directory:
@@ -291,7 +279,7 @@ def _queue_kinds(store: Store, findings: Findings, queue_types: Mapping[str, str
                 findings.add(Finding(codes.DIR_QUEUE_KIND, topic, topic, facts=facts))
 
 
-def _journals(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
+def _journals(store: Store, findings: Findings) -> None:
     if store.part is not None:
         return
     for entry in list_directory(store.journal_directory):
@@ -299,13 +287,12 @@ def _journals(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
             continue
         journal, state = journal_state(entry.path)
         if state in (*_OPEN_JOURNAL, "missing"):
-            facts.open_journals.append(str(journal))
             about: dict[str, Fact] = {"journal": str(journal), "state": state}
             findings.add(Finding(codes.DIR_OPEN_JOURNAL, "store", entry.path.name, facts=about))
 
 
 def journal_state(folder: Path) -> tuple[Path, str]:
-    """Where a journal lies (here, or where the pointer says) and the word in its state file; "" without a journal."""
+    """Return the directory of a journal (here, or where the pointer leads), and its state; "" without a journal."""
     pointer = read_at(folder / "journal", 4096, 0)
     if pointer:
         folder = Path(os.fsdecode(pointer.strip(b"\n")))
@@ -320,15 +307,15 @@ def journal_state(folder: Path) -> tuple[Path, str]:
     return folder, word if isinstance(word, str) else "missing"
 
 
-def _not_read(store: Store, facts: DirectoryFacts, looked_into: Collection[str]) -> None:
+def _not_read(store: Store, facts: DirectoryFacts, opened_rocksdb: Collection[str]) -> None:
     if store.part is not None:
         return
-    if store.rocksdb_consume_queue and "consumequeue" not in looked_into:
+    if store.rocksdb_consume_queue and "consumequeue" not in opened_rocksdb:
         facts.unchecked.append("consumequeue/: consume queues in RocksDB are not checked")
     facts.unchecked += [
         f"config/{name}/: configuration in RocksDB is not checked"
         for name in store.rocksdb_config
-        if f"config/{name}" not in looked_into
+        if f"config/{name}" not in opened_rocksdb
     ]
     if _is_rocksdb(store.root / "kvStore"):
         facts.unchecked.append("kvStore/: POP consumer records in RocksDB are not checked")
@@ -344,10 +331,10 @@ def _not_read(store: Store, facts: DirectoryFacts, looked_into: Collection[str])
 
 
 def _no_index(store: Store, facts: DirectoryFacts) -> None:
-    """A broker writes the first index file with its first message: none at all is worth a word, and harmless."""
+    """Note that there is no index file, although a broker writes the first one with its first message."""
     if store.part is not None or not store.config.bool("messageIndexEnable") or store.index_files:
         return
-    with contextlib.suppress(OSError):  # a log that cannot be listed is told by what looks at logs
+    with contextlib.suppress(OSError):  # a log that cannot be listed has its own finding
         logs = [store.commitlog, store.dledger.data if store.dledger else None]
         if any(log is not None and log.files for log in logs):
             help_ = "`rmqstore rebuild STORE index` rebuilds it"

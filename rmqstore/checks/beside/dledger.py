@@ -1,13 +1,11 @@
-"""DL-*: entries against the DLedger index, and the text files against the entries.
+"""DL-*: entries compared with the DLedger index, and checkpoint and currterm compared with the entries.
 
-Runs of the data tiling (damaged entries, tails) are judged where the commitlog's are; here is what only DLedger has.
+`log/findings.py` judges damaged entries and tails, as in a commitlog; this module checks what only DLedger has.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rmqstore.checks.log.entry_tally import EntryTally
 from rmqstore.checks.problems import codes
@@ -24,28 +22,6 @@ _TEXT_LIMIT = 64 << 10
 CHECKPOINT, CURRTERM = "checkpoint", "currterm"
 
 
-@dataclass(frozen=True, slots=True)
-class DLedgerFacts:
-    """The object `dledger` of the report; `divided_offset` is where a mixed store's entries begin (None: no legacy)."""
-
-    group_dir: str
-    first_index: int
-    last_index: int
-    term: int
-    first_pos: int
-    wrote: int
-    committed_index: int | None
-    entries: int
-    curr_term: int | None
-    vote_leader: str | None
-    divided_offset: int | None
-
-    def to_json(self) -> dict[str, Any]:
-        """As in `verify --json`."""
-        names = ("group_dir", "first_index", "last_index", "term", "first_pos", "wrote", "committed_index", "entries")
-        return {name: getattr(self, name) for name in names}
-
-
 def check_dledger(
     store: Store,
     files: DLedgerFiles,
@@ -54,38 +30,27 @@ def check_dledger(
     *,
     tiling: Tiling | None = None,
     live: bool = False,
-) -> DLedgerFacts:
-    """Everything of a DLedger group but its runs: `tally` has seen all good entries, `tiling` explains gaps."""
+) -> int | None:
+    """Check a DLedger group, apart from the runs of its data, and return the committed index in its checkpoint.
+
+    `tally` covers all good entries; damage in `tiling` explains gaps between them.
+    """
     killed = live or store.abort
     _overlap(store, files, findings)
     _missing_files(store, files, findings)
     _gaps(tally, tiling, files, findings)
     if files.index.directories:
         _index(tally, files.index, findings, killed, live)
-    committed = None
-    curr: dledger.CurrTerm | None = None
-    if store.part in (None, "dledger-group"):
-        if not (files.newer or tally.internal):  # 0.4 has no such file
-            committed = _checkpoint(files.directory, tally, findings, killed, live)
-        curr = _currterm(files.directory, tally, findings, live)
-    legacy = store.commitlog
-    return DLedgerFacts(
-        group_dir=files.directory.name,
-        first_index=tally.first_index,
-        last_index=tally.last_index,
-        term=tally.last_term,
-        first_pos=tally.begin if tally.entries else files.data.start,
-        wrote=tally.end if tally.entries else files.data.start,
-        committed_index=committed,
-        entries=tally.entries,
-        curr_term=curr.term if curr else None,
-        vote_leader=curr.vote_leader if curr else None,
-        divided_offset=files.data.start if legacy is not None and legacy.files and files.data.files else None,
-    )
+    if store.part not in (None, "dledger-group"):
+        return None
+    _currterm(files.directory, tally, findings, live)
+    if files.newer or tally.internal:  # DLedger 0.4 writes no checkpoint
+        return None
+    return _checkpoint(files.directory, tally, findings, killed, live)
 
 
 def check_dledger_texts(store: Store, findings: Findings) -> None:
-    """`checkpoint` or `currterm` given alone: whether it can be read."""
+    """Check `checkpoint` or `currterm` as a part of its own: whether it can be read."""
     raw = read_at(store.path, _TEXT_LIMIT, 0)
     if store.part == "dledger-checkpoint":
         _committed_fault(raw, store.path, findings)
@@ -110,7 +75,7 @@ def _missing_files(store: Store, files: DLedgerFiles, findings: Findings) -> Non
             findings.add(Finding(codes.DL_MISSING_FILE, name, file, start, stop - start, facts))
     legacy = store.commitlog
     if legacy is not None and legacy.files and files.data.files and legacy.stop < files.data.start:
-        # while legacy files are there DLedger deletes none of its own: its entries begin where the legacy log ends
+        # DLedger deletes no file while legacy files exist, so its entries must begin where the legacy log ends
         length = files.data.start - legacy.stop
         facts = {"legacy_end": legacy.stop, "next": files.data.files[0].name}
         findings.add(
@@ -121,15 +86,14 @@ def _missing_files(store: Store, files: DLedgerFiles, findings: Findings) -> Non
 def _gaps(tally: EntryTally, tiling: Tiling | None, files: DLedgerFiles, findings: Findings) -> None:
     for gap in tally.gaps:
         if tiling is not None and _damaged(tiling, gap.before, gap.at) and gap.index > gap.expected_index:
-            continue  # the damage between is said already
-        file = files.data.find(gap.at)
+            continue  # the damage between has its own finding
         facts: dict[str, Fact] = {
             "expected_index": gap.expected_index,
             "index": gap.index,
             "last_term": gap.last_term,
             "term": gap.term,
         }
-        name = file.name if file else ""
+        name = files.data.name_at(gap.at)
         findings.add(Finding(codes.DL_INDEX_ORDER, "dledger", name, gap.at, dledger.ENTRY.size, facts))
 
 
@@ -144,29 +108,27 @@ def _damaged(tiling: Tiling, start: int, stop: int) -> bool:
 
 
 def _index(tally: EntryTally, index: MappedFileQueue, findings: Findings, killed: bool, live: bool) -> None:
-    # the entry is written before its unit: a kill, or a live broker, may have the last one without
+    # a broker writes an entry before its unit, so after a kill, or on a live store, the last entry may lack one
     under_way = killed and tally.wrong == tally.absent == 1 and tally.last_wrong == tally.last_index
     if tally.wrong and not under_way:
         at = dledger.index_at(tally.first_wrong)
-        file = index.find(at)
         facts: dict[str, Fact] = {
             "index": tally.first_wrong,
             "last_index": tally.last_wrong,
             "count": tally.wrong,
             "absent": tally.absent,
         }
-        findings.add(Finding(codes.DL_DATA_INDEX, "dledger-index", file.name if file else "", at, _UNIT.size, facts))
+        findings.add(Finding(codes.DL_DATA_INDEX, "dledger-index", index.name_at(at), at, _UNIT.size, facts))
     behind = last_nonzero(index, _UNIT.size)
     end = dledger.index_at(tally.last_index + 1)
     if behind is not None and behind >= end and not live:
-        file = index.find(end)
         facts = {"last_index": tally.last_index, "units": (behind - end) // _UNIT.size + 1}
-        name = file.name if file else ""
-        findings.add(Finding(codes.DL_INDEX_GHOST, "dledger-index", name, end, behind + _UNIT.size - end, facts))
+        length = behind + _UNIT.size - end
+        findings.add(Finding(codes.DL_INDEX_GHOST, "dledger-index", index.name_at(end), end, length, facts))
 
 
 def _spares(path: Path) -> str:
-    """Which of the files that DLedger never reads could restore it, newest first."""
+    """Return the copies that DLedger never reads but that could restore the file, newest first."""
     return ", ".join(s for s in (".tmp", ".bak") if path.with_name(path.name + s).is_file())
 
 
@@ -175,7 +137,7 @@ def _checkpoint(directory: Path, tally: EntryTally, findings: Findings, killed: 
     raw = read_at(path, _TEXT_LIMIT, 0)
     if not raw and not path.exists():
         spares = _spares(path)
-        if tally.entries and not live and not (killed and not spares):  # the first one comes after 3 seconds
+        if tally.entries and not live and not (killed and not spares):  # DLedger writes the first one after 3 seconds
             facts: dict[str, Fact] = {"reason": "missing", "spares": spares}
             findings.add(Finding(codes.DL_COMMITTED, "dledger", path.name, facts=facts))
         return None
@@ -196,16 +158,16 @@ def _committed_fault(raw: bytes, path: Path, findings: Findings) -> int | None:
     return parsed.committed_index
 
 
-def _currterm(directory: Path, tally: EntryTally, findings: Findings, live: bool) -> dledger.CurrTerm | None:
+def _currterm(directory: Path, tally: EntryTally, findings: Findings, live: bool) -> None:
     path = directory / CURRTERM
     raw = read_at(path, _TEXT_LIMIT, 0)
     if not raw and not path.exists():
         if tally.entries and not live:
             facts: dict[str, Fact] = {"reason": "missing", "spares": _spares(path), "last_term": tally.last_term}
             findings.add(Finding(codes.DL_TERM, "dledger", path.name, facts=facts))
-        return None
+        return
     if live and not raw:
-        return None
+        return
     parsed = dledger.parse_currterm(raw)
     if parsed.faults:
         facts = {"reason": "; ".join(parsed.faults), "spares": _spares(path), "last_term": tally.last_term}
@@ -213,4 +175,3 @@ def _currterm(directory: Path, tally: EntryTally, findings: Findings, live: bool
     elif parsed.term < tally.last_term:
         facts = {"curr_term": parsed.term, "last_term": tally.last_term}
         findings.add(Finding(codes.DL_TERM, "dledger", path.name, 0, len(raw), facts))
-    return parsed

@@ -1,8 +1,8 @@
-"""IX-*: every index file against itself; `IndexCatalog` then against the messages of the log.
+"""IX-*: the structure of every index file. `IndexCatalog` then compares the entries with the messages of the log.
 
-The units of a sound file are exactly what its puts leave: each points to the newest unit of its slot before it. So
-one pass in order, with the newest unit of every slot in memory, proves all chains at once. Only data extents are
-read: a 420 MB file with little in it costs little.
+In a sound file, each unit points to the newest earlier unit of its slot. So one pass in order, with the newest unit of
+every slot in memory, checks all chains at once. Only data extents are read, so a sparse file of 420 MB takes little
+time.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from rmqstore.scan.units import file_chunks, last_nonzero_in
 _BLOCK_UNITS = 4096
 _CHUNK_UNITS = 16 * _BLOCK_UNITS
 _TRIES, _PAUSE = 10, 0.1  # s, beside a live broker
-_MAX_STEPS = 10_000  # of one chain that is followed because an entry in it points up
+_MAX_STEPS = 10_000  # along chains with a unit that points up
 _HEADER, _SLOT, _UNIT = index.HEADER, index.SLOT, index.UNIT
 
 
 def check_index(store: Store, findings: Findings, *, live: bool = False) -> IndexCatalog:
-    """Check every index file, and give the catalog for the pass over the log.
+    """Check every index file, and return the catalog for the pass over the log.
 
-    Beside a live broker, and after a kill, the last file may be one put ahead of its header.
+    On a live store, and after a kill, the last file may be one put ahead of its header.
     """
     catalog = IndexCatalog(complete=not live and not store.abort)
     configured = configured_index_sizes(store)
@@ -75,7 +75,7 @@ def _has_content(entry: DirEntry) -> bool:
 
 
 class _FileCheck:
-    """One pass over one file."""
+    """One pass over one file; `moving`: a live broker writes to it."""
 
     def __init__(
         self,
@@ -90,15 +90,15 @@ class _FileCheck:
         self.file = MappedFile(entry.path, 0, entry.length, entry.length)
         self.slots, self.units = slots, units
         self.findings = findings
-        self.moving = moving  # a live broker writes to it
+        self.moving = moving
         self.base = index.unit_at(0, slots)
         self.blocks: list[Block] = []
-        self.newest: npt.NDArray[np.int32] = np.zeros(max(1, slots), dtype=np.int32)
+        self.newest: npt.NDArray[np.int32] = np.zeros(max(1, slots), dtype=np.int32)  # newest unit of each slot
         self.bad = _Tally()
-        self.up: list[tuple[int, int]] = []
+        self.up: list[tuple[int, int]] = []  # (unit, predecessor) for predecessors that are later units
         self.first: Any = None
         self.last: Any = None
-        self.more: Any = None  # the unit behind the last: a put that was under way
+        self.more: Any = None  # the unit behind the last one: an unfinished put
 
     def run(self) -> IndexFile:
         raw = read_at(self.file.path, _HEADER.size, 0).ljust(_HEADER.size, b"\0")
@@ -119,7 +119,10 @@ class _FileCheck:
             self._content(head, last)
         self._slots(last)
         self._loops(last)
-        self._say()
+        if self.bad.count:
+            at = index.unit_at(self.bad.first, self.slots)
+            facts: dict[str, Fact] = {"what": "unit", "unit": self.bad.first, "count": self.bad.count}
+            self.findings.add(Finding(codes.IX_BAD_ENTRY, "index", self.name, at, _UNIT.size, facts))
         return IndexFile(
             self.name,
             self.file.path,
@@ -134,10 +137,10 @@ class _FileCheck:
         )
 
     def _wrong_count(self, head: dict[str, Any], last: int, top: int) -> bool:
-        """Whether the count is wrong, and not the data behind it.
+        """Whether the count in the header is wrong, and not the units behind it.
 
-        Units behind the count are normal where a put was under way, and where a file was made twice under one name
-        (two full files in one millisecond): then the header's end offset is that of the counted last entry.
+        Units behind the count are normal after an unfinished put, or if two files got the same name (two full files in
+        one millisecond): then the end offset in the header is that of the last counted entry.
         """
         if last > top:
             return True
@@ -177,7 +180,7 @@ class _FileCheck:
                 self.blocks.append(Block(number + at, len(part), int(part.min()), int(part.max())))
 
     def _chain(self, units: Any, number: int, last: int) -> None:
-        """What each unit's predecessor must be, and which are not so."""
+        """Compare the predecessor of each unit with the newest earlier unit of its slot."""
         key_hash = units["key_hash"].astype(np.int64)
         prev = units["prev_index"].astype(np.int64)
         own = np.arange(number, number + len(units), dtype=np.int64)
@@ -200,8 +203,7 @@ class _FileCheck:
     # --- slots ------------------------------------------------------------------------------------------------
 
     def _slots(self, last: int) -> None:
-        """Every slot holds the newest unit of its chain; after a kill it may hold the put that was under way."""
-        seen = 0
+        """Check that every slot holds the newest unit of its chain; after a kill, it may hold an unfinished put."""
         wrong = 0
         first = -1
         checked = 0
@@ -209,16 +211,15 @@ class _FileCheck:
             at = (chunk.start - _HEADER.size) // _SLOT.size
             value = chunk.units["newest"].astype(np.int64)
             newest = self.newest[at : at + len(value)]
-            seen += int(np.count_nonzero(value))
             checked += int(np.count_nonzero(newest))
-            # a value above the count is an empty slot to the broker, which matters only if units hang on it
+            # for a broker, a value above the count is an empty slot, which matters only if the slot has units
             bad = np.flatnonzero((value != newest) & (value != last + 1) & ~((value > last) & (newest == 0)))
             if self.moving:
                 bad = bad[:0]
             if len(bad):
                 wrong += len(bad)
                 first = chunk.start + int(bad[0]) * _SLOT.size if first < 0 else first
-        if not self.moving and checked < int(np.count_nonzero(self.newest)):  # slots in a hole, units hang on them
+        if not self.moving and checked < int(np.count_nonzero(self.newest)):  # slots with units are in a hole
             wrong += int(np.count_nonzero(self.newest)) - checked
             first = _HEADER.size if first < 0 else first
         if wrong:
@@ -226,7 +227,7 @@ class _FileCheck:
             self.findings.add(Finding(codes.IX_BAD_ENTRY, "index", self.name, first, _SLOT.size, facts))
 
     def _content(self, head: dict[str, Any], last: int) -> None:
-        """Header against the first and the last unit."""
+        """Compare the header with the first and the last unit."""
         if self.last is None:
             return
         ends = {int(self.last["phy_offset"])}
@@ -240,12 +241,12 @@ class _FileCheck:
         if begin < 0 or end < 0:
             name = "begin_timestamp" if begin < 0 else "end_timestamp"
             self._header(name, head[name], "a time")
-        elif last > 1 and len(ends) == 1:  # unit 1 was put with the begin of the file before
+        elif last > 1 and len(ends) == 1:  # unit 1 was written with the begin time of the previous file
             wanted = index.time_diff(end, begin)
             if int(self.last["time_diff"]) != wanted:
                 self._header("end_timestamp", end, str(begin + int(self.last["time_diff"]) * 1000))
         used = int(np.count_nonzero(self.newest))
-        # up to 4.7.0 every put counted; a kill may come between unit and header
+        # up to 4.7.0, every put was counted; a kill may happen between unit and header
         if not used - 1 <= head["hash_slot_count"] <= max(last, used) + 1:
             self._header("hash_slot_count", head["hash_slot_count"], str(used))
 
@@ -258,7 +259,7 @@ class _FileCheck:
     # --- chains that go up ------------------------------------------------------------------------------------
 
     def _loops(self, last: int) -> None:
-        """A sound chain goes down only, so a loop holds a unit that points up: follow those few."""
+        """Find loops. Sound chains only lead to earlier units, so it is enough to follow the units that do not."""
         loops = 0
         first = 0
         steps = 0
@@ -276,22 +277,15 @@ class _FileCheck:
             facts: dict[str, Fact] = {"unit": first, "loops": loops}
             at = index.unit_at(first, self.slots)
             self.findings.add(Finding(codes.IX_CHAIN_LOOP, "index", self.name, at, _UNIT.size, facts))
-            # the unit is the loop, not a second defect
-            self.bad.forget(first, loops)
+            self.bad.forget(first, loops)  # the loop is not reported as a bad unit too
 
     def _prev(self, unit: int) -> int:
         found = index_unit(self.file.path, self.slots, unit)
         return int(found["prev_index"]) if found is not None else 0
 
-    def _say(self) -> None:
-        if self.bad.count:
-            at = index.unit_at(self.bad.first, self.slots)
-            facts: dict[str, Fact] = {"what": "unit", "unit": self.bad.first, "count": self.bad.count}
-            self.findings.add(Finding(codes.IX_BAD_ENTRY, "index", self.name, at, _UNIT.size, facts))
-
 
 class _Tally:
-    """How many units are so, and the first two of them."""
+    """The number of bad units, and the first two of them."""
 
     def __init__(self) -> None:
         self.count = 0

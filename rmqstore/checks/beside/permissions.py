@@ -1,7 +1,7 @@
-"""Files and directories of a store that the broker's user may not write: a restore or one start as another user.
+"""DIR-OWNER: files that the broker's user may not write, for example after a restore as another user.
 
-Nothing in a store says who its broker runs as, so the files do: its user is who owns most of what only a broker makes.
-Root may write everything, so a store that is root's alone has nothing to say here.
+A store does not name the broker's user, so it is the owner of most files that only a broker creates. If all files
+belong to root, nothing is checked, because root may write everything.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.paths import real_path
 from rmqstore.files.store import Store
-
-CODE = codes.DIR_OWNER
+from rmqstore.formats.text.counts import many
 
 _TREES = (
     *("commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "timerlog"),
     *("compaction", "rocksdbstore", "kvStore"),
 )
 _FILES = ("checkpoint", "lock", "abort", "timerwheel", "timercheck")
-_MADE_BY_PEOPLE = "config"  # broker.conf or a topics.json that was carried over says nothing of who runs the broker
+_MADE_BY_PEOPLE = "config"  # people copy broker.conf and topics.json, so their owners do not count
 _READ_WRITE = 6
 _ALL = 7
 
 
 class _Kind(NamedTuple):
-    """Owner, group, mode and kind, which most entries of a store share."""
+    """Owner, group, mode and kind of entries."""
 
     uid: int
     gid: int
@@ -42,7 +41,7 @@ class _Kind(NamedTuple):
     directory: bool
 
     def open_to(self, uid: int, groups: set[int]) -> bool:
-        """Whether a user may read and write it (a directory: also enter it), by owner, group and mode alone."""
+        """Whether a user may read and write the entry (and enter a directory), by owner, group and mode alone."""
         shift = 6 if self.uid == uid else 3 if self.gid in groups else 0
         needed = _ALL if self.directory else _READ_WRITE
         return (self.mode >> shift) & needed == needed
@@ -50,7 +49,7 @@ class _Kind(NamedTuple):
 
 @dataclass(slots=True)
 class _Rights:
-    """How many entries there are of each kind, and the first of them by name; `owners` of what only a broker makes."""
+    """The number of entries of each kind, and the first one by name; `owners` of files that only a broker creates."""
 
     count: Counter[_Kind] = field(default_factory=Counter)
     first: dict[_Kind, str] = field(default_factory=dict)
@@ -69,17 +68,17 @@ class _Rights:
 
     @property
     def user(self) -> int | None:
-        """Who the broker runs as: the owner of most files that is not root; None where all is root's."""
+        """The broker's user: the owner of most files, except root; None if all belong to root."""
         return next((uid for uid, files in self.owners.most_common() if uid and files), None)
 
     def groups(self, uid: int) -> set[int]:
-        """Groups of a user, as far as this machine and its own files tell them."""
+        """Return the groups of a user, from this machine and from the user's files."""
         own = {kind.gid for kind in self.count if kind.uid == uid and not kind.directory}
         name, gid = _account(uid)
         return own | set(os.getgrouplist(name, gid)) if name else own
 
     def group(self, uid: int) -> int:
-        """The group that a user's files have."""
+        """Return the group of most files of a user."""
         for kind, _ in self.count.most_common():
             if kind.uid == uid and not kind.directory:
                 return kind.gid
@@ -102,10 +101,10 @@ def require_readable(paths: Iterable[Path]) -> None:
 
 
 def check_rights(store: Store, findings: Findings, *, live: bool = False) -> None:
-    """One finding for all that the broker's user may not write, with the command that gives it the right."""
+    """Report all entries that the broker's user may not write in one finding, with the command that fixes this."""
     if store.part is not None:
         return
-    rights = _look(store)
+    rights = _rights_in(store)
     runs_as = _who_runs(store) if live else None
     uid = rights.user if runs_as is None else runs_as
     if not uid:
@@ -121,11 +120,11 @@ def check_rights(store: Store, findings: Findings, *, live: bool = False) -> Non
     facts |= {"broker_user": _name(uid), "path": store.relative(path)}
     facts |= {"owner": _name(first.uid), "mode": f"{first.mode:04o}"}
     facts["run"] = _command(store, closed, uid, rights.group(uid))
-    findings.add(Finding(CODE, "store", path.name, facts=facts))
+    findings.add(Finding(codes.DIR_OWNER, "store", path.name, facts=facts))
 
 
 def _who_runs(store: Store) -> int | None:
-    """The user of the process that has the store open."""
+    """Return the user of the process that has the store open."""
     pid = store.lock_state().pid or next((user.pid for user in store.users().seen), None)
     try:
         return None if pid is None else Path(f"/proc/{pid}").stat().st_uid
@@ -134,22 +133,23 @@ def _who_runs(store: Store) -> int | None:
 
 
 def rights_words(findings: Findings) -> str:
-    """Goes behind the sentence of the forecast, which knows nothing of users; "" where nothing is to be said."""
-    facts = next((f.facts for f in findings.listed if f.code == CODE), None)
+    """Return the end of the verdict about permissions, which the forecast does not consider; "" for no finding."""
+    facts = next((f.facts for f in findings.listed if f.code == codes.DIR_OWNER), None)
     if facts is None:
         return ""
-    counts = [(int(facts["files"] or 0), "file", "files"), (int(facts["directories"] or 0), "directory", "directories")]
-    what = " and ".join(f"{n:,} {one if n == 1 else more}" for n, one, more in counts if n)
-    return f", but user {facts['broker_user']} may not write {what} of it"
+    files, directories = int(facts["files"] or 0), int(facts["directories"] or 0)
+    parts = [many(files, "file")] if files else []
+    parts += [many(directories, "directory", "directories")] if directories else []
+    return f", but user {facts['broker_user']} may not write {' and '.join(parts)} of it"
 
 
 def _name(uid: int) -> str:
-    """A user by name where this machine knows it."""
+    """Return the name of a user, or the number if this machine does not know it."""
     return _account(uid)[0] or str(uid)
 
 
 def _account(uid: int) -> tuple[str, int]:
-    """Name and group of a user; "" where this machine does not know it."""
+    """Return name and group of a user; ("", -1) if this machine does not know it."""
     import pwd
 
     try:
@@ -160,17 +160,17 @@ def _account(uid: int) -> tuple[str, int]:
 
 
 def _command(store: Store, closed: list[_Kind], uid: int, gid: int) -> str:
-    """What gives the user its rights again, ready to copy; links at the top are not followed by `chown -R`."""
+    """Return the command that fixes the permissions, ready to copy. `chown -R` does not follow links at the top."""
     where = " ".join(shlex.quote(str(p.absolute())) for p in _places(store))
     steps = [f"chown -R {uid}:{gid} {where}"] if any(e.uid != uid for e in closed) else []
-    # what another owned and had closed to himself stays closed to the new owner
+    # a new owner may need rights that the old one did not have either
     if any(not e._replace(uid=uid).open_to(uid, set()) for e in closed):
         steps.append(f"chmod -R u+rwX {where}")
     return " && ".join(steps)
 
 
 def _places(store: Store) -> list[Path]:
-    """The root and everything of the store that lies elsewhere."""
+    """Return the root and all directories of the store that are elsewhere."""
     out = [store.root]
     linked = [real_path(e.path) for e in store.top.values() if e.path.is_symlink() and e.path.exists()]
     given = store.dledger.data.directories if store.dledger is not None else []
@@ -180,10 +180,10 @@ def _places(store: Store) -> list[Path]:
     return out
 
 
-def _look(store: Store) -> _Rights:
+def _rights_in(store: Store) -> _Rights:
     rights = _Rights()
     tops = {name: e.path for name, e in store.top.items() if name in _TREES or name.startswith("dledger-")}
-    seen = {real_path(path) for path in tops.values()}  # what a link at the top leads to is one of the places, too
+    seen = {real_path(path) for path in tops.values()}  # `_places` also has the targets of links at the top
     places = [*tops.values(), *(p for p in _places(store)[1:] if real_path(p) not in seen)]
     for path in (store.root, *(store.root / name for name in _FILES)):
         _add(rights, path, counts=True)
@@ -199,7 +199,7 @@ def _add(rights: _Rights, path: Path, *, counts: bool) -> None:
     try:
         rights.add(str(path), path.stat(), counts=counts)
     except OSError:
-        return  # not there, or it cannot be asked, which others say
+        return  # missing, or unreadable, which has its own finding
 
 
 def _walk(directory: Path) -> Iterator[tuple[str, os.stat_result]]:

@@ -1,4 +1,4 @@
-"""Whether a store's broker indexes whole TAGS values, as the store's own index entries show it."""
+"""Whether a store's broker indexes whole TAGS values, according to the store's index entries."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from rmqstore.formats import index
 from rmqstore.formats.message import TRANSACTION_ROLLBACK, Message
 from rmqstore.formats.properties import index_keys, parse_properties
 
-_SAMPLE = 4096  # entries of a file that are looked at
-_MESSAGES = 64  # messages with tags that are looked at; one of them may be damaged, or older than the last upgrade
+_SAMPLE = 4096  # entries that are read of a file
+_MESSAGES = 64  # messages with tags that are compared; a single one may be damaged, or older than the last upgrade
 
 
 def indexes_tags(store: Store, logs: Logs, files: Iterable[Path], slots: int) -> bool:
-    """Whether the broker indexes whole TAGS values (5.4.0 and newer do).
+    """Whether the broker indexes whole TAGS values, as 5.4.0 and newer do.
 
-    `files`: the index files, the one to believe first in front; the newest entries of a file say what the broker does
-    now. Where no entry says it: 5.4.0 makes rocksdbstore/ at every start.
+    `files`: the index files, the most reliable first. The newest entries of a file decide. If no entry does, the
+    directory rocksdbstore/ decides, which 5.4.0 creates at every start.
     """
     for path in files:
-        asked = 0
+        compared = 0
         for message, hashes in _newest_messages(path, slots, logs):
             found = parse_properties(message.properties)
             topic = message.topic_text
             texts = set(index_keys(topic, found, tag_key=True)) - set(index_keys(topic, found, tag_key=False))
             if message.transaction_type == TRANSACTION_ROLLBACK or not texts:
                 continue
-            asked += 1
+            compared += 1
             if not hashes.isdisjoint(map(index.key_hash, texts)):
                 return True
-            if asked >= _MESSAGES:
+            if compared >= _MESSAGES:
                 break
-        if asked:
+        if compared:
             return False
     return (store.root / "rocksdbstore").is_dir()
 
 
 def _newest_messages(path: Path, slots: int, logs: Logs) -> Iterator[tuple[Message, set[int]]]:
-    """Messages of the newest entries, each with the hashes of the entries that point to it; the newest first."""
+    """Yield the messages of the newest entries, newest first, with the hashes of their entries."""
     count = int(index.HEADER.unpack(read_at(path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0"))["index_count"])
     hashes: dict[int, set[int]] = {}
-    for first in dict.fromkeys((max(1, count - _SAMPLE), 1)):  # a header may be damaged: then from the front
+    for first in dict.fromkeys((max(1, count - _SAMPLE), 1)):  # if the header is damaged, read from the front
         for unit in index.UNIT.array(read_at(path, _SAMPLE * index.UNIT.size, index.unit_at(first, slots))):
             hashes.setdefault(int(unit["phy_offset"]), set()).add(int(unit["key_hash"]))
         if len(hashes) > 1:

@@ -1,26 +1,22 @@
-"""TM-*: timer log, timer wheel and timercheck against each other, the log and the timer queue."""
+"""TM-*: timer log, timer wheel and timercheck, compared with each other, the log and the timer queue."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from rmqstore.checks.beside.timer_wheel import good, judge
+from rmqstore.checks.beside.timer_wheel import good_chunks, judge
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
 from rmqstore.files.disk.reading import read_at
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
 from rmqstore.files.store import Store
 from rmqstore.formats import timer
 from rmqstore.formats.message import BLANK_MAGIC
 from rmqstore.formats.properties import TIMER_TOPIC
-from rmqstore.scan.units import file_chunks, last_nonzero_in
-
-QueueRange = Callable[[str, int], tuple[int, int] | None]
+from rmqstore.scan.units import last_nonzero_in
 
 _UNIT = timer.LOG_UNIT
 _WHEEL = re.compile(r"timerwheel(\.[0-9]{1,19})?")
@@ -36,7 +32,7 @@ class LogRange:
 
 @dataclass(slots=True)
 class TimerFacts:
-    """What there is: units of the timer log, and the offset behind the last good one (bytes)."""
+    """Number of units in the timer log, and the offset behind the last good one (bytes)."""
 
     units: int = 0
     wrote: int = 0
@@ -48,20 +44,16 @@ def check_timer(
     findings: Findings,
     *,
     queue_range: QueueRange | None = None,
-    slave: bool = False,
     live: bool = False,
 ) -> TimerFacts:
-    """Everything of the timer; a store without one gives nothing.
-
-    `queue_range` as in `check_config`, asked for the timer topic only.
-    """
+    """Check all files of the timer. `log` and `queue_range` None: do not compare with the log, or the timer queue."""
     facts = TimerFacts()
     if store.timer_log is not None:
         _log(store.timer_log, log, findings, facts, live)
     _wheels(store, findings, live)
     if store.timer_log is not None and store.part is None and not live:
         _slots(store, store.timer_log, findings)
-    top = queue_range(TIMER_TOPIC, 0) if queue_range is not None and not slave else None
+    top = queue_range(TIMER_TOPIC, 0) if queue_range is not None else None
     _timercheck(store, facts, top, findings, live)
     return facts
 
@@ -74,61 +66,55 @@ def _log(queue: MappedFileQueue, log: LogRange | None, findings: Findings, facts
     for file in queue.files:
         last = file is queue.files[-1]
         end = _file(file, log, findings, facts, live)
-        filled = last_nonzero_in(file, 1)
-        blank = end.closed
         if end.units or end.closed:
-            facts.wrote = file.stop if blank and not last else file.start + end.at
-        if blank or (live and last):
+            facts.wrote = file.stop if end.closed and not last else file.start + end.at
+        if end.closed or (live and last) or min(file.length, file.file_size) - end.at < _UNIT.size:
             continue
-        room = (min(file.length, file.file_size) - end.at) >= _UNIT.size
-        if filled is not None and filled >= end.at and room:
+        filled = last_nonzero_in(file, 1)
+        if filled is not None and filled >= end.at:
             found: dict[str, Fact] = {"size": end.size, "magic": end.magic, "behind": filled + 1 - end.at}
             findings.add(Finding(codes.TM_LOG, "timerlog", file.name, file.start + end.at, filled + 1 - end.at, found))
-        elif not last and room and any(last_nonzero_in(f, 1) is not None for f in queue.files if f.start > file.start):
+        elif any(last_nonzero_in(f, 1) is not None for f in queue.files if f.start > file.start):
             found = {"size": 0, "magic": 0, "behind": 0}
             findings.add(Finding(codes.TM_LOG, "timerlog", file.name, file.start + end.at, _UNIT.size, found))
     for start, stop in queue.holes():
         found = {"missing": (stop - start) // queue.file_size}
-        findings.add(Finding(codes.TM_LOG, "timerlog", f"{start:020d}", start, stop - start, found))
+        findings.add(Finding(codes.TM_LOG, "timerlog", offset_to_file_name(start), start, stop - start, found))
 
 
 @dataclass(slots=True)
 class _End:
-    """Where the good units of a file end (position in it), why, and whether a BLANK closes it there."""
+    """The end of the good units of a file: its position, their number, and the next unit's size and magic."""
 
     at: int = 0
     units: int = 0
-    closed: bool = False
     size: int = 0
     magic: int = 0
 
+    @property
+    def closed(self) -> bool:
+        """Whether a BLANK closes the file there."""
+        return self.magic == BLANK_MAGIC
+
 
 def _file(file: MappedFile, log: LogRange | None, findings: Findings, facts: TimerFacts, live: bool) -> _End:
-    """Walk one file as the timer's recovery does: units of 52 bytes up to the first that is invalid.
+    """Read one file as the timer's recovery does: units of 52 bytes up to the first invalid one.
 
     Source: TimerMessageStore#recoverAndRevise, RocketMQ 5.4.0
     """
     end = _End()
     beyond, first, value = 0, -1, 0
-    for chunk in file_chunks(file, _UNIT):
-        if chunk.start - file.start != end.at:
-            break
-        units: Any = chunk.units
-        taken = good(units)
-        n = len(taken) if taken.all() else int(np.argmin(taken))
+    for start, units, invalid in good_chunks(file):
         if log is not None and not live:
-            offset = units["commitlog_offset"][:n].astype(np.int64)
+            offset = units["commitlog_offset"].astype(np.int64)
             behind = np.flatnonzero(offset >= log.wrote)
-            if len(behind):
-                beyond += len(behind)
-                if first < 0:
-                    first, value = chunk.start + int(behind[0]) * _UNIT.size, int(offset[behind[0]])
-        end.at += n * _UNIT.size
-        end.units += n
-        if n < len(taken):
-            end.size, end.magic = int(units["size"][n]), int(units["magic"][n])
-            end.closed = end.magic == BLANK_MAGIC
-            break
+            beyond += len(behind)
+            if len(behind) and first < 0:
+                first, value = start + int(behind[0]) * _UNIT.size, int(offset[behind[0]])
+        end.units += len(units)
+        if invalid is not None:
+            end.size, end.magic = int(invalid["size"]), int(invalid["magic"])
+    end.at = end.units * _UNIT.size
     facts.units += end.units
     if beyond and log is not None:
         about: dict[str, Fact] = {"count": beyond, "commitlog_offset": value, "wrote": log.wrote}
@@ -146,7 +132,7 @@ def _wheels(store: Store, findings: Findings, live: bool) -> None:
     else:
         lengths = {n: (e.length, e.directory) for n, e in store.top.items() if _WHEEL.fullmatch(n)}
     for name, (length, directory) in sorted(lengths.items()):
-        # one without length is filled by the broker
+        # the broker fills an empty file
         if length == expected or (length == 0 and not directory) or live:
             continue
         facts: dict[str, Fact] = {"length": length, "expected": expected}
@@ -154,7 +140,7 @@ def _wheels(store: Store, findings: Findings, live: bool) -> None:
 
 
 def _slots(store: Store, queue: MappedFileQueue, findings: Findings) -> None:
-    """Slots and chains as the next start leaves them; not while the log or the wheel has to be mended first."""
+    """Check slots and chains as the next start leaves them, unless the timer log or the wheel needs a repair first."""
     if codes.TM_LOG in findings.counts or codes.TM_WHEEL_LENGTH in findings.counts:
         return
     judged = judge(store, queue)
@@ -171,19 +157,19 @@ def _slots(store: Store, queue: MappedFileQueue, findings: Findings) -> None:
             )
     if len(judged.at):
         first = int(judged.at[0])
-        file = queue.find(first)
-        about: dict[str, Fact] = {
+        facts = {
             "count": len(judged.at),
             "prev_pos": int(judged.link[0]),
             "expected": int(judged.prev[0]),
             "endless": bool((judged.link >= judged.at).any()),
         }
-        findings.add(Finding(codes.TM_CHAIN, "timerlog", file.name if file else "timerlog", first, _UNIT.size, about))
+        findings.add(Finding(codes.TM_CHAIN, "timerlog", queue.name_at(first), first, _UNIT.size, facts))
 
 
 def _timercheck(
     store: Store, timer_log: TimerFacts, top: tuple[int, int] | None, findings: Findings, live: bool
 ) -> None:
+    """Check timercheck; `top` is the range of the timer queue."""
     alone = store.part == "timercheck"
     if store.part is not None and not alone:
         return
@@ -206,13 +192,9 @@ def _timercheck(
     }
     for name, limit in limits.items():
         value = values[name]
-        at = timer.TIMERCHECK.at(name)
-        if value < 0:
-            findings.add(
-                Finding(
-                    codes.TM_CHECK, "config", path.name, at, 8, {"reason": "negative", "field": name, "value": value}
-                )
-            )
-        elif limit is not None and value > limit and not live:
-            facts: dict[str, Fact] = {"reason": "behind the end", "field": name, "value": value, "end": limit}
-            findings.add(Finding(codes.TM_CHECK, "config", path.name, at, 8, facts))
+        facts: dict[str, Fact] = {"reason": "negative", "field": name, "value": value}
+        if value >= 0:
+            if live or limit is None or value <= limit:
+                continue
+            facts |= {"reason": "behind the end", "end": limit}
+        findings.add(Finding(codes.TM_CHECK, "config", path.name, timer.TIMERCHECK.at(name), 8, facts))

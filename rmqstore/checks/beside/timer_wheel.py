@@ -1,11 +1,11 @@
 """Slots of the timer wheel and chains of the timer log, as they will be after the next start.
 
-A broker delivers what it finds from a slot's last position on, unit by unit, backwards. A start links the units of the
-end of the timer log again (from one file size before the flushed position on) and nothing else: a slot whose units are
-all older stays as it is, and so does one that points behind the end with both its positions.
+A broker delivers the units of a slot backwards from the slot's last position. A start relinks only the units at the
+end of the timer log (from one file size before the flushed position on). A slot whose units are all older does not
+change, nor does one whose positions both point behind the end.
 
-What a slot's first position and count say is not judged: a start reads the first one only to find out how far back to
-link, and counts are a metric, which a start does not mend after a crash.
+The first position and the count of a slot are not checked: a start uses the first position only to decide how far back
+it relinks, and counts are a metric that no start corrects after a crash.
 
 Source: TimerMessageStore#recover, #recoverAndRevise, #dequeue, TimerWheel#reviseSlot, #checkPhyPos, #getSlot
 (RocketMQ 5.1.4 and 5.4.0)
@@ -25,7 +25,7 @@ import numpy as np
 
 from rmqstore.files.disk.reading import open_regular, read_at
 from rmqstore.files.disk.sparse import data_extents
-from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import timer
 from rmqstore.formats.message import BLANK_MAGIC
@@ -37,14 +37,14 @@ SLOTS = 2 * timer.DEFAULT_SLOTS
 _UNIT = timer.LOG_UNIT
 _SLOT = timer.WHEEL_SLOT
 _SNAPSHOT = re.compile(r"timerwheel\.([0-9]{1,19})")
-_SAMPLE = 32  # units that say which precision the wheel has
-_COMMON = 1024  # units whose times are looked at together
+_SAMPLE = 32  # units that are read to determine the precision
+_COMMON = 1024  # units whose times are compared to determine the precision
 _NONE = -1
 
 
 @dataclass(slots=True)
 class Wheel:
-    """Used slots of a wheel file; `flushed`: the timer log's position that a snapshot's name says (bytes), else None.
+    """Used slots of a wheel file; `flushed`: the position in the timer log in a snapshot's name (bytes), else None.
 
     Shape: numbers, time, first, last (slots used,). Units: time in ticks of the precision, positions in bytes.
     """
@@ -59,22 +59,23 @@ class Wheel:
 
 @dataclass(slots=True)
 class Judged:
-    """What is wrong: slots by their number, and links of units.
+    """Wrong slots by number, and units with a wrong link to the previous unit.
 
-    Shape: lost, foreign, behind (slots,); rows (SLOTS,) as the timer log has them, empty ones zero; at, prev, link
-    (units,). Units: at, prev (what it should be) and link (what it is) positions in the timer log, bytes.
+    Shape: lost, foreign, behind (slots,); rows (SLOTS,); at, prev, link (units,). Units: at, prev (correct link) and
+    link (actual link) are positions in the timer log, bytes.
     """
 
     wheel: Wheel
     lost: I64
-    """Their units would not be read, or not all of them."""
+    """Slots whose units would not all be read."""
     foreign: I64
-    """No unit is due then, but they lead to others."""
+    """Slots without units that lead to units of other slots."""
     behind: I64
-    """No unit is due then, and they point behind the timer log's end."""
+    """Slots without units that point behind the end of the timer log."""
     messages: int
-    """Units of the lost slots, at most: some may still be read."""
+    """Number of units of the lost slots; some of them may still be read."""
     rows: Any
+    """The slots according to the timer log; empty ones are zero."""
     at: I64
     prev: I64
     link: I64
@@ -87,13 +88,13 @@ class Judged:
 
 @dataclass(slots=True)
 class _Log:
-    """What the timer log says of the slots that are still to be read.
+    """The slots that are still to be read, according to the timer log.
 
     Shape: first, last, count (SLOTS,). Units: positions in bytes, -1 for none.
     """
 
     oldest: int
-    """Tick from which on slots are read."""
+    """The first tick that is still to be read."""
     precision: int
     start: int
     first: I64 = field(default_factory=lambda: np.full(SLOTS, _NONE, dtype=np.int64))
@@ -102,11 +103,11 @@ class _Log:
     wrong: list[tuple[I64, I64, I64]] = field(default_factory=list)
 
     def tick(self, numbers: I64) -> I64:
-        """The tick of which a slot is, of those still to be read."""
+        """Return the tick of each slot, among those still to be read."""
         return self.oldest + (numbers - self.oldest) % SLOTS
 
     def add(self, at: int, units: Any) -> None:
-        """Units in order, the first at `at`: which slot they belong to, and whether they lead to the one before."""
+        """Add consecutive units, the first at `at`, to their slots, and check their links to the previous unit."""
         due = units["write_time"].astype(np.int64) + units["delayed_time"].astype(np.int64)
         tick = due // self.precision
         mine = np.flatnonzero((tick >= self.oldest) & (tick < self.oldest + SLOTS))
@@ -120,8 +121,8 @@ class _Log:
         before[1:] = position[:-1]
         before[head] = self.last[number[head]]
         link = units["prev_pos"][mine].astype(np.int64)
-        gone = (before == _NONE) & (link >= 0) & (link < self.start)  # in a file that has expired
-        bad = np.flatnonzero((link != before) & ~gone)
+        expired = (before == _NONE) & (link >= 0) & (link < self.start)
+        bad = np.flatnonzero((link != before) & ~expired)
         if len(bad):
             bad = bad[np.argsort(position[bad])]
             self.wrong.append((position[bad], before[bad], link[bad]))
@@ -133,7 +134,7 @@ class _Log:
         np.add.at(self.count, number, step)
 
     def rows(self) -> Any:
-        """Slots as these units make them."""
+        """Return the slots that lead to these units."""
         rows = np.zeros(SLOTS, dtype=_SLOT.dtype)
         used = np.flatnonzero(self.last != _NONE)
         rows["time"][used] = self.tick(used)
@@ -142,29 +143,37 @@ class _Log:
         return rows
 
 
-def good(units: Any) -> Bool:
-    """Units that recovery takes, and that a read of their message can use."""
+def _good(units: Any) -> Bool:
+    """Return which units recovery accepts, and which refer to a message."""
     magic = units["magic"].astype(np.int64)
     taken: Bool = (units["size"] == _UNIT.size) & (magic > 0) & (magic <= 0xF)
     taken &= (units["commitlog_offset"] >= 0) & (units["message_size"] > 0)
     return taken
 
 
+def good_chunks(file: MappedFile) -> Iterator[tuple[int, Any, Any]]:
+    """Yield (position of the first, good units, the first invalid unit or None) of a file, up to the invalid unit."""
+    at = file.start
+    for chunk in file_chunks(file, _UNIT):
+        if chunk.start != at:
+            return
+        taken = _good(chunk.units)
+        n = len(taken) if taken.all() else int(np.argmin(taken))
+        yield at, chunk.units[:n], chunk.units[n] if n < len(taken) else None
+        if n < len(taken):
+            return
+        at += n * _UNIT.size
+
+
 def good_units(queue: MappedFileQueue) -> Iterator[tuple[int, Any]]:
-    """(position of the first, units) of the good units, file by file, as far as they follow each other."""
+    """Yield (position of the first, units) of the good units without gaps from the first file on."""
     for i, file in enumerate(queue.files):
         if i and queue.files[i - 1].stop != file.start:
             return
         at, closed = file.start, False
-        for chunk in file_chunks(file, _UNIT):
-            if chunk.start != at:
-                break
-            taken = good(chunk.units)
-            n = len(taken) if taken.all() else int(np.argmin(taken))
-            yield at, chunk.units[:n]
-            at += n * _UNIT.size
-            if n < len(taken):
-                break
+        for start, units, _ in good_chunks(file):
+            yield start, units
+            at = start + len(units) * _UNIT.size
         if at + timer.LOG_BLANK.size <= file.stop:
             raw = read_at(file.path, timer.LOG_BLANK.size, at - file.start).ljust(timer.LOG_BLANK.size, b"\0")
             closed = timer.LOG_BLANK.parse(raw)["magic"] == BLANK_MAGIC
@@ -173,10 +182,10 @@ def good_units(queue: MappedFileQueue) -> Iterator[tuple[int, Any]]:
 
 
 def read_wheel(store: Store) -> Wheel | None:
-    """The wheel that a start takes; None where the broker stops at its length, or where it cannot be read.
+    """Return the wheel that a start loads; None if its length stops the broker, or if it cannot be read.
 
-    One that is missing is filled with nothing. Of snapshots (5.4.0) the newest is taken where the configuration says
-    so, and without a configuration.
+    A missing wheel counts as empty. A start loads the newest snapshot (5.4.0) if the configuration enables snapshots;
+    without a configuration, they count as enabled.
     """
     path, flushed = store.root / "timerwheel", None
     if not store.config.given or store.config.given.get("timerWheelSnapshotFlush") == "true":
@@ -201,7 +210,7 @@ def read_wheel(store: Store) -> Wheel | None:
 
 
 def _used(path: Path) -> Iterator[tuple[int, Any]]:
-    """(number of the first, slots) of the file's parts that are not holes."""
+    """Yield (number of the first, slots) of the data extents of the file."""
     try:
         fd = open_regular(path)
     except OSError:
@@ -221,7 +230,7 @@ def _used(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def precision(store: Store, queue: MappedFileQueue | None, wheel: Wheel | None) -> int:
-    """timerPrecisionMs in ms: as configured, else as slots and their units show it, else units alone."""
+    """Return timerPrecisionMs: as configured, else derived from slots and their units, else from units alone."""
     given = store.config.given_int("timerPrecisionMs")
     if given is not None and given > 0:
         return given
@@ -242,7 +251,7 @@ def precision(store: Store, queue: MappedFileQueue | None, wheel: Wheel | None) 
 
 
 def _of_units(queue: MappedFileQueue) -> int:
-    """Both times of a unit are cut to the precision (ms): what is common to the first units, if it is finer."""
+    """Return the common divisor of the times of the first units (ms), which are rounded to the precision."""
     for _, units in good_units(queue):
         some = units[:_COMMON]
         both = np.concatenate([some["write_time"].astype(np.int64), some["delayed_time"].astype(np.int64)])
@@ -253,7 +262,7 @@ def _of_units(queue: MappedFileQueue) -> int:
 
 
 def judge(store: Store, queue: MappedFileQueue) -> Judged | None:
-    """What the next start leaves wrong; None where it cannot be said: no read time, or a wheel that is not taken."""
+    """Return what is wrong after the next start; None if unknown: no read time, or a wheel that no start loads."""
     values = timer.parse_timercheck(read_at(store.root / "config" / "timercheck", timer.TIMERCHECK.size, 0))
     wheel = read_wheel(store)
     if values["last_read_time"] <= 0 or wheel is None or not queue.files:
@@ -285,9 +294,9 @@ def judge(store: Store, queue: MappedFileQueue) -> Judged | None:
 
 
 def _started(wheel: Wheel, log: _Log, queue: MappedFileQueue, begin: int, end: int) -> tuple[I64, I64]:
-    """time and last position of all slots after a start that links from the file of `begin` on.
+    """Return time and last position of all slots after a start, which relinks from the file of `begin` on.
 
-    A slot that still points behind the end lets it link once more, from the file on where the first of these begins.
+    If slots still point behind the end, the start relinks again, from the file with the first of their positions on.
     """
     time, first, last = (np.zeros(SLOTS, dtype=np.int64) for _ in range(3))
     time[wheel.numbers], first[wheel.numbers], last[wheel.numbers] = wheel.time, wheel.first, wheel.last

@@ -1,1 +1,1 @@
-"""The index files against the messages of the log."""
+"""Index entries compared with the messages of the log."""

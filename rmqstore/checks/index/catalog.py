@@ -1,7 +1,7 @@
-"""The index files as one table (offset, key hash), asked by the pass over the log: dangling entries, missing ones.
+"""All index entries as one table, which the pass over the log compares with the messages.
 
-Units are in log order, so a directory of blocks with their least and greatest offset finds the few that a piece of
-the log concerns; damage only makes a block's range wider.
+Entries are in log order. A list of blocks with their least and greatest log offset finds the few blocks that may point
+into a piece of the log; damage only makes the range of a block wider.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.checks.index.files import Block, IndexFile, time_diffs
+from rmqstore.checks.index.files import Block, Entries, IndexFile, time_diffs
 from rmqstore.checks.index.keys import Keys
 from rmqstore.checks.index.tally import IndexTally, add_found
 from rmqstore.checks.problems import codes
@@ -22,32 +22,32 @@ from rmqstore.formats import index
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
 
-_PIECE = 1 << 31  # bytes of log that one comparison covers: offset and hash then fit into 62 bits
+_PIECE = 1 << 31  # bytes of log in one comparison, so that offset and hash fit into 62 bits
 _NO_END = (1 << 63) - 1
-Entries = tuple[I64, I64, I64, I64, I64]
-"""File number, unit number, offset, hash and time difference (s) of index entries."""
 
 
-def _among(values: I64, known: I64) -> Bool:
-    """The same as np.isin, which imports numpy.ma: that takes longer than the index of a small store."""
-    ordered = np.sort(known)
+def _find(values: I64, ordered: I64) -> tuple[I64, Bool]:
+    """Return the positions of values in a sorted array, and which of them it contains.
+
+    It does not use np.isin, which imports numpy.ma: that takes longer than the index of a small store.
+    """
     at = np.searchsorted(ordered, values)
     at[at == len(ordered)] = 0
-    return ordered[at] == values if len(ordered) else np.zeros(len(values), np.bool_)
+    return at, ordered[at] == values if len(ordered) else np.zeros(len(values), np.bool_)
 
 
-def _count(table: dict[int, tuple[int, int, int]], hit: Bool, number: I64, unit: I64, offset: I64) -> None:
-    """Add the entries of a mask, file by file."""
+def _count(table: dict[int, tuple[int, int, int]], hit: Bool, entries: Entries) -> None:
+    """Add the entries selected by a mask, file by file."""
     if not hit.any():
         return
-    for n in np.unique(number[hit]).tolist():
-        rows = np.flatnonzero(hit & (number == n))
-        first = int(rows[np.argmin(unit[rows])])
-        add_found(table, n, (len(rows), int(unit[first]), int(offset[first])))
+    for n in np.unique(entries.number[hit]).tolist():
+        rows = np.flatnonzero(hit & (entries.number == n))
+        first = int(rows[np.argmin(entries.unit[rows])])
+        add_found(table, n, (len(rows), int(entries.unit[first]), int(entries.offset[first])))
 
 
 class IndexCatalog:
-    """All entries of all index files. It holds no open file and can be sent to worker processes."""
+    """All entries of all index files. It has no open files and can be sent to worker processes."""
 
     def __init__(self, complete: bool) -> None:
         self.complete = complete
@@ -64,14 +64,14 @@ class IndexCatalog:
 
     @property
     def start(self) -> int | None:
-        """First indexed offset; older messages were indexed in files that are gone. None: nothing is indexed."""
+        """The first indexed offset; None for an empty index. Files with entries of older messages have expired."""
         return next((f.begin_phy_offset for f in self.files if f.last), None)
 
     @property
     def horizon(self) -> int:
-        """Messages before this offset have all their entries; behind it a kill, or a live broker, may have cut in.
+        """Messages before this offset (bytes) have all their entries; later ones may not, after a kill or while live.
 
-        Units: bytes. After a clean exit everything is dispatched, without an end.
+        After a clean exit, all messages are indexed.
         """
         if self.complete:
             return _NO_END
@@ -86,11 +86,10 @@ class IndexCatalog:
         columns: Columns | None = None,
         seen: Callable[[int, int, bytes], None] | None = None,
     ) -> None:
-        """Compare the entries that point into [start, stop) with what the messages there are owed.
+        """Compare the entries that point into [start, stop) with those that the messages there should have.
 
-        `start` and `stop` bound good records only (a RECORDS run), `keys` are those of all messages between, `columns`
-        the messages themselves, which entries may prove to be damaged. `seen` gets each piece and what `told` says
-        of it.
+        There are only good records in [start, stop); `keys` are all their keys, `columns` the records, which entries
+        may prove to be damaged. `seen` gets each piece with its `digest`.
         """
         for lo in range(start, stop, _PIECE):
             hi = min(lo + _PIECE, stop)
@@ -101,19 +100,20 @@ class IndexCatalog:
             self._check(lo, entries, whole, (keys.take(inside), columns), tally)
 
     def hashes(self, lo: int, hi: int) -> tuple[I64, I64]:
-        """Offsets and key hashes of all entries that point into [lo, hi)."""
-        (_, _, offset, key_hash, _), _ = self._entries(lo, hi)
-        return offset, key_hash
+        """Return offsets and key hashes of all entries that point into [lo, hi)."""
+        entries, _ = self._entries(lo, hi)
+        return entries.offset, entries.key_hash
 
-    def told(self, lo: int, hi: int) -> bytes:
-        """A digest of all entries that point into [lo, hi), with what their files say of all their entries."""
+    def digest(self, lo: int, hi: int) -> bytes:
+        """Return a digest of all entries that point into [lo, hi), with the names and begin times of their files."""
         return self._digest(*self._entries(lo, hi))
 
     def _digest(self, entries: Entries, whole: bool) -> bytes:
         number, *columns = entries
         digest = hashlib.blake2b(b"\1" if whole else b"\0", digest_size=16)
-        for n in np.unique(number).tolist():  # files expire, and others get their number
+        for n in np.unique(number).tolist():
             rows = np.flatnonzero(number == n)
+            # the name and not the number, which changes when files expire
             file = self.files[n]
             digest.update(f"{file.name} {file.begin_timestamp} {len(rows)} ".encode("utf-8", "surrogateescape"))
             for column in columns:
@@ -123,57 +123,53 @@ class IndexCatalog:
     def _check(
         self, lo: int, entries: Entries, whole: bool, messages: tuple[Keys, Columns | None], tally: IndexTally
     ) -> None:
-        number, unit, offset, key_hash, diff = entries
         keys, columns = messages
-        have = (offset - lo) << 31 | key_hash
+        have = (entries.offset - lo) << 31 | entries.key_hash
         owed = (keys.offset - lo) << 31 | keys.hash
-        begin = self.start
-        for same in (owed, owed[keys.required]):  # as 5.4.0 writes them, or as older ones do
+        for same in (owed, owed[keys.required]):  # as 5.4.0 writes them, or as older versions do
             if np.array_equal(have, same):
                 time = keys.time if same is owed else keys.time[keys.required]
-                self._late(time, np.ones(len(have), np.bool_), (number, unit, offset, diff), tally)
+                self._late(time, np.ones(len(have), np.bool_), entries, tally)
                 return
         order = np.argsort(owed)
-        ordered = owed[order]
-        at = np.searchsorted(ordered, have)
-        at[at == len(ordered)] = 0
-        found = ordered[at] == have if len(ordered) else np.zeros(len(have), np.bool_)
+        at, found = _find(have, owed[order])
         damaged: I64 = np.empty(0, dtype=np.int64)
         if columns is not None and not found.all():
             from rmqstore.checks.index.contradicted import contradicted
 
-            rows = contradicted(self.files, (number, unit, offset, key_hash, diff), ~found, columns)
+            rows = contradicted(self.files, entries, ~found, columns)
             tally.contradicted.update(rows)
             damaged = np.array(sorted(rows), dtype=np.int64)
-        _count(tally.dangling, ~found & ~np.isin(offset, damaged), number, unit, offset)
+        _count(tally.dangling, ~found & ~_find(entries.offset, damaged)[1], entries)
         if found.any():
-            self._late(keys.time[order[at[found]]], found, (number, unit, offset, diff), tally)
+            self._late(keys.time[order[at[found]]], found, entries, tally)
+        begin = self.start
         if begin is None or not whole:
             return
-        must = keys.required & (keys.offset >= begin) & (keys.offset < self.horizon) & ~np.isin(keys.offset, damaged)
-        absent = keys.offset[must][~_among(owed[must], have)]
+        must = keys.required & (keys.offset >= begin) & (keys.offset < self.horizon)
+        must &= ~_find(keys.offset, damaged)[1]
+        absent = keys.offset[must][~_find(owed[must], np.sort(have))[1]]
         if len(absent):
             tally.add_missing(len(np.unique(absent)), len(absent), int(absent.min()), int(absent.max()))
 
-    def _late(self, time: I64, found: Bool, entries: tuple[I64, I64, I64, I64], tally: IndexTally) -> None:
-        """Entries whose time is not that of their message (`time`, ms, of those found)."""
-        number, unit, offset, diff = entries
-        wanted = time_diffs(self.files, number[found], time)
+    def _late(self, time: I64, found: Bool, entries: Entries, tally: IndexTally) -> None:
+        """Count `found` entries with another time than that of their message (`time`, ms)."""
+        wanted = time_diffs(self.files, entries.number[found], time)
         late = np.zeros(len(found), dtype=np.bool_)
-        # the first entry of a file was put with the begin of the file before
-        late[found] = (diff[found] != wanted) & (unit[found] != 1)
-        _count(tally.late, late, number, unit, offset)
+        # the first entry of a file was written with the begin time of the previous file
+        late[found] = (entries.diff[found] != wanted) & (entries.unit[found] != 1)
+        _count(tally.late, late, entries)
 
     def _entries(self, lo: int, hi: int) -> tuple[Entries, bool]:
-        """File number, unit number, offset, hash and time difference (s) of all entries that point into [lo, hi).
+        """Return all entries that point into [lo, hi).
 
-        The second part is False when a file has expired, or cannot be read any more: nothing is then missing.
+        The second value is False if a file has expired or cannot be read any more: then no entry counts as missing.
         """
         if self._table is None:
             self._table = np.array(self._blocks, dtype=np.int64).reshape(-1, 5)
         table = self._table
         rows = np.flatnonzero((table[:, 3] < hi) & (table[:, 4] >= lo))
-        parts: list[tuple[I64, I64, I64, I64, I64]] = []
+        parts: list[Entries] = []
         whole = True
         for number, first, count, _, _ in table[rows].tolist():
             file = self.files[number]
@@ -185,15 +181,13 @@ class IndexCatalog:
             if len(inside):
                 hashes = units["key_hash"][inside].astype(np.int64)
                 diff = units["time_diff"][inside].astype(np.int64)
-                parts.append((np.full(len(inside), number), inside + first, offset[inside], hashes, diff))
+                parts.append(Entries(np.full(len(inside), number), inside + first, offset[inside], hashes, diff))
         if not parts:
-            none = np.empty(0, dtype=np.int64)
-            return (none, none, none, none, none), whole
-        a, b, c, d, e = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return (a, b, c, d, e), whole
+            return Entries(*[np.empty(0, dtype=np.int64)] * 5), whole
+        return Entries(*(np.concatenate(column) for column in zip(*parts, strict=True))), whole
 
     def check_end(self, wrote: int, findings: Findings) -> None:
-        """A finding for each file with entries that point to the log's end (`wrote`, bytes) or behind it."""
+        """Report each file with entries that point to the end of the log (`wrote`, bytes) or behind it."""
         for number, file in enumerate(self.files):
             count = unit = phy_offset = 0
             for of, first, length, _, greatest in self._blocks:
@@ -211,9 +205,9 @@ class IndexCatalog:
                 findings.add(Finding(codes.IX_DANGLING_ENTRY, "index", file.name, at, index.UNIT.size, facts))
 
     def report(self, tally: IndexTally, findings: Findings, committed: int | None = None) -> None:
-        """Findings of a whole pass over the log: one for each file with dangling entries, one for what is missing.
+        """Report the result of a pass over the whole log: each file with wrong entries, and all missing entries.
 
-        `committed`: data at or behind it waits for a leader (DLedger), and is not indexed before.
+        `committed`: entries of a DLedger log from here on are not indexed before a leader commits them.
         """
         for code, table in ((codes.IX_DANGLING_ENTRY, tally.dangling), (codes.IX_BAD_ENTRY, tally.late)):
             for number, (count, unit, offset) in sorted(table.items()):
@@ -229,13 +223,10 @@ class IndexCatalog:
             findings.add(Finding(codes.IX_NOT_INDEXED, "index", self._file_of(tally.first), tally.first, 0, facts))
 
     def _reaches(self) -> int:
-        """Offset of the last message that is indexed; -1 for none."""
+        """Return the offset of the last indexed message; -1 for an empty index."""
         return max((file.end_phy_offset for file in self.files if file.last), default=-1)
 
     def _file_of(self, offset: int) -> str:
-        """The file that would hold the entries of a message."""
-        name = ""
-        for file in self.files:
-            if file.last and file.begin_phy_offset <= offset:
-                name = file.name
-        return name
+        """Return the name of the file that should contain the entries of a message."""
+        names = [file.name for file in self.files if file.last and file.begin_phy_offset <= offset]
+        return names[-1] if names else ""

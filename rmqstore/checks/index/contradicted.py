@@ -1,8 +1,8 @@
-"""Messages that their own index entries prove to be damaged: no checksum covers the keys of most records.
+"""Messages that are damaged according to their own index entries: no checksum covers the keys of most records.
 
-An entry proves its message wrong when all of it fits but the key: it points to the start of a good record, has that
-record's store time, and a query for its hash meets it in its chain. Entries of an earlier life of the log, or of
-another broker's, do not have the time; an entry whose own hash is damaged is not in the chain of that hash.
+An entry proves damage if everything but the key fits: it points to the start of a good record, has that record's store
+time, and is in the chain of its hash. Entries of an earlier log, or of another broker, do not have the right time; an
+entry with a damaged hash is not in the chain of that hash.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rmqstore.checks.index.files import IndexFile, time_diffs
+from rmqstore.checks.index.files import Entries, IndexFile, time_diffs
 from rmqstore.checks.index.tally import Contradicted
 from rmqstore.checks.problems import codes
 from rmqstore.files.index_units import index_chain
@@ -19,22 +19,19 @@ from rmqstore.formats import properties
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.kernels import Bool
 
 CODE = codes.CL_CONTRADICTED
-_FEW = 8  # records of a chunk; more of them, and most of the chunk, are entries of a kind that is not known here
+_FEW = 8  # records; if more than these, and most of a chunk, are contradicted, the entries are of an unknown kind
 _STEPS = 100_000  # along chains, for one chunk
-
-Entries = tuple[I64, I64, I64, I64, I64]
 
 
 def contradicted(
     files: Sequence[IndexFile], entries: Entries, loose: Bool, columns: Columns
 ) -> dict[int, Contradicted]:
-    """Records that entries prove to be damaged, by their offset.
+    """Return the records that entries prove to be damaged, by offset.
 
-    `entries`: file number, unit number, offset, hash and time field of all that point to these records; `loose` are
-    those that no key of their record gives.
+    `entries` are all that point to these records, `loose` those that belong to no key of their record.
     """
     number, unit, offset, key_hash, diff = entries
     rows = np.flatnonzero(loose)
@@ -44,7 +41,7 @@ def contradicted(
     rows, at = rows[same], at[same]
     time = columns.store_timestamp[at]
     begins = np.array([f.begin_timestamp for f in files], dtype=np.int64)[number[rows]]
-    # the first entry of a file was put with the begin of the file before
+    # the first entry of a file was written with the begin time of the previous file
     fits = np.where(unit[rows] == 1, begins == time, diff[rows] == time_diffs(files, number[rows], time))
     rows, at = rows[fits], at[fits]
     if len(np.unique(at)) > max(_FEW, len(columns) // 2):
@@ -56,8 +53,8 @@ def contradicted(
             found[i] = found.get(i, 0) + 1
     out = {}
     for i, count in found.items():
-        if properties.FILLER_KEY in _properties(columns, i):
-            continue  # a repair put it where the entry's message was lost
+        if properties.FILLER_KEY in properties.parse_properties(columns.properties(i)):
+            continue  # a repair wrote it in place of the lost message of the entry
         own = np.flatnonzero(offset == columns.offset[i])
         own = own[np.lexsort((unit[own], number[own]))]
         one = _of_record(columns, i, tuple(key_hash[own].tolist()), count)
@@ -66,13 +63,14 @@ def contradicted(
 
 
 class _Chains:
-    """Asks whether a query for a hash meets an entry."""
+    """Follows chains, with at most `_STEPS` steps in all."""
 
     def __init__(self, files: Sequence[IndexFile]) -> None:
         self.files = files
         self.left = _STEPS
 
     def hold(self, number: int, unit: int, key_hash: int) -> bool:
+        """Whether a query for the hash finds the entry."""
         file = self.files[number]
         for at, _ in index_chain(file.path, file.slots, file.last + 1, key_hash):
             if at <= unit or self.left <= 0:
@@ -81,13 +79,8 @@ class _Chains:
         return False
 
 
-def _properties(columns: Columns, i: int) -> dict[str, str]:
-    at = int(columns.properties_at[i])
-    return properties.parse_properties(bytes(columns.buf[at : at + int(columns.properties_length[i])]))
-
-
 def _of_record(columns: Columns, i: int, hashes: tuple[int, ...], entries: int) -> Contradicted:
-    found = _properties(columns, i)
+    found = properties.parse_properties(columns.properties(i))
     return Contradicted(
         int(columns.offset[i]),
         int(columns.size[i]),

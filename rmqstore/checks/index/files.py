@@ -1,10 +1,11 @@
-"""One index file, and which of its units may point to a piece of the log."""
+"""Index files and their entries, as the catalog holds them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from rmqstore.scan.kernels import I64
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Units [first, first + count) of a file, and the range of their offsets."""
+    """Units [first, first + count) of a file, and the range of the log offsets in them."""
 
     first: int
     count: int
@@ -40,7 +41,17 @@ class IndexFile:
     moving: bool = False
 
 
+class Entries(NamedTuple):
+    """Index entries as columns: file number, unit number, log offset, key hash and time field (s). Shape: (n,) each."""
+
+    number: I64
+    unit: I64
+    offset: I64
+    key_hash: I64
+    diff: I64
+
+
 def time_diffs(files: Sequence[IndexFile], number: I64, time: I64) -> I64:
-    """Time field (s) of entries in the files `number` that are of messages stored at `time` (ms)."""
+    """Return the time field (s) that entries in the files `number` should have for messages stored at `time` (ms)."""
     begins = np.array([f.begin_timestamp for f in files], dtype=np.int64)[number]
     return np.where(begins <= 0, 0, np.clip((time - begins) // 1000, 0, 0x7FFFFFFF))

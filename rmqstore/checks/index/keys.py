@@ -1,7 +1,6 @@
-"""Which index entries the messages of a chunk are owed: hashes of topic and key, for all records at once.
+"""The index entries that the messages of a chunk should have: hashes of topic and key, for all records at once.
 
-Values are hashed side by side; what is rare (non-ASCII text, odd grammar, a name twice) record by
-record, with the same result.
+Rare records (non-ASCII text, unusual grammar, a duplicate name) are processed one by one, with the same result.
 """
 
 from __future__ import annotations
@@ -27,10 +26,9 @@ _TAG_PREFIX = "T#"
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Entries that records are owed: message offset, key hash, store time (ms), and whether the entry must be there.
+    """Entries that records should have: message offset, key hash, store time (ms), and whether it is required.
 
-    An entry for the whole TAGS value is written by 5.4.0 and newer only, so it may be there and need not.
-    Shape: (m,) each.
+    Entries for the whole TAGS value are not required: only 5.4.0 and newer write them. Shape: (m,) each.
     """
 
     offset: I64
@@ -39,12 +37,12 @@ class Keys:
     required: Bool
 
     def take(self, rows: Bool) -> Keys:
-        """The entries of a mask."""
+        """Return the entries selected by a mask."""
         return Keys(self.offset[rows], self.hash[rows], self.time[rows], self.required[rows])
 
 
 class KeyReader:
-    """Reads keys chunk by chunk; remembers the hash of every topic met. Not safe for threads."""
+    """Reads keys chunk by chunk, and remembers the hash of every topic. Not safe for threads."""
 
     def __init__(self, table: QueueTable) -> None:
         self.table = table
@@ -52,10 +50,9 @@ class KeyReader:
         self._odd: Bool = np.empty(0, dtype=np.bool_)
 
     def keys(self, columns: Columns, numbers: I64, texts: PropertyTexts | None = None) -> Keys:
-        """Entries owed to the records of a chunk; `numbers` is `table.of(columns)`, `texts` their properties.
+        """Return the entries of a chunk, mostly in the order in which a broker writes them.
 
-        Mostly in the order in which a broker writes them.
-
+        `numbers` is `table.of(columns)`, `texts` are the properties.
         Source: IndexService#buildIndex, RocketMQ 4.3 to 5.4.0
         """
         self._learn()
@@ -77,7 +74,7 @@ class KeyReader:
         hashes = np.concatenate([p[1] for p in parts])
         required_ = np.concatenate([p[2] for p in parts])
         keep = np.flatnonzero(owed[rows] & ~odd[rows])
-        narrow = rows[keep].astype(np.uint16 if len(columns) < 1 << 16 else np.int64)  # 16 bits are sorted by radix
+        narrow = rows[keep].astype(np.uint16 if len(columns) < 1 << 16 else np.int64)  # NumPy has a radix sort
         keep = keep[np.argsort(narrow, kind="stable")]
         kept = rows[keep]
         fast = Keys(columns.offset[kept], hashes[keep], columns.store_timestamp[kept], required_[keep])
@@ -97,10 +94,8 @@ class KeyReader:
 
     def _slow(self, columns: Columns, rows: I64) -> Keys:
         owner, hashes, required = [], [], []
-        view = columns.buf.data
         for i in rows.tolist():
-            at = int(columns.properties_at[i])
-            parsed = properties.parse_properties(bytes(view[at : at + int(columns.properties_length[i])]))
+            parsed = properties.parse_properties(columns.properties(i))
             topic = java_text(columns.topic(i))
             must = properties.index_keys(topic, parsed)
             may = properties.index_keys(topic, parsed, tag_key=True)[len(must) :]
@@ -123,7 +118,7 @@ def _joined(a: Keys, b: Keys) -> Keys:
 
 
 def _once(texts: PropertyTexts, name: str, odd: Bool) -> tuple[I64, I64, I64]:
-    """(record, start, length) of the values of a property; marks the records that have it twice."""
+    """Return (record, start, length) of the values of a property, and mark records that have it twice in `odd`."""
     rows, start, length = texts.values(name.encode())
     odd[np.flatnonzero(np.bincount(rows) > 1)] = True
     some = length > 0
@@ -131,7 +126,7 @@ def _once(texts: PropertyTexts, name: str, odd: Bool) -> tuple[I64, I64, I64]:
 
 
 def _split(texts: PropertyTexts, rows: I64, start: I64, length: I64) -> tuple[I64, I64, I64]:
-    """KEYS values cut at spaces; empty parts are left out."""
+    """Split KEYS values at spaces, without empty parts."""
     if not len(rows) or not texts.holds(0x20):
         return rows, start, length
     raw = texts.columns.raw
@@ -165,12 +160,12 @@ def _table(size: int) -> npt.NDArray[np.uint64]:
 
 
 def _powers(longest: int) -> npt.NDArray[np.uint64]:
-    """31 to the power of 0 to `longest`, modulo 2^32."""
+    """Return 31 to the power of 0 to at least `longest`, modulo 2^32."""
     return _table(256 if longest < 256 else 1 << 16)
 
 
 def _finish(prefix: I64, hashed: I64, length: I64) -> I64:
-    """Hash of prefix + text as an index stores it: abs of the signed number, 0 for the one without."""
+    """Return the hash of prefix + text as an index stores it: the absolute value, and 0 for Integer.MIN_VALUE."""
     power = _powers(int(length.max(initial=0)))[length]
     whole = (prefix.astype(np.uint64) * power + hashed.astype(np.uint64)) & np.uint64(_MOD)
     signed = whole.astype(np.uint32).astype(np.int32).astype(np.int64)

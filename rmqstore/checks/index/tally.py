@@ -1,7 +1,4 @@
-"""What a pass over the log found of the index: messages that lack entries, entries of no message or with another time.
-
-The catalog for counting is in `catalog.py`; a log without an index needs the tally only.
-"""
+"""The result of comparing a log with its index. A log without an index needs this module only, not `catalog.py`."""
 
 from __future__ import annotations
 
@@ -10,10 +7,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Contradicted:
-    """A message whose index entries are of other keys than its properties hold, though they were put for it.
+    """A message whose index entries, though written for it, belong to other keys than its properties contain.
 
-    `offset`, `size` (bytes) of the record; `store_timestamp` in ms. `hashes` are the key hashes of all its entries, in
-    their order, `entries` says how many of them its properties do not give.
+    `offset`, `size`: of the record, bytes; `store_timestamp` in ms. `hashes`: the key hashes of all its entries, in
+    order; `entries`: how many of them belong to no key in its properties.
     """
 
     offset: int
@@ -30,11 +27,11 @@ class Contradicted:
 
 @dataclass(slots=True)
 class IndexTally:
-    """What a pass over the log, or over a part of it, found; parts merge to the same whole in any order.
+    """The result for a log or a part of it; parts can be merged in any order.
 
-    Messages that lack entries: how many, how many entries, first and last offset. Per file `dangling`, and `late`
-    (entries with another time than their message's): entries, first unit and its offset. `contradicted`: messages that
-    are damaged, by offset; their entries are neither dangling nor missing.
+    `messages` lack index entries, `entries` in all, from offset `first` to `last`. By file number, (number of entries,
+    first unit, its log offset): `dangling` entries point to no message, `late` ones have another time than their
+    message. `contradicted`: damaged messages by offset; their entries are neither dangling nor missing.
     """
 
     messages: int = 0
@@ -46,7 +43,7 @@ class IndexTally:
     contradicted: dict[int, Contradicted] = field(default_factory=dict)
 
     def merge(self, other: IndexTally) -> None:
-        """Take over what another part found."""
+        """Add the result of another part."""
         self.messages += other.messages
         self.entries += other.entries
         if other.first >= 0:
@@ -64,6 +61,6 @@ class IndexTally:
 
 
 def add_found(table: dict[int, tuple[int, int, int]], number: int, found: tuple[int, int, int]) -> None:
-    """Add entries of a file to what is known of it."""
+    """Add entries of a file to those counted for it."""
     have = table.get(number)
     table[number] = found if have is None else (have[0] + found[0], *min(have[1:], found[1:]))

@@ -1,1 +1,1 @@
-"""The pass over the log, and what it finds."""
+"""The pass over the log, and its findings."""

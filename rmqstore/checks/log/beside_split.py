@@ -1,6 +1,6 @@
-"""What a split of the log was compared with: the ranges that were read beside it, and digests of what they held.
+"""What a split of the log was compared with: the ranges read beside it, and digests of their content.
 
-A split that is read in the same way later, with equal digests, is compared with the same bytes.
+If a later run reads the same ranges and gets the same digests, the split is compared with the same bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class BesideSplit:
-    """Ranges in the order in which they were read, and one digest for each kind.
+    """The ranges in the order in which they were read, and one digest for each kind.
 
     `units`: (topic, queue id, first unit, count) of consume queues; `index`: global offsets [low, high) of the log
     whose index entries were read; `entries`: (bytes, offset) of the DLedger index.
@@ -34,7 +34,7 @@ class BesideSplit:
 
 
 class WatchedReads:
-    """Reads beside the log, noted. Each source may be missing."""
+    """Reads beside the log, and notes the ranges. A source is None if the store does not have it."""
 
     def __init__(
         self, units: UnitReader | None, catalog: IndexCatalog | None, entry_units: MappedFileQueue | None
@@ -44,7 +44,7 @@ class WatchedReads:
         self._hashes = tuple(hashlib.blake2b(digest_size=16) for _ in range(3))
 
     def read(self, topic: str, queue_id: int, first: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-        """As `UnitReader.read`."""
+        """Like `UnitReader.read`."""
         if self._units is None:
             raise ValueError("no consume queues to read")
         found = self._units.read(topic, queue_id, first, count)
@@ -52,13 +52,17 @@ class WatchedReads:
         self._hashes[0].update(len(found).to_bytes(8, "big") + found.tobytes())
         return found
 
-    def index(self, low: int, high: int, told: bytes) -> None:
-        """Index entries of [low, high) were read; `told` is `IndexCatalog.told` of them."""
+    def file_of(self, topic: str, queue_id: int, at: int) -> str:
+        """Like `UnitReader.file_of`."""
+        return self._units.file_of(topic, queue_id, at) if self._units is not None else ""
+
+    def index(self, low: int, high: int, digest: bytes) -> None:
+        """Note that the index entries of [low, high) were read; `digest` is from `IndexCatalog.digest`."""
         self._seen.index.append((low, high))
-        self._hashes[1].update(told)
+        self._hashes[1].update(digest)
 
     def pread(self, size: int, offset: int) -> bytes:
-        """As `MappedFileQueue.pread`, of the DLedger index."""
+        """Like `MappedFileQueue.pread` of the DLedger index."""
         if self._entry_units is None:
             raise ValueError("no DLedger index to read")
         found = self._entry_units.pread(size, offset)
@@ -67,18 +71,18 @@ class WatchedReads:
         return found
 
     def unit(self, layout: Layout, number: int) -> dict[str, Any] | None:
-        """As `MappedFileQueue.unit`, of the DLedger index."""
+        """Like `MappedFileQueue.unit` of the DLedger index."""
         raw = self.pread(layout.size, number * layout.size) if number >= 0 else b""
         return layout.unpack(raw) if len(raw) == layout.size else None
 
     def result(self) -> BesideSplit:
-        """What was read so far."""
+        """Return the ranges read so far, with their digests."""
         a, b, c = (one.hexdigest() for one in self._hashes)
         self._seen.digests = (a, b, c)
         return self._seen
 
     def finds_the_same(self, known: BesideSplit) -> bool:
-        """Whether the ranges that were read once still hold what they held; for a `WatchedReads` that is new."""
+        """Whether the ranges of an earlier run still have the same content. Call it on a new `WatchedReads`."""
         if (known.units and self._units is None) or (known.index and self._catalog is None):
             return False
         if known.entries and self._entry_units is None:
@@ -86,7 +90,7 @@ class WatchedReads:
         for one in known.units:
             self.read(*one)
         for low, high in known.index:
-            self.index(low, high, self._catalog.told(low, high) if self._catalog is not None else b"")
+            self.index(low, high, self._catalog.digest(low, high) if self._catalog is not None else b"")
         for size, offset in known.entries:
             self.pread(size, offset)
         return self.result().digests == known.digests

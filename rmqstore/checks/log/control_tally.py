@@ -1,4 +1,4 @@
-"""Messages with control characters in property values: legal, and what a page that was written over looks like too."""
+"""Count messages with control characters in property values: allowed, but an overwritten page looks the same."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rmqstore.checks.log.record_findings import record_facts
+from rmqstore.checks.log.record_findings import record_facts, topics_text
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats import properties
 from rmqstore.scan.columns import Columns
 
-CODE = codes.CL_CONTROL_CHARACTERS
-_TOPICS = 5  # that are named
-
 
 @dataclass(slots=True)
 class ControlTally:
-    """How many such messages a log, or a part of it, has; parts merge in address order.
+    """The number of these messages in a log or a part of it, and their extent. Parts are merged in address order.
 
-    `first` and `last` are offsets (bytes), `facts` say what the first one is, times in ms.
+    `first` and `last` are offsets (bytes), `facts` identify the first message, `begin` and `end` are store times (ms).
     """
 
     messages: int = 0
@@ -33,13 +30,11 @@ class ControlTally:
     topics: Counter[str] = field(default_factory=Counter)
 
     def add(self, columns: Columns, rows: Sequence[int]) -> None:
-        """Count records of a chunk, in address order."""
+        """Count the records `rows` of a chunk."""
         for i in rows:
             if not self.messages:
                 self.first, self.size = int(columns.offset[i]) - columns.lead, int(columns.size[i]) + columns.lead
-                at = int(columns.properties_at[i])
-                text = bytes(columns.buf[at : at + int(columns.properties_length[i])])
-                found = properties.parse_properties(text)
+                found = properties.parse_properties(columns.properties(i))
                 self.facts = record_facts(columns, i)
                 self.facts |= {"unique_key": found.get(properties.UNIQ_KEY), "keys": found.get(properties.KEYS)}
             self.messages += 1
@@ -49,7 +44,7 @@ class ControlTally:
             self.topics[columns.topic(i).decode("utf-8", "backslashreplace")] += 1
 
     def merge(self, other: ControlTally) -> None:
-        """Take over what the next part found."""
+        """Append the next part."""
         if not self.messages:
             self.first, self.size, self.facts = other.first, other.size, dict(other.facts)
         if other.messages:
@@ -59,11 +54,9 @@ class ControlTally:
             self.topics.update(other.topics)
 
     def finding(self, queue: str, file: str) -> Finding:
-        """The note of a log; `file` is that of the first message."""
+        """Return the note about a log; `file` holds the first message."""
         facts: dict[str, Fact] = {"messages": self.messages, **self.facts}
         if self.messages > 1:
-            most = ", ".join(f"{topic} {count:,}" for topic, count in self.topics.most_common(_TOPICS))
-            more = ", …" if len(self.topics) > _TOPICS else ""
-            facts |= {"topics": most + more, "last_offset": self.last}
+            facts |= {"topics": topics_text(self.topics), "last_offset": self.last}
         facts |= {"first_timestamp": self.begin, "last_timestamp": self.end}
-        return Finding(CODE, queue, file, self.first, self.size, facts)
+        return Finding(codes.CL_CONTROL_CHARACTERS, queue, file, self.first, self.size, facts)

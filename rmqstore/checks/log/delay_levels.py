@@ -1,9 +1,9 @@
-"""The delay levels that a store was written with, as its units show them.
+"""The delay levels that a store was written with, derived from its units.
 
-The due time in a unit of SCHEDULE_TOPIC_XXXX is the message's store time and its level's delay. A broker delivers by
-the time in the unit, whatever messageDelayLevel says meanwhile (at once, where it is further away than the level's
-delay now). So units that an earlier setting made are right as they are, and a store whose broker has levels of its own
-must not count as damaged, nor be "cured", because it is looked at without broker.conf.
+The due time in a unit of SCHEDULE_TOPIC_XXXX is the message's store time plus the delay of its level. A broker delivers
+at the time in the unit, even if messageDelayLevel has changed since (at once, if that time is further away than the
+present delay). So units from an earlier setting are correct, and a store with its own levels must not count as damaged
+because broker.conf was not given.
 
 Source: ScheduleMessageService.DeliverDelayedMessageTimerTask#correctDeliverTimestamp (RocketMQ 4.9.7, 5.1.4, 5.4.0)
 """
@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import groupby, pairwise
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from rmqstore.files.mapped_file_queue import MappedFileQueue, list_directory
@@ -27,19 +28,18 @@ from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.units import last_nonzero
 
 UNIT = consumequeue.UNIT.size
-SAMPLE = 48  # units of a level that are looked at, over all of its queue; more where they differ
-LEAST = 3  # units in a row that show a setting; fewer stay as they are, but say nothing of others
-LONGEST = 4 << 20  # bytes of a message that is looked at
-_LEVELS = 1000  # more queues of the schedule topic than any messageDelayLevel has
-_NEXT = 2  # numbers of units that follow each other are nearer
-_SECOND = 1000  # ms; the shortest unit of time that a messageDelayLevel can name
-_FAR = 10 * 366 * 86_400_000  # ms; no level is as long
+_SAMPLE = 48  # units of a level that are read, spread over its queue; more where they differ
+_LEAST = 3  # consecutive units that prove a setting
+_LONGEST = 4 << 20  # bytes that are read of a message
+_LEVELS = 1000  # no messageDelayLevel has as many levels
+_SECOND = 1000  # ms; the shortest unit of time in messageDelayLevel
+_FAR = 10 * 366 * 86_400_000  # ms; longer than any level
 _CACHE: WeakKeyDictionary[Store, DelayLevels] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Units of a level that follow each other and have the same delay (ms); store times of the first and the last."""
+    """Consecutive units of a level with the same delay (ms); `since`, `until`: store times of the first and last."""
 
     delay: int
     units: int
@@ -47,12 +47,19 @@ class Stretch:
     until: int
 
 
-def delay_levels(store: Store) -> DelayLevels:
-    """The configured delay levels; without any, those that the store's own units show, else the default ones.
+class _Unit(NamedTuple):
+    """A unit with its delay, and the store time of its message (ms)."""
 
-    The default ones also where a broker would refuse the setting. Where units show that the setting was another one
-    before, that holds up to the store time of the change. A change that lasted for less than a 48th of a queue may be
-    overlooked.
+    number: int
+    delay: int
+    stored: int
+
+
+def delay_levels(store: Store) -> DelayLevels:
+    """Return the configured delay levels; if none are configured, those of the store's units, else the default.
+
+    A setting that a broker would refuse counts as the default. If units show an earlier setting, it applies up to the
+    store time of the change. A change that lasted for less than a 48th of a queue may be missed.
     """
     if store not in _CACHE:
         _CACHE[store] = _levels_of(store)
@@ -60,11 +67,11 @@ def delay_levels(store: Store) -> DelayLevels:
 
 
 def due_by_another_table(code: I64, expected: I64, delay: int) -> Bool:
-    """Whether deliver times (ms) differ from the expected ones as where messageDelayLevel was another one.
+    """Return which delivery times (ms) differ from the expected ones as if messageDelayLevel had been different.
 
-    Then nothing proves them wrong, however few they are. A level's delay is a whole number of seconds, and a flipped
-    bit never gives another one: no power of 2 is a multiple of 1,000. `delay`: the longest of the level; what is due
-    before it was stored has none.
+    Nothing proves such a time wrong. Delays are whole seconds, and a flipped bit never changes a time by whole seconds,
+    because no power of 2 is a multiple of 1,000. `delay` is the longest of the level: a message is never due before it
+    was stored.
     """
     apart = code - expected
     found: Bool = (apart % _SECOND == 0) & (apart > -delay) & (apart <= _FAR)
@@ -72,21 +79,21 @@ def due_by_another_table(code: I64, expected: I64, delay: int) -> Bool:
 
 
 def note(store: Store) -> str:
-    """What to say of levels that nobody has given, or that were others before; empty when there is nothing to say."""
+    """Return a note about levels that were not given, or that have changed; "" if there is nothing to say."""
     levels = delay_levels(store)
     other = levels.delays != DEFAULT_DELAY_LEVELS.delays and "messageDelayLevel" not in store.config.given
-    said = []
+    notes = []
     if other:
-        said.append(
+        notes.append(
             "messageDelayLevel is not the default, as the units of SCHEDULE_TOPIC_XXXX show: give broker.conf (-c)"
         )
     if levels.earlier:
         numbers = ", ".join(str(level) for level in sorted({level for level, _, _ in levels.earlier}))
-        said.append(
+        notes.append(
             f"messageDelayLevel was different before (level {numbers}): units keep their original delivery "
             "time, and brokers use it"
         )
-    return "; ".join(said)
+    return "; ".join(notes)
 
 
 def _levels_of(store: Store) -> DelayLevels:
@@ -99,15 +106,15 @@ def _levels_of(store: Store) -> DelayLevels:
             return levels
     if store.part is not None or store.kind is StoreKind.ROCKSDB:
         return levels
-    shown = {level: found for level in _levels(store) if (found := _stretches(store, level))}
+    shown = {level: found for level in _level_numbers(store) if (found := _stretches(store, level))}
     odd = [s for level, found in shown.items() for s in found if levels.delays[level - 1 : level] != (s.delay,)]
-    if not any(s.units > 1 for s in odd):  # one such level shows that the table is another: one unit is enough then
+    if not any(s.units > 1 for s in odd):  # one such level proves another table; for other levels, one unit is enough
         return levels
     return _with_earlier(levels if given else _newest(levels, shown), shown)
 
 
 def _newest(levels: DelayLevels, shown: Mapping[int, list[Stretch]]) -> DelayLevels:
-    """The levels that the newest units show."""
+    """Return the levels according to the newest units."""
     table = list(levels.delays)
     table += levels.delays[-1:] * (max(shown) - len(table))
     for level, found in shown.items():
@@ -116,7 +123,7 @@ def _newest(levels: DelayLevels, shown: Mapping[int, list[Stretch]]) -> DelayLev
 
 
 def _with_earlier(levels: DelayLevels, shown: Mapping[int, list[Stretch]]) -> DelayLevels:
-    """`levels` for what comes, and what units show for what is there."""
+    """Return `levels` with the earlier delays of the units."""
     earlier = []
     for level, found in sorted(shown.items()):
         for one, after in pairwise(found):
@@ -130,13 +137,13 @@ def _can_be_set(delay: int) -> bool:
     return delay > 0 and delay % _SECOND == 0
 
 
-def _levels(store: Store) -> list[int]:
+def _level_numbers(store: Store) -> list[int]:
     numbers = (parse_int(entry.path.name) for entry in list_directory(store.root / "consumequeue" / SCHEDULE_TOPIC))
     return [number + 1 for number in numbers if number is not None and 0 <= number < _LEVELS]
 
 
 def _stretches(store: Store, level: int) -> list[Stretch]:
-    """Stretches of a level's units, the oldest first; those that no setting explains are left out."""
+    """Return the stretches of a level's units, the oldest first, without those that no setting explains."""
     queue = store.consume_queue(SCHEDULE_TOPIC, level - 1).queue
     logs = [log for log in (store.commitlog, store.dledger.data if store.dledger else None) if log is not None]
     end = last_nonzero(queue, UNIT)
@@ -144,45 +151,34 @@ def _stretches(store: Store, level: int) -> list[Stretch]:
         return []
     first, last = queue.start // UNIT, end // UNIT
     read = partial(_read, queue, logs, level)
-    wanted = {first + (last - first) * k // (SAMPLE - 1) for k in range(SAMPLE)}
-    known = [(number, *found) for number in sorted(wanted) if (found := read(number)) is not None]
-    if not known:
-        return []
-    groups: list[list[tuple[int, int, int]]] = [[known[0]]]
-    for one in known[1:]:
-        before = groups[-1][-1]
-        for unit in _between(read, before, one):
-            if unit[1] == groups[-1][-1][1]:
-                groups[-1].append(unit)
-            else:
-                groups.append([unit])
-    counted = [(g[-1][0] - g[0][0] + 1, g) for g in groups]
-    kept = [(n, g) for n, g in counted if (n >= LEAST or len(counted) == 1) and _can_be_set(g[0][1])]
+    numbers = sorted({first + (last - first) * k // (_SAMPLE - 1) for k in range(_SAMPLE)})
+    units: list[_Unit] = []
+    for unit in filter(None, map(read, numbers)):
+        units += _between(read, units[-1], unit) if units else [unit]
+    groups = [list(group) for _, group in groupby(units, key=lambda unit: unit.delay)]
     out: list[Stretch] = []
-    for n, g in kept:
-        if out and out[-1].delay == g[0][1]:  # what stood between was damage
-            out[-1] = Stretch(out[-1].delay, out[-1].units + n, out[-1].since, g[-1][2])
+    for group in groups:
+        begin, final = group[0], group[-1]
+        count = final.number - begin.number + 1
+        if (count < _LEAST and len(groups) > 1) or not _can_be_set(begin.delay):
+            continue
+        if out and out[-1].delay == begin.delay:  # the units between were damaged
+            out[-1] = Stretch(begin.delay, out[-1].units + count, out[-1].since, final.stored)
         else:
-            out.append(Stretch(g[0][1], n, g[0][2], g[-1][2]))
+            out.append(Stretch(begin.delay, count, begin.stored, final.stored))
     return out
 
 
-def _between(
-    read: Callable[[int], tuple[int, int] | None], one: tuple[int, int, int], other: tuple[int, int, int]
-) -> list[tuple[int, int, int]]:
-    """`other`, and before it what is needed to know where the delay changes: (number, delay, store time) each."""
-    if one[1] == other[1] or other[0] - one[0] < _NEXT:
+def _between(read: Callable[[int], _Unit | None], one: _Unit, other: _Unit) -> list[_Unit]:
+    """Return `other`, and before it the units that show where the delay changes after `one`."""
+    if one.delay == other.delay or other.number - one.number < 2:
         return [other]
-    middle = (one[0] + other[0]) // 2
-    found = read(middle)
-    if found is None:
-        return [other]
-    here = (middle, *found)
-    return [*_between(read, one, here), *_between(read, here, other)]
+    middle = read((one.number + other.number) // 2)
+    return [other] if middle is None else [*_between(read, one, middle), *_between(read, middle, other)]
 
 
-def _read(queue: MappedFileQueue, logs: list[MappedFileQueue], level: int, number: int) -> tuple[int, int] | None:
-    """Delay of a unit and store time of its message, in ms; None for a non-unit or an unreadable message."""
+def _read(queue: MappedFileQueue, logs: list[MappedFileQueue], level: int, number: int) -> _Unit | None:
+    """Read a unit and the store time of its message; None if there is no unit, or no such message."""
     unit = queue.unit(consumequeue.UNIT, number)
     if unit is None or not consumequeue.is_message_unit(unit["commitlog_offset"], unit["size"]):
         return None
@@ -190,12 +186,12 @@ def _read(queue: MappedFileQueue, logs: list[MappedFileQueue], level: int, numbe
     for log in logs:
         message = _message(log, offset, size)
         if message is not None and _level(message) == level:
-            return code - message.store_timestamp, message.store_timestamp
+            return _Unit(number, code - message.store_timestamp, message.store_timestamp)
     return None
 
 
 def _message(log: MappedFileQueue, offset: int, size: int) -> Message | None:
-    message = message_at(log, offset, min(size, LONGEST))
+    message = message_at(log, offset, min(size, _LONGEST))
     return message if message is not None and message.physical_offset == offset else None
 
 

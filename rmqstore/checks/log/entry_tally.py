@@ -1,6 +1,6 @@
-"""What the entries of DLedger data say of themselves and of their index units, counted by the pass over the log.
+"""The order of DLedger entries, and their index units, as the pass over the log counts them.
 
-It merges in address order, so that it does not depend on how the data was split; `dledger.py` judges the whole.
+Parts are merged in address order, so the result does not depend on the splits. `beside/dledger.py` judges it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _MAX_GAPS = 1000
 
 
 class EntryUnits(Protocol):
-    """The units of the DLedger index, as `MappedFileQueue` gives them."""
+    """The DLedger index, like a `MappedFileQueue`."""
 
     def pread(self, size: int, offset: int, /) -> bytes:
-        """Bytes at an offset; short at the end."""
+        """Read bytes at an offset; fewer at the end."""
 
     def unit(self, layout: Layout, number: int, /) -> dict[str, Any] | None:
-        """One unit by its number; None without one."""
+        """Read a unit by its number; None if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Entries that do not follow those before: the run at `at` begins with another index or a lower term."""
+    """An entry at `at` with an unexpected index, or a lower term than the entry that ends at `before`."""
 
     before: int
     at: int
@@ -43,11 +43,11 @@ class Gap:
 
 @dataclass(slots=True)
 class EntryTally:
-    """What the good entries of a part of the data say; parts are merged in address order.
+    """The good entries of a part of the data.
 
-    `begin`, `end`: offsets of the first entry and behind the last (bytes, -1: no entry). `wrong`: entries whose index
-    unit differs, with the first and last such index; `absent`: how many of them have a zero unit, or none. `internal`:
-    entries without a message, which only DLedger 0.4 writes.
+    `begin`, `end`: start of the first entry and end of the last (offsets, -1: no entry). `wrong`: number of entries
+    whose index unit differs, from index `first_wrong` to `last_wrong`; `absent`: those of them with a zero unit or
+    none. `internal`: entries without a message, which only DLedger 0.4 writes.
     """
 
     entries: int = 0
@@ -65,7 +65,7 @@ class EntryTally:
     gaps: list[Gap] = field(default_factory=list)
 
     def merge(self, other: EntryTally) -> None:
-        """Append the part behind this one."""
+        """Append the next part."""
         if not other.entries:
             return
         if not self.entries:
@@ -95,9 +95,9 @@ class EntryTally:
 
 
 def add_entries(columns: Columns, index: EntryUnits | None, tally: EntryTally) -> None:
-    """Take the entries of a RECORDS run into the tally, compared with their index units (None: no index).
+    """Add the entries of a RECORDS run and compare them with their index units; call it in address order.
 
-    Call it run by run in address order.
+    `index` None: do not compare.
     """
     if not len(columns):
         return
@@ -117,9 +117,9 @@ def add_entries(columns: Columns, index: EntryUnits | None, tally: EntryTally) -
 
 
 def add_internal(raw: bytes, begin: int, index: EntryUnits | None, tally: EntryTally) -> None:
-    """Take an entry without a message into the tally: `raw` is its head, `begin` its offset.
+    """Add an entry without a message; `raw` is its header, `begin` its offset.
 
-    DLedger 0.4 gives the unit of an entry that it appends as a leader the type NORMAL, whatever the entry's is.
+    If DLedger 0.4 appends an entry as the leader, its unit has the type NORMAL, whatever the type of the entry is.
     """
     entry = dledger.ENTRY.unpack(raw)
     number, term = entry["index"], entry["term"]
@@ -135,10 +135,10 @@ def add_internal(raw: bytes, begin: int, index: EntryUnits | None, tally: EntryT
 
 def _compare(columns: Columns, numbers: I64, index: EntryUnits, part: EntryTally) -> None:
     low, high = int(numbers.min()), int(numbers.max())
-    if low < 0 or high - low >= 4 * len(numbers) + 64:  # not one behind the other: damage that the scan has named
+    if low < 0 or high - low >= 4 * len(numbers) + 64:  # not consecutive: the scan reports this damage
         return
     raw = index.pread((high - low + 1) * _UNIT.size, dledger.index_at(low))
-    raw = raw.ljust((high - low + 1) * _UNIT.size, b"\0")  # what no file holds is absent
+    raw = raw.ljust((high - low + 1) * _UNIT.size, b"\0")  # missing units count as absent
     units: Any = _UNIT.array(raw)[numbers - low]
     same = (
         (units["magic"] == columns.entry_magic)

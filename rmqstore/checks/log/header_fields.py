@@ -68,7 +68,7 @@ def flag_findings(columns: Columns, file: str) -> Iterator[Finding]:
 
 
 def _begins(word: I64, kind: I64) -> Bool:
-    """Return whether bodies begin, by their first four bytes, like a compression type (0 to 7)."""
+    """Return which bodies begin like their compression type (0 to 7); `word` are their first four bytes."""
     method, check, block = word >> 24, word >> 16 & 0xFF, word >> 8 & 0xFF
     zlib: Bool = (method & 15 == 8) & (method >> 4 < 8) & (((method << 8) + check) % 31 == 0)
     zlib &= (check & 0x20 == 0) & (block & 6 != 6)  # no dictionary; block type 3 does not exist

@@ -1,7 +1,7 @@
-"""One pass over the log: every record once, every check that needs it.
+"""The pass over the log: it reads every record once, for all checks that need records.
 
-`scan_split` is what a worker does with one split; its `LogPart` is small, whatever the split's size. The parts are put
-together, and judged, in `commitlog.py` and `consumequeue.py`.
+A worker reads one split with `scan_split`; the resulting `LogPart` is small for a split of any size. `commitlog.py`
+joins the parts; the other modules of `checks` judge the result.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqstore.checks.index.tally import IndexTally
-from rmqstore.checks.log.control_tally import ControlTally
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.entry_tally import EntryTally, EntryUnits, add_entries, add_internal
+from rmqstore.checks.log.entry_tally import EntryUnits, add_entries, add_internal
 from rmqstore.checks.log.header_fields import flag_findings, host_findings
+from rmqstore.checks.log.log_contents import LogContents
 from rmqstore.checks.log.owed_units import (
     QueueNames,
     batch_extent,
@@ -28,7 +28,7 @@ from rmqstore.checks.log.owed_units import (
     put_deliver_times,
     record_properties,
 )
-from rmqstore.checks.log.queue_parts import QueuePart, QueueRows, UnitRows
+from rmqstore.checks.log.queue_parts import QueueRows, UnitRows
 from rmqstore.checks.log.record_findings import damage_finding, text_finding, topic_finding
 from rmqstore.checks.log.store_times import time_findings, wrong_times
 from rmqstore.checks.log.stored_units import UnitReader, opened, units_of
@@ -55,28 +55,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PassOptions:
-    """What the pass does: `crosscheck` compares with the consume queues."""
+    """What the pass does. `given` are the settings of broker.conf."""
 
     store: Path
     given: tuple[tuple[str, str], ...]
     scan: ScanOptions
-    crosscheck: bool = True
+    crosscheck: bool = True  # compare with the consume queues
     forecast: bool = False  # note which properties a simulated broker must parse
     batch_topics: frozenset[str] = frozenset()
-    known_topics: frozenset[str] | None = None  # whose kind of queue is known; None: messages are not asked for any
+    known_topics: frozenset[str] | None = None  # with a known kind of queue; None: do not derive kinds from messages
     live: bool = False  # a broker writes to the store
-    stop_before: int = 1 << 62  # the log's end when the look began, for a store that grows
-    keep: int = 10_000
-    levels: DelayLevels | None = None  # of the store; None: each split looks for them
+    stop_before: int = 1 << 62  # for a live store: the log's end when the pass began
+    keep: int = 10_000  # findings to list
+    levels: DelayLevels | None = None  # None: every split determines them
     index: IndexCatalog | None = None  # entries to compare with the messages' keys
-    keep_units: bool = False  # give the units that the messages should have: see LogPart.units
-    watch: bool = False  # note what is read beside the log: see LogPart.beside
-    look: bytes = field(default_factory=lambda: os.urandom(8))  # a worker lists the store once for each
+    keep_units: bool = False  # fill LogPart.units
+    watch: bool = False  # fill LogPart.beside
+    run_id: bytes = field(default_factory=lambda: os.urandom(8))  # a worker lists a store once per run
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """A message or inner batch of a BatchCQ topic, as its unit should say it."""
+    """What the unit of a message or inner batch of a BatchCQ topic should contain."""
 
     offset: int
     size: int
@@ -84,53 +84,37 @@ class BatchRow:
     store_timestamp: int
     base: int
     count: int
-    queue_offset: int = -1  # what the header says, -1: not asked
+    queue_offset: int = -1  # in the header; -1: not read
 
 
 @dataclass(slots=True)
-class LogPart:
-    """What a split said. Global offsets, bytes; times in ms.
+class LogPart(LogContents):
+    """The result of one split.
 
-    `runs` have no columns. `min_time`, `max_time` of the good records, `first_time` of the first;
-    `back_from`, `back_max`: the first record of the split's end that is older than what stood before it in the split
-    (None: the last record is the youngest), and the youngest time from there on. `texts_bad` counts records with
-    damaged topic or properties. `units` are those of the messages that are owed one, but for BatchCQ topics;
-    `units_complete` is false where messages got none for another reason. `fillers`: offsets of records of repairs.
+    `vanished`: the file expired during the pass. `runs` have no columns. `units` are those that the messages should
+    have, without BatchCQ topics; not `units_complete` if units of other messages are left out too.
     """
 
     begin: int | None = None
     end: int | None = None
     vanished: bool = False
     runs: list[Run] = field(default_factory=list)
-    messages: int = 0
-    bytes: int = 0
-    min_time: int = 1 << 62
-    max_time: int = -1
-    first_time: int = -1
-    first_at: int = -1  # offset of the first good record (DLedger: of its entry)
-    last_time: int = -1
-    back_from: int | None = None
-    back_max: int = -1
-    damaged_time: int = -1  # greatest store time of framed but wrong records
-    entries: EntryTally = field(default_factory=EntryTally)
+    damaged_time: int = -1  # greatest store time of framed but damaged records
     index: IndexTally = field(default_factory=IndexTally)
-    queues: dict[tuple[str, int], QueuePart] = field(default_factory=dict)
     batches: dict[tuple[str, int], list[BatchRow]] = field(default_factory=dict)
-    inner: set[str] = field(default_factory=set)  # topics of inner batches that were taken for SimpleCQ
+    inner: set[str] = field(default_factory=set)  # topics with inner batches, treated as SimpleCQ in this pass
     units: list[UnitRows] = field(default_factory=list)
     units_complete: bool = True
     parsed: set[int] = field(default_factory=set)  # see Tiling.parsed
-    fillers: list[int] = field(default_factory=list)
-    controls: ControlTally = field(default_factory=ControlTally)
     findings: Findings = field(default_factory=Findings)
-    beside: BesideSplit | None = None  # what was read beside the log, where that was asked for
+    beside: BesideSplit | None = None  # what the split was compared with
 
 
 def watched_reads(lead: int, options: PassOptions) -> WatchedReads:
-    """What a split of a log (`lead` 0 or 48) is compared with, watched."""
+    """Return readers that note everything that a split of a log (`lead` 0 or 48) is compared with."""
     from rmqstore.checks.log.beside_split import WatchedReads
 
-    store = opened(options.store, options.given, options.look)
+    store = opened(options.store, options.given, options.run_id)
     return WatchedReads(_units(options), options.index, _entry_units(store, lead))
 
 
@@ -140,13 +124,13 @@ def _entry_units(store: Store, lead: int) -> MappedFileQueue | None:
 
 
 def _units(options: PassOptions) -> UnitReader | None:
-    """Units to compare messages with; None where they are not compared."""
-    store = opened(options.store, options.given, options.look)
-    return units_of(store, options.look, fresh=options.live) if options.crosscheck else None
+    """Return the units to compare messages with; None if they are not compared."""
+    store = opened(options.store, options.given, options.run_id)
+    return units_of(store, options.run_id, fresh=options.live) if options.crosscheck else None
 
 
 def unit_reader(options: PassOptions) -> Callable[[str, int, int], int | None]:
-    """Gives the commitlog offset that a queue's unit points to; None for no unit."""
+    """Return a function that gives the commitlog offset in the unit of (topic, queue id, index); None without one."""
     units = _units(options)
 
     def unit_at(topic: str, queue_id: int, index: int) -> int | None:
@@ -158,13 +142,8 @@ def unit_reader(options: PassOptions) -> Callable[[str, int, int], int | None]:
     return unit_at
 
 
-def _no_file(topic: str, queue_id: int, at: int) -> str:
-    """Name of the file of a unit where units are not compared."""
-    return ""
-
-
 def scan_split(split: Split, options: PassOptions) -> LogPart:
-    """Everything that one split of the log has to say."""
+    """Read one split of the log."""
     part = LogPart()
     part.findings.keep = options.keep
     scan = _SplitScan(part, split, options)
@@ -173,7 +152,7 @@ def scan_split(split: Split, options: PassOptions) -> LogPart:
             split.file, start=split.start, stop=split.stop, lead=split.lead, exact=split.exact, options=options.scan
         ):
             if run.start >= options.stop_before:
-                part.end = split.file.start + split.file.file_size  # written after we began to look, or stale
+                part.end = split.file.start + split.file.file_size  # written after the pass began, or stale
                 part.begin = run.start if part.begin is None else part.begin
                 break
             if run.stop > options.stop_before and run.columns is not None:
@@ -182,7 +161,7 @@ def scan_split(split: Split, options: PassOptions) -> LogPart:
                 part.begin = run.start
             part.end = run.stop
             scan.run(run)
-    except FileNotFoundError:  # expired while we looked
+    except FileNotFoundError:
         part.vanished = True
     scan.rows.flush()
     part.queues = scan.rows.parts
@@ -194,7 +173,7 @@ def scan_split(split: Split, options: PassOptions) -> LogPart:
 
 
 def _until(run: Run, stop: int) -> Run:
-    """The records of a run that start before `stop` (global offset)."""
+    """Return the records of a run that start before `stop` (global offset)."""
     columns = run.columns
     if run.kind is not Kind.RECORDS or columns is None:
         return run
@@ -204,20 +183,21 @@ def _until(run: Run, stop: int) -> Run:
 
 
 class _SplitScan:
+    """Applies all checks that need records to the runs of one split; the results are in `part`."""
+
     def __init__(self, part: LogPart, split: Split, options: PassOptions) -> None:
         self.part = part
         self.split = split
         self.options = options
-        self.store = opened(options.store, options.given, options.look)
-        self.units = _units(options)
+        self.store = opened(options.store, options.given, options.run_id)
         self.watched = watched_reads(split.lead, options) if options.watch else None
-        units = self.watched if self.watched is not None else self.units
-        reading = (units.read, self.units.file_of) if self.units and units is not None else (None, _no_file)
+        units = _units(options)
         self.levels = options.levels or delay_levels(self.store)
-        self.rows = QueueRows(*reading, keep=options.keep_units, levels=self.levels)
+        stored = self.watched if self.watched is not None and units is not None else units
+        self.rows = QueueRows(stored, keep=options.keep_units, levels=self.levels)
         self.table = QueueTable()
         self.keys: KeyReader | None = None
-        if options.index is not None:  # a log alone has no index: its rooms need not be loaded
+        if options.index is not None:  # a log alone has no index and need not load these modules
             from rmqstore.checks.index.keys import KeyReader
 
             self.keys = KeyReader(self.table)
@@ -228,14 +208,13 @@ class _SplitScan:
     def run(self, run: Run) -> None:
         part = self.part
         columns = run.columns
-        bare = Run(run.kind, run.start, run.stop, run.count, run.cause, run.claimed)
         last = part.runs[-1] if part.runs else None
         if last is not None and last.kind is Kind.RECORDS and run.kind is Kind.RECORDS:
             part.runs[-1] = Run(Kind.RECORDS, last.start, run.stop, last.count + run.count)
         else:
-            part.runs.append(bare)
+            part.runs.append(Run(run.kind, run.start, run.stop, run.count, run.cause, run.claimed))
         if run.kind is Kind.DIRTY and columns is not None:
-            part.findings.extend(damage_finding(run, columns, self.split.file.name))
+            part.findings.add(damage_finding(run, columns, self.split.file.name))
             part.damaged_time = max(part.damaged_time, int(columns.store_timestamp[0]))
         if run.kind is Kind.RECORDS and columns is not None:
             self.records(columns)
@@ -250,7 +229,7 @@ class _SplitScan:
         part.bytes += int(columns.size.sum())
         untimely = wrong_times(columns)
         part.findings.extend(time_findings(columns, untimely, self.split.file.name))
-        self._times(columns, np.delete(np.arange(len(columns)), untimely) if len(untimely) else slice(None))
+        part.add_times(columns, np.delete(np.arange(len(columns)), untimely) if len(untimely) else slice(None))
         if columns.lead:
             add_entries(columns, self.entry_units, part.entries)
         number = self.table.of(columns)
@@ -283,25 +262,6 @@ class _SplitScan:
         if len(columns):
             self._dispatch(columns, number, texts)
 
-    def _times(self, columns: Columns, sound: I64 | slice) -> None:
-        part, times, offset = self.part, columns.store_timestamp[sound], columns.offset[sound]
-        low, high = int(times.min()), int(times.max())
-        if part.first_time < 0:
-            part.first_time = int(times[0])
-            part.first_at = int(offset[0]) - columns.lead
-        part.last_time = int(times[-1])
-        if high >= part.max_time:
-            top = int(np.flatnonzero(times == high)[-1])
-            behind = times[top + 1 :]
-            part.back_from = int(offset[top + 1]) - columns.lead if len(behind) else None
-            part.back_max = int(behind.max()) if len(behind) else -1
-        else:
-            if part.back_from is None:
-                part.back_from = int(offset[0]) - columns.lead
-            part.back_max = max(part.back_max, high)
-        part.min_time = min(part.min_time, low)
-        part.max_time = max(part.max_time, high)
-
     def _dispatch(self, columns: Columns, number: I64, texts: Texts) -> None:
         tags = texts.tags_code
         if self.queues.schedule:
@@ -323,7 +283,7 @@ class _SplitScan:
             self.rows.add(self.queues.names, *(value[owed] for value in values))
 
     def _inner_batches(self, columns: Columns, number: I64) -> None:
-        """Note topics whose messages prove that they have a BatchCQ, where nothing else says their kind."""
+        """Note topics whose messages prove that they have a BatchCQ, unless their kind of queue is known."""
         if self.options.known_topics is None:
             return
         flagged = np.flatnonzero(columns.sys_flag & INNER_BATCH)
@@ -344,9 +304,9 @@ class _SplitScan:
 
     def _batch_row(self, columns: Columns, i: int, name: tuple[str, int], tags: int) -> None:
         values = (columns.offset, columns.size, columns.store_timestamp, columns.queue_offset)
-        offset, size, time, said = (int(column[i]) for column in values)
-        base, count = batch_extent(record_properties(columns, i), said)
-        self.part.batches.setdefault(name, []).append(BatchRow(offset, size, tags, time, base, count, said))
+        offset, size, time, queue_offset = (int(column[i]) for column in values)
+        base, count = batch_extent(record_properties(columns, i), queue_offset)
+        self.part.batches.setdefault(name, []).append(BatchRow(offset, size, tags, time, base, count, queue_offset))
 
 
 def is_sound_topic(topic: bytes) -> bool:

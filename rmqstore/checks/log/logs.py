@@ -1,4 +1,4 @@
-"""The logs of a store side by side, as the checks of queues ask them: what is at an offset, what is known of topics."""
+"""The logs of a store together, for the checks of queues: what is at an offset, and which topics exist."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Name = tuple[str, int]
 
 @dataclass(slots=True)
 class Logs:
-    """The logs of a store in address order (legacy, then DLedger), and what is known of its topics.
+    """The logs of a store in address order (legacy, then DLedger).
 
-    `topics` are the names in topics.json (None: it could not be read); `lag_is_normal`: the broker was killed, or is
-    running, so that the last messages may not have been dispatched yet. `committed`: data at or behind it is not
-    dispatched before a leader has committed it (DLedger). `queues` joins the logs' queues. `foreign_from`: start of the
-    first file that is another broker's, from which on queue offsets say nothing.
+    `topics`: the names in topics.json; None: unreadable. `lag_is_normal`: the broker was killed or is running, so the
+    last messages may not be dispatched yet. `committed`: entries from here on are dispatched only after a leader has
+    committed them (DLedger). `grows`: the log may continue behind the part that was read. `queues`: joined over all
+    logs. `foreign_from`: start of the first file of another broker, from which on queue offsets are not checked.
     """
 
     results: list[LogResult]
@@ -44,22 +44,22 @@ class Logs:
         return max((r.reaches for r in self.results), default=0)
 
     def record(self, offset: int, size: int) -> Message | None:
-        """The message of at most `size` bytes that starts at a global offset and says so itself."""
+        """Return the message of at most `size` bytes at a global offset; None unless its own position agrees."""
         log = next((result.queue for result in self.results if result.queue.find(offset) is not None), None)
         message = message_at(log, offset, size) if log is not None else None
         return message if message is not None and message.physical_offset == offset else None
 
     def file_start(self, offset: int) -> int:
-        """Start of the log file that holds a global offset; -1 without one."""
+        """Return the start of the log file that holds a global offset; -1 without one."""
         found = (result.queue.find(offset) for result in self.results)
         return next((file.start for file in found if file is not None), -1)
 
     def result_at(self, offset: int) -> LogResult:
-        """The log that holds a record at a global offset."""
+        """Return the log that holds a record at a global offset."""
         return next(r for r in reversed(self.results) if offset >= r.tiling.start)
 
     def bad_between(self, low: int, high: int) -> bool:
-        """Whether damage, zeros or a hole lie within [low, high), also where no file is between two logs."""
+        """Whether there is damage, zeros or a hole within [low, high), including a gap between two logs."""
         if any(r.bad_between(low, high) for r in self.results):
             return True
         between = ((a.tiling.stop, b.tiling.start) for a, b in pairwise(self.results))
@@ -73,9 +73,9 @@ class Logs:
             self.pointing.damaged(start, topic)
 
     def damaged(self, offset: int) -> bool:
-        """Whether the byte at an offset lies in damage, zeros or a hole of a log, which has its own finding.
+        """Whether the byte at an offset is in damage, zeros or a hole of a log, which have their own finding.
 
-        Neither a BLANK nor the zeros behind the end of the log are damage: nothing else says what a unit there lost.
+        A BLANK and the zeros behind the end of the log do not count: no finding about them explains a lost message.
         """
         for i, result in enumerate(self.results):
             run = result.tiling.find(offset)
@@ -83,19 +83,19 @@ class Logs:
                 followed = i + 1 < len(self.results)
                 zeros = run.kind is Kind.ZERO and (run.start < result.wrote or followed)
                 return zeros or run.kind in (Kind.DIRTY, Kind.HOLE)
-        # files between a legacy log and DLedger's first one
+        # missing files between a legacy log and the first DLedger file
         return any(a.tiling.stop <= offset < b.tiling.start for a, b in pairwise(self.results))
 
     def blank_at(self, offset: int) -> Run | None:
-        """The BLANK that holds the byte at an offset; None without one."""
+        """Return the BLANK that contains the byte at an offset; None if it is not in a BLANK."""
         runs = (result.tiling.find(offset) for result in self.results)
         return next((run for run in runs if run is not None and run.kind is Kind.BLANK), None)
 
     def hidden(self, offset: int, size: int) -> bool:
-        """Whether a unit that no message contradicts names a message where a BLANK is now.
+        """Whether a unit, if no message contradicts it, points to a message that a BLANK has replaced.
 
-        A broker puts a BLANK only behind a file's last message. At the end of the log nothing follows it: there it may
-        be the end of a log that was cut.
+        A broker writes a BLANK only behind a file's last message. A BLANK at the end of the log does not count: the log
+        may have been cut there.
         """
         run = self.blank_at(offset)
         if run is None or size < MIN_SIZE or offset + size > run.stop:

@@ -1,9 +1,9 @@
-"""Log files that have the name of another: swapped, or restored under a wrong name.
+"""Log files with the name of another file: swapped, or restored under a wrong name.
 
-Every record says its own place, so a file whose records all say one other place, a whole number of files away, belongs
-there; no byte of it is damaged. Where such files can go back (a swap, a circle, a name that is free) everything else is
-judged as it will be then: `find_misplaced` gives the store as it should be. A sound store costs one look at the
-first record of each file.
+Every record contains its own position. If all records of a file say that it belongs a whole number of files away, it
+has a wrong name, and no byte of it is damaged. If the files can be renamed (a swap, a cycle, a free name),
+`find_misplaced` returns the store as it will be after that, and all other checks use this store. In a sound store, it
+reads only the first record of each file.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, OddKin
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, PHYSICAL_OFFSET_AT
+from rmqstore.formats.text.counts import many
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.resync import ENTRY_SIZE, frame_size
 from rmqstore.scan.tiling import Kind
@@ -30,19 +31,22 @@ CODES = {0: codes.CL_MISPLACED_FILE, ENTRY_SIZE: codes.DL_MISPLACED_FILE}
 
 _PREFIX = MAGIC_V1_U32.to_bytes(4, "big")[:3]
 _MAGICS = (MAGIC_V1_U32, MAGIC_V2_U32)
-_SEARCH = 8 << 20  # bytes of a file that must contain its first whole record; the longest has 4 MiB by default
+_SEARCH = 8 << 20  # bytes that must contain the first whole record; by default, the longest has 4 MiB
 _BLOCK = 1 << 20
-_LEAST = 2  # records: what a single one says counts only where it fits what other files prove
-_MOST_OTHERS = 10  # of a hundred records may say something else
-_NEAR = (-2, -1, 1, 2)  # files from its place: one file between may be missing
+_LEAST = 2  # records; a single one counts only if it agrees with other files
+_MOST_OTHERS = 10  # percent of the records may name another position
+_NEAR = (-2, -1, 1, 2)  # distance to a neighbour in files; one file between may be missing
 _NOWHERE = -1
-COPY = "another file holds the same bytes, and goes there"
-IN_PLACE = "another file holds the same bytes, and is there"
-"""Why a claim is not followed without a loss: another file with all bytes of this one gets the name."""
+COPY = "another file with the same bytes gets this name"
+IN_PLACE = "another file with the same bytes has this name"
+"""Reasons to keep a file's name that lose nothing: another file with the same bytes has or gets the right name."""
 
 
 class Claim(NamedTuple):
-    """A file whose `records` say that they start at `holds`; `file.start` is -1 where its name is not an offset."""
+    """A file whose records say that it starts at `holds`; `file.start` is -1 if its name is not an offset.
+
+    `records` say so, and `others` do not.
+    """
 
     file: MappedFile
     holds: int
@@ -51,8 +55,9 @@ class Claim(NamedTuple):
 
 
 class MisplacedFile(NamedTuple):
-    """One finding: `why_not` says why the file stays where it is, "" when it goes to its place."""
+    """A misplaced file; `why_not` says why it keeps its name, "" if it can be renamed."""
 
+    log: str
     lead: int
     claim: Claim
     why_not: str = ""
@@ -69,26 +74,23 @@ class MisplacedFile(NamedTuple):
         facts["goes_back"] = not self.why_not
         if self.why_not:
             facts["because"] = self.why_not
-        queue = "dledger" if self.lead else "commitlog"
-        return Finding(CODES[self.lead], queue, file.name, max(0, file.start), file.length, facts)
+        return Finding(CODES[self.lead], self.log, file.name, max(0, file.start), file.length, facts)
 
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """What was found. `store` is the one that was asked about, or, with `store.is_rearranged`, as it should be."""
+    """The misplaced files; `store` is the store after the renames, or unchanged if no file can be renamed."""
 
     store: Store
     files: tuple[MisplacedFile, ...] = ()
 
     @property
     def verdict(self) -> str:
-        """Goes behind the sentence of the forecast: a broker does not notice wrong names."""
+        """The end of the verdict, because the forecast does not mention wrong names: no broker notices them."""
         count = len(self.store.moved) + len(self.store.left_out)
         if not count:
             return ""
-        words = f"{count:,} log files have wrong names"
-        if count == 1:
-            words = "1 log file has a wrong name"
+        words = many(count, "log file has a wrong name", "log files have wrong names")
         return f", but {words}: consumers get errors or other messages"
 
     def report(self, findings: Findings) -> None:
@@ -96,7 +98,7 @@ class Misplaced:
 
 
 def find_misplaced(store: Store) -> Misplaced:
-    """The misplaced files of the store's logs. Errors: none for bad bytes; files that vanish are left out."""
+    """Find the misplaced files of the store's logs. Errors: none; files that vanish are left out."""
     entries = store.dledger.data if store.dledger is not None else None
     legacy = store.commitlog
     found: list[MisplacedFile] = []
@@ -124,9 +126,10 @@ def find_misplaced(store: Store) -> Misplaced:
 
 @dataclass(slots=True)
 class _Log:
-    """One log. `targets`: path -> offset of every file that gets another name; `stays`: why a claim is not followed.
+    """One log, with the addresses [low, high).
 
-    `copies`: files that go, because their content is where it belongs.
+    `claims`: misplaced files; `stays`: why some of them keep their names; `targets`: the future start of every renamed
+    file; `copies`: files that are removed, because another file has their content at the right place.
     """
 
     queue: MappedFileQueue
@@ -155,13 +158,13 @@ class _Log:
         self.targets = {c.file.path: c.holds for c in self._going()}
         for claim in self._going():
             there = self._at(claim.holds)
-            if there is not None and there.path not in self.targets:  # nothing good is in it: it makes room
+            if there is not None and there.path not in self.targets:  # it has no good record, and makes room
                 self.targets[there.path] = self._chain_start(claim)
 
     def _set_copies_aside(self) -> None:
-        """Of files that are equal byte for byte one goes to its place: the last, which leaves the least behind.
+        """Let only one of several identical files be renamed: the last one, because its old name is missed least.
 
-        A copy in the address space of the other log goes altogether.
+        A copy in the address space of the other log is removed.
         """
         claiming = {c.file.path for c in self.claims}
         for claim in self.claims:
@@ -178,14 +181,14 @@ class _Log:
                 kept.append(claim)
 
     def _strays(self) -> Iterator[MappedFile]:
-        """Whole files under names that are not offsets of this log: a copy, or a typing error."""
+        """Yield complete files whose names are not offsets of this log: copies, or mistyped names."""
         for odd in self.queue.odd:
             usual = odd.kind in (OddKind.MISALIGNED, OddKind.NOT_AN_OFFSET) and odd.length == self.queue.file_size
             if usual and len(odd.path.name) <= 100:
                 yield MappedFile(odd.path, _NOWHERE, odd.length, self.queue.file_size)
 
     def _is_outside(self, start: int) -> bool:
-        """Whether a file would lie in the other log of the store."""
+        """Whether a file would be in the address space of the store's other log."""
         return start >= 0 and not self.low <= start <= self.high - self.queue.file_size
 
     def _going(self) -> list[Claim]:
@@ -196,7 +199,10 @@ class _Log:
         return file if file is not None and file.start == offset else None
 
     def _first_that_stays(self) -> tuple[Claim, str] | None:
-        """A claim that cannot be followed while the others are; with it gone, more may have to stay."""
+        """Return a file that cannot be renamed if all others are, and why; None if all can.
+
+        Without it, others may no longer be possible, so call it repeatedly.
+        """
         going = self._going()
         times = Counter(c.holds for c in self.claims if self.stays.get(c.file.path) != COPY)
         leaving = {c.file.path for c in going}
@@ -207,7 +213,7 @@ class _Log:
             if claim.records < _LEAST and (there is None or there.path not in proven):
                 return claim, "only one record proves it"
             if times[claim.holds] > 1:
-                return claim, "another file holds records of the same place"
+                return claim, "another file has records of the same addresses"
             if self._is_outside(claim.holds):
                 return claim, "its place is in the other log of this store"
             if there is None and not any(claim.holds + step * size in names for step in _NEAR):
@@ -225,7 +231,7 @@ class _Log:
         return None
 
     def _chain_start(self, claim: Claim) -> int:
-        """The place that becomes free when a row of files moves up, of which `claim` is the last."""
+        """Return the start that becomes free when a chain of files moves up, of which `claim` is the last."""
         by_place = {c.holds: c for c in self._going()}
         while claim.file.start in by_place:
             claim = by_place[claim.file.start]
@@ -233,7 +239,7 @@ class _Log:
 
     def found(self) -> Iterator[MisplacedFile]:
         for claim in self.claims:
-            yield MisplacedFile(self.lead, claim, self.stays.get(claim.file.path, ""))
+            yield MisplacedFile(self.queue.name, self.lead, claim, self.stays.get(claim.file.path, ""))
 
     def arranged(self) -> MappedFileQueue:
         queue = self.queue
@@ -249,9 +255,9 @@ class _Log:
 
 
 def _claim(file: MappedFile, lead: int) -> Claim | None:
-    """What the records of a file say of its place, when that is another one."""
+    """Return the place of a file according to its records; None if its name is right, or the records do not agree."""
     head = read_at(file.path, lead + HEAD.size, 0)
-    if _stands_right(head, file.start, lead):
+    if _is_in_place(head, file.start, lead):
         return None
     holds = _first_base(file, lead)
     if holds is None or holds == file.start or holds % file.file_size:
@@ -263,13 +269,13 @@ def _claim(file: MappedFile, lead: int) -> Claim | None:
         return None
     if good < _LEAST and not _count(replace(file, start=holds), lead, crc=True)[0]:
         return None
-    if file.start >= 0 and _count(file, lead)[0]:  # some of it is in its own place: a file with stale records
+    if file.start >= 0 and _count(file, lead)[0]:  # some records are in place: the others are stale
         return None
     return Claim(file, holds, good, others)
 
 
 def _equal(one: MappedFile, other: MappedFile) -> bool:
-    """Whether two files hold the same bytes; False where one of them cannot be read."""
+    """Whether two files hold the same bytes; False if one of them cannot be read."""
     if one.length != other.length:
         return False
     for at in range(0, one.length, _BLOCK):
@@ -279,7 +285,8 @@ def _equal(one: MappedFile, other: MappedFile) -> bool:
     return True
 
 
-def _stands_right(head: bytes, start: int, lead: int) -> bool:
+def _is_in_place(head: bytes, start: int, lead: int) -> bool:
+    """Whether the first record of a file names the start of this file."""
     if len(head) < lead + HEAD.size or int.from_bytes(head[lead + 4 : lead + 8], "big") not in _MAGICS:
         return False
     at = lead + PHYSICAL_OFFSET_AT
@@ -289,7 +296,7 @@ def _stands_right(head: bytes, start: int, lead: int) -> bool:
 
 
 def _first_base(file: MappedFile, lead: int) -> int | None:
-    """The offset at which the file begins if its first whole record is right."""
+    """Return the start of a file according to its first whole record; None without one."""
     try:
         window = Window(file, ScanOptions())
     except OSError:
@@ -315,9 +322,9 @@ def _first_base(file: MappedFile, lead: int) -> int | None:
 
 
 def _count(file: MappedFile, lead: int, *, crc: bool = False) -> tuple[int, int, int]:
-    """Records at the right place for the file's `start`, framed ones at a wrong place, and stretches without records.
+    """Count records in place for the file's `start`, framed ones not in place, and stretches without records.
 
-    Bodies are looked at only with `crc`.
+    `crc`: check the bodies too.
     """
     good = others = stretches = 0
     try:

@@ -1,6 +1,6 @@
-"""Which consume queue units a record is owed, where its header and tags alone do not say it.
+"""The consume queue units that a record should have, as far as its header and tags are not enough to tell.
 
-The one home of these rules for the log as it is (the pass of `verify`) and as a repair will leave it (`rebuild`).
+Both the pass of `verify` and the rebuild of queues use these rules.
 Source: DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue#dispatch, ConsumeQueue#putMessagePositionInfo,
 MultiDispatchUtils (RocketMQ 5.4.0)
 """
@@ -22,10 +22,10 @@ _SCHEDULE = properties.SCHEDULE_TOPIC.encode()
 
 
 class QueueNames:
-    """What is known of the queues of a table: their names, and which of them are not dispatched like the rest.
+    """The names of the queues of a table, and the queues that are dispatched in a special way.
 
     `names[i]` is (topic, queue id) of queue i; `schedule`, `batch`, `unsound` and `fillers` are numbers of queues.
-    `is_sound` says of a topic's bytes and a queue id whether units of it can be; `batch_topics` have a BatchCQ.
+    `is_sound(topic, queue_id)`: whether the queue can have units; `batch_topics` have a BatchCQ.
     """
 
     def __init__(self, table: QueueTable, batch_topics: frozenset[str], is_sound: Callable[[bytes, int], bool]) -> None:
@@ -39,7 +39,7 @@ class QueueNames:
         self._is_sound = is_sound
 
     def learn(self) -> None:
-        """Take in the queues that the table has met since the last call."""
+        """Add the queues that are new in the table since the last call."""
         for i in range(len(self.names), len(self._table)):
             topic, queue_id = self._table.topics[i], self._table.queue_ids[i]
             name = java_text(topic)
@@ -55,13 +55,12 @@ class QueueNames:
 
 
 def record_properties(columns: Columns, i: int) -> Mapping[str, str]:
-    """Properties of record i."""
-    at = int(columns.properties_at[i])
-    return properties.parse_properties(columns.buf[at : at + int(columns.properties_length[i])].tobytes())
+    """Return the parsed properties of record i."""
+    return properties.parse_properties(columns.properties(i))
 
 
 def owed_units(columns: Columns) -> Bool:
-    """Which records get units at all: prepared and rollback ones do not.
+    """Return which records get units: all but prepared and rollback ones.
 
     Shape: (n,)
     """
@@ -69,10 +68,10 @@ def owed_units(columns: Columns) -> Bool:
 
 
 def filler_offsets(columns: Columns, number: I64, queues: QueueNames, marked: Iterable[int]) -> list[int]:
-    """Offsets of records that a repair put in place of damaged ones.
+    """Return the offsets of records that a repair wrote in place of damaged ones.
 
-    `number`: of each record's queue; `marked`: records with the mark. Those that no queue gets have a topic of their
-    own, and not always room for the mark.
+    `number`: each record's queue; `marked`: records with the mark. Fillers that belong to no queue have their own
+    topics, and not always room for the mark.
     """
     found = set(marked)
     if queues.fillers:
@@ -85,7 +84,7 @@ def filler_offsets(columns: Columns, number: I64, queues: QueueNames, marked: It
 def put_deliver_times(
     columns: Columns, number: I64, schedule: set[int], tags: I64, levels: properties.DelayLevels
 ) -> None:
-    """Records of the schedule topic (`schedule`: its queue numbers) have their deliver time in place of tags codes."""
+    """Replace the tags codes of records of the schedule topic (`schedule`: its queue numbers) by delivery times."""
     for i in np.flatnonzero(np.isin(number, list(schedule))).tolist():
         time = int(columns.store_timestamp[i])
         found = record_properties(columns, i)
@@ -94,13 +93,13 @@ def put_deliver_times(
 
 
 def light_queues(topic: str, queue_id: int, found: Mapping[str, str]) -> Iterator[tuple[str, int, int]]:
-    """(queue name, queue id, queue offset) of every further queue that a message is fanned out to (LMQ)."""
+    """Yield (queue name, queue id, queue offset) of every further queue that gets a message (LMQ)."""
     if properties.dispatches_to_lmq(topic):
         for queue, offset in properties.lmq_queues(found):
             yield queue, 0 if properties.is_lmq(queue) else queue_id, offset
 
 
 def batch_extent(found: Mapping[str, str], queue_offset: int) -> tuple[int, int]:
-    """(base queue offset, messages) of a unit of a BatchCQ topic; a message that is not an inner batch counts one."""
+    """Return (base queue offset, number of messages) for a unit of a BatchCQ topic; 1 message if no inner batch."""
     inner = properties.inner_batch(found)
     return inner if inner is not None else (queue_offset, 1)

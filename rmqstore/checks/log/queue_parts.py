@@ -1,13 +1,14 @@
-"""What one split of the log says about its queues: offsets met, gaps, repeats, and which units fit their messages.
+"""Queues in a split of the log: their queue offsets with gaps and repeats, and the messages that have their unit.
 
-The rows of a split are gathered in windows (some hundred thousand messages), grouped by queue, and compared with the
-consume queue's units in bulk. What does not fit is looked at one by one. Only intervals and the odd cases leave here.
+Messages are collected in windows of some hundred thousand, grouped by queue, and compared with the units of the
+consume queue in bulk. Only what differs is examined one by one. The result consists of intervals and exceptions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -15,17 +16,25 @@ from rmqstore.checks.log.delay_levels import due_by_another_table
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats import consumequeue
-from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, DelayLevels
+from rmqstore.formats.properties import SCHEDULE_TOPIC, DelayLevels
 from rmqstore.scan.kernels import I64, Bool, consecutive
 from rmqstore.scan.unit_rows import Laid, Rows, Units, lay_out
 
 WINDOW = 1 << 18
 KEPT = 10_000
-EDGE = 64  # records of a stretch whose places are kept
-SHIFT = 4096  # units: how far from its place a unit is looked for
+EDGE = 64  # records of a stretch whose log offsets are kept
+SHIFT = 4096  # units: how far from its index a unit is searched
 UNIT = consumequeue.UNIT.size
 
-ReadUnits = Callable[[str, int, int, int], "np.ndarray[tuple[int], np.dtype[np.void]]"]
+
+class StoredUnits(Protocol):
+    """The units of consume queues in the store; see `UnitReader`."""
+
+    def read(self, topic: str, queue_id: int, first: int, count: int) -> Units:
+        """Return units [first, first + count); fewer at the end of the queue."""
+
+    def file_of(self, topic: str, queue_id: int, at: int) -> str:
+        """Return the name of the file with byte `at` of a queue."""
 
 
 @dataclass(slots=True)
@@ -40,12 +49,16 @@ class Gap:
 
 @dataclass(slots=True)
 class Missing:
-    """Messages with queue offsets [start, stop) that have no unit; the first and last one's offset in the log."""
+    """Messages with queue offsets [start, stop) that have no unit; `first_at`, `last_at` are offsets in the log."""
 
     start: int
     stop: int
     first_at: int
     last_at: int
+
+    @property
+    def count(self) -> int:
+        return self.stop - self.start
 
 
 @dataclass(slots=True)
@@ -59,9 +72,9 @@ class Shifted:
 
 @dataclass(slots=True)
 class Stretch:
-    """Records of a queue with the queue offsets [first, stop), one behind the other.
+    """Records of a queue with the consecutive queue offsets [first, stop).
 
-    `at`: global offsets of the first few of them, `last_at` of the last.
+    `at`: global offsets of the first `EDGE` records, `last_at` of the last.
     """
 
     first: int
@@ -78,10 +91,10 @@ UnitAt = Callable[[int], int | None]
 class QueuePart:
     """One queue in a part of the log.
 
-    `first`/`next` queue offsets, `first_at`/`last_at` global offsets of its first and last record, `accounted`
-    intervals of unit indexes (half-open) whose units belong to a message of this queue (fitting or reported),
-    `missing` messages without unit, `repeats` records whose queue offset was met before. `stretches` are records
-    whose queue offsets are not judged yet: a split does not know what precedes it.
+    `first`, `next`: queue offsets; `first_at`, `last_at`: global offsets of the first and last record. `accounted`:
+    half-open intervals of unit indexes whose units belong to a message of this queue (correct, or reported as wrong).
+    `missing`: messages without a unit. `repeats`: records whose queue offset occurred before. `stretches`: records
+    whose queue offsets are not judged yet, because a split does not know what precedes it.
     """
 
     first: int
@@ -91,8 +104,8 @@ class QueuePart:
     messages: int = 0
     stretches: list[Stretch] = field(default_factory=list)
     accounted: list[tuple[int, int]] = field(default_factory=list)
-    outliers: list[Gap] = field(default_factory=list)  # one record with another offset than its neighbours say
-    restarts: list[int] = field(default_factory=list)  # offsets of records where the queue began again at 0
+    outliers: list[Gap] = field(default_factory=list)  # single records whose queue offset contradicts the neighbours
+    restarts: list[int] = field(default_factory=list)  # offsets of records where the queue restarted at 0
     gaps: list[Gap] = field(default_factory=list)
     repeats: list[tuple[int, int]] = field(default_factory=list)  # (offset of the record, queue offset)
     repeat_count: int = 0
@@ -100,7 +113,7 @@ class QueuePart:
     shifted: list[Shifted] = field(default_factory=list)
 
     def add_stretch(self, new: Stretch) -> None:
-        """Records behind those already here; joined to them where they follow on."""
+        """Append records, joined to the last stretch if their queue offsets continue it."""
         last = self.stretches[-1] if self.stretches else None
         if last is None or last.stop != new.first:
             self.stretches.append(new)
@@ -110,9 +123,9 @@ class QueuePart:
         last.stop, last.last_at = new.stop, new.last_at
 
     def judge(self, unit_at: UnitAt, *, all_of_it: bool) -> None:
-        """Judge stretches in their order, each with the one behind it in sight; the last only when `all_of_it`.
+        """Judge stretches in order, each together with the next one; the last one only if `all_of_it`.
 
-        Call it on the queue of a whole log. What is said depends on the records alone, not on how they came here.
+        Call it on the queue of a whole log. The result does not depend on how the log was split.
         """
         todo = self.stretches
         stop = len(todo) if all_of_it else max(0, len(todo) - 1)
@@ -135,13 +148,31 @@ class QueuePart:
             self.last_at = one.last_at
         del todo[:stop]
 
+    def extend(self, new: QueuePart) -> None:
+        """Append the part of the next split."""
+        for stretch in new.stretches:
+            self.add_stretch(stretch)
+        self.messages += new.messages
+        for interval in new.accounted:
+            self.add_accounted(*interval)
+        for missing in new.missing:
+            self.add_missing(missing)
+        for shifted in new.shifted:
+            self.add_shifted(shifted)
+
     def follow(self, new: QueuePart) -> None:
-        """Queue offsets go on with another log; both have been judged."""
+        """Append the queue's part in the next log; both have been judged."""
         self._stretch(Stretch(new.first, new.next, [new.first_at], new.last_at))
         self.last_at = new.last_at
+        self.gaps.extend(new.gaps)
+        self.outliers.extend(new.outliers)
+        self.restarts.extend(new.restarts)
+        self.repeats.extend(new.repeats)
+        self.repeat_count += new.repeat_count
+        self.extend(new)
 
     def _outlier(self, got: int, at: int, *, replaces: bool) -> None:
-        """One record says `got` where its neighbours leave only the next offset, or no room at all."""
+        """Note a record with queue offset `got`, though its neighbours leave only the next offset, or none at all."""
         if len(self.outliers) < KEPT:
             self.outliers.append(Gap(self.next if replaces else -1, got, at, at))
         self.next += replaces
@@ -162,8 +193,15 @@ class QueuePart:
             self.repeats.extend((at, first + i) for i, at in enumerate(new.at[: min(count, room)]))
         self.next = max(self.next, stop)
 
+    def add_accounted(self, start: int, stop: int) -> None:
+        """Append the units [start, stop), joined to the last ones if they touch."""
+        if self.accounted and self.accounted[-1][1] == start:
+            self.accounted[-1] = (self.accounted[-1][0], stop)
+        else:
+            self.accounted.append((start, stop))
+
     def add_missing(self, new: Missing) -> None:
-        """Messages without unit, joined to the last such stretch where they follow it."""
+        """Append messages without unit, joined to the last ones if they continue them."""
         last = self.missing[-1] if self.missing else None
         if last is not None and last.stop == new.start and last.last_at < new.first_at:
             last.stop, last.last_at = new.stop, new.last_at
@@ -171,7 +209,7 @@ class QueuePart:
             self.missing.append(new)
 
     def add_shifted(self, new: Shifted) -> None:
-        """Units at the wrong place, joined to the last such stretch where they go on in step."""
+        """Append shifted units, joined to the last ones if they continue them with the same shift."""
         last = self.shifted[-1] if self.shifted else None
         if last is not None and last.stop == new.start and last.by == new.by:
             last.stop = new.stop
@@ -179,19 +217,11 @@ class QueuePart:
             self.shifted.append(new)
 
 
-def add_interval(intervals: list[tuple[int, int]], start: int, stop: int) -> None:
-    """Append [start, stop), joined to the last interval where they touch."""
-    if intervals and intervals[-1][1] == start:
-        intervals[-1] = (intervals[-1][0], stop)
-    else:
-        intervals.append((start, stop))
-
-
 @dataclass(frozen=True, slots=True)
 class UnitRows:
-    """Units as consume queues should have them, laid queue by queue: 20 bytes each, see `consumequeue.UNIT`.
+    """Units that consume queues should have, grouped by queue; a row is a `consumequeue.UNIT`.
 
-    `stretches`: (queue, first queue offset, units [start, stop) of `units`), with queue offsets one behind the other.
+    `stretches`: (queue, first queue offset, start, stop): units [start, stop) have consecutive queue offsets.
     """
 
     units: np.ndarray[tuple[int], np.dtype[np.void]]
@@ -199,30 +229,20 @@ class UnitRows:
 
     @staticmethod
     def of(laid: Laid, stretches: list[Rows]) -> UnitRows:
-        """Of rows brought together by queue, with their units; `stretches` are theirs."""
+        """Make them from rows that were laid out with units."""
         if laid.units is None:
             raise ValueError("rows without units")
         return UnitRows(laid.units, stretches)
 
 
 class QueueRows:
-    """Rows of dispatched messages, gathered until a window is full.
+    """Collects dispatched messages until a window is full, then compares them with the consume queues.
 
-    `read_units(topic, queue_id, first, count)` gives units of the consume queue from a unit index on (fewer at its
-    end), None when consume queues are not compared; `file_of(topic, queue_id, at)` the name of the file of a byte.
-    `keep` gathers the units of all rows in `kept`.
+    `stored` None: do not compare. `keep`: collect the units that all messages should have in `kept`.
     """
 
-    def __init__(
-        self,
-        read_units: ReadUnits | None,
-        file_of: Callable[[str, int, int], str],
-        *,
-        keep: bool = False,
-        levels: DelayLevels = DEFAULT_DELAY_LEVELS,
-    ) -> None:
-        self.read_units = read_units
-        self.file_of = file_of
+    def __init__(self, stored: StoredUnits | None, *, keep: bool, levels: DelayLevels) -> None:
+        self.stored = stored
         self.keep = keep
         self.levels = levels
         self.kept: list[UnitRows] = []
@@ -235,7 +255,7 @@ class QueueRows:
     def add(
         self, names: list[tuple[str, int]], number: I64, queue_offset: I64, offset: I64, size: I64, tags: I64
     ) -> None:
-        """Rows of one chunk; `number` indexes `names`, which only grows from call to call."""
+        """Add the rows of one chunk; `number` indexes `names`, which only grows from call to call."""
         self._names = names
         self._rows.append((number, queue_offset, offset, size, tags))
         self._count += len(number)
@@ -243,11 +263,11 @@ class QueueRows:
             self.flush()
 
     def flush(self) -> None:
-        """Group the window by queue and compare."""
+        """Group the window by queue, and compare it."""
         if not self._count:
             return
-        # only units have size and tags code: nothing to copy without units
-        used = 5 if self.read_units is not None or self.keep else 3
+        # size and tags code are needed for units only
+        used = 5 if self.stored is not None or self.keep else 3
         number, *columns = (np.concatenate([row[i] for row in self._rows]) for i in range(used))
         self._rows.clear()
         self._count = 0
@@ -262,33 +282,51 @@ class QueueRows:
                 part = self.parts[name] = QueuePart(first, -1, at[0], at[0])
             part.messages += b - a
             part.add_stretch(Stretch(first, first + b - a, at, int(laid.offset[b - 1])))
-        if self.read_units is not None and laid.units is not None:
+        if self.stored is not None and laid.units is not None:
             for name, a, b in zip(self._names, laid.starts, laid.starts[1:], strict=False):
                 if a < b:
-                    self._compare(name, self.parts[name], laid.index[a:b], laid.offset[a:b], laid.units[a:b])
+                    comparison = _Comparison(self.stored, name, self.parts[name], self.levels, self.findings)
+                    comparison.compare(laid.index[a:b], laid.offset[a:b], laid.units[a:b])
 
-    def _compare(self, name: tuple[str, int], part: QueuePart, index: I64, offset: I64, units: Units) -> None:
-        """`units`: what the queue should have."""
-        if self.read_units is None:
-            return
+
+class _Comparison:
+    """Compares messages of one queue with its units."""
+
+    def __init__(
+        self,
+        stored: StoredUnits,
+        name: tuple[str, int],
+        part: QueuePart,
+        levels: DelayLevels,
+        findings: list[Finding],
+    ) -> None:
+        self.stored = stored
+        self.name = name
+        self.part = part
+        self.levels = levels
+        self.findings = findings
+
+    def compare(self, index: I64, offset: I64, units: Units) -> None:
+        """Compare the units that messages should have, at `index`, with those that the queue has."""
+        name, part = self.name, self.part
         low, high = int(index.min()), int(index.max()) + 1
         if low < 0 or high - low > 16 * len(index) + 4096:
-            # a damaged queue offset far away: compare those that are near each other, the rest has no unit there
+            # a damaged queue offset is far away: compare those that are near each other; the others have no unit
             middle = float(np.median(index.astype(np.float64)))  # floats: differences may be beyond 64 bits
             near = np.abs(index.astype(np.float64) - middle) <= 8 * len(index) + 2048
             near &= index >= 0
             far = ~near
-            self._missing(part, index[far], offset[far])
+            self._missing(index[far], offset[far])
             if near.any() and far.any():
-                self._compare(name, part, index[near], offset[near], units[near])
+                self.compare(index[near], offset[near], units[near])
             return
-        stored = self.read_units(name[0], name[1], low, high - low)
+        stored = self.stored.read(*name, low, high - low)
         if (
             len(stored) == len(index)
             and bool((index[1:] - index[:-1] == 1).all())
             and stored.tobytes() == units.tobytes()
         ):
-            add_interval(part.accounted, low, high)
+            part.add_accounted(low, high)
             return
         at = index - low
         inside = at < len(stored)
@@ -297,40 +335,40 @@ class QueueRows:
             size, code, tags = found["size"], found["tags_code"].astype(np.int64), units["tags_code"].astype(np.int64)
             points = inside & (found["commitlog_offset"] == offset)
             points &= consumequeue.is_message_unit(found["commitlog_offset"], size)
-            # an extension address replaces the tags code; the extension's own check compares that
+            # an extension address replaces the tags code; consumequeue_ext.py checks it
             same_tag = (code == tags) | (consumequeue.is_ext_address(code))
             if name[0] == SCHEDULE_TOPIC:
-                # a broker delivers by the time in the unit: one of another messageDelayLevel is right as it is
+                # a broker delivers by the time in the unit, so a time from an earlier messageDelayLevel is correct
                 same_tag |= due_by_another_table(code, tags, self.levels.longest(name[1] + 1))
             fits = points & (size == units["size"]) & same_tag
             if fits.all() and high - low == len(index):
-                add_interval(part.accounted, low, high)
+                part.add_accounted(low, high)
                 return
             for i in np.flatnonzero(points & ~fits).tolist():
-                self._wrong(name, int(index[i]), int(offset[i]), found[i], int(units["size"][i]), int(tags[i]))
+                self._wrong(int(index[i]), int(offset[i]), found[i], units[i])
         else:
             points = np.zeros(len(index), dtype=np.bool_)
-        self._elsewhere(name, part, index, offset, points)
+        self._elsewhere(index, offset, points)
 
-    def _wrong(self, name: tuple[str, int], index: int, offset: int, unit: np.void, size: int, tags: int) -> None:
-        """The unit points to its message but has another size or tags code."""
+    def _wrong(self, index: int, offset: int, unit: np.void, expected: np.void) -> None:
+        """Report a unit that points to its message but has another size or tags code."""
+        code, field = (
+            (codes.CQ_WRONG_SIZE, "size") if unit["size"] != expected["size"] else (codes.CQ_WRONG_TAG, "tags_code")
+        )
         facts: dict[str, Fact] = {"queue_offset": index, "commitlog_offset": offset}
-        label, at = f"{name[0]}/{name[1]}", index * UNIT
-        file = self.file_of(name[0], name[1], at)
-        if int(unit["size"]) != size:
-            facts |= {"size": int(unit["size"]), "expected": size}
-            self.findings.append(Finding(codes.CQ_WRONG_SIZE, label, file, at, UNIT, facts))
-        else:
-            facts |= {"tags_code": int(unit["tags_code"]), "expected": tags}
-            self.findings.append(Finding(codes.CQ_WRONG_TAG, label, file, at, UNIT, facts))
+        facts |= {field: int(unit[field]), "expected": int(expected[field])}
+        (topic, queue_id), at = self.name, index * UNIT
+        file = self.stored.file_of(topic, queue_id, at)
+        self.findings.append(Finding(code, f"{topic}/{queue_id}", file, at, UNIT, facts))
 
-    def _elsewhere(self, name: tuple[str, int], part: QueuePart, index: I64, offset: I64, points: Bool) -> None:
-        """Messages whose unit is not at their queue offset: shifted, or missing."""
+    def _elsewhere(self, index: I64, offset: I64, points: Bool) -> None:
+        """Note messages whose unit is not at their queue offset: it is shifted or missing."""
+        part = self.part
         rest = ~points
         accounted = np.unique(index[points])
-        if rest.any() and self.read_units is not None:
+        if rest.any():
             low = max(0, int(index.min()) - SHIFT)
-            near = self.read_units(name[0], name[1], low, int(index.max()) - low + 1 + SHIFT)
+            near = self.stored.read(*self.name, low, int(index.max()) - low + 1 + SHIFT)
             real = consumequeue.is_message_unit(near["commitlog_offset"], near["size"])
             where = np.where(real, near["commitlog_offset"], -1).astype(np.int64)
             order = np.argsort(where, kind="stable")
@@ -346,11 +384,10 @@ class QueueRows:
                 for a, b in zip([0, *edges.tolist()], [*edges.tolist(), len(by)], strict=True):
                     part.add_shifted(Shifted(int(there[a]), int(there[b - 1]) + 1, int(by[a])))
             lost = rows[~hit]
-            self._missing(part, index[lost], offset[lost])
+            self._missing(index[lost], offset[lost])
         for a, b in consecutive(accounted):
-            add_interval(part.accounted, int(accounted[a]), int(accounted[b - 1]) + 1)
+            part.add_accounted(int(accounted[a]), int(accounted[b - 1]) + 1)
 
-    @staticmethod
-    def _missing(part: QueuePart, index: I64, offset: I64) -> None:
+    def _missing(self, index: I64, offset: I64) -> None:
         for a, b in consecutive(index):
-            part.add_missing(Missing(int(index[a]), int(index[b - 1]) + 1, int(offset[a]), int(offset[b - 1])))
+            self.part.add_missing(Missing(int(index[a]), int(index[b - 1]) + 1, int(offset[a]), int(offset[b - 1])))

@@ -1,8 +1,8 @@
-"""Findings about single records: what a fault is called, and the facts that help to recognise the record."""
+"""Findings about single records: the code for a fault, and the facts that identify the record."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
@@ -10,7 +10,7 @@ from rmqstore.formats.message import Fault, body_crc, record_crc
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.tiling import Run
 
-COMMITLOG_CODE = {
+_COMMITLOG_CODES = {
     Fault.SHORT: codes.CL_MAGIC,
     Fault.MAGIC: codes.CL_MAGIC,
     Fault.SIZE: codes.CL_SIZE,
@@ -22,7 +22,7 @@ COMMITLOG_CODE = {
     Fault.PROPERTIES: codes.CL_PROPERTIES,
     Fault.BLANK: codes.CL_FALSE_BLANK,
 }
-DLEDGER_CODE = {
+_DLEDGER_CODES = {
     Fault.SHORT: codes.DL_HEADER,
     Fault.ENTRY_MAGIC: codes.DL_HEADER,
     Fault.ENTRY_SIZE: codes.DL_HEADER,
@@ -33,15 +33,24 @@ DLEDGER_CODE = {
 }
 
 
+_NAMED_TOPICS = 5
+
+
 def code_of(cause: Fault, lead: int) -> str:
-    """Problem code of a damaged run in a commitlog (`lead` 0) or in DLedger data."""
+    """Return the problem code of a damaged run in a commitlog (`lead` 0) or in DLedger data."""
     if lead:
-        return DLEDGER_CODE.get(cause, codes.DL_BODY)
-    return COMMITLOG_CODE.get(cause, codes.CL_MAGIC)
+        return _DLEDGER_CODES.get(cause, codes.DL_BODY)
+    return _COMMITLOG_CODES.get(cause, codes.CL_MAGIC)
+
+
+def topics_text(counts: Counter[str]) -> str:
+    """Return the topics with the most messages and their counts, for example "Orders 1,200, Logs 3"."""
+    most = ", ".join(f"{topic} {count:,}" for topic, count in counts.most_common(_NAMED_TOPICS))
+    return most + (", …" if len(counts) > _NAMED_TOPICS else "")
 
 
 def record_facts(columns: Columns, i: int) -> dict[str, Fact]:
-    """Topic, queue and queue offset of a framed record."""
+    """Return topic, queue and queue offset of a framed record."""
     return {
         "topic": columns.topic(i).decode("utf-8", "backslashreplace"),
         "queue_id": int(columns.queue_id[i]),
@@ -49,18 +58,16 @@ def record_facts(columns: Columns, i: int) -> dict[str, Fact]:
     }
 
 
-def damage_finding(run: Run, columns: Columns, file: str) -> Iterator[Finding]:
-    """The finding of a framed but wrong record, made while its bytes are at hand."""
+def damage_finding(run: Run, columns: Columns, file: str) -> Finding:
+    """Return the finding of a framed but damaged record, the only one in `columns`."""
     lead = columns.lead
     facts = record_facts(columns, 0)
-    at = int(columns.at[0])
     if run.cause is Fault.BODY_CRC:
         start = int(columns.body_at[0])
         facts["stored"] = int(columns.body_crc[0])
         facts["computed"] = body_crc(columns.buf.data[start : start + int(columns.body_length[0])])
     elif run.cause is Fault.RECORD_CRC:
-        stored, computed = record_crc(columns.buf.data, at, int(columns.size[0]))
-        facts["stored"], facts["computed"] = stored, computed
+        facts["stored"], facts["computed"] = record_crc(columns.buf.data, int(columns.at[0]), int(columns.size[0]))
     elif run.cause is Fault.PHYSICAL_OFFSET:
         facts["physical_offset"] = int(columns.physical_offset[0])
         facts["expected"] = int(columns.offset[0])
@@ -70,23 +77,24 @@ def damage_finding(run: Run, columns: Columns, file: str) -> Iterator[Finding]:
         facts["pos"] = int(columns.entry_pos[0])
         facts["entry_size"] = int(columns.entry_size[0])
         facts["fault"] = run.cause.name.lower()
-    queue = "dledger" if lead else "commitlog"
-    yield Finding(code_of(run.cause, lead), queue, file, run.start, run.stop - run.start, facts)
+    return Finding(code_of(run.cause, lead), _log_name(columns), file, run.start, run.stop - run.start, facts)
 
 
 def record_finding(code: str, columns: Columns, i: int, file: str, facts: dict[str, Fact]) -> Finding:
-    """Of one record, with the DLedger header in front of it."""
-    queue = "dledger" if columns.lead else "commitlog"
+    """Return a finding about record i, including the DLedger header before it."""
     start, size = int(columns.offset[i]) - columns.lead, int(columns.size[i]) + columns.lead
-    return Finding(code, queue, file, start, size, record_facts(columns, i) | facts)
+    return Finding(code, _log_name(columns), file, start, size, record_facts(columns, i) | facts)
 
 
 def text_finding(columns: Columns, i: int, faults: list[str], file: str) -> Finding:
-    """A record whose property text is damaged."""
-    code = codes.DL_BODY if columns.lead else codes.CL_PROPERTIES
-    return record_finding(code, columns, i, file, {"faults": "; ".join(faults[:4])})
+    """Return the finding of a record with damaged properties."""
+    return record_finding(code_of(Fault.PROPERTIES, columns.lead), columns, i, file, {"faults": "; ".join(faults[:4])})
 
 
 def topic_finding(columns: Columns, i: int, file: str) -> Finding:
-    """A record whose topic is not text."""
-    return record_finding(codes.DL_BODY if columns.lead else codes.CL_TOPIC, columns, i, file, {})
+    """Return the finding of a record whose topic is not valid text."""
+    return record_finding(code_of(Fault.TOPIC, columns.lead), columns, i, file, {})
+
+
+def _log_name(columns: Columns) -> str:
+    return "dledger" if columns.lead else "commitlog"

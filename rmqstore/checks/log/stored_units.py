@@ -1,4 +1,4 @@
-"""The units that a store has, by queue and index, as the pass over its log asks for them."""
+"""Read the units of consume queues by queue and index, for the pass over the log."""
 
 from __future__ import annotations
 
@@ -20,35 +20,32 @@ if TYPE_CHECKING:
 
 UNIT = consumequeue.UNIT.size
 _OPEN_QUEUES = 4096
-_AHEAD = 204  # units read at a time from a store that does not change: a page
+_AHEAD = 204  # units in a page, read at a time from a store that does not change
 
 
 @lru_cache(maxsize=4)
-def opened(path: Path, given: tuple[tuple[str, str], ...], look: bytes) -> Store:
-    """The store, listed once in a process for each look at it; `given` are the settings of broker.conf."""
+def opened(path: Path, given: tuple[tuple[str, str], ...], run_id: bytes) -> Store:
+    """Open a store, once in a process for each run; `given` are the settings of broker.conf."""
     return open_store(path, BrokerConfig(dict(given)))
 
 
 @lru_cache(maxsize=1)
-def _shared_units(path: Path, given: tuple[tuple[str, str], ...], look: bytes) -> UnitReader:
-    """The units of a store for all splits of a look at it: each queue directory is listed once, not once per split."""
-    return UnitReader(opened(path, given, look), ahead=True)
+def _shared_units(path: Path, given: tuple[tuple[str, str], ...], run_id: bytes) -> UnitReader:
+    """Return the units of a store for all splits of a run, so that each queue directory is listed only once."""
+    return UnitReader(opened(path, given, run_id), ahead=True)
 
 
-def units_of(store: Store, look: bytes, *, fresh: bool) -> UnitReader:
-    """The units of a store opened by `opened` for a look at it.
-
-    `fresh`: listed again, as for a store that grows. A RocksDB is opened again each time too.
-    """
+def units_of(store: Store, run_id: bytes, *, fresh: bool) -> UnitReader:
+    """Return the units of a store that `opened` opened. `fresh`: list the queues again, because the store grows."""
     if fresh or store.rocksdb_consume_queue:
         return UnitReader(store)
-    return _shared_units(store.path, tuple(sorted(store.config.given.items())), look)
+    return _shared_units(store.path, tuple(sorted(store.config.given.items())), run_id)
 
 
-def rows_of_rocksdb(store: Store) -> RocksDBQueues | None:
-    """The consume queues of a store that has them in a RocksDB; None for other stores.
+def _rocksdb_queues(store: Store) -> RocksDBQueues | None:
+    """Return the consume queues in RocksDB; None for a store that has them in files.
 
-    Errors: NotReadable: whoever asks for units could read the database a moment ago, or does so on another machine.
+    Errors: NotReadable, because an earlier step could read the database, perhaps on another machine.
     """
     if not store.rocksdb_consume_queue:
         return None
@@ -64,19 +61,19 @@ def rows_of_rocksdb(store: Store) -> RocksDBQueues | None:
 
 
 class UnitReader:
-    """Units of consume queues by index; queues stay listed in a small cache.
+    """Units of consume queues by index. The listings of recently used queues are cached.
 
-    `ahead`: read a page of a queue at a time. Each of many small log files has few messages of a queue.
+    `ahead`: read a page of a queue at a time, because each of many small log files has few messages of a queue.
     """
 
     def __init__(self, store: Store, *, ahead: bool = False) -> None:
         self.store = store
         self._ahead: dict[tuple[str, int], tuple[int, bytes]] | None = {} if ahead else None
         self._open: OrderedDict[tuple[str, int], MappedFileQueue] = OrderedDict()
-        self._rows = rows_of_rocksdb(store)
+        self._rows = _rocksdb_queues(store)
 
     def queue(self, topic: str, queue_id: int) -> MappedFileQueue:
-        """The files of a queue; empty for a topic name that cannot be a directory."""
+        """Return the files of a queue; empty if the topic cannot be the name of a directory."""
         key = (topic, queue_id)
         found = self._open.get(key)
         if found is None:
@@ -96,7 +93,7 @@ class UnitReader:
         return found
 
     def read(self, topic: str, queue_id: int, first: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-        """Units [first, first + count), fewer where the queue ends; zeros where files are missing before that."""
+        """Return units [first, first + count); fewer at the end of the queue, zeros where files are missing before."""
         if self._ahead is None or count > _AHEAD:
             return consumequeue.UNIT.array(self._read(topic, queue_id, first, count))
         start, raw = self._ahead.get((topic, queue_id), (0, b""))
@@ -119,6 +116,5 @@ class UnitReader:
         return raw
 
     def file_of(self, topic: str, queue_id: int, at: int) -> str:
-        """Name of the file that holds a byte of a queue."""
-        file = self.queue(topic, queue_id).find(at)
-        return file.name if file else ""
+        """Return the name of the file that holds byte `at` of a queue; "" without one."""
+        return self.queue(topic, queue_id).name_at(at)

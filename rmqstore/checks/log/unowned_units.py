@@ -1,8 +1,8 @@
-"""Units of a consume queue that no message of it accounts for: which to believe, and what they are said to be.
+"""Units of a consume queue that no message of the queue accounts for.
 
-A unit and the record it points to may contradict each other. One such unit among many that fit proves its record's
-header damaged. Units in a row that all say the same other queue, or a queue of which most units fit nothing, prove
-nothing of records: there the queue's files are those of another queue, or of another broker.
+A unit and its record may contradict each other. One such unit among many good ones proves that the header of its record
+is damaged. Several units in a row that point to the same other queue, or a queue without good units, prove nothing
+about records: the files of the queue belong to another queue, or to another broker.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from typing import NamedTuple
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats import properties
 
-_ROW = 3  # units one behind the other with the same other queue: no damage of records does that
-_LEAST = 10  # units that fit nothing, before a store's queues are said to be of another
+_ROW = 3  # consecutive units that point to the same other queue: not caused by damaged records
+_LEAST = 10  # units that fit nothing, before all queues count as foreign
 NO_RECORD = "no record starts there"
 IN_A_BLANK = "the file ends there with a BLANK"
 ANOTHER_RECORD = "another record starts there"
 
 
-class UnownedUnits(NamedTuple):
-    """One unit. `reason` says why it points to no message; else the message's queue, queue offset and size follow.
+class UnownedUnit(NamedTuple):
+    """One unit. `reason` says why it points to no message; otherwise, the fields from `topic` on describe the message.
 
-    `file` is the start of the log file that it points into; `owned`: the message has its unit in its own queue.
+    `file`: start of the log file that the unit points into. `owned`: the message has its unit in its own queue.
+    `sound`: the topic of the message is valid text.
     """
 
     number: int
@@ -43,47 +44,46 @@ class UnownedUnits(NamedTuple):
 
     @property
     def kind(self) -> tuple[str, str, int, bool, int]:
-        """Units of the same kind, one behind the other, are one thing."""
+        """Consecutive units of the same kind are reported together."""
         return self.reason, self.topic, self.queue_id, self.owned, self.file if self.reason else 0
 
 
-class Pointed(NamedTuple):
-    """A finding about units, held until all queues were seen; `file` as in `UnownedUnits`, -1 if irrelevant."""
+class Held(NamedTuple):
+    """A finding about units, held back until all queues were checked; `file` as in `UnownedUnit`, -1 if irrelevant."""
 
     finding: Finding
     file: int
-    units: int
 
 
 @dataclass(slots=True)
 class Pointing:
-    """Where the units of a store lead: how many fit, how many do not, into which files, and into which damage.
+    """Where the units of a store point: `fit` to their message, `loose` not.
 
-    `nowhere`: units that point to no message, by the start of the log file; `lost`: units that point into damage, by
-    the start of the damage and by topic; `held`: findings that one of a whole file or store may replace.
+    `nowhere`: number of units that point to no message, by start of the log file; `lost`: units that point into damage,
+    by start of the damage and by topic; `held`: findings that one finding about a file or all queues may replace.
     """
 
     fit: int = 0
     loose: int = 0
     nowhere: Counter[int] = field(default_factory=Counter)
     lost: dict[int, Counter[str]] = field(default_factory=dict)
-    held: list[Pointed] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
 
     def damaged(self, start: int, topic: str) -> None:
-        """A unit of a topic points into damage. Light queues only point to messages of others."""
+        """Count a unit of a topic that points into damage, except of light queues: they share messages of others."""
         lost = self.lost.setdefault(start, Counter())
         if not properties.is_lmq(topic):
             lost[topic] += 1
 
     @property
     def foreign(self) -> bool:
-        """Whether the queues and the log cannot be of one store."""
+        """Whether the queues and the log belong to different stores."""
         return self.loose >= _LEAST and self.loose > 9 * self.fit
 
 
-def rows(loose: Iterable[UnownedUnits]) -> Iterator[list[UnownedUnits]]:
-    """Units one behind the other that are of the same kind."""
-    row: list[UnownedUnits] = []
+def rows(loose: Iterable[UnownedUnit]) -> Iterator[list[UnownedUnit]]:
+    """Group consecutive units of the same kind."""
+    row: list[UnownedUnit] = []
     for one in loose:
         if row and (one.number != row[-1].number + 1 or one.kind != row[-1].kind):
             yield row
@@ -93,18 +93,18 @@ def rows(loose: Iterable[UnownedUnits]) -> Iterator[list[UnownedUnits]]:
         yield row
 
 
-def are_of_another_queue(row: list[UnownedUnits], fit: int, known: bool) -> bool:
-    """Whether units in a row are those of another queue, where each alone could prove its record wrong.
+def are_of_another_queue(row: list[UnownedUnit], fit: int, known: bool) -> bool:
+    """Whether consecutive units belong to another queue; otherwise, each of them may prove that its record is damaged.
 
-    `fit`: units of the queue that fit; `known`: topics.json knows the topic of this queue, or not that of the other.
+    `fit`: number of good units of the queue. `known`: topics.json has this topic, or does not have the other.
     """
     if row[0].reason:
         return False
     return len(row) >= _ROW or (not fit and (len(row) > 1 or not known))
 
 
-def row_facts(row: list[UnownedUnits]) -> dict[str, Fact]:
-    """Facts of units that point to no message, or each to one of another queue."""
+def row_facts(row: list[UnownedUnit]) -> dict[str, Fact]:
+    """Return the facts about consecutive units of the same kind."""
     one = row[0]
     facts: dict[str, Fact] = {"queue_offset": one.number}
     if len(row) > 1:

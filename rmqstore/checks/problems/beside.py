@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import OperatorTask, Problem, Rows, Severity
+from rmqstore.checks.problems.problem import OperatorTask, Problem, Repair, Rows, Severity
 
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
@@ -12,8 +12,7 @@ DIRECTORY: Rows = (
         code=codes.DIR_STRAY_FILE,
         title="foreign entry in a directory that brokers list",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         needs_operator=OperatorTask(
             why="it is not a regular file, or only a person may move it from where it is",
             do="move it away by hand",
@@ -30,8 +29,7 @@ DIRECTORY: Rows = (
         code=codes.DIR_SUB_DIRECTORY,
         title="directory inside a directory of files",
         severity=_W,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         spoils_files=True,
         about=(
             "RocketMQ before 5.1.0 does not start if commitlog/ or a queue directory contains a directory; newer "
@@ -42,8 +40,7 @@ DIRECTORY: Rows = (
         code=codes.DIR_EMPTY_FILE,
         title="file of 0 bytes",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         spoils_files=True,
         about=(
             "A crash between creating a file and setting its length leaves 0 bytes. Brokers before 5.1.3 do not start "
@@ -55,8 +52,7 @@ DIRECTORY: Rows = (
         code=codes.DIR_WRONG_LENGTH,
         title="file has the wrong length",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         spoils_files=True,
         about=(
             "A file is shorter or longer than the other files of its queue. Most versions do not start (`length not "
@@ -140,7 +136,7 @@ DIRECTORY: Rows = (
         code=codes.DIR_QUEUE_KIND,
         title="queue directory of the wrong kind",
         severity=_E,
-        remedy="recover",
+        repair=Repair.ON_REQUEST,
         asked="the repair moves the queues of a topic away, which only makes sense if topics.json is right",
         about=(
             "batchconsumequeue/ has a topic that does not have queue.type=BatchCQ in topics.json, or consumequeue/ has "
@@ -157,7 +153,7 @@ DIRECTORY: Rows = (
         code=codes.DIR_OPEN_JOURNAL,
         title="unfinished repair of this store",
         severity=_W,
-        remedy="undo",
+        repair=Repair.UNDO,
         needs_operator=OperatorTask(
             why="a repair is not finished",
             do="run `rmqstore undo` or `rmqstore resume` with the journal named above",
@@ -185,7 +181,6 @@ CHECKPOINT: Rows = (
         code=codes.CK_MISSING,
         title="checkpoint file is missing or all zeros",
         severity=_N,
-        safe=True,
         about=(
             "The broker creates the file. Without its times, recovery after a crash begins at the first file (5.4.0: "
             "ten files back). A broker that was killed soon after its start leaves the file all zeros."
@@ -195,16 +190,14 @@ CHECKPOINT: Rows = (
         code=codes.CK_LENGTH,
         title="checkpoint is not a file of 4,096 bytes",
         severity=_W,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about="The broker extends a short file with zeros. A directory in its place stops the start.",
     ),
     Problem(
         code=codes.CK_AHEAD,
         title="checkpoint is later than the log",
         severity=_W,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         points_behind_log=True,
         about=(
             "A time in the checkpoint is later than the last message: the value is garbage, or the log was cut. After "
@@ -215,8 +208,7 @@ CHECKPOINT: Rows = (
         code=codes.CK_GARBAGE,
         title="checkpoint holds impossible values",
         severity=_W,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about="Negative or absurd times or offsets.",
     ),
 )
@@ -258,8 +250,7 @@ CONFIG: Rows = (
         code=codes.CFG_BROKEN,
         title="config file is broken, its .bak is good",
         severity=_W,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about=(
             "The file is missing, empty, truncated or full of NUL bytes, as after a power failure, or has a value of a "
             "wrong type. The broker falls back to the .bak; 5.4.0 deletes the broken file. With a null in place of its "
@@ -271,15 +262,14 @@ CONFIG: Rows = (
         code=codes.CFG_BROKEN_BAK,
         title="backup of a config file is broken",
         severity=_N,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about="The .bak cannot be parsed, or has a value of a wrong type. The file itself is good.",
     ),
     Problem(
         code=codes.CFG_OFFSET_BEYOND,
         title="consumer offset beyond the end of the queue",
         severity=_W,
-        remedy="recover",
+        repair=Repair.ON_REQUEST,
         points_behind_log=True,
         asked="the consumer offsets may be right and the queue too short: `recover` lowers them only on request",
         about=(
@@ -291,7 +281,7 @@ CONFIG: Rows = (
         code=codes.CFG_DELAY_BEYOND,
         title="delay offset beyond the end of the queue",
         severity=_W,
-        remedy="recover",
+        repair=Repair.ON_REQUEST,
         asked="the delay offsets may be right and the queue too short: `recover` lowers them only on request",
         about=(
             "delayOffset.json is ahead of a queue of SCHEDULE_TOPIC_XXXX: the broker would skip messages of that level."
@@ -304,7 +294,7 @@ TIMER: Rows = (
         code=codes.TM_LOG,
         title="timer log is damaged",
         severity=_W,
-        remedy="recover",
+        repair=Repair.ON_REQUEST,
         asked="the repair cuts timer units, whose timed messages are then not delivered",
         about="A unit of the timer log has a wrong size or magic. Recovery stops there.",
     ),
@@ -312,7 +302,7 @@ TIMER: Rows = (
         code=codes.TM_DANGLING,
         title="timer units point beyond the log",
         severity=_W,
-        remedy="recover",
+        repair=Repair.ON_REQUEST,
         asked="the repair cuts timer units, whose timed messages are then not delivered",
         about=(
             "Timer units refer to messages that are no longer in the commitlog. The dequeue service may stall "
@@ -323,8 +313,7 @@ TIMER: Rows = (
         code=codes.TM_WHEEL_LENGTH,
         title="timerwheel has the wrong length",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about=(
             "The length is not 2 x slots x 32: brokers from 5.0.0 on do not start. `recover` rebuilds the file from "
             "the timer log."
@@ -334,7 +323,7 @@ TIMER: Rows = (
         code=codes.TM_WHEEL_SLOT,
         title="timerwheel slots do not lead to their units",
         severity=_E,
-        remedy="recover",
+        repair=Repair.ON_REQUEST,
         asked="with slots that match the timer log, the broker delivers timed messages that it would not deliver now",
         about=(
             "A start relinks only the newest part of the timer log. Beyond that part, slots that have yet to be read "
@@ -347,7 +336,7 @@ TIMER: Rows = (
         code=codes.TM_CHAIN,
         title="timer units do not link to the previous unit",
         severity=_E,
-        remedy="recover",
+        repair=Repair.ON_REQUEST,
         asked="with its units linked again, the broker delivers timed messages that it would not deliver now",
         about=(
             "The previous position in a unit that is still to be delivered is not that of the unit before it in its "
@@ -359,7 +348,7 @@ TIMER: Rows = (
         code=codes.TM_CHECK,
         title="timercheck does not match the timer log",
         severity=_W,
-        remedy="recover",
+        repair=Repair.ON_REQUEST,
         asked="`recover` changes timercheck only on request",
         about="timercheck is too short, or its positions are behind the end of the timer log or of the timer queue.",
     ),
@@ -386,8 +375,7 @@ BROKER: Rows = (
         code=codes.BR_START_LOSES,
         title="the next start takes messages from a sound store",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         needs_operator=OperatorTask(
             why="the rules of this broker version lose them, not damage of the store",
             do=(

@@ -1,4 +1,4 @@
-"""The codes of all problems, as names: a wrong one is an error of the type checker, and every use can be found."""
+"""The codes of all problems, as names: the type checker finds misspelled ones."""
 
 from __future__ import annotations
 

@@ -1,20 +1,19 @@
-"""How many messages of a log are damaged, for the first line of a report: a start may leave them all where they are."""
+"""The number of damaged messages, for the first line of a report: a start may leave all of them in the log."""
 
 from __future__ import annotations
 
 from rmqstore.checks.problems.problem import Extent
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.problems.table import PROBLEMS
-
-_LOGS = ("commitlog", "dledger")
+from rmqstore.formats.text.counts import many
 
 
 def damage_words(findings: Findings) -> str:
-    """What of the logs is damaged: "4 messages and 1 stretch of the log are damaged"; "" for nothing."""
+    """Say what is damaged in the logs: "4 messages and 1 stretch of the log are damaged"; "" for no damage."""
     records, places, listed = set[tuple[str, int]](), 0, 0
     for finding in findings.listed:
         extent = finding.problem.extent
-        if finding.queue not in _LOGS or extent is Extent.NOTHING:
+        if not finding.in_log or extent is Extent.NOTHING:
             continue
         listed += 1
         if extent is Extent.RECORD or "topic" in finding.facts:
@@ -26,7 +25,7 @@ def damage_words(findings: Findings) -> str:
     messages = len(records) + unlisted
     parts = []
     if messages:
-        parts.append("1 message" if messages == 1 else f"{messages:,} messages")
+        parts.append(many(messages, "message"))
     if places:
-        parts.append("1 stretch of the log" if places == 1 else f"{places:,} stretches of the log")
+        parts.append(many(places, "stretch of the log", "stretches of the log"))
     return f"{' and '.join(parts)} {'is' if messages + places == 1 else 'are'} damaged" if parts else ""

@@ -1,4 +1,4 @@
-"""What a row of the table of problems is: severity, remedy, and what the checks and planners need to know of a code."""
+"""Problem: a row of the table of problems, with all attributes that the checks and planners use."""
 
 from __future__ import annotations
 
@@ -33,16 +33,25 @@ _PARTS = {Area.QUEUE: "cq", Area.BATCH_QUEUE: "cq", Area.INDEX: "index", Area.CH
 
 
 class Extent(Enum):
-    """How much of a log one finding damages."""
+    """How much of a log is damaged according to one finding."""
 
     NOTHING = "no record"
     RECORD = "one record"
     RECORD_OR_BYTES = "one record if the finding names its topic, otherwise bytes that no longer hold a record"
 
 
+class Repair(Enum):
+    """Which command repairs a problem."""
+
+    NONE = "no command"
+    SAFE = "`recover`"
+    ON_REQUEST = "`recover` with an option"
+    UNDO = "`undo` of an unfinished repair"
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorTask:
-    """Why a plan leaves a problem as it is, and what to do. With `stops_all`, nothing is planned before that."""
+    """Why no plan repairs a problem, and what the operator should do. `stops_all`: nothing is repaired before that."""
 
     why: str
     do: str
@@ -57,46 +66,53 @@ class Problem:
     title: str
     severity: Severity
     about: str
-    remedy: str | None = None
-    """The command that repairs it; None if there is none."""
-    safe: bool = False
-    """Whether `recover` repairs it without being asked."""
+    repair: Repair = Repair.NONE
     option: str = ""
-    """The option that asks for an unsafe repair; "" for `--only CODE`."""
+    """The option that requests the repair; "" for `--only CODE`."""
     proof: str = ""
-    """The fact that a finding must have: without it nothing proves the original value, and no command repairs it."""
+    """The fact that a finding needs for a repair: without it, the original value is unknown."""
     asked: str = ""
     """Why `recover` repairs it only on request."""
     needs_operator: OperatorTask | None = None
     damages_log: bool = False
-    """Whether bytes of the log are damaged there, outside of its tail: truncate cuts there, and salvage covers it."""
+    """Whether bytes of the log before its tail are damaged: truncate cuts there, and salvage replaces them."""
     extent: Extent = Extent.NOTHING
     mendable: bool = False
     """Whether salvage looks for a repair even if no byte of the log is damaged otherwise."""
     renames_only: bool = False
     """Whether the repair only renames files of the log."""
     points_behind_log: bool = False
-    """Whether something outside the log still points behind the log's end: evidence of lost messages."""
+    """Whether something outside the log points behind the end of the log: evidence of lost messages."""
     lacks_units: bool = False
-    """Whether `rebuild cq` alone repairs it, because units are only missing."""
+    """Whether units are only missing, so that `rebuild cq` alone repairs it."""
     migration_repairs: bool = False
     """Whether migrate-to-commitlog repairs it, apart from the areas that it always rebuilds."""
     of_missing_log: bool = False
-    """Whether it only says that the log has no messages."""
+    """Whether it only means that the log has no messages."""
     disturbs_queues: bool = False
     """Whether messages with this damage may lack a unit without a finding in the queues themselves."""
     alters_keys: bool = False
-    """Whether the header or the text of a record is damaged, so that its index entries have other keys than it says."""
+    """Whether the header or text of a record is damaged, so that its keys differ from its index entries."""
     ignored_by_brokers: bool = False
-    """Whether no broker looks at what is wrong there, so that nothing needs to wait for a repair."""
+    """Whether no broker reads the wrong value, so that nothing needs to wait for a repair."""
     spoils_files: bool = False
-    """Whether an entry of a directory of files is wrong: `rebuild cq` replaces it where it is one of a queue."""
+    """Whether a directory entry is wrong; if it is in a queue, `rebuild cq` replaces it."""
     rebuilt_with: str = ""
-    """The part of `rebuild` that repairs it, if its area does not say so."""
+    """The part of `rebuild` that repairs it, if it does not follow from the area."""
     not_here: str = ""
-    """For the verdict, where messages or units are that a start neither loses nor brings back."""
+    """For the verdict: the place of messages or units that a start neither loses nor restores."""
     explains: int = 0
     """Rank among the problems that explain others, which `verify` lists first: 1 before 2; 0 for all others."""
+
+    @property
+    def remedy(self) -> str | None:
+        """The command that repairs it; None if there is none."""
+        return {Repair.NONE: None, Repair.UNDO: "undo"}.get(self.repair, "recover")
+
+    @property
+    def safe(self) -> bool:
+        """Whether `recover` repairs it without an option."""
+        return self.repair is Repair.SAFE
 
     @property
     def area(self) -> Area:
@@ -119,12 +135,12 @@ class Problem:
 
     @property
     def gone_with_log(self) -> bool:
-        """Whether it follows from a log without messages, and does not matter there."""
+        """Whether it follows from a log without messages, and does not matter then."""
         return self.of_missing_log or self.area is Area.CONFIG or self.area in _PARTS
 
     @property
     def migration_rebuilds(self) -> bool:
-        """Whether migrate-to-commitlog repairs it, as it writes that part of the store again."""
+        """Whether migrate-to-commitlog repairs it, because it rebuilds that part of the store."""
         return self.migration_repairs or self.area in (Area.INDEX, Area.CHECKPOINT)
 
 

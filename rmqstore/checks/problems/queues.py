@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import Problem, Rows, Severity
+from rmqstore.checks.problems.problem import Problem, Repair, Rows, Severity
 
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
@@ -12,8 +12,7 @@ CONSUME_QUEUE: Rows = (
         code=codes.CQ_MISSING_UNIT,
         title="message without a consume queue unit",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         lacks_units=True,
         migration_repairs=True,
         about=(
@@ -25,8 +24,7 @@ CONSUME_QUEUE: Rows = (
         code=codes.CQ_MISSING_QUEUE,
         title="queue without directory or files",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         lacks_units=True,
         migration_repairs=True,
         about=(
@@ -38,7 +36,6 @@ CONSUME_QUEUE: Rows = (
         code=codes.CQ_BEHIND,
         title="consume queues are behind the log",
         severity=_N,
-        safe=True,
         migration_repairs=True,
         about=(
             "The last messages of the log have no units in any queue yet: the broker was killed (or is running) before "
@@ -50,8 +47,7 @@ CONSUME_QUEUE: Rows = (
         code=codes.CQ_LEFT_BEHIND,
         title="messages that the next start leaves without units",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         lacks_units=True,
         about=(
             "Consume queues are behind the log, and the next start dispatches only from a later file on: consumers "
@@ -63,7 +59,6 @@ CONSUME_QUEUE: Rows = (
         code=codes.CQ_DELETED_TOPIC,
         title="messages of a deleted topic",
         severity=_N,
-        safe=True,
         about=(
             "Messages of this topic are in the log, but the topic is not in topics.json and has no consume queue: it "
             "was deleted. `rmqstore export` still exports them."
@@ -74,8 +69,7 @@ CONSUME_QUEUE: Rows = (
         title="unit does not point to a record",
         not_here="to no message",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about=(
             "No good record starts at the commitlog offset of this unit, or of several units in a row. Consumers get "
             "errors there, or skip them."
@@ -85,16 +79,14 @@ CONSUME_QUEUE: Rows = (
         code=codes.CQ_WRONG_SIZE,
         title="unit with a wrong size",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about="The size in the unit is not TOTALSIZE of the record: consumers cannot decode what they get.",
     ),
     Problem(
         code=codes.CQ_WRONG_TAG,
         title="unit with a wrong tags code",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         mendable=True,
         about=(
             "The tags code of the unit is not that of the message: consumers that filter by tag miss the message. In "
@@ -108,16 +100,14 @@ CONSUME_QUEUE: Rows = (
         code=codes.CQ_WRONG_QUEUE,
         title="unit that points into another queue",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about="The record at the commitlog offset of the unit belongs to another topic or queue.",
     ),
     Problem(
         code=codes.CQ_OTHER_QUEUE,
         title="units of another queue",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about=(
             "Several units in a row point to messages of one other queue (`right_queue`): a directory of consumequeue/ "
             "was renamed or copied, or files were restored to the wrong directory. The messages are right and do not "
@@ -129,8 +119,7 @@ CONSUME_QUEUE: Rows = (
         code=codes.CQ_FOREIGN,
         title="consume queues and log belong to different stores",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         explains=5,
         about=(
             "Hardly any unit of any queue points to the start of a message: consumequeue/ or commitlog/ belongs to "
@@ -142,8 +131,7 @@ CONSUME_QUEUE: Rows = (
         code=codes.CQ_SHIFTED,
         title="units at the wrong queue offset",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about=(
             "From here on, the index of each unit differs from QUEUEOFFSET of its message: `[BUG]logic queue order "
             "maybe wrong`. Consumer offsets refer to other messages."
@@ -153,8 +141,7 @@ CONSUME_QUEUE: Rows = (
         code=codes.CQ_OUT_OF_ORDER,
         title="commitlog offsets of units do not increase",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about=(
             "The units of a queue are not sorted by commitlog offset; the broker's binary search for the minimum "
             "offset goes wrong."
@@ -165,8 +152,7 @@ CONSUME_QUEUE: Rows = (
         title="units point behind the end of the log",
         not_here="behind the end of the log",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         points_behind_log=True,
         about=(
             "The queue is ahead of the commitlog. A broker truncates it at the next start (`truncate dirty logic "
@@ -177,8 +163,7 @@ CONSUME_QUEUE: Rows = (
         code=codes.CQ_GHOST_UNITS,
         title="units behind the end of the queue",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about=(
             "Old units behind the end of the queue were never erased. When the queue grows up to them, they become "
             "valid and point to other messages."
@@ -188,8 +173,7 @@ CONSUME_QUEUE: Rows = (
         code=codes.CQ_PRE_BLANK_ONLY,
         title="queue contains only pre-blank units",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about=(
             "A queue that contains only pre-blank units reports a maximum offset of 2147483647: 4.9 then dispatches "
             "nothing to any queue until the log passes 2 GiB; 5.x dispatches nothing to this queue."
@@ -199,8 +183,7 @@ CONSUME_QUEUE: Rows = (
         code=codes.CQ_ZERO_LAST_FILE,
         title="last consume queue file is all zeros",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about=(
             "The queue has a new file without any unit behind a full one. 5.x may fail to load, 4.9 counts one unit "
             "too many."
@@ -210,24 +193,21 @@ CONSUME_QUEUE: Rows = (
         code=codes.CQ_MISSING_FILE,
         title="file missing in the middle of a queue",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about="Reads at the offsets of that file return nothing. No start rebuilds it.",
     ),
     Problem(
         code=codes.CQ_BAD_PRE_BLANK,
         title="pre-blank unit behind real units",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about="Pre-blank units belong only before the first unit of a queue.",
     ),
     Problem(
         code=codes.CQ_PARTLY_REBUILT,
         title="pre-blank units at the front, but the log has the messages",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         lacks_units=True,
         about=(
             "A start rebuilt this queue only from the log files that it scanned: units of older messages in the log "
@@ -238,8 +218,7 @@ CONSUME_QUEUE: Rows = (
         code=codes.CQ_EXT,
         title="consume queue extension is damaged",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about=(
             "A unit refers to an extension address that does not exist, or an extension unit has a wrong size. Brokers "
             "log `[BUG] can't find consume queue extend file content`, and consumers filter those messages themselves. "
@@ -250,8 +229,7 @@ CONSUME_QUEUE: Rows = (
         code=codes.CQ_ROCKSDB,
         title="RocksDB of the consume queues is damaged",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about=(
             "Files of the database in consumequeue/ are missing, or their bytes are wrong. A broker does not start, or "
             "serves no message whose row it cannot read. `recover` and `rebuild STORE cq` make a new database from the "
@@ -265,8 +243,7 @@ BATCH_CONSUME_QUEUE: Rows = (
         code=codes.BCQ_MISSING_UNIT,
         title="batch without a unit",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         lacks_units=True,
         about="A message or inner batch of a BatchCQ topic has no unit.",
     ),
@@ -275,8 +252,7 @@ BATCH_CONSUME_QUEUE: Rows = (
         title="batch unit does not point to a record",
         not_here="to no message",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         mendable=True,
         points_behind_log=True,
         about="No good record starts at the commitlog offset of the unit.",
@@ -285,8 +261,7 @@ BATCH_CONSUME_QUEUE: Rows = (
         code=codes.BCQ_WRONG_UNIT,
         title="batch unit differs from its record",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         mendable=True,
         about="Size, tags code, store time, base offset or count in the unit differs from the record.",
     ),
@@ -294,16 +269,14 @@ BATCH_CONSUME_QUEUE: Rows = (
         code=codes.BCQ_ORDER,
         title="batch units out of order",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about="Base offsets overlap or go back.",
     ),
     Problem(
         code=codes.BCQ_GHOST_UNITS,
         title="batch units behind the end of the queue",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about="Old units follow the end of the queue.",
     ),
 )
@@ -313,16 +286,14 @@ INDEX: Rows = (
         code=codes.IX_HEADER,
         title="index header does not match the entries",
         severity=_W,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about="Count, times or offsets in the header do not match the entries.",
     ),
     Problem(
         code=codes.IX_CHAIN_LOOP,
         title="endless chain in an index file",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about=(
             "The chain of an entry leads back to the entry itself: a query for such a key never ends in the broker "
             "(IndexFile#selectPhyOffset)."
@@ -332,8 +303,7 @@ INDEX: Rows = (
         code=codes.IX_BAD_ENTRY,
         title="index slot or entry out of range",
         severity=_E,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about=(
             "A slot, or the predecessor of an entry, does not lead to the newest earlier entry of the slot: chains are "
             "cut or mixed, and queries miss messages. Or the time of an entry differs from that of its message, and "
@@ -344,8 +314,7 @@ INDEX: Rows = (
         code=codes.IX_DANGLING_ENTRY,
         title="index entries do not point to a record",
         severity=_W,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         points_behind_log=True,
         about=(
             "Entries point behind the end of the log, or to a place where no record starts. Brokers never remove them."
@@ -355,8 +324,7 @@ INDEX: Rows = (
         code=codes.IX_NOT_INDEXED,
         title="messages missing in the index",
         severity=_W,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about=(
             "Messages with keys that are younger than the oldest index file are not in any index file: queries by key "
             "or ID do not find them."
@@ -366,8 +334,7 @@ INDEX: Rows = (
         code=codes.IX_FILE_LENGTH,
         title="index file has the wrong length",
         severity=_W,
-        remedy="recover",
-        safe=True,
+        repair=Repair.SAFE,
         about="The broker silently extends a short file with zeros, and writes an empty file from the beginning.",
     ),
 )

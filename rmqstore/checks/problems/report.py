@@ -1,10 +1,10 @@
-"""Finding and Report: what a check says, to and from JSON (schema rmqstore.verify/1)."""
+"""Finding and Report: the results of the checks, and their JSON (schema rmqstore.verify/1)."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,20 +13,23 @@ from rmqstore.checks.problems.problem import Problem, Severity
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.formats.consumequeue import may_be_right
 from rmqstore.formats.properties import SCHEDULE_TOPIC
+from rmqstore.formats.text.counts import many
 
 SCHEMA = "rmqstore.verify/1"
 LISTED = 10_000
 _LOGS = ("commitlog", "dledger")
 
 Fact = int | str | bool | None
+QueueRange = Callable[[str, int], tuple[int, int] | None]
+"""Returns the minimum and maximum queue offset of (topic, queue id); None for a queue that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One defect at one place.
+    """One problem at one place.
 
     `queue` is "commitlog", "dledger", "TOPIC/ID", "index", "config" …; `file` the base name; `offset` the global
-    offset in that queue (bytes, for consume queues the byte position of the unit); `length` bytes concerned.
+    offset in that queue (bytes, for consume queues the byte position of the unit); `length` the number of bytes.
     """
 
     code: str
@@ -45,12 +48,17 @@ class Finding:
         return self.problem.severity
 
     @property
+    def in_log(self) -> bool:
+        """Whether the place is in a log: the commitlog or DLedger data."""
+        return self.queue in _LOGS
+
+    @property
     def damages_log(self) -> bool:
-        """Whether bytes of a log are damaged there; `offset` is one of the log then."""
-        return self.queue in _LOGS and self.problem.damages_log
+        """Whether bytes of a log are damaged at this place."""
+        return self.in_log and self.problem.damages_log
 
     def to_json(self, store: str = "STORE", config: str = "") -> dict[str, Any]:
-        """The row in `findings`; `config` is the broker.conf that was given."""
+        """Return the row in `findings`; `config` is the path of the given broker.conf."""
         p = self.problem
         return {
             "code": self.code,
@@ -69,7 +77,7 @@ TAG_CODE = codes.CQ_WRONG_TAG
 
 
 def tags_in_doubt(finding: Finding) -> bool:
-    """Whether a unit's tags code may be right, and the TAGS of its message damaged: the two do not tell which."""
+    """Whether nothing shows which is damaged, the tags code of a unit or the TAGS of its message."""
     code, expected = finding.facts.get("tags_code"), finding.facts.get("expected")
     if finding.code != TAG_CODE or finding.queue.startswith(f"{SCHEDULE_TOPIC}/"):
         return False
@@ -77,17 +85,20 @@ def tags_in_doubt(finding: Finding) -> bool:
 
 
 def option_of(problem: Problem) -> str:
-    """The option without which `recover` leaves a problem as it is; "" for one that it cures by itself."""
+    """Return the option that `recover` needs to repair a problem; "" if it needs none."""
     return "" if problem.safe else problem.option or f"--only {problem.code}"
 
 
 def store_words(store: str, config: str = "") -> str:
-    """A store as it is given to a command that follows: with the broker.conf, which says paths, sizes and role."""
+    """Return the store argument of a suggested command, with the option for its broker.conf."""
     return shlex.quote(store) + (f" -c {shlex.quote(config)}" if config else "")
 
 
 def next_command(finding: Finding, store: str, config: str = "") -> str | None:
-    """The command that cures a finding, ready to copy; `run` in its facts is one of the system's own."""
+    """Return the command that repairs a finding, ready to copy; None if there is none.
+
+    The fact `run` is a command of the operating system.
+    """
     remedy = finding.problem.remedy
     if finding.problem.proof not in ("", *finding.facts):
         return None
@@ -96,13 +107,11 @@ def next_command(finding: Finding, store: str, config: str = "") -> str | None:
     if remedy == "undo":
         return f"rmqstore undo {shlex.quote(str(finding.facts.get('journal', 'JOURNAL')))}"
     where = store_words(store, config)
-    if remedy == "rebuild":
-        return f"rmqstore rebuild {where} cq"
     return f"rmqstore recover {where} {option_of(finding.problem)}".rstrip()
 
 
 class Findings:
-    """Findings as they come: all counted, the first `keep` kept, each handed to `sink` when there is one."""
+    """Collected findings: all are counted, the first `keep` are listed, and each is passed to `sink`."""
 
     def __init__(self, keep: int = LISTED, sink: Any = None) -> None:
         self.keep = keep
@@ -111,20 +120,20 @@ class Findings:
         self.listed: list[Finding] = []
 
     def add(self, finding: Finding) -> None:
-        """Count it, list it as far as `keep` goes, and hand it to the sink.
-
-        Errors: ValueError for a code that is not in `PROBLEMS`.
-        """
+        """Add a finding. Errors: ValueError for a code that is not in `PROBLEMS`."""
         if finding.code not in PROBLEMS:
             raise ValueError(f"{finding.code} is not in the table of problems")
         self.counts[finding.code] += 1
+        self._list(finding)
+
+    def _list(self, finding: Finding) -> None:
         if len(self.listed) < self.keep:
             self.listed.append(finding)
         if self.sink is not None:
             self.sink(finding)
 
     def count(self, code: str, times: int) -> None:
-        """Count findings of a code that are not listed one by one."""
+        """Count findings of a code without listing them."""
         if times:
             self.counts[code] += times
 
@@ -133,44 +142,47 @@ class Findings:
             self.add(finding)
 
     def merge(self, other: Findings) -> None:
-        """Take over another's counts and listed findings (from a worker)."""
+        """Add the counts and listed findings of a worker."""
         self.counts.update(other.counts)
         for finding in other.listed:
-            if len(self.listed) < self.keep:
-                self.listed.append(finding)
-            if self.sink is not None:
-                self.sink(finding)
+            self._list(finding)
+
+    def retain(self, listed: list[Finding]) -> None:
+        """Keep only these of the listed findings, and reduce the counts by the others."""
+        self.counts -= Counter(f.code for f in self.listed) - Counter(f.code for f in listed)
+        self.listed = listed
 
     def cut_with(self, cut: int) -> set[str]:
-        """Problems of the logs that go with everything from `cut` (global offset) on."""
-        stays = {f.code for f in self.listed if f.queue not in _LOGS or f.offset < cut}
+        """Return the codes of log problems that only occur from `cut` (global offset) on."""
+        stays = {f.code for f in self.listed if not f.in_log or f.offset < cut}
         found = (PROBLEMS[code] for code in self.counts if code not in stays)
         return {p.code for p in found if p.of_log and not p.renames_only}
 
     @property
     def worst(self) -> Severity | None:
-        """Greatest severity met, None when nothing was found."""
+        """Greatest severity; None without findings."""
         return max((PROBLEMS[c].severity for c in self.counts), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Fillers:
-    """Records that a repair put in place of lost messages; `repair` names its journal, "" where that is not known."""
+    """Records that a repair wrote in place of lost messages; `repair` is the name of its journal, "" if unknown."""
 
     count: int
     repair: str = ""
 
     def text(self) -> str:
-        """For example "38 fillers of the repair 20261122T092800.000000Z"."""
-        what = "1 filler" if self.count == 1 else f"{self.count:,} fillers"
-        return f"{what} of the repair {self.repair}" if self.repair else f"{what} of a repair whose journal is not here"
+        """Return for example "38 fillers of the repair 20261122T092800.000000Z"."""
+        return many(self.count, "filler") + (
+            f" of the repair {self.repair}" if self.repair else " of a repair whose journal is missing"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Reused:
-    """Files of the log that were not read: they did not change, and an earlier run found nothing wrong in them.
+    """Log files that were not read, because they have not changed since an earlier run found them sound.
 
-    `bytes` of these files; `read_at`: when the one was read that was not read for longest, epoch ms.
+    `bytes`: their size; `read_at`: the earliest time at which one of them was read, epoch ms.
     """
 
     files: list[str]
@@ -180,7 +192,7 @@ class Reused:
 
 @dataclass(slots=True)
 class QueueState:
-    """A consume queue in numbers: min and max logical offsets as a reader sees them, and the max the log asks for."""
+    """Minimum and maximum offset of a consume queue for its readers, and the maximum according to the log."""
 
     min: int
     max: int
@@ -189,7 +201,7 @@ class QueueState:
 
 @dataclass(slots=True)
 class Report:
-    """What `verify` found; everything in it is plain data."""
+    """The result of `verify`, as plain data."""
 
     store: str
     kind: str
@@ -204,41 +216,45 @@ class Report:
     fillers: list[Fillers] = field(default_factory=list)
     live: bool = False
     reused: Reused | None = None
-    resume_at: dict[str, int] | None = None  # log name -> offset, when a deadline ended the reading
+    resume_at: dict[str, int] | None = None  # log name -> offset where a deadline ended the run
     seconds: float = 0.0
-    config: str = ""  # the broker.conf that the store was read with
-    whole: str = ""  # the store that a part lies in: only whole stores are repaired
+    config: str = ""  # path of the given broker.conf
+    whole: str = ""  # for a part of a store: the path of the store, because only whole stores are repaired
 
     @property
     def clean(self) -> bool:
         """No WARNING or ERROR, and nothing unchecked."""
+        return self.exit_code == 0
+
+    @property
+    def has_problems(self) -> bool:
+        """Whether there is a WARNING or ERROR."""
         worst = self.findings.worst
-        return (worst is None or worst < Severity.WARNING) and not self.unchecked
+        return worst is not None and worst >= Severity.WARNING
 
     @property
     def repairable(self) -> str:
-        """The path that a repair is to be given."""
+        """The path to pass to a repair."""
         return self.whole or self.store
 
     @property
     def exit_code(self) -> int:
-        """0 clean, 1 problems, 4 not everything could be checked; 1 goes before 4."""
-        worst = self.findings.worst
-        if worst is not None and worst >= Severity.WARNING:
+        """0 clean, 1 problems, 4 no problems, but not everything could be checked."""
+        if self.has_problems:
             return 1
         return 4 if self.unchecked else 0
 
     @property
     def filler_notes(self) -> list[str]:
-        """One note for each repair that left fillers."""
+        """One note for each repair that wrote fillers."""
         return [f"{row.text()} replace{'s' if row.count == 1 else ''} lost messages" for row in self.fillers]
 
     def ordered(self) -> list[Finding]:
-        """Listed findings, worst first, then by place."""
+        """Return the listed findings, worst first, then by place."""
         return sorted(self.findings.listed, key=lambda f: (-f.severity, f.queue, f.offset, f.code))
 
     def to_json(self) -> dict[str, Any]:
-        """The object of `verify --json`."""
+        """Return the object of `verify --json`."""
         return {
             "schema": SCHEMA,
             "store": self.store,

@@ -1,10 +1,8 @@
-"""PROBLEMS: everything that can be wrong, each a row of one closed table.
+"""PROBLEMS: the table of everything that can be wrong with a store.
 
-A check may only report codes of this table; every row has a two-pass case in the tests, and the manual page
-rmqstore-problems(7) is made from it. The prefix says where: DIR directory, CL commitlog, CQ consume queue, BCQ batch
-consume queue, IX index, CK store checkpoint, CFG config, DL DLedger, TM timer, BR what a broker
-of this version does to a sound store. The rows are in `log.py`, `queues.py`
-and `beside.py`. Other code asks a row for its attributes instead of keeping sets of codes.
+Checks report only codes of this table. Every row has a two-pass case in the tests, and the manual page
+rmqstore-problems(7) is generated from it. `Area` lists the prefixes of the codes. The rows are in `log.py`, `queues.py`
+and `beside.py`. Other code uses the attributes of a row instead of sets of codes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""BatchCQ: units of 46 bytes, one per message or inner batch; their place in the files says nothing of offsets."""
+"""Batch consume queues (BatchCQ): units of 46 bytes, one per message or inner batch, with queue offsets inside."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rmqstore.checks.log.log_pass import BatchRow
-from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.log.logs import Logs, Name
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
@@ -15,11 +15,10 @@ from rmqstore.formats import consumequeue
 from rmqstore.scan.units import unit_chunks
 
 UNIT = consumequeue.BATCH_UNIT.size
-Name = tuple[str, int]
 
 
 def batches_of(logs: Logs) -> dict[Name, list[BatchRow]]:
-    """The messages and inner batches of every batch queue, in the order of the log."""
+    """Return the messages and inner batches of every batch queue, in the order of the log."""
     owed: dict[Name, list[BatchRow]] = {}
     for result in logs.results:
         for name, rows in result.batches.items():
@@ -28,7 +27,7 @@ def batches_of(logs: Logs) -> dict[Name, list[BatchRow]]:
 
 
 def check_batch_queues(store: Store, logs: Logs, findings: Findings) -> dict[str, QueueState]:
-    """All batch consume queues against the batches that the pass met; returns their state."""
+    """Check all batch consume queues against the batches in the log, and return their states."""
     owed = batches_of(logs)
     states: dict[str, QueueState] = {}
     seen: set[Name] = set()
@@ -54,8 +53,7 @@ def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings:
     ended = False
 
     def add(code: str, at: int, facts: dict[str, Fact]) -> None:
-        file = queue.find(at)
-        findings.add(Finding(code, label, file.name if file else "", at, UNIT, facts))
+        findings.add(Finding(code, label, queue.name_at(at), at, UNIT, facts))
 
     for at, unit in _units(files):
         offset, size, base, count = (int(unit[n]) for n in ("commitlog_offset", "size", "base_offset", "batch_size"))
@@ -86,7 +84,7 @@ def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings:
             wrong = [n for n, x, y in zip(names, found, wanted, strict=True) if x != y]
             add(codes.BCQ_WRONG_UNIT, at, facts | {"wrong": " ".join(wrong)})
         elif row.queue_offset not in (-1, base):
-            _header(files, row, logs, findings)
+            _report_header(files, row, logs, findings)
         elif base < before:
             add(codes.BCQ_ORDER, at, facts | {"before": before})
         before = base + count
@@ -100,17 +98,16 @@ def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings:
     return QueueState(max(low, 0), high, expected)
 
 
-def _header(files: ConsumeQueueFiles, row: BatchRow, logs: Logs, findings: Findings) -> None:
-    """QUEUEOFFSET differs from INNER_BASE and from the unit: clients number the messages of a batch from it on."""
+def _report_header(files: ConsumeQueueFiles, row: BatchRow, logs: Logs, findings: Findings) -> None:
+    """Report that QUEUEOFFSET, from which clients number the batch, differs from INNER_BASE and the unit."""
     log = next(r for r in logs.results if r.queue.find(row.offset) is not None)
-    name, at = ("dledger", row.offset - log.lead) if log.lead else ("commitlog", row.offset)
     facts: dict[str, Fact] = {"topic": files.topic, "queue_id": files.queue_id}
     facts |= {"expected": row.base, "got": row.queue_offset}
-    findings.add(Finding(codes.CL_QUEUE_OFFSET, name, log.file_of(at), at, 0, facts))
+    findings.add(log.finding(codes.CL_QUEUE_OFFSET, row.offset - log.lead, 0, facts))
 
 
 def _units(files: ConsumeQueueFiles) -> Iterator[tuple[int, np.void]]:
-    """(position in bytes, unit) of every unit that is not in a hole, and the first zero unit of each stretch."""
+    """Yield (position in bytes, unit) of all units, but only the first of consecutive zero units."""
     for chunk in unit_chunks(files.queue, consumequeue.BATCH_UNIT):
         used = chunk.units["size"] != 0
         used |= chunk.units["commitlog_offset"] != 0

@@ -1,4 +1,4 @@
-"""Consume queue extensions: units chain by their sizes, and every address in a consume queue is such a unit.
+"""Consume queue extensions: units form a chain by their sizes, and addresses in consume queues point to units.
 
 Source: ConsumeQueueExt#recover, #get (RocketMQ 5.4.0)
 """
@@ -24,25 +24,24 @@ _SIZE_AT = consumequeue.EXT_UNIT.fields[0].size  # the size field comes first
 
 
 Broken = Callable[[MappedFile, int, int], None]
-"""File, position in it, and the size that a unit says there."""
+"""Takes a file, a position in it, and the invalid size of the unit there."""
 
 
 def check_queue_extensions(store: Store, findings: Findings) -> None:
-    """Every consumequeue_ext/ queue by itself, and against the addresses in its consume queue."""
+    """Check every queue of consumequeue_ext/, and the addresses in its consume queue."""
     for files in store.consume_queues(QueueKind.EXT):
-        starts = np.fromiter((at for at, _ in ext_units(files, _sayer(files, findings))), dtype=np.int64)
+
+        def report(file: MappedFile, at: int, size: int, label: str = files.label) -> None:
+            facts: dict[str, Fact] = {"size": size, "reason": "unit size"}
+            length = consumequeue.EXT_UNIT.size
+            findings.add(Finding(codes.CQ_EXT, label, file.name, file.start + at, length, facts))
+
+        starts = np.fromiter((at for at, _ in ext_units(files, report)), dtype=np.int64)
         _addresses(store, files, starts, findings)
 
 
-def _sayer(files: ConsumeQueueFiles, findings: Findings) -> Broken:
-    def say(file: MappedFile, at: int, size: int) -> None:
-        _say(files, file, at, {"size": size, "reason": "unit size"}, findings)
-
-    return say
-
-
 def ext_units(files: ConsumeQueueFiles, broken: Broken) -> Iterator[tuple[int, int]]:
-    """(global offset, tags code) of every unit; `broken` is called where the chain of a file breaks."""
+    """Yield (global offset, tags code) of every unit, and call `broken` where the chain of a file breaks."""
     for file in files.queue.files:
         at = 0
         buffer, base = b"", 0
@@ -54,23 +53,17 @@ def ext_units(files: ConsumeQueueFiles, broken: Broken) -> Iterator[tuple[int, i
             size = int.from_bytes(head[:_SIZE_AT], "big", signed=True)
             if size in (0, -1):  # -1 closes the file, 0 is its end
                 break
-            if size < consumequeue.EXT_UNIT.size or at + size > end or len(head) < consumequeue.EXT_UNIT.size:
-                broken(file, at, size)
-                break
-            unit = consumequeue.EXT_UNIT.unpack(head)
-            if unit["bitmap_size"] + consumequeue.EXT_UNIT.size != size:
+            fits = size >= consumequeue.EXT_UNIT.size == len(head) and at + size <= end
+            unit = consumequeue.EXT_UNIT.unpack(head) if fits else None
+            if unit is None or unit["bitmap_size"] + consumequeue.EXT_UNIT.size != size:
                 broken(file, at, size)
                 break
             yield file.start + at, int(unit["tags_code"])
             at += size
 
 
-def _say(files: ConsumeQueueFiles, file: MappedFile, at: int, facts: dict[str, Fact], findings: Findings) -> None:
-    findings.add(Finding(codes.CQ_EXT, files.label, file.name, file.start + at, consumequeue.EXT_UNIT.size, facts))
-
-
 def _addresses(store: Store, files: ConsumeQueueFiles, starts: I64, findings: Findings) -> None:
-    """Addresses of the consume queue that belong to no unit."""
+    """Report addresses in the consume queue that are not the start of a unit."""
     queue: MappedFileQueue = store.consume_queue(files.topic, files.queue_id).queue
     low = files.queue.start
     for chunk in unit_chunks(queue, consumequeue.UNIT):

@@ -1,15 +1,16 @@
-"""A RocksDB of the same queues beside consume queues in files (rocksdbCQDoubleWriteEnable): whether it can be read.
+"""A RocksDB with the same queues beside consume queues in files (rocksdbCQDoubleWriteEnable).
 
-The broker opens it at a start (one that cannot be opened makes load return false), goes back some log files for what it
-lacks, and reads the files. Source: CombineConsumeQueueStore (RocketMQ 5.4.0).
+A broker opens it at the start, and load returns false if this fails. It then dispatches again from some log files
+before the end of the RocksDB, and serves consumers from the files. Source: CombineConsumeQueueStore (RocketMQ 5.4.0).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqstore.checks.problems.report import Findings, QueueState
+from rmqstore.checks.problems.report import QueueState, Report
 from rmqstore.files.store import Store
+from rmqstore.formats.text.counts import many
 
 NAMED = "consumequeue/: a RocksDB of the same queues exists beside the files (rocksdbCQDoubleWriteEnable)"
 BEFORE_READING = (
@@ -18,30 +19,32 @@ BEFORE_READING = (
 )
 
 
-def look_beside(store: Store, states: Mapping[str, QueueState], findings: Findings, *, live: bool) -> tuple[str, str]:
-    """(a note, what was not checked) of the RocksDB beside queues in files; each may be empty."""
+def check_double_written(store: Store, states: Mapping[str, QueueState], report: Report) -> bool:
+    """Check the ends of the queues in the RocksDB; return whether it cannot be opened."""
     from rmqstore.checks.queues.rocksdb import damaged_database
     from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, DamagedDatabase, is_readable
     from rmqstore.files.rocksdb.queues import RocksDBQueues
 
     if not is_readable():
-        return f"{NAMED}; consumers are served from the files", f"{NAMED}: whether a broker can open it {MISSING_EXTRA}"
+        report.notes.append(f"{NAMED}; consumers are served from the files")
+        report.unchecked.append(f"{NAMED}: to check whether a broker can open it, rmqstore {MISSING_EXTRA}")
+        return False
     try:
         bounds = RocksDBQueues(store).bounds()
     except CannotRead as e:
         if isinstance(e, DamagedDatabase) and store.dledger is None:
-            findings.add(damaged_database(str(e), beside="the queue files"))
-            return "", ""
-        return "", f"{NAMED}, and cannot be read: {e}; a broker that writes both does not start with it"
+            report.findings.add(damaged_database(str(e), beside="the queue files"))
+        else:
+            report.unchecked.append(
+                f"{NAMED}, and cannot be read: {e}; a broker that writes both does not start with it"
+            )
+        return True
     ends = {f"{t}/{q}": b["max"].queue_offset + 1 for (t, q), b in bounds.items() if "max" in b}
-    other = [name for name in {*states, *ends} if ends.get(name, 0) != _end(states, name)]
-    words = "; consumers are served from the files, and its rows are not compared with the log"
-    if other and not live and states:
-        many = "1 queue ends" if len(other) == 1 else f"{len(other)} queues end"
-        words += f". {many} elsewhere in it than in the files: {BEFORE_READING}"
-    return NAMED + words, ""
-
-
-def _end(states: Mapping[str, QueueState], name: str) -> int:
-    state = states.get(name)
-    return state.max if state is not None else 0
+    none = QueueState(0, 0, 0)
+    other = [name for name in {*states, *ends} if ends.get(name, 0) != states.get(name, none).max]
+    note = f"{NAMED}; consumers are served from the files, and its rows are not compared with the log"
+    if other and not report.live and states:
+        differ = many(len(other), "queue ends", "queues end")
+        note += f". {differ} elsewhere in it than in the files: {BEFORE_READING}"
+    report.notes.append(note)
+    return False

@@ -1,6 +1,6 @@
-"""Queues and log files that are not of one store: a backup that was put together wrongly, files of another broker.
+"""Queues and log files of different stores: a wrongly assembled backup, or files of another broker.
 
-Said once, for the file or for all queues, in place of what each unit would say. Asked only where units fit nothing.
+One finding about the file, or about all queues, replaces those about single units.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 
 _LEAST = 5  # units that point to no message of a file, and messages that no unit points to
-_ASKED = 1000  # messages of a file that are looked at
+_SAMPLE = 1000  # messages of a file that are checked
 
 
-def say_loose_units(store: Store, logs: Logs, findings: Findings) -> None:
-    """What was held back about units, with one finding in its place where a whole file or all queues are foreign."""
+def report_held(store: Store, logs: Logs, findings: Findings) -> None:
+    """Report the findings held back in `Pointing`, or one in their place if a file or all queues are foreign."""
     pointing = logs.pointing
     foreign: set[int] = set()
     if pointing.foreign and not logs.grows:
@@ -44,26 +44,26 @@ def say_loose_units(store: Store, logs: Logs, findings: Findings) -> None:
 
 
 def _foreign_files(store: Store, logs: Logs) -> Iterator[Finding]:
-    """Files of a log whose messages have no units, while units lead to where none of them starts."""
+    """Yield findings for log files whose messages have no units, while units point between their messages."""
     for result in logs.results:
         for file in result.queue.files:
             units = logs.pointing.nowhere[file.start]
             if units < _LEAST:
                 continue
-            messages, fit, host = _asked(store, file, result.lead)
+            messages, fit, host = _count_fitting(store, file, result.lead)
             if messages < _LEAST or fit * 10 > messages:
                 continue
             facts: dict[str, Fact] = {"units": units, "messages_looked_at": messages, "messages_with_units": fit}
             facts["store_host"] = host
-            others = {_asked(store, f, result.lead, most=1)[2] for f in result.queue.files if f is not file} - {""}
+            others = {_count_fitting(store, f, result.lead, most=1)[2] for f in result.queue.files if f is not file}
+            others -= {""}
             if others and host not in others:
-                facts["store_host_of_other_files"] = sorted(others)[0]
-            name = "dledger" if result.lead else "commitlog"
-            yield Finding(codes.CL_FOREIGN_FILE, name, file.name, file.start, file.length, facts)
+                facts["store_host_of_other_files"] = min(others)
+            yield result.finding(codes.CL_FOREIGN_FILE, file.start, file.length, facts)
 
 
-def _asked(store: Store, file: MappedFile, lead: int, most: int = _ASKED) -> tuple[int, int, str]:
-    """Of the first messages of a file that have a unit as a rule: how many, how many have it, and who stored them."""
+def _count_fitting(store: Store, file: MappedFile, lead: int, most: int = _SAMPLE) -> tuple[int, int, str]:
+    """Return how many of the first messages should have a unit, how many have it, and the store host."""
     queues: dict[tuple[str, int], MappedFileQueue] = {}
     seen = fit = 0
     host = ""
@@ -87,7 +87,7 @@ def _names_queues(topic: bytes) -> bool:
 
 
 def _messages(file: MappedFile, lead: int) -> Iterator[Message]:
-    """The messages of a log file in their order."""
+    """Yield the messages of a log file in order."""
     for run in scan_file(file, lead=lead, options=ScanOptions(crc=False)):
         if run.kind is not Kind.RECORDS or run.columns is None:
             continue

@@ -1,11 +1,12 @@
-"""The units of one consume queue that no message accounts for: what each is, and where the queue really ends.
+"""Check the units of one consume queue that belong to no message, and find the end of the queue.
 
-`consumequeue.py` goes through all queues of a store; queues in a RocksDB are judged by a subclass.
+`consumequeue.py` iterates over the queues of a store; `rocksdb.py` has a subclass for queues in RocksDB.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +17,8 @@ from rmqstore.checks.log.unowned_units import (
     ANOTHER_RECORD,
     IN_A_BLANK,
     NO_RECORD,
-    Pointed,
-    UnownedUnits,
+    Held,
+    UnownedUnit,
     are_of_another_queue,
     row_facts,
     rows,
@@ -29,11 +30,12 @@ from rmqstore.files.store import ConsumeQueueFiles, Store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.message import TRANSACTION_COMMIT
 from rmqstore.scan.kernels import I64, Bool, consecutive
+from rmqstore.scan.unit_rows import Units
 from rmqstore.scan.units import last_nonzero_in, recovery_end, unit_chunks
 
 
 def complement(intervals: list[tuple[int, int]], start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """What of [start, stop) is in none of the intervals (any order, may overlap)."""
+    """Yield the parts of [start, stop) that are in none of the intervals, which may overlap, in any order."""
     at = start
     for a, b in sorted(intervals):
         if a > at:
@@ -45,49 +47,59 @@ def complement(intervals: list[tuple[int, int]], start: int, stop: int) -> Itera
         yield at, stop
 
 
-class QueueCheck:
-    """The units of one queue that no message accounts for."""
+class _Chunk(NamedTuple):
+    """Consecutive units as columns, the first at index `start`; `valid`: which can be units."""
 
-    def __init__(self, store: Store, files: ConsumeQueueFiles, part: QueuePart, logs: Logs, findings: Findings) -> None:
+    start: int
+    offset: I64
+    size: I64
+    tags: I64
+    valid: Bool
+
+
+class QueueCheck:
+    """One consume queue; `part` are its messages in the log, as the pass over the log compared them with the units."""
+
+    def __init__(self, store: Store, files: ConsumeQueueFiles, logs: Logs, findings: Findings) -> None:
         self.store = store
         self.files = files
         self.queue = files.queue
-        self.part = part
+        self.part = part = logs.queues.get((files.topic, files.queue_id), QueuePart(0, 0, 0, 0))
         self.logs = logs
         self.findings = findings
         self.label = files.label
-        self.end = max((b for _, b in part.accounted), default=0)  # behind the last unit that counts, units
+        self.end = max((b for _, b in part.accounted), default=0)  # behind the last valid unit, in units
         self.first = min((a for a, _ in part.accounted), default=-1)
         self.pre_blanks: list[tuple[int, int]] = []
         self.expired_to = 0
         self.outlier_units = {g.expected: g for g in part.outliers}
         self.outlier_rows = {g.got for g in part.outliers}
-        self.loose: list[UnownedUnits] = []
+        self.loose: list[UnownedUnit] = []
 
-    def units(self) -> None:
-        """Judge every unit that is not accounted for."""
-        self._files()
+    def check_units(self) -> None:
+        """Check every unit that is not accounted for."""
+        self._check_files()
         for a, b in complement(self.part.accounted, *self._span()):
             for number, units in self._units(a, b):
-                self._judge(number, units)
-        self._say_loose()
-        self._blanks()
+                self._check_chunk(number, units)
+        self._report_unowned()
+        self._check_pre_blanks()
 
     def _span(self) -> tuple[int, int]:
-        """Units that can be judged, half-open."""
+        """Return the first unit, and the one behind the last unit."""
         return self.queue.start // UNIT, self.queue.stop // UNIT
 
-    def _units(self, start: int, stop: int) -> Iterator[tuple[int, np.ndarray[tuple[int], np.dtype[np.void]]]]:
-        """(index of the first, units) of every stretch of [start, stop)."""
+    def _units(self, start: int, stop: int) -> Iterator[tuple[int, Units]]:
+        """Yield the units [start, stop) in chunks of (index of the first, units)."""
         for chunk in unit_chunks(self.queue, consumequeue.UNIT, start=start * UNIT, stop=stop * UNIT):
             yield chunk.number, chunk.units
 
     def _queue_of(self, topic: str, queue_id: int) -> MappedFileQueue:
         return self.store.consume_queue(topic, queue_id).queue
 
-    def alone(self) -> None:
-        """Judge the units by themselves."""
-        self._files()
+    def check_without_log(self) -> None:
+        """Check the units without their messages."""
+        self._check_files()
         end = recovery_end(self.queue)
         self.end = end.end // UNIT
         before = -1
@@ -107,9 +119,10 @@ class QueueCheck:
             ghosts = (index >= self.end) & ((offset != 0) | (size != 0))
             for a, b in _stretches(index[ghosts]):
                 self._add(codes.CQ_GHOST_UNITS, a, b - a, {"queue_offset": a, "units": b - a, "end": self.end})
-        self._blanks()
+        self._check_pre_blanks()
 
-    def _files(self) -> None:
+    def _check_files(self) -> None:
+        """Report missing files and an empty last file."""
         for low, high in self.queue.holes():
             facts: dict[str, Fact] = {"queue_offset": low // UNIT, "units": (high - low) // UNIT}
             self.findings.add(Finding(codes.CQ_MISSING_FILE, self.label, "", low, high - low, facts))
@@ -118,97 +131,88 @@ class QueueCheck:
             if self.end * UNIT <= last.start and last_nonzero_in(last, UNIT) is None:
                 self.findings.add(Finding(codes.CQ_ZERO_LAST_FILE, self.label, last.name, last.start, last.length))
 
-    def _judge(self, start: int, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> None:
+    @property
+    def _readable_end(self) -> int:
+        """Index behind the last valid or expired unit."""
+        return max(self.end, self.expired_to)
+
+    def _check_chunk(self, start: int, units: Units) -> None:
+        """Check consecutive units, the first at index `start`, that no message accounts for."""
         offset: I64 = units["commitlog_offset"].astype(np.int64)
         size: I64 = units["size"].astype(np.int64)
         tags: I64 = units["tags_code"].astype(np.int64)
         used: Bool = (offset != 0) | (size != 0) | (tags != 0)
         if not used.any():
             return
-        index = np.arange(start, start + len(units))
+        chunk = _Chunk(start, offset, size, tags, consumequeue.is_unit(offset, size))
         blank: Bool = consumequeue.is_pre_blank(offset, size)
-        valid: Bool = consumequeue.is_unit(offset, size)
-        expired: Bool = valid & ~blank & (offset < self.logs.min_offset)
-        if blank.any():
-            for a, b in _stretches(index[blank]):
-                self.pre_blanks.append((a, b))
+        expired: Bool = chunk.valid & ~blank & (offset < self.logs.min_offset)
+        self.pre_blanks.extend((start + a, start + b) for a, b in _stretches(np.flatnonzero(blank)))
         if expired.any():
-            self.expired_to = max(self.expired_to, int(index[expired][-1]) + 1)
+            self.expired_to = max(self.expired_to, start + int(np.flatnonzero(expired)[-1]) + 1)
         rest = np.flatnonzero(used & ~blank & ~expired)
-        if not len(rest):
-            return
-        end = max(self.end, self.expired_to)
-        # units directly behind the end, as long as they are valid, are read by a broker as part of the queue
-        behind = rest[index[rest] >= end]
-        inside = rest[index[rest] < end]
-        for i in inside.tolist():
-            self._one(int(index[i]), int(offset[i]), int(size[i]), int(tags[i]), bool(valid[i]))
-        if len(behind):
-            self._behind(index, offset, size, tags, valid, behind)
+        is_tail = rest >= self._readable_end - start
+        for i in rest[~is_tail].tolist():
+            self._check_unit(chunk, i)
+        self._check_tail(chunk, rest[is_tail])
 
-    def _behind(self, index: I64, offset: I64, size: I64, tags: I64, valid: Bool, rows: I64) -> None:
-        """Units behind the last one that counts: directly attached, or ghosts behind a zero unit."""
-        end = max(self.end, self.expired_to)
-        wrote = self.logs.wrote
-        for a, b in _stretches(index[rows]):
-            base = int(index[0])
-            part = slice(a - base, b - base)
-            attached = a == max(self.end, self.expired_to)
-            if attached:
-                good = valid[part]
-                n = len(good) if good.all() else int(np.argmin(good))
-                beyond = offset[part][:n] + size[part][:n] > wrote
-                if self.logs.grows and beyond.any():  # dispatched while we looked
-                    self.end = max(self.end, a + n)
+    def _check_tail(self, chunk: _Chunk, rows: I64) -> None:
+        """Check units behind the end. A broker reads those that follow it directly; others are ghosts."""
+        end = self._readable_end
+        for a, b in _stretches(rows):
+            if chunk.start + a == self._readable_end:
+                good = chunk.valid[a:b]
+                stop = b if good.all() else a + int(np.argmin(good))
+                beyond = chunk.offset[a:stop] + chunk.size[a:stop] > self.logs.wrote
+                if self.logs.grows and beyond.any():  # dispatched during the check
+                    self.end = max(self.end, chunk.start + stop)
                     continue
-                for k in range(n):
-                    if beyond[k]:
-                        continue
-                    i = a - base + k
-                    self._one(a + k, int(offset[i]), int(size[i]), int(tags[i]), True)
-                for x, y in _stretches(np.arange(a, a + n)[beyond]):
-                    first = x - base
+                for i in (a + np.flatnonzero(~beyond)).tolist():
+                    self._check_unit(chunk, i)
+                for x, y in _stretches(a + np.flatnonzero(beyond)):
                     facts: dict[str, Fact] = {
-                        "queue_offset": x,
+                        "queue_offset": chunk.start + x,
                         "units": y - x,
-                        "commitlog_offset": int(offset[first]),
-                        "wrote": wrote,
+                        "commitlog_offset": int(chunk.offset[x]),
+                        "wrote": self.logs.wrote,
                     }
-                    self._add(codes.CQ_BEYOND_LOG, x, y - x, facts)
-                self.end = max(self.end, a + n)
-                a += n
+                    self._add(codes.CQ_BEYOND_LOG, chunk.start + x, y - x, facts)
+                self.end = max(self.end, chunk.start + stop)
+                a = stop
             if a < b:
-                self._add(codes.CQ_GHOST_UNITS, a, b - a, {"queue_offset": a, "units": b - a, "end": end})
+                first = chunk.start + a
+                self._add(codes.CQ_GHOST_UNITS, first, b - a, {"queue_offset": first, "units": b - a, "end": end})
 
     def _add(self, code: str, index: int, units: int, facts: Mapping[str, Fact]) -> None:
         self.findings.add(self._finding(code, index, units, facts))
 
     def _finding(self, code: str, index: int, units: int, facts: Mapping[str, Fact]) -> Finding:
-        file = self.queue.find(index * UNIT)
-        return Finding(code, self.label, file.name if file else "", index * UNIT, units * UNIT, facts)
+        at = index * UNIT
+        return Finding(code, self.label, self.queue.name_at(at), at, units * UNIT, facts)
 
-    def _one(self, index: int, offset: int, size: int, tags: int, valid: bool) -> None:
-        """One unit that no message of this queue accounts for."""
+    def _check_unit(self, chunk: _Chunk, i: int) -> None:
+        """Check one unit that no message of this queue accounts for."""
+        index, offset, size, tags = chunk.start + i, int(chunk.offset[i]), int(chunk.size[i]), int(chunk.tags[i])
         facts: dict[str, Fact] = {"queue_offset": index, "commitlog_offset": offset, "size": size, "tags_code": tags}
-        if not valid:
+        if not chunk.valid[i]:
             self._add(codes.CQ_DANGLING_UNIT, index, 1, facts | {"reason": "no valid unit"})
             return
         known: Gap | None = self.outlier_units.get(index)
         if known is not None and known.at == offset:
-            return  # the unit is right, the record's QUEUEOFFSET is not: said already
-        if self.logs.damaged(offset):  # the unit is right: its record is damaged, which is said where the damage is
+            return  # the unit is right, but QUEUEOFFSET of the record is wrong, which has its own finding
+        if self.logs.damaged(offset):  # the unit is right, but its record is damaged, which has its own finding
             self.logs.lose(offset, self.files.topic)
             return
         file = self.logs.file_start(offset)
-        if self.logs.blank_at(offset) is not None:  # whatever bytes follow its header, no broker reads them
+        if self.logs.blank_at(offset) is not None:  # no broker reads the bytes in a BLANK
             if self.logs.hidden(offset, size) and not any(m.start <= index < m.stop for m in self.part.missing):
                 self.logs.lose(offset, self.files.topic)
             else:
-                self.loose.append(UnownedUnits(index, offset, size, tags, file, IN_A_BLANK))
+                self.loose.append(UnownedUnit(index, offset, size, tags, file, IN_A_BLANK))
             return
         message = self.logs.record(offset, size)
         if message is None:
-            self.loose.append(UnownedUnits(index, offset, size, tags, file, NO_RECORD))
+            self.loose.append(UnownedUnit(index, offset, size, tags, file, NO_RECORD))
             return
         topic, queue_id = message.topic_text, message.queue_id
         if (topic, queue_id) == (self.files.topic, self.files.queue_id):
@@ -217,16 +221,16 @@ class QueueCheck:
             self._add(code, index, 1, facts)
             return
         owned = self._owned(topic, queue_id, message.queue_offset, offset)
-        if not owned and size != message.size:  # a log of another broker has some records at the same offsets
-            self.loose.append(UnownedUnits(index, offset, size, tags, file, ANOTHER_RECORD))
+        if not owned and size != message.size:  # a log of another broker has some records at the same offsets too
+            self.loose.append(UnownedUnit(index, offset, size, tags, file, ANOTHER_RECORD))
             return
         place = (topic, queue_id, message.queue_offset, message.size, owned, is_sound_topic(message.topic))
-        self.loose.append(UnownedUnits(index, offset, size, tags, file, "", *place))
+        self.loose.append(UnownedUnit(index, offset, size, tags, file, "", *place))
 
-    def _say_loose(self) -> None:
-        """What the units are that contradict the log: of another queue, of another log, or right where a record is not.
+    def _report_unowned(self) -> None:
+        """Decide what the unowned units are: of another queue, of another log, or right although the record is wrong.
 
-        What may belong together beyond this queue is held back: see `Pointing`.
+        `Pointing` holds back findings that one finding about a whole file or store may replace.
         """
         pointing = self.logs.pointing
         fit = sum(b - a for a, b in self.part.accounted)
@@ -252,18 +256,17 @@ class QueueCheck:
                         self._misfiled(unit)
         self.loose = []
 
-    def _hold(self, code: str, row: list[UnownedUnits], about: dict[str, Fact]) -> None:
-        index, count = row[0].number, len(row)
-        finding = self._finding(code, index, count, row_facts(row) | about)
-        self.logs.pointing.held.append(Pointed(finding, row[0].file if row[0].reason else -1, count))
+    def _hold(self, code: str, row: list[UnownedUnit], about: dict[str, Fact]) -> None:
+        finding = self._finding(code, row[0].number, len(row), row_facts(row) | about)
+        self.logs.pointing.held.append(Held(finding, row[0].file if row[0].reason else -1))
 
-    def _misfiled(self, unit: UnownedUnits) -> None:
-        """The unit is right and the record's topic or queue id is not: no other unit points to it."""
+    def _misfiled(self, unit: UnownedUnit) -> None:
+        """Report a record with a wrong topic or queue id: this unit is right, because no other points to the record."""
         logs = self.logs
         logs.misfiled.offsets.add(unit.offset)
         logs.misfiled.units.add((self.files.topic, self.files.queue_id, unit.number))
         if not unit.sound:
-            return  # said while its bytes were at hand
+            return  # the invalid topic has its own finding
         facts: dict[str, Fact] = {
             "topic": unit.topic,
             "queue_id": unit.queue_id,
@@ -272,13 +275,9 @@ class QueueCheck:
             "unit_queue_id": self.files.queue_id,
             "unit_queue_offset": unit.number,
         }
-        for result in logs.results:
-            file = result.queue.find(unit.offset)
-            if file is not None:
-                name = "dledger" if result.lead else "commitlog"
-                start, length = unit.offset - result.lead, unit.length + result.lead
-                self.findings.add(Finding(codes.CL_HEADER, name, file.name, start, length, facts))
-                return
+        log = next((r for r in logs.results if r.queue.find(unit.offset) is not None), None)
+        if log is not None:
+            self.findings.add(log.finding(codes.CL_HEADER, unit.offset - log.lead, unit.length + log.lead, facts))
 
     def _owned(self, topic: str, queue_id: int, queue_offset: int, offset: int) -> bool:
         """Whether a message has its own unit in its own queue."""
@@ -288,8 +287,8 @@ class QueueCheck:
         unit = self._queue_of(topic, queue_id).unit(consumequeue.UNIT, queue_offset)
         return unit is not None and unit["commitlog_offset"] == offset
 
-    def shifted(self) -> None:
-        """Units at another index than their messages say; a lost order is reported too."""
+    def check_shifted(self) -> None:
+        """Report units at another index than the queue offset of their message, and units out of order."""
         stretches = [
             s
             for s in self.part.shifted
@@ -299,7 +298,7 @@ class QueueCheck:
         i = 0
         while i < len(stretches):
             low, high, j = stretches[i].start, stretches[i].stop, i + 1
-            while j < len(stretches) and stretches[j].start < high:  # messages rise, their units do not
+            while j < len(stretches) and stretches[j].start < high:  # queue offsets increase, but units do not
                 low, high = min(low, stretches[j].start), max(high, stretches[j].stop)
                 j += 1
             if j > i + 1:
@@ -310,8 +309,8 @@ class QueueCheck:
                 self._add(codes.CQ_SHIFTED, s.start, s.stop - s.start, facts)
             i = j
 
-    def _blanks(self) -> None:
-        """Pre-blank units: fine in front of the first real unit, if the log has none of their messages."""
+    def _check_pre_blanks(self) -> None:
+        """Check pre-blank units: they are normal before the first real unit, if the log has none of their messages."""
         if not self.pre_blanks:
             return
         first = self.first
@@ -328,23 +327,22 @@ class QueueCheck:
                 self._add(codes.CQ_PARTLY_REBUILT, a, b - a, {"pre_blanks": b - a, "messages": owed, "first_unit": b})
 
     def still_missing(self) -> Iterator[Missing]:
-        """Missing messages that nothing said above explains; a place in the log is -1 where a stretch was divided."""
+        """Yield the messages without a unit that no other finding explains.
+
+        If such a stretch had to be divided, the unknown log offset at the cut is -1.
+        """
         folded = list(self.pre_blanks) + [(a // UNIT, b // UNIT) for a, b in self.queue.holes()]
         restart = max(self.part.restarts, default=-1)
         for m in self.part.missing:
-            if m.last_at < restart or (m.stop - m.start == 1 and m.start in self.outlier_rows):
+            if m.last_at < restart or (m.count == 1 and m.start in self.outlier_rows):
                 continue
             for a, b in complement(folded, m.start, m.stop):
-                if a < self.end and not self._zero_at(a):
+                if a < self.end and any(self.queue.pread(UNIT, a * UNIT)):
                     continue  # another unit is in its place, and has its own finding
                 yield Missing(a, b, m.first_at if a == m.start else -1, m.last_at if b == m.stop else -1)
 
-    def _zero_at(self, index: int) -> bool:
-        raw = self.queue.pread(UNIT, index * UNIT)
-        return not any(raw)
-
     def dispatched(self) -> int:
-        """End (global offset in the log) of the message of the last accounted unit; -1 without one."""
+        """Return the end (global offset) of the message of the last accounted unit; -1 without accounted units."""
         if not self.part.accounted:
             return -1
         last = max(b for _, b in self.part.accounted) - 1
@@ -352,14 +350,14 @@ class QueueCheck:
         return unit["commitlog_offset"] + unit["size"] if unit is not None else -1
 
     def state(self) -> QueueState:
-        """Min and max as a reader sees them, and the max that the log asks for."""
-        low = self.first if self.first >= 0 else max(self.expired_to, self.end)
-        high = max(self.end, self.expired_to)
+        """Return minimum and maximum offset for readers, and the maximum according to the log."""
+        high = self._readable_end
+        low = self.first if self.first >= 0 else high
         expected = self.part.next if self.part.messages else high
         return QueueState(low, high, max(expected, 0))
 
 
 def _stretches(sorted_index: I64) -> Iterator[tuple[int, int]]:
-    """Runs of consecutive numbers, half-open."""
+    """Yield the runs of consecutive numbers as half-open intervals."""
     for a, b in consecutive(sorted_index):
         yield int(sorted_index[a]), int(sorted_index[b - 1]) + 1

@@ -1,10 +1,10 @@
 """Batch queues in a RocksDB: one row for each message or inner batch, at its first queue offset.
 
-A broker with its queues in RocksDB has no BatchCQ: it gives an inner batch a row like any other message, and the queue
-offsets of the batch's other messages have none.
+A broker with its queues in RocksDB has no BatchCQ. It writes one row for an inner batch, as for any other message, and
+none for the other queue offsets of the batch.
 
-Source: RocksDBConsumeQueueStore#getConsumeQueue, RocksDBConsumeQueueTable#buildAndPutCQByteBuffer (RocketMQ 5.4.0; the
-rows that a whole broker wrote)
+Source: RocksDBConsumeQueueStore#getConsumeQueue, RocksDBConsumeQueueTable#buildAndPutCQByteBuffer (RocketMQ 5.4.0; and
+rows written by a real broker)
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def check_batch_rows(
     logs: Logs,
     findings: Findings,
 ) -> Iterator[tuple[Name, RocksDBQueue, QueueState]]:
-    """Judges the rows of batch queues; gives each queue with its state, and with what could not be read of it.
+    """Check the rows of batch queues, and yield each queue with its unreadable ranges and its state.
 
-    `names`: the batch queues that have rows or an end; `bounds` their ends, None when these are not known.
+    `names`: the batch queues that have rows or an end; `bounds`: their ends, None if unreadable.
     """
     owed = batches_of(logs)
     for name in sorted(names | owed.keys()):

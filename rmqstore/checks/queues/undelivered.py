@@ -1,4 +1,4 @@
-"""What the next start would leave in the log without consume queue units, or with units of other queue offsets."""
+"""Messages that the next start would leave in the log without consume queue units, or with wrong queue offsets."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rmqstore.brokers.rules.forecast import StartForecast
+from rmqstore.checks.log.commitlog import Misfiled
+from rmqstore.checks.log.logs import Name
 from rmqstore.checks.log.owed_units import owed_units
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import QueueState
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.formats.text.counts import many
 from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
@@ -20,12 +23,11 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 
-Name = tuple[str, int]
 Interval = tuple[int, int]
 
 
 class NothingOwed:
-    """KnownUnits of a log whose messages all have their unit: what a start dispatches of them again changes nothing.
+    """KnownUnits of a log whose messages all have their unit: dispatching them again changes nothing.
 
     Source: ConsumeQueue#putMessagePositionInfo leaves out what ends at or below maxPhysicOffset, RocketMQ 5.4.0
     """
@@ -33,14 +35,14 @@ class NothingOwed:
     complete = True
 
     def known_units(self) -> Iterator[tuple[Name, I64, I64, I64]]:
-        """None."""
+        """Return no units."""
         return iter(())
 
 
 def nothing_owed(parts: Mapping[Name, QueuePart], states: Mapping[str, QueueState], codes: Iterable[str]) -> bool:
-    """Whether every message of the log has its unit, in queues that a broker's recovery reads up to their last one.
+    """Whether every message of the log has its unit, and recovery reads every queue up to its last unit.
 
-    `states` are the queues that were compared, `codes` all that was found.
+    `states` are the queues that were compared, `codes` those of all findings.
     """
     found = [PROBLEMS[code] for code in codes]
     if not states or any(p.of_queues or p.area is Area.DIRECTORY or p.disturbs_queues for p in found):
@@ -50,7 +52,7 @@ def nothing_owed(parts: Mapping[Name, QueuePart], states: Mapping[str, QueueStat
 
 @dataclass(slots=True)
 class Undelivered:
-    """Messages of the log that no consumer gets after the start, and how many queues they are of."""
+    """The number of messages in the log that no consumer gets after the start, and of their queues."""
 
     messages: int = 0
     queues: int = 0
@@ -61,24 +63,24 @@ class Undelivered:
             self.queues += 1
 
     def text(self) -> str:
-        return f"{_count(self.messages, 'message')} of {_count(self.queues, 'queue')}"
+        return f"{many(self.messages, 'message')} of {many(self.queues, 'queue')}"
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a start leaves behind: messages that are `gone` for consumers, and those `moved` to wrong queue offsets."""
+    """Messages that a start leaves in the log: `gone` for consumers, or `moved` to wrong queue offsets."""
 
     gone: Undelivered
     moved: Undelivered
 
     def is_nothing(self, forecast: StartForecast) -> bool:
-        """Whether the start takes no message away, and delivers all that are in the log at their queue offsets."""
+        """Whether the start removes no message, and delivers all messages of the log at their queue offsets."""
         return forecast.starts and not (forecast.messages_taken or self.gone.messages or self.moved.messages)
 
     def sentence(self, forecast: StartForecast, damage: str = "") -> str:
-        """The verdict. "lose nothing" is only said when consumers get all that is in the log, undamaged.
+        """Return the verdict. It says "lose nothing" only if consumers get all messages of the log undamaged.
 
-        `damage`: what of the log is damaged, in words. A start that does not touch it cuts nothing.
+        `damage` says what is damaged in the log; a start that leaves it as it is "cuts nothing".
         """
         if damage and self.is_nothing(forecast):
             return f"{damage}; {forecast.sentence(nothing='cut nothing')}"
@@ -96,17 +98,16 @@ class Left:
             then.append(f"put {self.moved.text()} at wrong queue offsets")
         if not then:
             return forecast.sentence()
-        # of a start that takes messages the sentence says the caveat already
+        # the sentence about a start that takes messages includes the caveat
         return start + ", and ".join(then) + ("" if forecast.messages_taken else forecast.caveat)
 
 
 def left_unreadable(
-    forecast: StartForecast, parts: Mapping[Name, QueuePart], states: Mapping[str, QueueState], misfiled: set[int]
+    forecast: StartForecast, parts: Mapping[Name, QueuePart], states: Mapping[str, QueueState], misfiled: Misfiled
 ) -> Left:
-    """What consumers do not get after the start though it stays in the log.
+    """Return the messages that remain in the log after the start, but that consumers do not get.
 
-    `parts` are the queues as the log has them, `states` those that were compared with their units, `misfiled` offsets
-    of records whose header says another queue than they belong to.
+    `parts` are the queues according to the log, `states` those that were compared with their units.
     """
     gone, moved = Undelivered(), Undelivered()
     left = Left(gone, moved)
@@ -118,7 +119,7 @@ def left_unreadable(
         end = forecast.queue_ends.get(name, (state.min, state.min))
         part = parts.get(name)
         if part is None and name in forecast.units_put:
-            continue  # its units are of messages that the log does not have: expired, or gone with its last file
+            continue  # the log does not have its messages: they expired, or are gone with the last file
         if part is None or part.restarts or name not in forecast.units_put:
             missing = state.expected_max - end[1]
         else:
@@ -129,7 +130,7 @@ def left_unreadable(
 
 
 def never_dispatched(log: MappedFileQueue, span: Interval, parts: Mapping[Name, QueuePart]) -> Undelivered:
-    """Messages without units that start in a span of the log, in which no start dispatches; the span is read again."""
+    """Count the messages without units in a span of the log that no start dispatches. It reads the span again."""
     table, counts = QueueTable(), Counter[int]()
     for file in log.files:
         if file.stop <= span[0] or file.start >= span[1]:
@@ -147,9 +148,9 @@ def never_dispatched(log: MappedFileQueue, span: Interval, parts: Mapping[Name, 
     return out
 
 
-def _without_unit(part: QueuePart, end: Interval, put: Iterable[Interval], misfiled: set[int]) -> int:
-    """Messages of a queue that have no unit between its ends: they had none, and get none, or it is cut."""
-    lacking = [(m.start, m.stop) for m in part.missing if not (m.stop - m.start == 1 and m.first_at in misfiled)]
+def _without_unit(part: QueuePart, end: Interval, put: Iterable[Interval], misfiled: Misfiled) -> int:
+    """Count the messages of a queue without a unit between its ends: they get none, or it is cut."""
+    lacking = [(m.start, m.stop) for m in part.missing if not misfiled.explains(m)]
     low = min(max(end[0], part.first), part.next)
     high = max(low, min(end[1], part.next))
     holes = _overlap(sorted(lacking), [(low, high)])
@@ -163,7 +164,7 @@ def _length(intervals: Iterable[Interval]) -> int:
 
 
 def _overlap(one: Iterable[Interval], other: Iterable[Interval]) -> list[Interval]:
-    """Where both have something; each is sorted and has no overlaps of its own."""
+    """Return the intersection of two lists of intervals; each is sorted, without overlaps."""
     first, second = list(one), list(other)
     out: list[Interval] = []
     i = j = 0
@@ -176,7 +177,3 @@ def _overlap(one: Iterable[Interval], other: Iterable[Interval]) -> list[Interva
         else:
             j += 1
     return out
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n} {what}" if n == 1 else f"{n} {what}s"

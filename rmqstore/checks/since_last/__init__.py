@@ -1,1 +1,1 @@
-"""What the last run of verify found, for log files that have not changed since (`--since-last`)."""
+"""`--since-last`: reuse the result of the last run for log files that have not changed."""

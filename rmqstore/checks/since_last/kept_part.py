@@ -1,4 +1,4 @@
-"""A part of the log in which everything is right, as the last run read it."""
+"""The result of the last run for a part of the log that is sound."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ from typing import NamedTuple
 
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.beside_split import BesideSplit
-from rmqstore.checks.log.control_tally import ControlTally
-from rmqstore.checks.log.entry_tally import EntryTally
+from rmqstore.checks.log.log_contents import LogContents
 from rmqstore.checks.log.log_pass import LogPart, PassOptions
-from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.workers import Split
 
 SETTLED = 120
-"""Seconds for which a file must have been left alone before it is read."""
+"""Seconds for which a file must have been unchanged when it was read."""
 _WHOLE = (Kind.RECORDS, Kind.BLANK)
 
 
 class Identity(NamedTuple):
-    """What changes when a file does. Times in ns."""
+    """Properties of a file that change with its content. Times in ns."""
 
     inode: int
     size: int
@@ -31,7 +29,7 @@ class Identity(NamedTuple):
 
     @staticmethod
     def of(path: Path) -> Identity | None:
-        """Of a file now; None when it is not there."""
+        """Return the present identity of a file; None without the file."""
         try:
             found = path.stat()
         except OSError:
@@ -39,15 +37,15 @@ class Identity(NamedTuple):
         return Identity(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
     def is_settled(self, now: float) -> bool:
-        """Whether the file had been left alone for a while at a time (s since the epoch)."""
+        """Whether the file had been unchanged for `SETTLED` at a time (s since the epoch)."""
         return now - max(self.mtime_ns, self.ctime_ns) / 1e9 >= SETTLED
 
 
 @dataclass(slots=True)
-class KeptPart:
-    """What is kept of a `LogPart` in which everything is right, and what it depends on. Names are those of `LogPart`.
+class KeptPart(LogContents):
+    """The fields of a sound `LogPart`, under the same names, and what they depend on.
 
-    `read_at`: epoch ms. `runs`: kind, start, stop, count, claimed.
+    `read_at`: epoch ms. `runs`: (kind, start, stop, count, claimed).
     """
 
     identity: tuple[int, int, int, int]
@@ -58,31 +56,17 @@ class KeptPart:
     begin: int | None
     end: int | None
     runs: list[tuple[int, int, int, int, int]]
-    messages: int
-    bytes: int
-    min_time: int
-    max_time: int
-    first_time: int
-    first_at: int
-    last_time: int
-    back_from: int | None
-    back_max: int
-    entries: EntryTally
-    queues: dict[tuple[str, int], QueuePart]
     parsed: set[int]
     units_complete: bool
-    fillers: list[int]
-    controls: ControlTally
 
     def part(self) -> LogPart:
-        """The part as the pass gave it."""
-        own = {f.name for f in fields(LogPart)}
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name in own and f.name != "runs"}
+        """Return the original part."""
+        values = {name: getattr(self, name) for name in _SAME_IN_BOTH}
         runs = [Run(Kind(kind), start, stop, count, claimed=claimed) for kind, start, stop, count, claimed in self.runs]
-        return LogPart(**values, runs=runs)
+        return LogPart(**values, runs=runs, beside=self.beside)
 
     def fits(self, split: Split) -> bool:
-        """Whether the runs are a tiling of the split, whatever the state may say."""
+        """Whether the runs are a tiling of the split; the state file is not trusted."""
         at = self.begin
         for kind, start, stop, count, _ in self.runs:
             if kind not in _WHOLE or start != at or stop <= start or count < 0:
@@ -96,7 +80,7 @@ _SAME_IN_BOTH = [f.name for f in fields(KeptPart) if f.name in {g.name for g in 
 
 
 def kept_part(part: LogPart, identity: Identity, options: PassOptions, read_at: int) -> KeptPart | None:
-    """What to keep of a part; None when anything in it is not as it should be."""
+    """Return what to keep of a part; None if anything in it is damaged, unusual or incomplete."""
     catalog = options.index
     odd = (
         part.vanished or part.beside is None or part.inner or part.batches or part.findings.counts,
@@ -115,13 +99,13 @@ def kept_part(part: LogPart, identity: Identity, options: PassOptions, read_at: 
 
 
 def options_key(options: PassOptions) -> str:
-    """A digest of what decides what the pass finds in a file."""
+    """Return a digest of all options that affect the result of a file."""
     known = None if options.known_topics is None else sorted(options.known_topics)
-    decides = (
+    relevant = (
         options.given,
         (options.scan.crc, options.scan.check_offset),
         (options.crosscheck, options.forecast, options.index is not None),
         (sorted(options.batch_topics), known),
         None if options.levels is None else (options.levels.delays, options.levels.earlier),
     )
-    return hashlib.blake2b(repr(decides).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+    return hashlib.blake2b(repr(relevant).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()

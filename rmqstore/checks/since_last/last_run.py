@@ -1,13 +1,13 @@
-"""What the last run found in the files of a log, so that a file that did not change is not read again.
+"""Reuse the results of the last run for unchanged log files, and write those of this run.
 
-Only parts of the log in which everything is right are kept: whatever is damaged, odd or incomplete is read again in
-every run. A kept part is used again when all of this holds:
+Only the results of sound parts are kept; every run reads damaged, unusual or incomplete parts again. A kept part is
+used again if all of this is true:
 
-* its file has the same path, inode, length, modification and change time as when it was read, and had been left alone
-  for `SETTLED` seconds by then: until the system writes a mapped page back, writes to it do not change the times;
-* the options that decide what is checked are the same, and so is the version of rmqstore;
-* the units of consume queues, the index entries and the units of the DLedger index that it was compared with hold the
-  same bytes; they are read again, and compared by digest;
+* its file has the same path, inode, length, modification and change time as when it was read, and had been unchanged
+  for `SETTLED` seconds then: writes to a mapped page change the times only when the system writes the page back;
+* the version of rmqstore and the options that affect the checks are the same;
+* the units of consume queues, the index entries and the units of the DLedger index that it was compared with have not
+  changed; they are read again and compared by digest;
 * it was read at most `OLDEST` seconds ago: bytes can also change on the disk itself.
 """
 
@@ -33,9 +33,9 @@ OLDEST = 30 * 86_400
 
 
 class LastRun:
-    """Uses what the last run found, and writes what this one finds to `write`, line by line.
+    """Reuses the kept parts of the last run, and passes the state file of this run to `write`, line by line.
 
-    Call `begin` before each look at the store, `end` when all is done. `reused`: what was not read again in this look.
+    Call `begin` before each verification of the store, and `end` after the last one.
     """
 
     def __init__(self, store: Path, old: OldState, write: Callable[[bytes], object]) -> None:
@@ -47,7 +47,7 @@ class LastRun:
         self._line(orjson.dumps(head) + b"\n")
 
     def begin(self) -> None:
-        """A look begins."""
+        """Start a verification."""
         self._used.clear()
 
     def end(self) -> None:
@@ -57,14 +57,14 @@ class LastRun:
 
     @property
     def reused(self) -> Reused | None:
-        """What was not read in this look; None when everything was."""
+        """The files that this verification has not read; None if it has read all."""
         if not self._used:
             return None
         sizes, times = zip(*self._used.values(), strict=True)
         return Reused(sorted(str(path) for path in self._used), sum(sizes), min(times))
 
     def mapper(self, options: PassOptions, jobs: int, inner: Mapper | None) -> Mapper:
-        """Does the work of a pass: parts that are known, and for the others `inner`, or `jobs` processes."""
+        """Return a mapper that reuses known parts, and reads the others with `inner` or `jobs` processes."""
 
         def mapped(function: Callable[[Split], Any], splits: Sequence[Split]) -> Iterator[tuple[Split, Any]]:
             # a known part is unpacked here and again in _recall: kept, the parts would grow with the store
@@ -91,7 +91,7 @@ class LastRun:
         return orjson.dumps(where)
 
     def _is_known(self, split: Split, options: PassOptions) -> bool:
-        """Whether the last run's part of a split can be used, with all that it was compared with."""
+        """Whether the last run's part of a split can be used again."""
         line = self._old.line(self._place(split))
         identity = Identity.of(split.file.path)
         if not line or identity is None or split.file.stop > options.stop_before:
@@ -105,7 +105,7 @@ class LastRun:
             return False
         begin = options.index.start if options.index is not None else None
         if begin is not None and (part.index_begin is None or begin < part.index_begin):
-            return False  # more messages are owed index entries now
+            return False  # more messages should have index entries now
         return part.fits(split) and watched_reads(split.lead, options).finds_the_same(part.beside)
 
     def _recall(self, split: Split) -> LogPart:
@@ -124,9 +124,9 @@ class LastRun:
             kept = kept_part(part, identity, options, int(started * 1000))
             try:
                 line = packed(kept) if kept is not None else b""
-            except TypeError:  # names that are no text
+            except TypeError:  # names that are not valid text
                 line = b""
-        if line or place in self._written:  # an earlier look may have kept what is odd now
+        if line or place in self._written:  # an empty line replaces the part of an earlier verification
             self._put(place, line)
 
     def _put(self, place: bytes, line: bytes) -> None:

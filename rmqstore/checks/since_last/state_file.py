@@ -1,6 +1,6 @@
-"""The file of `--since-last`: a line that says whose it is, a line for each kept part, and a digest of all.
+"""The state file of `--since-last`: a line with store and version, a line for each kept part, and a digest of all.
 
-It is text, and nothing in it is executed. Its content may come from anywhere, so every value is checked for its type.
+It is text, and nothing in it is executed. Its content is not trusted: the type of every value is checked.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import zlib
 from collections import Counter
 from dataclasses import fields, is_dataclass
 from enum import IntEnum
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Any, BinaryIO, Union, get_args, get_origin, get_type_hints
@@ -25,7 +26,7 @@ from rmqstore.files.disk.paths import real_path
 
 SCHEMA = "rmqstore.last-run/1"
 _HEAD_LIMIT = 1 << 16
-_PART_LIMIT = 256 << 20  # bytes of a part: what a damaged state may make of memory
+_PART_LIMIT = 256 << 20  # bytes of an unpacked part, to limit memory if the file is damaged
 _ADVICE = "name another file, or remove this one"
 
 
@@ -33,7 +34,7 @@ _ADVICE = "name another file, or remove this one"
 
 
 def encoded(value: Any) -> Any:
-    """A value of data classes, lists, tuples, dicts, sets and numbers as JSON can have it."""
+    """Convert data classes, lists, tuples, dicts, sets and numbers to values that JSON has."""
     if is_dataclass(value):
         return [encoded(getattr(value, f.name)) for f in fields(value)]
     if isinstance(value, dict):
@@ -46,7 +47,7 @@ def encoded(value: Any) -> Any:
 
 
 def decoded(hint: Any, data: Any) -> Any:
-    """The value of a type from what `encoded` gave. Errors: ValueError where the data is not of that type."""
+    """Convert the result of `encoded` back to a type. Errors: ValueError if the data does not have that type."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         if any(type(data) is one for one in inner):
@@ -75,23 +76,20 @@ def _decoded_class(hint: Any, data: list[Any]) -> Any:
     return hint(**{name: decoded(hints[name], value) for name, value in zip(hints, data, strict=True)})
 
 
-_HINTS: dict[Any, dict[str, Any]] = {}
-
-
+@cache
 def _hints(cls: Any) -> dict[str, Any]:
-    """Field -> type of a data class, in order."""
-    if cls not in _HINTS:
-        found = get_type_hints(cls)
-        _HINTS[cls] = {f.name: found[f.name] for f in fields(cls)}
-    return _HINTS[cls]
+    """Return field -> type of a data class, in order."""
+    found = get_type_hints(cls)
+    return {f.name: found[f.name] for f in fields(cls)}
 
 
 def packed(part: KeptPart) -> bytes:
+    """Return the text of a part in the state file."""
     return base64.b64encode(zlib.compress(orjson.dumps(encoded(part)), 3))
 
 
 def unpacked(line: bytes) -> KeptPart:
-    """Errors: ValueError."""
+    """Parse the text of a part. Errors: ValueError."""
     stream = zlib.decompressobj()
     try:
         text = stream.decompress(base64.b64decode(line, validate=True), _PART_LIMIT)
@@ -105,12 +103,12 @@ def unpacked(line: bytes) -> KeptPart:
 
 
 class OldState:
-    """The state that the last run left: the parts by place, read when they are asked for."""
+    """The state file of the last run; parts are read on demand. `why_not`: why it is not used, or ""."""
 
     def __init__(self, path: Path, store: Path, version: str) -> None:
-        """`version` of rmqstore. Errors: UsageError for a file that is not such a state, or is one of another store."""
+        """`version` of rmqstore. Errors: UsageError for a file that is not a state file, or is of another store."""
         self.version = version
-        self.why_not = ""  # why nothing of it is used
+        self.why_not = ""
         self._file: BinaryIO | None = None
         self._lines: dict[bytes, tuple[int, int]] = {}
         try:
@@ -152,7 +150,7 @@ class OldState:
         return version
 
     def _read(self, file: BinaryIO) -> bool:
-        """Where each part is; False when the digest does not fit."""
+        """Find the place of each part; return False if the digest does not match."""
         digest = hashlib.blake2b(digest_size=32)
         file.seek(0)
         digest.update(file.readline())
@@ -166,7 +164,7 @@ class OldState:
         return last == digest.hexdigest().encode() + b"\n"
 
     def line(self, place: bytes) -> bytes:
-        """The packed part of a place; empty for none."""
+        """Return the packed part of a place; empty without one."""
         at, size = self._lines.get(place, (0, 0))
         return os.pread(self._file.fileno(), size, at) if self._file is not None and size else b""
 

@@ -16,10 +16,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rmqstore.errors import install_command
 from rmqstore.files.rocksdb.links import PREFIX, database_files, linked
 
 CHUNK = 1 << 15  # rows at a time
-MISSING_EXTRA = "needs the extra rocksdb (pip install 'rmqstore[rocksdb]')"
+MISSING_EXTRA = f"needs the package rocksdict; to install it, run `{install_command('rocksdb')}`"
 _TRIES = 3  # a running broker may delete a file between listing and opening
 _MAX_OPEN = 4  # databases that `open_database` keeps open
 _VERSION_FAMILY, _VERSION_KEY = "kvDataVersion", b"kvDataVersionKey"

@@ -112,9 +112,9 @@ def compare(
     progress: Progress | None = None,
     split_size: int | None = None,
 ) -> JobResult:
-    """Compare the first store with each of the others; one entry for each of the others, as of `rmqstore compare`.
+    """Compare the first store with each of the others; return an entry for each, as of `rmqstore compare`.
 
-    `heal` in the result has an object for each damaged store: which of all the stores can give its bytes back.
+    `heal` in the result has an object for each damaged store, with the stores that have its original bytes.
     Exit code 0: all equal; 1: some differ.
     Errors: UsageError for a single store; NotAStore, NotReadable for the first one.
     """
@@ -155,7 +155,7 @@ def _is_damaged(logs: LogRows) -> bool:
 
 
 def _offers(ref: StoreRef, fleet: Sequence[StoreRef]) -> tuple[dict[str, Any], int]:
-    """Which of the other stores can heal a damaged one."""
+    """Return which of the other stores have the original bytes of a damaged one."""
     try:
         store = ref.open()
         verified = examine(store, VerifyOptions(jobs=1))

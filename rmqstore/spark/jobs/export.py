@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from rmqstore.errors import OutputExists, RmqStoreError, UsageError
 from rmqstore.files.store import Store
 from rmqstore.scan.workers import Mapper
 from rmqstore.spark.hadoop import Folder
-from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store
+from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store, store_around
 from rmqstore.spark.jobs.passed_over import LISTED, Stretch, passed_over
 from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
 from rmqstore.spark.sources.streaming import end_of
@@ -28,10 +28,37 @@ from rmqstore.views.tables.message_rows import segment_name
 from rmqstore.views.tables.stores import StoreRef, logs_of, store_refs, unreadable_files
 
 STATE = "_rmqstore"
-SEGMENT = 16 << 30
-BATCH = 64 << 30
-SPLIT = 256 << 20
 _DAMAGE = ("damaged_messages", "damaged_spans")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportJob:
+    """What to export, and in which portions.
+
+    `body`: "" for none, "raw" as stored, "plain" decompressed. `since`, `until`: ms. `segment_bytes` of the log share a
+    directory, `batch_bytes` a Spark job, `split_bytes` a task.
+    """
+
+    body: str = ""
+    topics: tuple[str, ...] = ()
+    since: int | None = None
+    until: int | None = None
+    segment_bytes: int = 16 << 30
+    batch_bytes: int = 64 << 30
+    split_bytes: int = 256 << 20
+
+    def options(self, config: Path | None) -> dict[str, str]:
+        """The options of the source `rmqstore.commitlog`."""
+        options = {
+            "body": self.body or "false",
+            "properties": "true",
+            "topics": ",".join(sorted(self.topics)),
+            "splitSize": str(self.split_bytes),
+            "segmentBytes": str(self.segment_bytes),
+            "missing": "skip",
+        }
+        times = {"since": self.since, "until": self.until, "config": config}
+        return options | {name: str(value) for name, value in times.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,48 +94,34 @@ def export(
     spark: Any,
     paths: Paths,
     output: str | Path,
+    job: ExportJob | None = None,
     *,
     config: Path | None = None,
-    body: str = "",
-    properties: bool = True,
-    topics: Iterable[str] = (),
-    since: int | None = None,
-    until: int | None = None,
-    segment_bytes: int = SEGMENT,
-    batch_bytes: int = BATCH,
-    split_bytes: int = SPLIT,
     progress: Progress | None = None,
 ) -> JobResult:
-    """Write the messages of all stores below `output`; `body`: "" for none, "raw" as stored, "plain" decompressed.
+    """Write the messages of all stores below `output`.
 
     A row with a wrong CRC has `crc_ok` false; a damaged span has no row. The result counts both, over the whole
-    output. Exit code 1 if there are any, 4 if a store or a file could not be read. Units: bytes; `since`, `until` ms.
+    output. Exit code 1 if there are any, 4 if a store or a file could not be read.
     Errors: OutputExists for a directory with something else in it; UsageError for an output inside a store.
     """
     started = time.monotonic()
     refs = store_refs(paths, config)
-    _refuse_inside_store(output, refs)
+    around = store_around(output, refs)
+    if around is not None:
+        raise UsageError(f"the output {output} lies inside the store {around.path}", "write it elsewhere")
     folder = Folder(spark, str(output))
     names = folder.names()
     if names and STATE not in names:
         raise OutputExists(f"{output} already exists and is not an export", "choose another output")
-    options = {
-        "body": body or "false",
-        "properties": str(properties).lower(),
-        "topics": ",".join(sorted(topics)),
-        "splitSize": str(split_bytes),
-        "segmentBytes": str(segment_bytes),
-        "missing": "skip",
-    }
-    options |= {k: str(v) for k, v in (("since", since), ("until", until)) if v is not None}
-    if config is not None:
-        options["config"] = str(config)
+    job = job or ExportJob()
+    options = job.options(config)
     settings = json.dumps({k: v for k, v in options.items() if k not in ("splitSize", "missing")}, sort_keys=True)
-    stores, segments = _plan(refs, segment_bytes, settings)
+    stores, segments = _plan(refs, job.segment_bytes, settings)
     done = _done(folder)
     todo = [s for s in segments if done.get(s.name, {}).get("signature") != s.signature]
     _clear(folder, names, [s.name for s in todo if s.name in done])
-    for batch in _batches(todo, batch_bytes):
+    for batch in _batches(todo, job.batch_bytes):
         labels = {s.label for s in batch}
         chosen = {ref.label: str(ref.path) for ref in refs if ref.label in labels}
         done |= _write(spark, str(output), options, chosen, batch, progress)
@@ -154,16 +167,6 @@ def _add_counts(
         if "error" not in store:
             store["messages"], store["damaged_messages"] = rows.get(label, (0, 0))
             store["clean"] = not (store["damaged_messages"] or store["damaged_spans"] or store["unchecked"])
-
-
-def _refuse_inside_store(output: str | Path, refs: list[StoreRef]) -> None:
-    if "://" in str(output):
-        return
-    target = Path(output).absolute().resolve()
-    for ref in refs:
-        root = ref.path.absolute().resolve()
-        if target == root or root in target.parents:
-            raise UsageError(f"the output {output} lies inside the store {ref.path}", "write it elsewhere")
 
 
 def _plan(refs: list[StoreRef], segment_bytes: int, settings: str) -> tuple[dict[str, dict[str, Any]], list[Segment]]:

@@ -23,7 +23,15 @@ from rmqstore.views.tables.file_splits import FILE_COST, spread
 from rmqstore.views.tables.stores import StoreRef, store_refs, unreadable_files
 
 Paths = Iterable[str | Path]
-WHOLE_BELOW = 256 << 20  # bytes of log up to which a store is one task
+WHOLE_BELOW = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """How stores are divided into tasks of `task_bytes`; up to `whole_below` bytes of log, a store is one task."""
+
+    whole_below: int = WHOLE_BELOW
+    task_bytes: int = TASK_BYTES
 
 
 @dataclass(slots=True)
@@ -59,6 +67,16 @@ def lost_store(ref: StoreRef, error: RmqStoreError | OSError) -> dict[str, Any]:
     """The result entry of a store that could not be read."""
     message = error.message if isinstance(error, RmqStoreError) else str(error)
     return {"store": ref.label, "clean": False, "error": message}
+
+
+def store_around(output: str | Path, refs: list[StoreRef]) -> StoreRef | None:
+    """The store inside which an output would lie; None for a URL."""
+    target = Path(output).absolute().resolve()
+    for ref in refs if "://" not in str(output) else ():
+        root = ref.path.absolute().resolve()
+        if target == root or root in target.parents:
+            return ref
+    return None
 
 
 def split_by_size(
@@ -111,9 +129,8 @@ def _verified(ref: StoreRef, options: VerifyOptions, mapper: Any = None) -> tupl
     answer = report.to_json()
     logs = (report.commitlog or {}).get("messages", 0), (report.dledger or {}).get("entries", 0)
     del answer["schema"], answer["seconds"]
-    return {"store": ref.label, "clean": report.clean, "messages": sum(logs)} | answer | {"store": ref.label}, (
-        report.exit_code
-    )
+    head = {"store": ref.label, "clean": report.clean, "messages": sum(logs)}
+    return head | answer | {"store": ref.label}, report.exit_code
 
 
 def verify(
@@ -123,8 +140,7 @@ def verify(
     config: Path | None = None,
     options: VerifyOptions | None = None,
     progress: Progress | None = None,
-    whole_below: int = WHOLE_BELOW,
-    task_bytes: int = TASK_BYTES,
+    tasks: Tasks | None = None,
 ) -> JobResult:
     """Verify all stores as `rmqstore verify` does; a store that cannot be opened becomes an entry with `error`.
 
@@ -132,14 +148,19 @@ def verify(
     """
     started = time.monotonic()
     refs = store_refs(paths, config)
+    tasks = tasks or Tasks()
     options = replace(options or VerifyOptions(), jobs=1, progress=None, sink=None)
-    small, big, lost = split_by_size(refs, whole_below)
-    answers = each_whole(spark, small, partial(_verified, options=options), task_bytes)
+    small, big, lost = split_by_size(refs, tasks.whole_below)
+    answers = each_whole(spark, small, partial(_verified, options=options), tasks.task_bytes)
     for ref in big:
-        answers.append(_verified(ref, options, spark_mapper(spark, progress, task_bytes)))
-    order = {ref.label: i for i, ref in enumerate(refs)}
-    stores = sorted([a for a, _ in answers] + lost, key=lambda s: order[s["store"]])
+        answers.append(_verified(ref, options, spark_mapper(spark, progress, tasks.task_bytes)))
+    stores = _in_order([*(a for a, _ in answers), *lost], refs)
     return finish(JobResult("verify", stores), started, (code for _, code in answers))
+
+
+def _in_order(stores: list[dict[str, Any]], refs: list[StoreRef]) -> list[dict[str, Any]]:
+    order = {ref.label: i for i, ref in enumerate(refs)}
+    return sorted(stores, key=lambda store: order[store["store"]])
 
 
 def crosscheck(spark: Any, paths: Paths, **how: Any) -> JobResult:
@@ -214,9 +235,8 @@ def _used(
         return lost_store(ref, e), 4
     answer = used.to_json(ref.label)
     del answer["schema"]
-    return answer | {"clean": not damage, "damaged_spans": damage.count, "damaged_bytes": damage.bytes}, int(
-        bool(damage)
-    )
+    found = {"clean": not damage, "damaged_spans": damage.count, "damaged_bytes": damage.bytes}
+    return answer | found, 1 if damage else 0
 
 
 def du(
@@ -226,8 +246,7 @@ def du(
     config: Path | None = None,
     selection: Any = None,
     progress: Progress | None = None,
-    whole_below: int = WHOLE_BELOW,
-    task_bytes: int = TASK_BYTES,
+    tasks: Tasks | None = None,
     split_size: int | None = None,
 ) -> JobResult:
     """Count messages and bytes per topic, queue, tag, producer host and day, per store and in `total`."""
@@ -235,13 +254,13 @@ def du(
 
     started = time.monotonic()
     refs = store_refs(paths, config)
+    tasks = tasks or Tasks()
     wanted = selection or Selection()
-    small, big, lost = split_by_size(refs, whole_below)
-    answers = each_whole(spark, small, partial(_used, selection=wanted), task_bytes)
+    small, big, lost = split_by_size(refs, tasks.whole_below)
+    answers = each_whole(spark, small, partial(_used, selection=wanted), tasks.task_bytes)
     for ref in big:
-        answers.append(_used(ref, wanted, spark_mapper(spark, progress, task_bytes), split_size))
-    order = {ref.label: i for i, ref in enumerate(refs)}
-    stores = sorted([a for a, _ in answers] + lost, key=lambda s: order[s["store"]])
+        answers.append(_used(ref, wanted, spark_mapper(spark, progress, tasks.task_bytes), split_size))
+    stores = _in_order([*(a for a, _ in answers), *lost], refs)
     result = JobResult("du", stores, more={"total": _total(stores)})
     return finish(result, started, (code for _, code in answers))
 

@@ -39,7 +39,7 @@ from rmqstore.repair.rebuild.consume_queues import WHY, known_topic, queue_files
 from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.unit_buffer import QueueUnits, UnitBuffer
 from rmqstore.scan.tiling import Kind
-from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store
+from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store, store_around
 from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
 from rmqstore.spark.jobs.views import load
 from rmqstore.spark.sources.sources import Source
@@ -123,11 +123,9 @@ def _assumed(facts: LogFacts) -> list[str]:
 
 
 def _check_output(output: Path, refs: list[StoreRef]) -> None:
-    target = output.absolute().resolve()
-    for ref in refs:
-        root = ref.path.absolute().resolve()
-        if target == root or root in target.parents:
-            raise Refused(f"the output {output} lies inside the store {ref.path}", "write it elsewhere")
+    around = store_around(output, refs)
+    if around is not None:
+        raise Refused(f"the output {output} lies inside the store {around.path}", "write it elsewhere")
     entries = {e.path.name: e for e in list_directory(output)}
     if not entries:
         return

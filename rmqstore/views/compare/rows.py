@@ -152,7 +152,7 @@ class LogRows:
 
 
 def _end(result: LogResult) -> int:
-    if result.stale_from is not None or result.grows:
+    if result.stale_from is not None:
         return result.reaches
     content = (Kind.RECORDS, Kind.INTERNAL, Kind.DIRTY)
     return max([result.wrote, *(run.stop for run in result.tiling.tail() if run.kind in content)])

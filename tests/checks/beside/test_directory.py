@@ -41,7 +41,7 @@ def test_a_real_store_has_nothing_above_note(name: str, config: bool) -> None:
     facts = check_directory(store, findings, queue_types=types)
     assert findings.listed == []
     assert bool(facts.unchecked) == (name == "5.4.0-rocksdb")
-    assert facts.abort == (store.root / "abort").exists()
+    assert any("abort file present" in note for note in facts.notes) == (store.root / "abort").exists()
 
 
 def test_rocksdb_is_named_as_not_checked() -> None:
@@ -241,9 +241,8 @@ def test_a_journal_is_open_while_it_is_half_way(store_copy: Copy, state: str, op
     journal = store / ".rmqstore" / "20260101-000000"
     journal.mkdir(parents=True)
     (journal / "state").write_text(json.dumps({"schema": "rmqstore.journal/1", "state": state}))
-    findings, facts = check(store)
+    findings, _ = check(store)
     assert said(findings) == ([("DIR-OPEN-JOURNAL", "store", journal.name, 0)] if open_ else [])
-    assert facts.open_journals == ([str(journal)] if open_ else [])
 
 
 def test_a_journal_elsewhere_is_found_through_its_pointer(store_copy: Copy) -> None:
@@ -262,9 +261,8 @@ def test_a_link_at_the_top_is_followed_and_noted(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     (store / "commitlog").rename(store.parent / "elsewhere")
     (store / "commitlog").symlink_to(store.parent / "elsewhere")
-    findings, facts = check(store)
+    findings, _ = check(store)
     assert [(f.code, f.file) for f in findings.listed] == [("DIR-LINK", "commitlog")]
-    assert facts.links == ["commitlog"]
 
 
 @pytest.mark.parametrize("name", BROKER_STORES[:1])
@@ -273,7 +271,7 @@ def test_abort_bak_is_not_a_sign_of_a_crash(store_copy: Copy, name: str) -> None
     (store / "abort").unlink(missing_ok=True)
     (store / "abort.bak").write_bytes(b"")
     _, facts = check(store)
-    assert (facts.abort, facts.abort_bak) == (False, True)
+    assert not any("abort" in note for note in facts.notes)
 
 
 def test_a_directory_that_cannot_be_listed_is_named_and_the_rest_is_checked(

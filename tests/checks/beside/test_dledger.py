@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.beside.dledger import DLedgerFacts, check_dledger, check_dledger_texts
+from rmqstore.checks.beside.dledger import check_dledger, check_dledger_texts
 from rmqstore.checks.log.entry_tally import EntryTally, add_entries
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.verify import VerifyOptions, verify
@@ -24,7 +24,7 @@ INDEX = "00000000000000000000"
 DLEDGER_STORES = [n for n in STORES if any(p.name.startswith("dledger-") for p in unpack(n).iterdir())]
 
 
-def check(store: Store, *, live: bool = False) -> tuple[Findings, DLedgerFacts]:
+def check(store: Store, *, live: bool = False) -> tuple[Findings, EntryTally, int | None]:
     files = store.dledger
     assert files is not None
     tally = EntryTally()
@@ -39,46 +39,39 @@ def check(store: Store, *, live: bool = False) -> tuple[Findings, DLedgerFacts]:
             if run.kind is Kind.RECORDS and run.columns is not None:
                 add_entries(run.columns, files.index, tally)
     findings = Findings()
-    return findings, check_dledger(store, files, tally, findings, tiling=tiling, live=live)
+    committed = check_dledger(store, files, tally, findings, tiling=tiling, live=live)
+    return findings, tally, committed
 
 
 @pytest.mark.parametrize("name", DLEDGER_STORES)
 def test_a_real_group_is_sound(name: str) -> None:
-    findings, facts = check(opened(name))
+    findings, tally, committed = check(opened(name))
     assert findings.listed == []
-    assert facts.first_index == 0
-    assert facts.entries == facts.last_index + 1
-    assert facts.committed_index is not None
-    assert facts.committed_index <= facts.last_index
+    assert tally.first_index == 0
+    assert tally.entries == tally.last_index + 1
+    assert committed is not None
+    assert committed <= tally.last_index
 
 
-def test_facts_of_a_mixed_store() -> None:
-    _, facts = check(opened("4.9.7-dledger-mixed"))
-    assert facts.to_json() == {
-        "group_dir": "dledger-n0",
-        "first_index": 0,
-        "last_index": 202,
-        "term": 0,
-        "first_pos": 458_752,
-        "wrote": facts.wrote,
-        "committed_index": 202,
-        "entries": 203,
-    }
-    assert facts.divided_offset == 458_752
-    assert (facts.curr_term, facts.vote_leader) == (0, "n0")
+def test_a_mixed_store_in_the_report() -> None:
+    report = verify(opened("4.9.7-dledger-mixed"))
+    assert report.dledger is not None
+    wanted = {"group_dir": "dledger-n0", "first_index": 0, "last_index": 202, "term": 0, "first_pos": 458_752}
+    wanted |= {"committed_index": 202, "entries": 203}
+    assert {name: report.dledger[name] for name in wanted} == wanted
 
 
 def test_a_follower_may_have_committed_far_less_than_it_has() -> None:
-    findings, facts = check(opened("5.4.0-dledger3-n2"))
+    findings, tally, committed = check(opened("5.4.0-dledger3-n2"))
     assert findings.listed == []
-    assert (facts.committed_index, facts.last_index, facts.vote_leader) == (69, 300, "n2")
+    assert (committed, tally.last_index) == (69, 300)
 
 
 @pytest.mark.parametrize("at", [3, 11, 15, 23, 31])
 def test_any_wrong_field_of_an_index_unit_is_named(store_copy: Copy, at: int) -> None:
     store = store_copy("5.1.4-dledger")
     flip(store / "dledger-n0" / "index" / INDEX, 100 * 32 + at, 2)
-    findings, _ = check(open_store(store))
+    findings, _, _ = check(open_store(store))
     assert said(findings) == [("DL-DATA-INDEX", "dledger-index", INDEX, 3200)]
     assert findings.listed[0].facts == {"index": 100, "last_index": 100, "count": 1, "absent": 0}
 
@@ -86,7 +79,7 @@ def test_any_wrong_field_of_an_index_unit_is_named(store_copy: Copy, at: int) ->
 def test_zeroed_index_units_are_absent(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger")
     zero(store / "dledger-n0" / "index" / INDEX, 64, 320)
-    findings, _ = check(open_store(store))
+    findings, _, _ = check(open_store(store))
     assert said(findings) == [("DL-DATA-INDEX", "dledger-index", INDEX, 64)]
     assert findings.listed[0].facts == {"index": 2, "last_index": 11, "count": 10, "absent": 10}
 
@@ -94,26 +87,26 @@ def test_zeroed_index_units_are_absent(store_copy: Copy) -> None:
 def test_a_removed_index_is_absent_for_all_entries(store_copy: Copy) -> None:
     store = store_copy("4.9.7-dledger")
     (store / "dledger-n0" / "index" / INDEX).unlink()
-    findings, facts = check(open_store(store))
+    findings, tally, _ = check(open_store(store))
     assert said(findings) == [("DL-DATA-INDEX", "dledger-index", "", 0)]
-    assert findings.listed[0].facts["absent"] == facts.entries
+    assert findings.listed[0].facts["absent"] == tally.entries
 
 
 def test_the_last_unit_may_be_missing_after_a_kill_only(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger-killed")
-    _, facts = check(open_store(store))
-    zero(store / "dledger-n0" / "index" / INDEX, facts.last_index * 32, 32)
+    _, tally, _ = check(open_store(store))
+    zero(store / "dledger-n0" / "index" / INDEX, tally.last_index * 32, 32)
     assert check(open_store(store))[0].listed == []
     (store / "abort").unlink()
-    assert said(check(open_store(store))[0]) == [("DL-DATA-INDEX", "dledger-index", INDEX, facts.last_index * 32)]
+    assert said(check(open_store(store))[0]) == [("DL-DATA-INDEX", "dledger-index", INDEX, tally.last_index * 32)]
 
 
 def test_units_behind_the_last_entry_are_ghosts(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger")
-    _, facts = check(open_store(store))
-    end = (facts.last_index + 1) * 32
+    _, tally, _ = check(open_store(store))
+    end = (tally.last_index + 1) * 32
     overwrite(store / "dledger-n0" / "index" / INDEX, end + 64, b"\0\0\0\1")
-    findings, _ = check(open_store(store))
+    findings, tally, _ = check(open_store(store))
     assert [(f.code, f.offset, f.length, f.facts["units"]) for f in findings.listed] == [("DL-INDEX-GHOST", end, 96, 3)]
 
 
@@ -128,17 +121,17 @@ def test_units_behind_the_last_entry_are_ghosts(store_copy: Copy) -> None:
 def test_a_checkpoint_that_cannot_be_read_is_named(store_copy: Copy, text: bytes, reason: str) -> None:
     store = store_copy("4.9.7-dledger")
     (store / "dledger-n0" / "checkpoint").write_bytes(text)
-    findings, facts = check(open_store(store))
+    findings, _, committed = check(open_store(store))
     assert said(findings) == [("DL-COMMITTED", "dledger", "checkpoint", 0)]
     assert reason in str(findings.listed[0].facts["reason"])
     assert findings.listed[0].facts["spares"] == ".bak"
-    assert facts.committed_index is None
+    assert committed is None
 
 
 def test_a_missing_checkpoint_is_named_with_what_could_restore_it(store_copy: Copy) -> None:
     store = store_copy("4.9.7-dledger")
     (store / "dledger-n0" / "checkpoint").rename(store / "dledger-n0" / "checkpoint.tmp")
-    findings, _ = check(open_store(store))
+    findings, _, _ = check(open_store(store))
     assert said(findings) == [("DL-COMMITTED", "dledger", "checkpoint", 0)]
     assert findings.listed[0].facts == {"reason": "missing", "spares": ".tmp, .bak"}
     assert check(open_store(store), live=True)[0].listed == []
@@ -147,8 +140,8 @@ def test_a_missing_checkpoint_is_named_with_what_could_restore_it(store_copy: Co
 def test_a_committed_index_above_the_last_entry_is_named(store_copy: Copy) -> None:
     store = store_copy("5.1.4-dledger")
     (store / "dledger-n0" / "checkpoint").write_bytes(b"committedIndex=554\nendIndex=553\n")
-    findings, facts = check(open_store(store))
-    assert facts.last_index == 553
+    findings, tally, _ = check(open_store(store))
+    assert tally.last_index == 553
     assert said(findings) == [("DL-COMMITTED", "dledger", "checkpoint", 0)]
     (store / "dledger-n0" / "checkpoint").write_bytes(b"committedIndex=-1\n")
     assert check(open_store(store))[0].listed == []
@@ -163,10 +156,10 @@ def test_a_currterm_that_cannot_be_read_is_named(store_copy: Copy, text: bytes) 
 
 def test_a_term_below_that_of_the_last_entry_is_named(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger3-n1")
-    term = check(open_store(store))[1].term
+    term = check(open_store(store))[1].last_term
     assert term == 1
     (store / "dledger-n1" / "currterm").write_bytes(b"voteLeader=n0\ncurrTerm=0\n")
-    findings, _ = check(open_store(store))
+    findings, _, _ = check(open_store(store))
     assert said(findings) == [("DL-TERM", "dledger", "currterm", 0)]
     assert findings.listed[0].facts == {"curr_term": 0, "last_term": 1}
 
@@ -174,7 +167,7 @@ def test_a_term_below_that_of_the_last_entry_is_named(store_copy: Copy) -> None:
 def test_a_missing_currterm_is_named(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger3-n0")
     (store / "dledger-n0" / "currterm").unlink()
-    findings, _ = check(open_store(store))
+    findings, _, _ = check(open_store(store))
     assert said(findings) == [("DL-TERM", "dledger", "currterm", 0)]
     assert findings.listed[0].facts["spares"] == ".bak"
 
@@ -182,7 +175,7 @@ def test_a_missing_currterm_is_named(store_copy: Copy) -> None:
 def test_a_missing_file_in_the_middle_is_named_and_explains_the_gap(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger")
     (store / "dledger-n0" / "data" / "00000000000000131072").unlink()
-    findings, _ = check(open_store(store))
+    findings, _, _ = check(open_store(store))
     assert said(findings) == [("DL-MISSING-FILE", "dledger", "00000000000000131072", 131_072)]
     assert findings.listed[0].length == 65_536
 
@@ -190,10 +183,10 @@ def test_a_missing_file_in_the_middle_is_named_and_explains_the_gap(store_copy: 
 def test_missing_first_files_are_normal(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger")
     (store / "dledger-n0" / "data" / "00000000000000000000").unlink()
-    findings, facts = check(open_store(store))
+    findings, tally, _ = check(open_store(store))
     assert findings.listed == []
-    assert facts.first_index > 0
-    assert facts.first_pos == 65_536
+    assert tally.first_index > 0
+    assert tally.begin == 65_536
 
 
 def test_a_missing_first_file_of_a_mixed_store_is_a_hole(store_copy: Copy) -> None:
@@ -222,7 +215,7 @@ def test_a_file_of_another_log_breaks_the_order(store_copy: Copy) -> None:
         raw[at + 8 : at + 16] = (int.from_bytes(raw[at + 8 : at + 16], "big") + 5).to_bytes(8, "big")
         at += int.from_bytes(raw[at + 4 : at + 8], "big")
     data[2].write_bytes(raw)
-    findings, _ = check(open_store(store))
+    findings, _, _ = check(open_store(store))
     orders = [f for f in findings.listed if f.code == "DL-INDEX-ORDER"]
     assert (orders[0].file, orders[0].offset) == (data[2].name, int(data[2].name))
     expected, index = orders[0].facts["expected_index"], orders[0].facts["index"]
@@ -233,7 +226,7 @@ def test_a_file_of_another_log_breaks_the_order(store_copy: Copy) -> None:
 def test_damaged_entries_explain_a_gap(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger")
     garble(store / "dledger-n0" / "data" / "00000000000000065536", 10_000, 3_000)
-    findings, _ = check(open_store(store))
+    findings, _, _ = check(open_store(store))
     assert findings.listed == []
 
 

@@ -171,7 +171,7 @@ def test_one_of_two_equal_files_goes_to_its_place(store_copy: Copy) -> None:
     (log / name(3)).rename(log / name(24))
     found = look(store)
     assert goes(found) == {name(24): name(3)}
-    assert stays(found) == {stray: "another file holds the same bytes, and goes there"}
+    assert stays(found) == {stray: "another file with the same bytes gets this name"}
     made = plan(store, accept_fillers=True)
     assert (made.loss.messages, made.loss.queues) == (0, {})
     assert [note for note in made.notes if stray in note] == []
@@ -187,7 +187,7 @@ def test_copy_that_took_the_place_of_another_file_is_no_reason_to_leave_the_righ
     (log / name(3)).rename(log / name(12))
     found = look(store)
     assert goes(found) == {name(12): name(3)}
-    assert stays(found) == {name(9): "another file holds the same bytes, and goes there"}
+    assert stays(found) == {name(9): "another file with the same bytes gets this name"}
     assert any(f"Is the right {name(9)} kept elsewhere" in note for note in plan(store).notes)
 
 
@@ -198,7 +198,7 @@ def test_a_copy_of_a_legacy_file_in_the_address_space_of_dledger_goes_into_quara
     shutil.copy(min(log.iterdir()), copy)
     found = look(store)
     assert found.store.left_out == {copy}
-    assert stays(found) == {copy.name: "another file holds the same bytes, and is there"}
+    assert stays(found) == {copy.name: "another file with the same bytes has this name"}
     made = plan(store)
     assert [(step.do, step.path) for step in made.steps] == [("discard", f"commitlog/{copy.name}")]
     assert (made.loss.messages, made.brakes) == (0, ())
@@ -211,7 +211,7 @@ def test_two_different_files_of_one_place_stay(store_copy: Copy) -> None:
     damage.flip(log / name(9), SIZE // 2, 1)
     (log / name(3)).rename(log / name(12))
     found = look(store)
-    why = "another file holds records of the same place"
+    why = "another file has records of the same addresses"
     assert goes(found) == {} and stays(found) == {name(9): why, name(12): why}
     swap(log, 5, 12)  # what waits for a place that does not become free waits as well
     found = look(store)

@@ -200,7 +200,7 @@ def test_without_the_extra_the_refusal_names_it(tmp_path: Path, monkeypatch: pyt
         for words in (("recover", str(store), "--apply"), ("rebuild", str(store), "cq", "--apply")):
             answer = run(*words)
             assert answer.exit_code == 5, answer.output
-            assert "rmqstore[rocksdb]" in " ".join(answer.output.split())
+            assert "rocksdict>=0.3.24" in " ".join(answer.output.split())
 
 
 def test_a_newer_table_format_is_refused_with_that_reason(tmp_path: Path) -> None:

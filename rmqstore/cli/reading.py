@@ -1,0 +1,57 @@
+"""Shared by commands that read the messages of a log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqstore.cli.output import Output, Progress
+from rmqstore.cli.quantities import in_words, many
+from rmqstore.errors import NotAStore
+
+if TYPE_CHECKING:
+    from rmqstore.files.store import Store
+    from rmqstore.views.dump.messages import Damage, Job
+
+
+def note_live(out: Output, store: Store, effect: str) -> bool:
+    """Return whether a broker is running on a store, and note on stderr what that means for the answer."""
+    live = store.lock_state().held
+    if live:
+        out.note(f"note: a broker is running on this store; {effect}")
+    return live
+
+
+def refuse_without_log(store: Store) -> None:
+    """Errors: NotAStore for a store, or a part of one, that has no log."""
+    if not (store.commitlog or store.dledger):
+        raise NotAStore(f"{store.path} has no log", "name a store, or its commitlog/")
+
+
+def write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, jobs: int, progress: Progress) -> int:
+    """Write messages as lines of text; return their number."""
+    from rmqstore.views.dump.messages import lines_of, read_text
+
+    header = [lines_of(job.body, job.entries, True, job.export, job.positions).header()] if job.form == "csv" else []
+    done = 0
+    with out.stream(data=True) as file:
+        if job.export:
+            file.writelines(header)
+        for count, text in read_text(store, what, job, damage, jobs=jobs, progress=progress.add):
+            file.writelines(text if done or job.export else [*header, *text])
+            done += count
+    return done
+
+
+def tell_damage(out: Output, damage: Damage) -> int:
+    """Write to stderr what was skipped; return the exit code."""
+    if not damage:
+        return 0
+    if damage.count:
+        out.note(f"warning: {many(damage.count, 'damaged place')} ({damage.bytes:,} bytes) skipped:")
+        for queue, start, stop, why in damage.spans[: 100 if out.verbose else 5]:
+            out.note(f"  {queue} {start:,} to {stop:,}: {in_words(why)}")
+        if damage.count > 5 and not out.verbose:
+            out.note(f"  … and {damage.count - 5:,} more (-v)")
+    if damage.shown:
+        out.note(f"warning: {many(damage.shown, 'message has', 'messages have')} a wrong CRC")
+    return 1
