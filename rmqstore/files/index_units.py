@@ -1,4 +1,4 @@
-"""Read single units of an index file, and follow the chain of units that a query for a key follows."""
+"""Read the header and single units of an index file, and follow the chain of units that a query for a key follows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from typing import Any
 
 from rmqstore.files.disk.reading import open_regular, read_at
 from rmqstore.formats import index
+
+
+def index_header(path: Path) -> dict[str, int] | None:
+    """Read the header of an index file; None if the file does not contain all of it."""
+    raw = read_at(path, index.HEADER.size, 0)
+    return index.HEADER.parse(raw) if len(raw) == index.HEADER.size else None
 
 
 def index_unit(path: Path, slots: int, number: int) -> dict[str, Any] | None:

@@ -36,7 +36,7 @@ from rmqstore.files.places import place_of_entry_file, place_of_log_file
 from rmqstore.files.queue_home import has_database
 from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, store_below
 from rmqstore.files.store_queues import UNIT_SIZE, ConsumeQueueFiles, QueueKind, StoreQueues, StrayEntry
-from rmqstore.formats.dledger import SNAPSHOTS
+from rmqstore.formats.dledger import ENTRY, SNAPSHOTS
 
 __all__ = [
     "UNIT_SIZE",
@@ -288,10 +288,20 @@ class Store(StoreQueues):
         return self.rocksdb_consume_queue or self.rocksdb_beside or bool(self.rocksdb_config)
 
     @property
+    def logs(self) -> list[tuple[MappedFileQueue, int]]:
+        """The logs that have files, with the bytes before each message: the commitlog (0), DLedger's data (48)."""
+        logs = ((self.commitlog, 0), (self.dledger.data if self.dledger is not None else None, ENTRY.size))
+        return [(queue, lead) for queue, lead in logs if queue is not None and queue.files]
+
+    @property
+    def log_start(self) -> int:
+        """The first log offset of the store (bytes); 0 without a log."""
+        return next((queue.start for queue, _ in self.logs), 0)
+
+    @property
     def log_bytes(self) -> int:
         """The bytes that a pass over the log reads: size on disk of the commitlog and of DLedger's data."""
-        logs = (self.commitlog, self.dledger.data if self.dledger else None)
-        return sum(queue.bytes_on_disk for queue in logs if queue is not None)
+        return sum(queue.bytes_on_disk for queue, _ in self.logs)
 
     # --- index, timer log and single files ------------------------------------------------------------------------
 

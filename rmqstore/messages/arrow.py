@@ -1,7 +1,7 @@
-"""Chunks of records as Arrow batches with typed columns, and the files made of them: Parquet and Arrow IPC.
+"""Convert chunks of records to Arrow batches with typed columns, and write them as Parquet or Arrow IPC.
 
-Times are timestamp[ms, UTC], properties map<string, string>, the body is one binary column, or a string. What such a
-column cannot tell completely is in a column of its own (`schema.SIDE`), which a file has only where a row needs it.
+Times are timestamp[ms, UTC], properties map<string, string>, bodies binary or string. What these columns do not
+preserve is in the columns of `schema.SIDE`, which a file has only if one of its rows needs them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ import numpy.typing as npt
 
 from rmqstore.errors import UsageError, install_command
 from rmqstore.formats import properties
-from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAGIC_V2_U32
+from rmqstore.formats.message import MAGIC_V2_U32
 from rmqstore.messages.bodies import INVALID, Bodies, bodies_of, contents
-from rmqstore.messages.cells import Part, Spans, TextTable, assemble, hexadecimal, listed
-from rmqstore.messages.hosts import HostTexts, host_digits, host_digits_table
-from rmqstore.messages.properties import rebuilt, untold
+from rmqstore.messages.cells import Part, Spans, TextTable, assemble, listed
+from rmqstore.messages.hosts import HostTexts, MessageIds
+from rmqstore.messages.properties import NAMES, rebuilt, untold
 from rmqstore.messages.rows import BodyStyle
 from rmqstore.messages.schema import BODY, COLUMNS, EXPORTED, POSITIONS, SIDE
+from rmqstore.messages.text import valid_text
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool
@@ -44,30 +45,29 @@ _TYPES = {
     "bool": pa.bool_(),
     "map": pa.map_(pa.string(), pa.string()),
 }
-_NAMES = (properties.TAGS, properties.KEYS, properties.UNIQ_KEY)
 _REPEATED = ("topic", "store_host", "born_host", "tags", "queue_id", "flag", "sys_flag", "reconsume_times", "version")
-ROWS, BYTES = 1 << 17, 32 << 20  # of a row group at most
+ROWS, BYTES = 1 << 17, 32 << 20  # limits of a row group
 
 
 def field_of(name: str, *, text_body: bool = False) -> Any:
-    """The Arrow field of a column."""
+    """Return the Arrow field of a column."""
     column = COLUMNS[name]
     kind = pa.string() if name == "body" and text_body else _TYPES[column.type]
     return pa.field(name, kind, metadata={"about": column.about, "unit": column.unit})
 
 
-# pa.array and Array.to_numpy import pandas where it is installed, and take imports pyarrow.compute: 0.4 s that no
-# command needs. Arrays are made of their buffers instead.
+# pa.array and Array.to_numpy import pandas if it is installed, and take imports pyarrow.compute, which takes 0.4 s.
+# Therefore arrays are built from their buffers.
 
 
 def number_array(values: npt.NDArray[Any], kind: Any = None, missing: Bool | None = None) -> Any:
-    """Numbers as an Arrow array (of `kind`, which has as many bytes), null where `missing`."""
+    """Return numbers as an Arrow array (of type `kind`, with the same number of bytes), null where `missing`."""
     kind = kind or pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, len(values), [_validity(missing), pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def bool_array(values: Bool, missing: Bool | None = None) -> Any:
-    """Truth values as an Arrow array, null where `missing`."""
+    """Return booleans as an Arrow array, null where `missing`."""
     bits = pa.py_buffer(np.packbits(values, bitorder="little"))
     return pa.Array.from_buffers(pa.bool_(), len(values), [_validity(missing), bits])
 
@@ -77,14 +77,14 @@ def _validity(missing: Bool | None) -> Any:
 
 
 def text_array(spans: Spans, missing: Bool | None = None, kind: Any = None) -> Any:
-    """Texts as an Arrow array of strings (or of `kind`), null where `missing`."""
+    """Return texts as an Arrow array of strings (or of type `kind`), null where `missing`."""
     if missing is not None and not missing.any():
         missing = None
     return part_array(len(spans), spans if missing is None else spans.where(~missing), missing=missing, kind=kind)
 
 
 def part_array(n: int, *parts: Part, missing: Bool | None = None, kind: Any = None) -> Any:
-    """The same of n lines of parts."""
+    """Return n lines, assembled from parts, as an Arrow array of strings (or of `kind`), null where `missing`."""
     offsets = np.zeros(n + 1, dtype=np.int32)
     data: U8 = np.empty(0, dtype=np.uint8)
     if n:
@@ -94,32 +94,31 @@ def part_array(n: int, *parts: Part, missing: Bool | None = None, kind: Any = No
 
 
 class Names:
-    """Topics, hosts and message ids of the records of one scan as arrays; each topic and host becomes text once."""
+    """Topics, hosts and message ids of records as arrays; caches the texts of topics and hosts."""
 
     def __init__(self) -> None:
         self.queues = QueueTable()
         self._topics = TextTable()
         self._hosts = HostTexts()
-        self._hex_hosts = host_digits_table()
+        self._message_ids = MessageIds()
 
     def topics(self, numbers: I64) -> Any:
-        """Topics of queues, given as numbers of `queues`."""
-        for raw in self.queues.topics[len(self._topics) :]:
-            self._topics.add(raw.decode("utf-8", "backslashreplace").encode())
+        """Return the topics of queues, given as numbers of `queues`."""
+        for number in range(len(self._topics), len(self.queues)):
+            self._topics.add(self.queues.topic(number).encode())
         return part_array(len(numbers), self._topics.rows(numbers) if len(numbers) else b"")
 
     def hosts(self, columns: Columns, name: str) -> Any:
-        """`born_host` or `store_host`, such as 10.0.0.1:10911."""
+        """Return `born_host` or `store_host`, such as 10.0.0.1:10911."""
         return part_array(len(columns), self._hosts.of(columns, name) if len(columns) else b"")
 
     def message_ids(self, columns: Columns) -> Any:
-        """Offset message ids."""
-        parts = [host_digits(columns, self._hex_hosts), hexadecimal(columns.physical_offset)]
-        return part_array(len(columns), *parts) if len(columns) else part_array(0)
+        """Return the offset message ids."""
+        return part_array(len(columns), *self._message_ids.of(columns, columns.physical_offset) if len(columns) else ())
 
 
 class ArrowRows:
-    """Turns chunks of records into batches with the columns of an export. One per process: it remembers topics."""
+    """Converts chunks of records to batches with the columns of an export; caches topics and hosts."""
 
     def __init__(self, body: BodyStyle, *, positions: bool = False) -> None:
         self.body = body
@@ -128,7 +127,7 @@ class ArrowRows:
         self._schemas: dict[tuple[str, ...], Any] = {}
 
     def schema(self, sides: Iterable[str]) -> Any:
-        """The schema of a file with these columns besides those that every file has."""
+        """Return the schema of a file with these side columns in addition to the common ones."""
         names = (*EXPORTED, *(["body"] if self.body.style else []), *(n for n in (BODY[1], *SIDE) if n in sides))
         names += POSITIONS if self.positions else ()
         if names not in self._schemas:
@@ -137,7 +136,7 @@ class ArrowRows:
         return self._schemas[names]
 
     def batch(self, columns: Columns) -> Any:
-        """The rows of a chunk, with those side columns that one of its rows needs."""
+        """Return the rows of a chunk, with the side columns that any of its rows needs."""
         made = _Arrays(self, columns)
         arrays = {name: made.of(name) for name in EXPORTED}
         arrays |= made.body() | made.sides()
@@ -184,9 +183,7 @@ class _Arrays:
 
     def _sys_flag(self) -> I64:
         flags = self.columns.sys_flag
-        if self.rows.body.style and self._bodies.unpacked is not None:
-            return np.where(self._bodies.unpacked, flags & ~(COMPRESSED | COMPRESSION_TYPE_MASK), flags)
-        return flags
+        return self._bodies.sys_flags(flags) if self.rows.body.style else flags
 
     def body(self) -> dict[str, Any]:
         if not self.rows.body.style:
@@ -199,7 +196,7 @@ class _Arrays:
         return out | ({BODY[1]: text_array(spans, ~other, pa.binary())} if other.any() else {})
 
     def sides(self) -> dict[str, Any]:
-        """The side columns that a row of this chunk needs."""
+        """Return the side columns that any row of this chunk needs."""
         out, n = {}, len(self.columns)
         topics = {}
         for number in np.flatnonzero(np.bincount(self._numbers)).tolist():
@@ -209,10 +206,10 @@ class _Arrays:
                 continue
             topics[number] = raw
         if topics:
-            out["topic_base64"] = _some([topics.get(k) for k in self._numbers.tolist()])
+            out["topic_base64"] = _binary([topics.get(k) for k in self._numbers.tolist()])
         lacks, whole = untold(self.columns, self._pairs.unusual)
         if whole:
-            out["properties_base64"] = _some([whole.get(i) for i in range(n)])
+            out["properties_base64"] = _binary([whole.get(i) for i in range(n)])
         if lacks.any():
             out["last_separator"] = bool_array(np.zeros(n, dtype=np.bool_), ~lacks)
         second = self.columns.magic == MAGIC_V2_U32
@@ -221,13 +218,16 @@ class _Arrays:
         return out
 
 
-def _some(texts: list[bytes | None]) -> Any:
+def _binary(texts: list[bytes | None]) -> Any:
     missing = np.array([text is None for text in texts])
     return text_array(listed([text or b"" for text in texts]), missing, pa.binary())
 
 
 class Pairs:
-    """The property texts of a chunk: as a map, the values of TAGS, KEYS and UNIQ_KEY, and which have to be compared."""
+    """The properties of a chunk as a map array, and the values of TAGS, KEYS and UNIQ_KEY as arrays.
+
+    `unusual`: mask of the records whose property text may differ from the text rebuilt from the map.
+    """
 
     def __init__(self, columns: Columns) -> None:
         starts, stops = columns.properties_at, columns.properties_at + columns.properties_length
@@ -236,11 +236,12 @@ class Pairs:
         loops = native.load()
         if loops is None:
             found = [properties.parse_properties(text) for text in spans.raw()]
-            self.map = pa.array([[(_sound(k), _sound(v)) for k, v in one.items()] for one in found], _TYPES["map"])
-            values = [[_sound(v) if (v := one.get(name)) else None for one in found] for name in _NAMES]
+            pairs_of = [[(valid_text(k), valid_text(v)) for k, v in one.items()] for one in found]
+            self.map = pa.array(pairs_of, _TYPES["map"])
+            values = [[valid_text(v) if (v := one.get(name)) else None for one in found] for name in NAMES]
             self.values = [pa.array(column, pa.string()) for column in values]
             return
-        names = tuple(name.encode() for name in _NAMES)
+        names = tuple(name.encode() for name in NAMES)
         pairs = loops.pairs(spans.source, spans.starts, spans.stops, names)
         odd = (pairs.marks & 1) != 0
         wide = np.flatnonzero(pairs.marks & 2)
@@ -263,18 +264,14 @@ class Pairs:
         ]
 
 
-def _sound(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 def _canonical(text: bytes) -> bytes:
-    """A property text with the pairs that a broker reads in another one, each once."""
+    """Return a property text with the pairs that a broker reads from `text`, without repeated names."""
     found = properties.parse_properties(text)
-    return rebuilt({_sound(name): _sound(value) for name, value in found.items()})
+    return rebuilt({valid_text(name): valid_text(value) for name, value in found.items()})
 
 
 def _with_texts(spans: Spans, texts: dict[int, bytes]) -> Spans:
-    """The same with other texts for some records."""
+    """Return the spans with other texts for some records."""
     more = listed(list(texts.values()))
     starts, stops = spans.starts.copy(), spans.stops.copy()
     rows = np.fromiter(texts, dtype=np.int64)
@@ -286,13 +283,13 @@ def _with_texts(spans: Spans, texts: dict[int, bytes]) -> Spans:
 
 
 def one_table(batches: Iterable[Any], rows: ArrowRows) -> Any:
-    """All batches as one pyarrow.Table; a side column that only some of them have is null in the others."""
+    """Return all batches as one pyarrow.Table; a side column that a batch lacks is null in its rows."""
     tables = [pa.Table.from_batches([batch]) for batch in batches]
     return pa.concat_tables([rows.schema(()).empty_table(), *tables], promote_options="default")
 
 
 class SideColumnsMissing(Exception):
-    """A row needs columns that the file does not have: it has to be written again, with them."""
+    """A row needs side columns that the file does not have. The file must be rewritten with these columns."""
 
     def __init__(self, names: frozenset[str]) -> None:
         super().__init__(", ".join(sorted(names)))
@@ -300,7 +297,7 @@ class SideColumnsMissing(Exception):
 
 
 def write_file(file: BinaryIO, kind: str, rows: ArrowRows, batches: Iterable[Any], sides: frozenset[str]) -> None:
-    """Batches as a file of Parquet or as an Arrow IPC stream (`kind`), with some side columns.
+    """Write batches as a Parquet file or Arrow IPC stream (`kind`: "parquet" or "arrow") with some side columns.
 
     Errors: SideColumnsMissing
     """
@@ -319,7 +316,7 @@ def write_file(file: BinaryIO, kind: str, rows: ArrowRows, batches: Iterable[Any
 
 
 def _ahead(items: Iterator[Any]) -> Generator[Any, None, None]:
-    """The same items; the next one is made by a thread while one is written."""
+    """Yield the items; a thread computes the next one meanwhile."""
     with ThreadPoolExecutor(1) as reader:
         following = reader.submit(next, items, None)
         while (item := following.result()) is not None:
@@ -328,7 +325,7 @@ def _ahead(items: Iterator[Any]) -> Generator[Any, None, None]:
 
 
 def parquet_options(schema: Any) -> dict[str, Any]:
-    """How Parquet is written: dictionaries for columns whose values repeat, and only for them."""
+    """Return the options of ParquetWriter: dictionaries only for columns with repeated values."""
     repeated = [name for name in _REPEATED if name in schema.names] + ["properties.key_value.key"]
     return {"compression": "zstd", "compression_level": 1, "use_dictionary": repeated}
 
@@ -344,7 +341,7 @@ def _fitting(batches: Iterable[Any], schema: Any) -> Iterator[Any]:
 
 
 def _groups(batches: Iterator[Any]) -> Iterator[Any]:
-    """Tables of about a row group."""
+    """Yield tables of about the size of a row group."""
     held: list[Any] = []
     count = size = 0
     for batch in batches:

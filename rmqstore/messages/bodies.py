@@ -1,4 +1,4 @@
-"""The bodies of a whole chunk: as they lie there, or decompressed; and which of them are text."""
+"""The bodies of a chunk, as stored or decompressed, and which of them are text."""
 
 from __future__ import annotations
 
@@ -8,28 +8,33 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqstore.formats.bodies import BodyError, decompress
-from rmqstore.formats.message import COMPRESSED
+from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK
 from rmqstore.messages.cells import Spans
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import U8, Bool
+from rmqstore.scan.kernels import I64, U8, Bool
 from rmqstore.scan.properties.texts import not_utf8
 
 CONTROL, WIDE, DELETE, INVALID, C1 = 1, 2, 4, 8, 16
+_COMPRESSION = COMPRESSED | COMPRESSION_TYPE_MASK
 _C1 = re.compile(rb"\xc2[\x80-\x9f]")
 _CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 class Bodies(NamedTuple):
-    """Bodies, which of them were decompressed (None: none), and why others could not be, by the record's number."""
+    """Bodies, the mask of those that were decompressed (None: none), and by index, why others could not be."""
 
     spans: Spans
     unpacked: Bool | None
     errors: dict[int, str]
 
+    def sys_flags(self, flags: I64) -> I64:
+        """Return the SYSFLAG of each record, without the compression bits of decompressed bodies."""
+        return flags if self.unpacked is None else np.where(self.unpacked, flags & ~_COMPRESSION, flags)
+
 
 def bodies_of(columns: Columns, *, stored: bool = False) -> Bodies:
-    """The bodies of all records; `stored` leaves compressed ones as they are. One that cannot be decompressed stays."""
+    """Return the bodies of all records, decompressed unless `stored`, or if that is impossible, as stored."""
     starts = columns.body_at
     stops = starts + np.maximum(columns.body_length, 0)
     flags = columns.sys_flag
@@ -52,8 +57,10 @@ def bodies_of(columns: Columns, *, stored: bool = False) -> Bodies:
 
 
 def contents(texts: Spans) -> U8:
-    """What is in each text: CONTROL characters but tabs and line ends, WIDE bytes, DELETE, C1; INVALID: not UTF-8.
+    """Return what each text contains, as a sum of flags.
 
+    CONTROL: control characters except tabs and line ends; DELETE: 0x7F; WIDE: bytes from 0x80 on; C1: control
+    characters U+0080 to U+009F; INVALID: not UTF-8.
     Shape: (n,)
     """
     loops = native.load()

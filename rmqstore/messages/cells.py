@@ -1,9 +1,10 @@
-"""Lines of text for a whole chunk of records, put together column by column: no Python object per record.
+"""Assemble lines of text for a whole chunk of records, without a Python object per record.
 
-A line is a row of parts. `Rows` and `Spans` have one text per record, bytes are the same for all. `assemble` knows
-where each line ends from the lengths alone, and then writes part by part, the last one first, for all lines at once: a
-text shorter than its column has filler in front, which the part to its left overwrites. Where too little precedes
-its left, texts are written in classes of like length, so that nothing is ever written outside of its own line.
+A line is a sequence of parts. `Rows` and `Spans` have a text per record; bytes are the same in every line. `assemble`
+computes the line ends from the lengths, and the C library then writes line by line. Without it, NumPy writes part by
+part for all lines at once, from right to left: each text is copied with the width of the longest one, and what it
+overwrites to its left is overwritten again by the part before it. If that could reach beyond the start of a line, texts
+are grouped by length instead.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rmqstore.formats.text.controls import escape_json
 from rmqstore.scan import native
 from rmqstore.scan.kernels import I64, U8, Bool
 
-SLACK = 256  # filler in front of texts that others are cut out of: wide cuts may begin there
+SLACK = 256  # filler bytes before the texts of a source, so that NumPy may copy more than a text
 _FOUR_DIGITS = np.frombuffer(b"".join(b"%04d" % i for i in range(10_000)), dtype=np.uint32)
 _HEX = np.frombuffer(b"".join(b"%02X" % i for i in range(256)), dtype=np.uint16)
 _TEN_THOUSAND = np.uint32(10_000)
@@ -27,7 +28,7 @@ _TEN_THOUSAND = np.uint32(10_000)
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A text per record, at the right end of a row of bytes; `length` None: all of the row.
+    """A text per record, right-aligned in a row of bytes. `length` None: the texts fill their rows.
 
     Shape: cells (n, width), length (n,)
     """
@@ -38,9 +39,9 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """A text per record, cut out of `source`: bytes [starts, stops), written as `form` says.
+    """A text per record: bytes [starts, stops) of `source`, written in a form.
 
-    `form` is one of SPANS (as they are), BASE64, HEX, ESCAPED (with the escapes of JSON) and CELL (a cell of CSV).
+    `form`: SPANS (unchanged), BASE64, HEX, ESCAPED (JSON escapes) or CELL (a cell of CSV).
     Shape: starts, stops (n,)
     """
 
@@ -53,31 +54,31 @@ class Spans:
         return len(self.starts)
 
     def take(self, index: I64 | Bool | slice) -> Spans:
-        """The texts of an index array, a mask or a slice."""
+        """Return the texts that an index array, mask or slice selects."""
         return replace(self, starts=self.starts[index], stops=self.stops[index])
 
     def where(self, mask: Bool) -> Spans:
-        """The same with empty texts where the mask is false."""
+        """Return the texts with empty texts where the mask is false."""
         return replace(self, stops=np.where(mask, self.stops, self.starts))
 
     def raw(self) -> list[bytes]:
-        """Each text on its own, as bytes and as it is."""
+        """Return each text as bytes, not converted to `form`."""
         view = self.source.data
         return [bytes(view[a:b]) for a, b in zip(self.starts.tolist(), self.stops.tolist(), strict=True)]
 
     def plain(self) -> Spans:
-        """The same texts, already written in their form."""
+        """Return the texts converted to their form."""
         write = _WRITTEN.get(self.form)
         return self if write is None else listed([write(text) for text in self.raw()])
 
     def joined(self) -> tuple[U8, I64]:
-        """The texts behind each other, and where each ends."""
+        """Return the concatenated texts, and the end of each."""
         if not len(self.starts):
             return np.empty(0, dtype=np.uint8), np.empty(0, dtype=np.int64)
         return assemble(len(self.starts), [self])
 
     def texts(self) -> list[str]:
-        """Each text on its own."""
+        """Return each text as a string."""
         whole = self.source.tobytes()
         bounds = zip(self.starts.tolist(), self.stops.tolist(), strict=True)
         if whole.isascii():
@@ -87,12 +88,12 @@ class Spans:
 
 
 def _escaped(text: bytes) -> bytes:
-    # quotes and backslashes are all that a lenient decoder leaves to be escaped in bytes that are not UTF-8
+    # Latin-1 maps every byte to one character, so that bytes that are not UTF-8 are kept
     return escape_json(orjson.dumps(text.decode("latin-1")).decode().encode("latin-1")[1:-1])
 
 
 def cell_text(text: bytes) -> bytes:
-    """A text as a cell of CSV, quoted where it must be."""
+    """Return a text as a cell of CSV, quoted if necessary."""
     if any(mark in text for mark in (b'"', b",", b"\n", b"\r")):
         return b'"' + text.replace(b'"', b'""') + b'"'
     return text
@@ -107,19 +108,19 @@ _WRITTEN: dict[int, Callable[[bytes], bytes]] = {
 
 Part = bytes | Rows | Spans
 Sink = Callable[[int], U8]
-"""Gives an array of so many bytes for the next lines."""
+"""Returns an array for a number of bytes; `assemble` writes the lines into it."""
 
 
 def new_array(size: int) -> U8:
-    """The simplest sink."""
+    """Return a new array: the default sink."""
     return np.empty(size, dtype=np.uint8)
 
 
 # --- texts of columns ------------------------------------------------------------------------------------------------
 
 
-def decimals(column: I64) -> bytes | Rows | Spans:
-    """Numbers as decimal text; a column of one value is one text."""
+def decimals(column: I64) -> Part:
+    """Return numbers as decimal text; for a column of equal numbers, one text."""
     low, high = int(column.min()), int(column.max())
     if low == high:
         return b"%d" % low
@@ -130,11 +131,11 @@ def decimals(column: I64) -> bytes | Rows | Spans:
     cells = np.empty((len(column), groups), dtype=np.uint32)
     left = column
     for group in range(groups - 1, -1, -1):
-        if low == high:  # the leading digits that all have in common
+        if low == high:  # leading digits that all numbers share
             cells[:, group] = _FOUR_DIGITS[low % 10_000]
         else:
             if high < 1 << 32 and left.dtype != np.uint32:
-                left = left.astype(np.uint32)  # divides much faster
+                left = left.astype(np.uint32)  # division is much faster
             more = left // (_TEN_THOUSAND if left.dtype == np.uint32 else 10_000)
             cells[:, group] = _FOUR_DIGITS[left - more * left.dtype.type(10_000)]
             left = more
@@ -149,20 +150,20 @@ def decimals(column: I64) -> bytes | Rows | Spans:
 
 
 def hexadecimal(column: I64) -> Rows:
-    """64-bit numbers as 16 upper-case hex digits."""
+    """Return 64-bit numbers as 16 upper-case hex digits."""
     octets = column.astype(">i8").view(np.uint8).reshape(len(column), 8)
     return Rows(_HEX[octets].view(np.uint8).reshape(len(column), 16))
 
 
 def listed(texts: Sequence[bytes]) -> Spans:
-    """Texts made one by one."""
+    """Return texts as spans of their concatenation."""
     length = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     stops = np.cumsum(length) + SLACK
     return Spans(np.frombuffer(bytes(SLACK) + b"".join(texts), dtype=np.uint8), stops - length, stops)
 
 
 class TextTable:
-    """Texts by small numbers, made once and then gathered."""
+    """A table of texts, numbered from 0, from which a text per record is gathered."""
 
     def __init__(self) -> None:
         self.texts: list[bytes] = []
@@ -173,11 +174,11 @@ class TextTable:
         return len(self.texts)
 
     def add(self, text: bytes) -> None:
-        """The next number's text."""
+        """Add the text of the next number."""
         self.texts.append(text)
 
-    def rows(self, numbers: I64) -> bytes | Rows | Spans:
-        """The texts of these numbers."""
+    def rows(self, numbers: I64) -> Part:
+        """Return the texts of these numbers."""
         first = int(numbers[0])
         if (numbers == first).all():
             return self.texts[first]
@@ -192,7 +193,7 @@ class TextTable:
 
 
 class KeyTable:
-    """Texts of 64-bit keys (hosts, as stored): each is made once."""
+    """Texts of 64-bit keys (hosts as stored); `make` is called once per key. Holds at most about `most` texts."""
 
     def __init__(self, make: Callable[[int], bytes], most: int = 1 << 16) -> None:
         self._make = make
@@ -204,8 +205,8 @@ class KeyTable:
         self._keys: np.ndarray[tuple[int], np.dtype[np.uint64]] = np.empty(0, dtype=np.uint64)  # sorted
         self._numbers: I64 = np.empty(0, dtype=np.int64)
 
-    def rows(self, keys: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> bytes | Rows | Spans:
-        """The texts of these keys."""
+    def rows(self, keys: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> Part:
+        """Return the texts of these keys."""
         if (keys == keys[0]).all():
             keys = keys[:1]
         numbers = self._look_up(keys)
@@ -213,7 +214,7 @@ class KeyTable:
             if len(self._texts) > self._most:
                 self._clear()
                 numbers = self._look_up(keys)
-            for key in sorted({*keys[numbers < 0].tolist()}):  # np.unique imports numpy.ma: 10 ms
+            for key in sorted({*keys[numbers < 0].tolist()}):  # np.unique would import numpy.ma, which takes 10 ms
                 self._keys = np.append(self._keys, np.uint64(key))
                 self._numbers = np.append(self._numbers, len(self._texts))
                 self._texts.add(self._make(key))
@@ -234,9 +235,10 @@ class KeyTable:
 
 @dataclass(slots=True)
 class _Group:
-    """Neighbouring parts that are written together: only the first may be of different lengths.
+    """Adjacent parts that are written together. Only the first, `head`, may differ in length between lines.
 
-    `fixed` bytes follow `head` in every line; at least `room` bytes precede it.
+    `length`: bytes of the head in each line, `least`: the minimum of them. `fixed` bytes follow it in every line, at
+    least `room` bytes precede it.
     """
 
     head: Rows | Spans | None
@@ -271,7 +273,7 @@ def _groups(parts: Sequence[Part]) -> list[_Group]:
 
 
 def assemble(n: int, parts: Sequence[Part], sink: Sink = new_array) -> tuple[U8, I64]:
-    """Lines of all parts, side by side in an array of the sink, and where each ends in it. `n` is at least 1."""
+    """Write `n` >= 1 lines, each consisting of all parts, into an array of the sink; return it and the line ends."""
     loops = native.load()
     if loops is not None:
         return _assemble_native(loops, n, parts, sink)
@@ -296,9 +298,8 @@ def assemble(n: int, parts: Sequence[Part], sink: Sink = new_array) -> tuple[U8,
 
 
 def _assemble_native(loops: native.Native, n: int, parts: Sequence[Part], sink: Sink) -> tuple[U8, I64]:
-    """The same, a line after the other."""
     rows: list[tuple[int, ...]] = []
-    kept: list[U8 | I64] = []  # what the rows tell the addresses of
+    kept: list[U8 | I64] = []  # arrays that must live while the C code uses their addresses
     same = b""
     for part in [*parts, None]:
         if isinstance(part, bytes):
@@ -329,12 +330,12 @@ def _assemble_native(loops: native.Native, n: int, parts: Sequence[Part], sink: 
 
 
 def _view(buffer: U8, width: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """The `width` bytes at every position, as one thing that is copied at once."""
+    """Return the `width` bytes at every position as one item, which NumPy copies at once."""
     return np.ndarray((len(buffer) - width + 1,), dtype=f"V{width}", buffer=buffer, strides=(1,))
 
 
 def _block(n: int, group: _Group, width: int) -> U8:
-    """Rows of the group's parts, `width` bytes of them of the head."""
+    """Return the lines of a group's parts; the first `width` bytes of each are the head."""
     block = np.empty((n, width + group.fixed), dtype=np.uint8)
     if width and isinstance(group.head, Rows):
         block[:, :width] = group.head.cells
@@ -349,7 +350,7 @@ def _block(n: int, group: _Group, width: int) -> U8:
 
 
 def _write_fixed(out: U8, at: I64, n: int, group: _Group) -> None:
-    """What follows the head; `at` is where it ends."""
+    """Write what follows the head of a group; `at`: where it ends in each line."""
     width = group.fixed
     if not width:
         return
@@ -360,11 +361,11 @@ def _write_fixed(out: U8, at: I64, n: int, group: _Group) -> None:
 
 
 def _write_rows(out: U8, at: I64, n: int, group: _Group, head: Rows) -> None:
-    """The head and what follows it; `at` is where that ends."""
+    """Write the head of a group and what follows it; `at`: where that ends in each line."""
     width = head.cells.shape[1]
     block = _block(n, group, width)
     whole = block.shape[1]
-    if not whole:  # texts that are all empty
+    if not whole:  # all texts are empty
         return
     if width - group.least <= group.room:
         _view(out, whole)[at - whole] = block.view(f"V{whole}")[:, 0]
@@ -378,7 +379,7 @@ def _write_rows(out: U8, at: I64, n: int, group: _Group, head: Rows) -> None:
 
 
 def _write_spans(out: U8, at: I64, group: _Group, spans: Spans) -> None:
-    """The texts themselves; `at` is where they end."""
+    """Write the texts of a group's head; `at`: where they end in each line."""
     length: I64 = spans.stops - spans.starts
     width = int(length.max())
     if not width:
@@ -387,7 +388,7 @@ def _write_spans(out: U8, at: I64, group: _Group, spans: Spans) -> None:
     if width - group.least <= min(group.room, SLACK) and int(stops.min()) >= width:
         _view(out, width)[at - width] = _view(source, width)[stops - width]
         return
-    bits = np.frexp(length)[1]  # 2 to the power of (bits - 1) is the longest that a text of these lengths has room for
+    bits = np.frexp(length)[1]  # 2 ** (bits - 1) is the greatest power of two up to a text's length
     for size in np.unique(bits).tolist():
         if size == 0:
             continue
@@ -395,6 +396,6 @@ def _write_spans(out: U8, at: I64, group: _Group, spans: Spans) -> None:
         width = 1 << (size - 1)
         to, into = _view(out, width), at[index]
         from_, stop = _view(source, width), stops[index]
-        # the two may lie over each other; together they are the text and nothing else
+        # the two copies may overlap; together they cover exactly the text
         to[into - width] = from_[stop - width]
         to[into - length[index]] = from_[spans.starts[index]]

@@ -1,20 +1,21 @@
-"""Messages as text, a whole chunk at once: JSON lines and rows of CSV, with the fields of `dump` or of `export`.
+"""Render a chunk of messages as JSON lines or rows of CSV, with the fields of `dump` or of `export`.
 
-Every field is made for all records together, as a column of digits or as places to cut a text out of, and
-`cells.assemble` writes them into one array. A few records of `dump` are faster decoded one by one, by `rows`; tests
-compare the two.
+Each field is computed for all records at once, as `cells.Rows` or `cells.Spans`, and `cells.assemble` writes the lines
+into one array. For a few records of `dump`, it is faster to decode them one by one (`rows`); tests compare the two
+ways.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from binascii import b2a_base64
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from rmqstore.formats import dledger
-from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAGIC_V2_U32
+from rmqstore.formats.message import MAGIC_V2_U32
 from rmqstore.formats.text.controls import escape_csv
 from rmqstore.messages.bodies import C1, CONTROL, DELETE, INVALID, Bodies, bodies_of, contents
 from rmqstore.messages.cells import (
@@ -24,11 +25,10 @@ from rmqstore.messages.cells import (
     TextTable,
     assemble,
     decimals,
-    hexadecimal,
     listed,
     new_array,
 )
-from rmqstore.messages.hosts import HostTexts, host_digits, host_digits_table
+from rmqstore.messages.hosts import HostTexts, MessageIds
 from rmqstore.messages.properties import CSV, JSON, PropertySpans, Style, untold
 from rmqstore.messages.rows import BodyStyle, Row, body_fields, entry_row_of, row_of
 from rmqstore.messages.schema import BODY, DUMPED, EXPORTED, POSITIONS, SIDE
@@ -39,7 +39,7 @@ from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.queues import QueueTable
 
 _ENTRY_FIELDS = ("offset", *(f.name for f in dledger.ENTRY))
-FEW = 8  # records that are faster decoded one by one
+FEW = 8  # up to this number of records, decoding them one by one is faster
 Field = tuple[str, list[Part]]
 _NUMBERS = (
     *("size", "body_crc", "queue_offset", "flag", "born_timestamp", "store_timestamp", "reconsume_times"),
@@ -48,10 +48,10 @@ _NUMBERS = (
 
 
 class MessageLines:
-    """Turns chunks of records into text. One per process: it remembers topics and hosts.
+    """Renders chunks of records as text; caches the texts of topics, queues and hosts.
 
-    `entries`: lines of DLedger entries, with the message inside; `csv`: rows of CSV instead of JSON (for `dump` without
-    bodies). `export`: the fields of an export, which can be imported; `positions` adds those of `schema.POSITIONS`.
+    `entries`: DLedger entries with the message inside. `csv`: CSV instead of JSON lines (`dump`: only without bodies).
+    `export`: the fields of an export instead of a dump; `positions`: also `schema.POSITIONS`.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class MessageLines:
         self.style: Style = CSV if csv else JSON
         self.queues = QueueTable()
         self.topics = TextTable()
-        self.raw_topics = TextTable()  # in base64, empty where the topic itself tells it
+        self.raw_topics = TextTable()  # in base64; empty if the topic is printable UTF-8
         self.queue_ids = TextTable()
         self.hosts = HostTexts(self.style.text)
-        self.hex_hosts = host_digits_table()
+        self.message_ids = MessageIds()
 
     def header(self) -> bytes:
-        """The names of the columns of CSV."""
+        """Return the header line of CSV."""
         if self.export:
             names = [*EXPORTED, *BODY, *SIDE, *(POSITIONS if self.positions else ())]
         else:
@@ -85,11 +85,11 @@ class MessageLines:
         return ",".join(names).encode() + b"\n"
 
     def row(self, columns: Columns, i: int, file: str, crc_ok: bool) -> Row:
-        """One record, or entry, as a plain dict, with the fields of `dump`."""
+        """Return a record or DLedger entry as a dict with the fields of `dump`."""
         return (entry_row_of if self.entries else row_of)(columns, i, file, crc_ok, self.body)
 
     def text(self, columns: Columns, file: str, crc_ok: Bool | None = None, sink: Sink = new_array) -> I64:
-        """Text of every record of a chunk, a line each, into the sink; where each line ends. `crc_ok` None: all are."""
+        """Write the lines of all records of a chunk into the sink; return the line ends. `crc_ok` None: all True."""
         n = len(columns)
         if n < FEW and not self.export:
             lines = [self._single(columns, i, file, crc_ok is None or bool(crc_ok[i])) for i in range(n)]
@@ -138,7 +138,7 @@ class MessageLines:
 
 
 class _Fields:
-    """The fields of one chunk, as parts of lines."""
+    """The fields of one chunk as parts of lines, computed on demand."""
 
     def __init__(self, lines: MessageLines, columns: Columns, file: str, crc_ok: Bool | None) -> None:
         self.lines = lines
@@ -147,7 +147,7 @@ class _Fields:
         self.crc_ok = crc_ok
 
     def of(self, name: str) -> list[Part]:
-        """The parts of a field."""
+        """Return the parts of a field."""
         columns, lines = self.columns, self.lines
         if name in _NUMBERS:
             return [decimals(getattr(columns, name))]
@@ -168,25 +168,20 @@ class _Fields:
             "keys": lambda: [self._texts.keys],
             "unique_key": lambda: [self._texts.unique],
             "properties": lambda: [self._texts.objects],
-            "msg_id": lambda: [
-                *self._quoted(host_digits(columns, lines.hex_hosts), hexadecimal(columns.physical_offset))
-            ],
+            "msg_id": lambda: self._quoted(lines.message_ids.of(columns, columns.physical_offset)),
         }
         return make[name]()
 
     def entry(self) -> Iterator[Field]:
-        """The header of the DLedger entry."""
+        """Yield the fields of the DLedger entry header."""
         columns, at = self.columns, self.columns.entry_at
         yield "offset", [decimals(columns.offset - dledger.ENTRY.size)]
         for field in dledger.ENTRY:
             position = at + dledger.ENTRY.at(field.name)
             yield field.name, [decimals(columns.i64(position) if field.size == 8 else columns.i32(position))]
 
-    def _quoted(self, *parts: Part) -> Iterator[Part]:
-        quote = b"" if self.lines.csv else b'"'
-        yield quote
-        yield from parts
-        yield quote
+    def _quoted(self, parts: list[Part]) -> list[Part]:
+        return parts if self.lines.csv else [b'"', *parts, b'"']
 
     @cached_property
     def _texts(self) -> PropertySpans:
@@ -194,26 +189,26 @@ class _Fields:
 
     @cached_property
     def _numbers(self) -> I64:
-        """Numbers of the queues; what is written of a queue is made once."""
+        """The queue number of each record; adds the texts of new queues to the tables."""
         lines = self.lines
         numbers = lines.queues.of(self.columns)
         for number in range(len(lines.topics), len(lines.queues)):
             raw = lines.queues.topics[number]
-            shown = raw.decode("utf-8", "backslashreplace")
+            shown = lines.queues.topic(number)
             lines.topics.add(lines.style.text(shown))
             lines.queue_ids.add(b"%d" % lines.queues.queue_ids[number])
-            told = (escape_csv(shown) if lines.csv else shown).encode() == raw
-            lines.raw_topics.add(b"" if told else _base64(raw))
+            is_lossless = (escape_csv(shown) if lines.csv else shown).encode() == raw
+            lines.raw_topics.add(b"" if is_lossless else _base64(raw))
         return numbers
 
-    # --- what keeps an export lossless -------------------------------------------------------------------------------
+    # --- fields that make an export lossless (schema.SIDE) -----------------------------------------------------------
 
     @cached_property
     def _untold(self) -> tuple[Bool, dict[int, bytes]]:
         return untold(self.columns, self._texts.slow)
 
     def side_members(self) -> Iterator[Part]:
-        """The members of JSON that only some rows have, each with a comma in front."""
+        """Yield the JSON members that only some rows have, each with a leading comma."""
         lacks, whole = self._untold
         yield _where(lacks, b',"last_separator":false')
         if whole:
@@ -224,7 +219,7 @@ class _Fields:
         yield _where(self.columns.magic == MAGIC_V2_U32, b',"version":2')
 
     def side_cells(self) -> Iterator[list[Part]]:
-        """The same as cells of CSV."""
+        """Yield the same fields as cells of CSV."""
         lacks, whole = self._untold
         yield [self.lines.raw_topics.rows(self._numbers)]
         yield [_some(len(lacks), {i: _base64(text) for i, text in whole.items()})]
@@ -238,14 +233,12 @@ class _Fields:
         return bodies_of(self.columns, stored=self.lines.body.raw)
 
     def _sys_flag(self) -> I64:
-        """SYSFLAG; of a body that an export decompresses without the bits that say how."""
+        """Return SYSFLAG; in an export, without the compression bits of bodies that were decompressed."""
         flags = self.columns.sys_flag
-        if self.lines.export and self.lines.body.style and self._bodies.unpacked is not None:
-            return np.where(self._bodies.unpacked, flags & ~(COMPRESSED | COMPRESSION_TYPE_MASK), flags)
-        return flags
+        return self._bodies.sys_flags(flags) if self.lines.export and self.lines.body.style else flags
 
     def _is_text(self) -> Bool:
-        """Which bodies are shown as text: in `dump` those that a terminal can show, in an export what is UTF-8."""
+        """Return the mask of bodies shown as text: in `dump`, printable ones; in an export, UTF-8 that is lossless."""
         marks = contents(self._bodies.spans)
         controls = CONTROL | DELETE
         if self.lines.export:
@@ -254,7 +247,7 @@ class _Fields:
         return (marks & refused) == 0
 
     def body_members(self) -> Iterator[Part]:
-        """The members of JSON for the body, each with a comma in front."""
+        """Yield the JSON members of the body, each with a leading comma."""
         style = self.lines.body.style
         if not style:
             return
@@ -276,7 +269,7 @@ class _Fields:
         yield b'"'
 
     def body_cells(self) -> Iterator[list[Part]]:
-        """The cells of CSV for the body, as text and in base64."""
+        """Yield the two cells of CSV for the body: as text, and in base64."""
         style = self.lines.body.style
         if not style:
             yield [b""]
@@ -288,7 +281,7 @@ class _Fields:
         yield from ([as_text], [as_base64])
 
     def _single_bodies(self) -> Iterator[bytes]:
-        """Members of every record for its body, each with a comma in front."""
+        """Yield the JSON members of every record's body, with a leading comma, decoded one by one."""
         stored = bodies_of(self.columns, stored=True).spans.raw()
         for flag, raw in zip(self.columns.sys_flag.tolist(), stored, strict=True):
             text = dumps(dict(body_fields(flag, raw, self.lines.body)))
@@ -296,13 +289,11 @@ class _Fields:
 
 
 def _base64(raw: bytes) -> bytes:
-    from binascii import b2a_base64
-
     return b2a_base64(raw, newline=False)
 
 
 def _where(mask: Bool, text: bytes, other: bytes = b"") -> Part:
-    """One text where the mask is true, another one elsewhere."""
+    """Return one text where the mask is true, and another one elsewhere."""
     table = TextTable()
     table.add(other)
     table.add(text)
@@ -310,18 +301,18 @@ def _where(mask: Bool, text: bytes, other: bytes = b"") -> Part:
 
 
 def _some(n: int, texts: dict[int, bytes]) -> Part:
-    """Texts of some of n records; the others have none."""
+    """Return the texts of some of n records; those of the others are empty."""
     return listed([texts.get(i, b"") for i in range(n)]) if texts else b""
 
 
 def _either(spans: Spans, text: Bool, form: int) -> tuple[Part, Part]:
-    """Bodies that are text in a form, the others in base64."""
+    """Return the bodies that are text in a form, and the others in base64."""
     as_text = replace(spans.where(text), form=form) if text.any() else b""
     return as_text, b"" if text.all() else replace(spans.where(~text), form=native.BASE64)
 
 
-def _members(fields: Sequence[Field] | Iterator[Field]) -> Iterator[Part]:
-    """A JSON object without its closing brace."""
+def _members(fields: Iterable[Field]) -> Iterator[Part]:
+    """Yield a JSON object without its closing brace."""
     before = b'{"'
     for name, parts in fields:
         yield before + name.encode() + b'":'

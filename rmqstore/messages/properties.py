@@ -1,15 +1,14 @@
-"""The property texts of a chunk as JSON objects, and TAGS, KEYS and UNIQ_KEY as values, for JSON lines and for CSV.
+"""Render the properties of a chunk as JSON objects, and TAGS, KEYS and UNIQ_KEY as values, for JSON lines and for CSV.
 
-The texts are laid side by side, each between two borders; name 1 value 2 name 1 value becomes {"name":"value",…} by
-replacing the separators, and the position of each object and value follows from their counts. What is unusual
-(escapes, broken grammar, invalid UTF-8, a repeated name) is decoded record by record.
+Without the C library, all property texts are concatenated with borders between them. Replacing the separators 0x01 and
+0x02 turns them into {"name":"value",…}; the positions of objects and values follow from the number of separators before
+them. Unusual texts (escapes, broken grammar, invalid UTF-8, a repeated name) are decoded record by record.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,15 +23,19 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool, u64
 from rmqstore.scan.properties.texts import is_utf8, not_utf8
 
-_NAMES = (properties.TAGS, properties.KEYS, properties.UNIQ_KEY)
+NAMES = (properties.TAGS, properties.KEYS, properties.UNIQ_KEY)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_RECORD = np.uint64(0xFFFFFF)  # bits for the number of a record in its chunk
+_RECORD = np.uint64(0xFFFFFF)  # bits of the record's index in its chunk
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How texts are written: `equals` replaces 0x01, `comma` 0x02 (both of one length); `quotes` around a value
-    belong to it, `bad` bytes in a value need more care, `text` and `object` write one on its own."""
+    """How texts are written.
+
+    `equals` replaces 0x01, `comma` 0x02 (both of the same length); `open` and `close` enclose an object. `quotes`:
+    quotes around a value belong to it. A value that contains `bad` is written on its own, by `text`; `object` writes an
+    object.
+    """
 
     open: bytes
     close: bytes
@@ -63,7 +66,7 @@ CSV = Style(
 
 
 class PropertySpans:
-    """Positions in `source` of the object of every record, and of its TAGS, KEYS and UNIQ_KEY."""
+    """The properties of every record as an object, and its TAGS, KEYS and UNIQ_KEY, as spans of `source`."""
 
     def __init__(self, columns: Columns, style: Style = JSON) -> None:
         self._columns = columns
@@ -73,7 +76,7 @@ class PropertySpans:
         stops = stops - (columns.buf[np.maximum(stops - 1, 0)] == 2)
         self._more: list[bytes] = []
         self.slow: Bool = np.zeros(n, dtype=np.bool_)
-        """Records whose text was decoded on its own: it has escapes, odd grammar, or a name twice."""
+        """Records that were decoded one by one, because of escapes, unusual grammar, or a repeated name."""
         loops = native.load()
         if loops is not None:
             self._written(loops, starts, stops)
@@ -90,10 +93,10 @@ class PropertySpans:
         self._objects = [borders[:-1] + 1, borders[1:]]
         for i, bound in enumerate(empty):
             self._objects[i][marks.empty] = bound
-        self._values = [[np.full(n, bound) for bound in nothing] for _ in _NAMES]
+        self._values = [[np.full(n, bound) for bound in nothing] for _ in NAMES]
         shift = len(style.equals) - style.quotes
         for (first, stop), (rows, middle, end) in zip(self._values, marks.named(), strict=True):
-            before = middle - rows - 1  # separators that have grown in front of it
+            before = middle - rows - 1  # number of separators before it that have grown
             first[rows] = marks.at[middle] + grown * before + shift
             stop[rows] = end + grown * (before + 1) + style.quotes
             if style.bad and len(rows):
@@ -105,12 +108,12 @@ class PropertySpans:
         self.source: U8 = np.frombuffer(b"".join([text, *self._more]), dtype=np.uint8)
 
     def _written(self, loops: native.Native, starts: I64, stops: I64) -> None:
-        """The same, text by text in C."""
+        """Render all texts with the C library."""
         style, raw = self._style, self._columns.buf
         total = int(np.maximum(stops - starts, 0).sum())
         out = np.empty(SLACK + 2 * total + 64 * len(starts), dtype=np.uint8)
         out[:SLACK] = 0x20
-        names = tuple(name.encode() for name in _NAMES)
+        names = tuple(name.encode() for name in NAMES)
         self._end, first, last, marks = loops.objects(raw, starts, stops, style.packed, names, out, SLACK)
         nothing = self._append(style.text(None))
         empty = self._append(style.object({}))
@@ -132,7 +135,7 @@ class PropertySpans:
 
     @property
     def objects(self) -> Spans:
-        """All properties as an object."""
+        """All properties of each record, as an object."""
         return Spans(self.source, self._objects[0], self._objects[1])
 
     @property
@@ -148,7 +151,7 @@ class PropertySpans:
         return Spans(self.source, self._values[2][0], self._values[2][1])
 
     def _side_by_side(self, starts: I64, stops: I64) -> tuple[bytes, Bool]:
-        """The texts between borders; those with a zero byte or invalid UTF-8 are left empty and reported."""
+        """Return the texts between borders, and a mask of those that are left empty: a zero byte, or invalid UTF-8."""
         n, raw = len(starts), self._columns.buf
         broken = np.zeros(n, dtype=np.bool_)
         joined = self._between(raw, starts, stops)
@@ -174,53 +177,30 @@ class PropertySpans:
         return whole.tobytes()
 
     def _append(self, text: bytes) -> tuple[int, int]:
-        """Position of a text appended behind all others."""
+        """Append a text, and return its position."""
         self._more.append(text)
         self._end += len(text)
         return self._end - len(text), self._end
 
     def _set(self, i: int, raw: bytes) -> None:
-        """Record i's texts, each made on its own."""
+        """Replace record i's object and values by those of its decoded text."""
         found = properties.parse_properties(raw)
         spans = [(self._objects, self._style.object(found))]
-        spans += [(v, self._style.text(found.get(name))) for v, name in zip(self._values, _NAMES, strict=True)]
+        spans += [(v, self._style.text(found.get(name))) for v, name in zip(self._values, NAMES, strict=True)]
         for (first, stop), text in spans:
             first[i], stop[i] = self._append(text)
 
 
-class PropertyTexts:
-    """As `PropertySpans`, each text on its own: objects, and values as JSON (null for a missing one)."""
-
-    def __init__(self, columns: Columns) -> None:
-        self._spans = PropertySpans(columns)
-
-    @cached_property
-    def objects(self) -> list[str]:
-        return self._spans.objects.texts()
-
-    @cached_property
-    def tags(self) -> list[str]:
-        return self._spans.tags.texts()
-
-    @cached_property
-    def keys(self) -> list[str]:
-        return self._spans.keys.texts()
-
-    @cached_property
-    def unique(self) -> list[str]:
-        return self._spans.unique.texts()
-
-
 def rebuilt(found: dict[str, str], *, last_separator: bool = True) -> bytes:
-    """The property text of pairs in order."""
+    """Return the property text of pairs, in order."""
     text = "\x02".join(f"{name}\x01{value}" for name, value in found.items())
     return (text + "\x02" if found and last_separator else text).encode("utf-8", "surrogatepass")
 
 
 def untold(columns: Columns, unusual: Bool) -> tuple[Bool, dict[int, bytes]]:
-    """What pairs do not tell of a property text: which texts lack the last separator, and whole texts that differ.
+    """Return what the pairs do not preserve: which texts lack the last separator, and texts that differ altogether.
 
-    `unusual` are the records whose text has to be compared with its pairs.
+    `unusual`: records whose text must be compared with the text rebuilt from its pairs.
     """
     starts, stops = columns.properties_at, columns.properties_at + columns.properties_length
     lacks = (stops > starts) & (columns.buf[np.maximum(stops - 1, 0)] != 2)
@@ -235,10 +215,10 @@ def untold(columns: Columns, unusual: Bool) -> tuple[Bool, dict[int, bytes]]:
 
 
 class _Marks:
-    """The separators of adjacent texts: their positions (`at`) and which they are (`kinds`).
+    """The separators in concatenated property texts: their positions (`at`) and bytes (`kinds`).
 
-    `borders` are the numbers of the zero bytes among them, one more than there are texts; `middle` those of the 0x01
-    behind names. `gap`: bytes of text between a separator and the next.
+    `borders`: indexes of the zero bytes among them, one more than there are texts. `middle`: indexes of the 0x01 after
+    names. `gap`: bytes of text between a separator and the next one. `empty`: mask of the empty texts.
     """
 
     def __init__(self, joined: bytes, arr: U8, style: Style, n: int) -> None:
@@ -260,25 +240,25 @@ class _Marks:
         self.empty: Bool = begin == self.at[self.borders[1:]] - len(style.close)
 
     def _names(self) -> npt.NDArray[np.uint64]:
-        """A number for every name: the name itself of those of 8 bytes at most, their first byte on top."""
+        """Return a number for every name: the bytes of a name of up to 8 bytes, a hash of a longer one."""
         end, length = self.at[self.middle], self.gap[self.middle - 1]
         words = u64(self.arr)
         names = words[end - 8].astype(np.uint64)  # SLACK precedes the first
         names <<= (np.clip(8 - length, 0, 7) << 3).astype(np.uint64)
         if int(length.max(initial=0)) > 8:
-            for back in (length, np.where(length > 16, length // 2 + 4, 8)):  # the first bytes, and some in the middle
+            for back in (length, np.where(length > 16, length // 2 + 4, 8)):  # the first 8 bytes, and 8 in the middle
                 more = (words[end - np.maximum(back, 8)] ^ length.astype(np.uint64)) * _MIX
                 names = np.where(length > 8, (names ^ more) * _MIX + np.uint64(1), names)
         return names
 
     def unusual(self) -> Bool:
-        """Records whose text needs escapes, breaks the pattern name 1 value 2 name 1 value, or has a name twice.
+        """Return the mask of records that need escapes, break the pattern name 1 value 2 …, or repeat a name.
 
         Shape: (n,)
         """
         at, style, arr = self.at, self.style, self.arr
         is_middle = self.kinds == 1
-        # a name is between 0 or 2 and 1, a value between 1 and 2 or 0; neither is empty
+        # a name lies between 0 or 2 and 1, a value between 1 and 2 or 0; neither is empty
         wrong = is_middle[:-1] == is_middle[1:]
         wrong |= self.gap == 0
         wrong[self.borders[:-1][self.empty]] = False
@@ -297,7 +277,7 @@ class _Marks:
         return out
 
     def _own(self, positions: I64) -> I64:
-        """Those positions that lie inside the texts, not between them."""
+        """Return the positions that are inside texts, not between them."""
         borders = self.at[self.borders]
         number = np.minimum(self._records(positions), self.n - 1)
         inside = positions > borders[number] + len(self.style.open)
@@ -305,17 +285,17 @@ class _Marks:
         return positions[inside]
 
     def _records(self, positions: I64) -> I64:
-        """The records that positions belong to; a border counts to the text behind it, the last has the rest."""
+        """Return the records that positions belong to; a border belongs to the text after it."""
         number: I64 = np.searchsorted(self.at[self.borders], positions, side="right") - 1
         return np.clip(number, 0, self.n - 1)
 
     def _twice(self) -> I64:
-        """Records with two names that are, or may be, the same."""
+        """Return the records with two names that may be equal."""
         count = np.diff(np.searchsorted(self.middle, self.borders))
         each = int(count[0])
         if (count == each).all():
             rows = self.names.reshape(self.n, each)
-            if (rows == rows[0]).all():  # as nearly always: the same names in the same order
+            if (rows == rows[0]).all():  # the usual case: all records have the same names in the same order
                 return np.arange(self.n if len(set(rows[0].tolist())) < each else 0)
         record = np.repeat(np.arange(self.n, dtype=np.uint64), count)
         keys = (self.names * _MIX & ~_RECORD) | record
@@ -324,9 +304,9 @@ class _Marks:
         return found
 
     def named(self) -> list[tuple[I64, I64, I64]]:
-        """TAGS, KEYS and UNIQ_KEY: (records that have it, number of the separator before the value, value's end)."""
+        """Return for each of `NAMES`: records that have it, index of the separator before its value, value's end."""
         out = []
-        for name in _NAMES:
+        for name in NAMES:
             number = np.uint64(int.from_bytes(name.encode().ljust(8, b"\0"), "big"))
             middle = self.middle[self.names == number]
             middle = middle[self.gap[middle - 1] == len(name)]
@@ -340,7 +320,7 @@ class _Marks:
         return out
 
     def holds(self, bad: bytes, rows: I64, start: I64, stop: I64) -> Bool:
-        """Records of which one of these spans holds a bad byte."""
+        """Return the mask of records with the byte `bad` in one of the spans [start, stop) of `rows`."""
         out = np.zeros(self.n, dtype=np.bool_)
         if bad in self.joined:
             where = np.flatnonzero(self.arr == ord(bad))

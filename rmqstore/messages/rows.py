@@ -1,4 +1,4 @@
-"""Messages as rows: one record decoded at a time, with the fields of `dump --what messages`, `commitlog`, `dledger`."""
+"""Messages as rows (dicts) with the fields of `dump`, one record at a time."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 class BodyStyle(NamedTuple):
-    """How bodies are shown: None not at all, else one of BODIES; `raw` as stored, not decompressed."""
+    """How bodies are shown. `style`: one of BODIES, or None for no body. `raw`: as stored, not decompressed."""
 
     style: str | None = None
     raw: bool = False
 
 
 def row_of(columns: Columns, i: int, file: str, crc_ok: bool, body: BodyStyle) -> Row:
-    """Record i of a chunk as a plain dict, in the order of `schema.DUMPED`."""
+    """Return record i of a chunk as a dict, in the order of `schema.DUMPED`."""
     return message_row(columns.message(i), int(columns.offset[i]), file, crc_ok, body)
 
 
 def entry_row_of(columns: Columns, i: int, file: str, crc_ok: bool, body: BodyStyle) -> Row:
-    """DLedger entry i of a chunk as a plain dict, its message under "message"."""
+    """Return DLedger entry i of a chunk as a dict, with its message as "message"."""
     header = dledger.ENTRY.unpack(columns.buf.data, int(columns.entry_at[i]))
     row: Row = {"offset": int(columns.offset[i]) - dledger.ENTRY.size, **header}
     row["message"] = row_of(columns, i, file, crc_ok, body)
@@ -40,7 +40,7 @@ def entry_row_of(columns: Columns, i: int, file: str, crc_ok: bool, body: BodySt
 
 
 def message_row(message: Message, offset: int, file: str, crc_ok: bool, body: BodyStyle) -> Row:
-    """One decoded record as a plain dict, in the order of `schema.DUMPED`, with its body when asked for."""
+    """Return a record as a dict, in the order of `schema.DUMPED`, with its body if `body` has a style."""
     found = properties.parse_properties(message.properties)
     row: Row = {
         "offset": offset,
@@ -74,7 +74,7 @@ def message_row(message: Message, offset: int, file: str, crc_ok: bool, body: Bo
 
 
 def body_fields(sys_flag: int, raw: bytes, body: BodyStyle) -> Iterator[tuple[str, Any]]:
-    """The body in the style asked for: `body` where it is clean text (or JSON), else `body_base64` or `body_hex`."""
+    """Yield the fields of a body: `body` (clean text, or JSON), `body_base64` or `body_hex`; perhaps `body_error`."""
     if not body.raw:
         try:
             raw = decompress(sys_flag, raw)
@@ -100,7 +100,7 @@ def body_fields(sys_flag: int, raw: bytes, body: BodyStyle) -> Iterator[tuple[st
 
 
 def clean_text(raw: bytes) -> str | None:
-    """The text of UTF-8 bytes without control characters but tab and line ends, else None."""
+    """Return the text if the bytes are UTF-8 without control characters except tab and line ends, else None."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -109,7 +109,7 @@ def clean_text(raw: bytes) -> str | None:
 
 
 def record_is_sound(columns: Columns, i: int) -> bool:
-    """Whether body CRC and, where there is one, record CRC fit; for records that are wrong in another way."""
+    """Return whether the body CRC and the record CRC (if any) are correct. For records with another fault."""
     message = columns.message(i)
     if message.body_length > 0 and body_crc(message.body) != message.body_crc:
         return False

@@ -1,7 +1,7 @@
-"""The fields of a message under one name, with one type and one meaning, wherever a message is shown.
+"""The fields of a message, with the same name, type and meaning in every output.
 
-What a record holds is declared with its layout (`formats.message`); here is what else a row has, and which rows have
-which fields.
+The layout in `formats.message` declares the fields of a record. This module adds the other fields of rows, and lists
+the fields of each kind of row.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rmqstore.formats.message import MESSAGE
 
 
 class Column(NamedTuple):
-    """A field of a row. `type` is int32, int64, time (ms since 1970), string, binary, bool or map (of texts)."""
+    """A field of a row. `type`: int32, int64, time (ms since 1970), string, binary, bool or map (of strings)."""
 
     name: str
     type: str
@@ -31,19 +31,19 @@ def _of_record() -> dict[str, Column]:
 
 
 _MORE = (
-    Column("offset", "int64", "Where the message begins in its log; in DLedger behind the entry's header.", "bytes"),
+    Column("offset", "int64", "Where the record starts in its log; in DLedger, after the entry's header.", "bytes"),
     Column("file", "string", "Name of the file."),
-    Column("crc_ok", "bool", "Whether body CRC and record CRC fit."),
+    Column("crc_ok", "bool", "Whether body CRC and record CRC are correct."),
     Column("tags", "string", "The property TAGS."),
     Column("keys", "string", "The property KEYS."),
     Column("unique_key", "string", "The property UNIQ_KEY: the producer's message id."),
-    Column("properties", "map", "All properties; of a name that comes twice the last value."),
+    Column("properties", "map", "All properties; of a repeated name, the last value."),
     Column("msg_id", "string", "Offset message id: store host and physical offset in hex."),
-    Column("topic_base64", "binary", "The bytes of a topic that is not printable UTF-8."),
-    Column("properties_base64", "binary", "The property text, where its pairs do not tell it completely."),
-    Column("last_separator", "bool", "False where the property text does not end with 0x02."),
-    Column("version", "int32", "2 for a record of version 2, else missing."),
-    Column("body_base64", "binary", "A body that is not shown as text."),
+    Column("topic_base64", "binary", "The topic's bytes if it is not printable UTF-8."),
+    Column("properties_base64", "binary", "The stored property text if the pairs do not determine it."),
+    Column("last_separator", "bool", "False if the property text does not end with 0x02."),
+    Column("version", "int32", "2 for a record of version 2, otherwise missing."),
+    Column("body_base64", "binary", "The body if it is not shown as text."),
 )
 COLUMNS = _of_record() | {column.name: column for column in _MORE}
 """Every field by its name."""
@@ -62,6 +62,6 @@ EXPORTED = (
 """The fields of `export` that every row has, in order."""
 BODY = ("body", "body_base64")
 SIDE = ("topic_base64", "properties_base64", "last_separator", "version")
-"""What keeps an export lossless where another field cannot tell everything."""
+"""Additional fields that make an export lossless where other fields lose information."""
 POSITIONS = ("offset", "size", "msg_id")
-"""What `export --positions` adds."""
+"""The fields that `export --positions` adds."""

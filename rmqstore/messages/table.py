@@ -1,4 +1,4 @@
-"""A table of messages without their places: what a store takes, and what an import reads."""
+"""A table of messages without their offsets: the input of `append`, and the result of reading an import file."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ NUMBERS = (
 
 @dataclass(frozen=True, slots=True)
 class MessageTable:
-    """Messages as columns: numbers by their names, texts as places in a buffer, topics and hosts by number.
+    """Messages as columns.
 
-    `numbers` has those of `NUMBERS` and `version`: 1 or 2, or 0 where the length of the topic decides. `topic` indexes
-    `topics` (where a name may be twice), `born_host` and `store_host` index `hosts`, which are as stored.
+    `numbers`: the columns of `NUMBERS`, and `version` (1 or 2; 0: the length of the topic decides). `topic` indexes
+    `topics`, which may contain duplicates. `born_host` and `store_host` index `hosts`, which are in stored form.
     Shape: all columns (n,).
     """
 
@@ -43,7 +43,7 @@ class MessageTable:
 
     @classmethod
     def of(cls, columns: Columns, queues: QueueTable) -> MessageTable:
-        """The records of a chunk; good as long as its bytes are. `queues` is one for all chunks."""
+        """Return the records of a chunk, whose bytes must not change. `queues` is shared by all chunks."""
         body_at = columns.body_at
         topic = queues.of(columns)
         hosts, host = _hosts(columns)
@@ -56,7 +56,7 @@ class MessageTable:
         )
 
     def take(self, index: I64 | Bool | slice) -> MessageTable:
-        """The messages of an index array, a mask or a slice."""
+        """Return the messages that an index array, mask or slice selects."""
         return replace(
             self,
             numbers={name: column[index] for name, column in self.numbers.items()},
@@ -69,7 +69,7 @@ class MessageTable:
 
 
 def _hosts(columns: Columns) -> tuple[list[bytes], I64]:
-    """Hosts as stored, each once, and which of them are the born hosts of all records, and then the store hosts."""
+    """Return the distinct hosts in stored form, and indexes: the born hosts of all records, then the store hosts."""
     places = [raw_hosts(columns, name) for name in ("born_host", "store_host")]
     if not columns.moved:
         words, numbers = np.unique(u64(columns.buf)[np.concatenate([p.starts for p in places])], return_inverse=True)

@@ -1,4 +1,4 @@
-"""Single values as text, in JSON and in a CSV cell."""
+"""Single values as text, in JSON and in a cell of CSV."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ import orjson
 from rmqstore.formats.text.controls import escape_csv, escape_json
 
 
+def valid_text(text: str) -> str:
+    """Return a text that can be encoded as UTF-8: lone surrogates (from invalid UTF-8) become escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def dumps(value: Any) -> str:
-    """JSON text without a raw control character; lone surrogates (from invalid UTF-8) show as escapes."""
+    """Return JSON text without raw control characters; lone surrogates become escapes."""
     try:
         text = orjson.dumps(value)
     except TypeError:
@@ -23,7 +28,7 @@ def dumps(value: Any) -> str:
 
 
 def csv_cell(value: Any) -> bytes:
-    """A value as a row of CSV has it, quoted where it must be; objects as JSON text, None as nothing."""
+    """Return a value as a cell of CSV, quoted if necessary. Objects become JSON text, None becomes nothing."""
     if value is None:
         return b""
     if isinstance(value, bool):
@@ -33,5 +38,5 @@ def csv_cell(value: Any) -> bytes:
     elif isinstance(value, str):
         value = escape_csv(value)
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow([value, ""])  # alone, an empty text would be quoted
+    csv.writer(text, lineterminator="\n").writerow([value, ""])  # an empty text alone in a row would be quoted
     return text.getvalue()[:-2].encode("utf-8", "backslashreplace")

@@ -1,4 +1,4 @@
-"""A plan for a store that a broker may be writing to: it can be shown, never applied."""
+"""Plans for a store to which a broker may be writing; such a plan can only be shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTE = "a broker is running on this store: the plan is not final, and cannot be 
 
 
 class Planned(NamedTuple):
-    """A store, what was found in it, and the plan for it: all three of the same look."""
+    """A store, its examination, and the plan, all from the same read."""
 
     store: Store
     verified: Verified
@@ -32,11 +32,10 @@ def examine_and_plan(
     keep_units: Callable[[], KeptUnits] | None = None,
     cures: bool = True,
 ) -> Planned:
-    """Look at a store and plan. `cures`: findings are the reason for the plan.
+    """Examine a store and plan; `cures` means that findings are the reason for the plan.
 
-    Beside a live broker such a plan is empty when nothing lasting was found: what differs there differs because it
-    moves.
-    Errors: as of `plan`; StoreIsLive when files expire faster than a plan is made.
+    If a broker is running and no finding persists, such a plan is empty: the findings came from concurrent writes.
+    Errors: those of `plan`; StoreIsLive if files expire faster than the plan is made.
     """
 
     def work(look: Store) -> Planned:

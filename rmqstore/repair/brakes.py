@@ -1,4 +1,4 @@
-"""What a person must decide before a repair goes on: brakes about the store as a whole. Pure."""
+"""Brakes about the store as a whole: what the operator must decide before a repair. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FEW = 4  # messages of a queue
 
 
 def sizes_brakes(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
-    """Why nothing may be repaired before somebody has looked: paths and sizes that are not what they should be."""
+    """Yield why nothing may be repaired before the operator has corrected paths, file sizes or foreign files."""
     for finding in findings:
         if finding.code == codes.DIR_MISSING_PATH:
             yield f"{finding.facts.get('path')} is configured but missing: is a disk not mounted?"
@@ -29,8 +29,8 @@ def sizes_brakes(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
             yield f"{path} and {other} start at the same offset: keep one of them"
         elif finding.code == codes.DL_OVERLAP:
             yield (
-                f"the commitlog and DLedger both have messages from {finding.offset:,} on: say with -c broker.conf "
-                "(enableDLegerCommitLog=false) that the broker now runs without DLedger"
+                f"the commitlog and DLedger both have messages from {finding.offset:,} on: add -c broker.conf "
+                "(enableDLegerCommitLog=false) if the broker now runs without DLedger"
             )
         elif finding.code == codes.CL_FOREIGN_FILE:
             yield f"{finding.queue}/{finding.file} belongs to another log: put the right file there, or move it away"
@@ -41,12 +41,12 @@ def sizes_brakes(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
 
 
 def damage_brakes(results: Iterable[LogResult], counts: Mapping[str, int], options: RecoverOptions) -> Iterator[str]:
-    """Logs that are damaged beyond what a repair usually meets: is this the right store, disk, format?"""
+    """Yield signs of unusual damage: the store, the disk or the format may be the wrong one."""
     if counts.get(codes.CL_UNKNOWN_MAGIC):
         yield "the log has records with an unknown magic: a newer or encrypted format?"
     if counts.get(codes.CQ_FOREIGN):
-        yield "hardly any consume queue unit leads to a message: does this log belong to these queues?"
-    # a missing file was decided on with --accept-fillers
+        yield "hardly any consume queue unit points to a message: does this log belong to these queues?"
+    # with --accept-fillers, the operator has decided on missing files
     kinds = (Kind.DIRTY, Kind.ZERO) if options.accept_fillers else (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
     for result in results:
         bad = sum(r.stop - r.start for r in result.tiling if r.start < result.wrote and r.kind in kinds)
@@ -58,7 +58,7 @@ def damage_brakes(results: Iterable[LogResult], counts: Mapping[str, int], optio
 
 
 def path_brakes(store: Store, counts: Mapping[str, int]) -> Iterator[str]:
-    """A disk that is not mounted leaves an empty directory, and the log without the files that are on it."""
+    """Yield empty data directories if log files are missing: their disks may not be mounted."""
     if store.commitlog is None or not (counts.get(codes.CL_MISSING_FILE) or counts.get(codes.CQ_BEYOND_LOG)):
         return
     if len(store.commitlog_directories) == 1:
@@ -70,7 +70,7 @@ def path_brakes(store: Store, counts: Mapping[str, int]) -> Iterator[str]:
 
 
 def offset_brakes(results: Iterable[LogResult]) -> Iterator[str]:
-    """Logs that do not give the queue offsets of their messages.
+    """Yield logs without the queue offsets of their messages.
 
     Source: CommitLog#asyncPutMessage assigns no queue offset with duplicationEnable, 5.1.4
     """

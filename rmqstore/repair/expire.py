@@ -1,7 +1,7 @@
-"""Expiry as a plan: the log files that the broker's clean-up would delete, and what goes with them.
+"""Plans expiry: discards the log files that the broker's clean-up would delete, with their queue and index files.
 
-The files are moved into the journal's quarantine, like everything that a repair takes away; the space is won when the
-journal is removed.
+Like everything that a repair removes, the files are moved into the journal's quarantine; removing the journal frees the
+space.
 Source: DefaultMessageStore.CleanCommitLogService, .CleanConsumeQueueService, IndexService#deleteExpiredFile, DLedger's
 CleanSpaceService (RocketMQ 4.9.7, 5.1.4 and 5.4.0, DLedger 0.3.2).
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,10 +51,10 @@ _LISTED = 8
 
 @dataclass(frozen=True, slots=True)
 class ExpireOptions:
-    """What to ask; None leaves it to the settings.
+    """The conditions of a clean-up; None stands for the broker's setting.
 
-    `reserved` hours; `any_hour` does not wait for deleteWhen; `now` ms; `disk_of` says how full a path's disk is;
-    `version` is whose clean-up is asked.
+    `reserved` hours; `any_hour` ignores deleteWhen; `now` in ms; `disk_of` returns the usage of a path's disk;
+    `version` of the broker.
     """
 
     reserved: int | None = None
@@ -66,7 +66,7 @@ class ExpireOptions:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """The plan, and the decisions that it follows: of the plain log, of DLedger."""
+    """The plan, and the decisions on which it is based, for the plain log and for DLedger."""
 
     plan: Plan
     commitlog: Decision | None
@@ -74,9 +74,9 @@ class Expiry:
 
 
 def rules_of(config: BrokerConfig, reserved: int | None = None, version: str | None = None) -> RetentionRules:
-    """The clean-up's settings from a broker.conf, and the rules of a version.
+    """Read the clean-up's settings from a broker.conf, for a broker version.
 
-    Errors: BadBrokerConfig; UsageError for a version that is not known.
+    Errors: BadBrokerConfig; UsageError for an unknown version.
     """
     given = config.given_int
     before_5 = rules_for(version).version.startswith("4.")
@@ -93,7 +93,7 @@ def rules_of(config: BrokerConfig, reserved: int | None = None, version: str | N
 
 
 def disk_of(path: Path) -> Disk:
-    """How full the file system of a path is, as Java's File#getFreeSpace and #getUsableSpace see it."""
+    """Return the usage of a path's file system, as of Java's File#getFreeSpace and #getUsableSpace."""
     while not path.exists() and path != path.parent:
         path = path.parent
     status = os.statvfs(path)
@@ -102,16 +102,16 @@ def disk_of(path: Path) -> Disk:
 
 
 def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
-    """What the clean-up of a broker started now would delete.
+    """Plan what the clean-up of a broker that is started now would delete.
 
-    Errors: UsageError for a part of a store; BadBrokerConfig; Refused for a store of DLedger 0.4, whose clean-up is
-    another, and where log files have wrong names.
+    Errors: UsageError for a part of a store; BadBrokerConfig; Refused for a store of DLedger 0.4, which has another
+    clean-up, and if log files have wrong names.
     """
     if store.kind is StoreKind.PART:
         raise UsageError(f"{store.path} is a part of a store", "name the broker's storePathRootDir")
     if store.dledger is not None and store.dledger.newer:
         raise Refused(
-            f"DLedger 0.4 wrote {store.path}: it frees space with snapshots, not by age", "no RocketMQ release has it"
+            f"DLedger 0.4 wrote {store.path}: it frees space with snapshots, not by age", "no RocketMQ release uses it"
         )
     if find_misplaced(store).store.is_rearranged:
         raise Refused(
@@ -128,6 +128,7 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
     draft = PlanBuilder(store)
     root_disk = ask(store.root)
     plain = data = None
+    logs: list[tuple[MappedFileQueue, Decision]] = []
     legacy = store.commitlog if store.commitlog is not None and store.commitlog.files else None
     group = store.dledger if store.dledger is not None and store.dledger.data.files else None
     if legacy is not None:
@@ -141,6 +142,7 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
             legacy=group is not None,
         )
         _take(draft, legacy, plain, 0)
+        logs.append((legacy, plain))
     if group is not None:
         data = decide_dledger(
             _candidates(group.data),
@@ -151,13 +153,13 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
             legacy=plain is not None and bool(plain.keep),
         )
         _take(draft, group.data, data, dledger.ENTRY.size)
-    minimum = _minimum(legacy, plain, group.data if group else None, data)
-    _queues(draft, minimum)  # also what an earlier clean-up left behind: a broker's first round looks at all of them
+        logs.append((group.data, data))
+    minimum = _minimum(logs)
+    _queues(draft, minimum)  # also remains of an earlier clean-up: a broker's first round checks all of them
     _index(draft, minimum)
-    _say(draft, rules, hour, plain, data, root_disk)
-    roots = [*(legacy.directories if legacy else ()), *(group.data.directories if group else ())]
+    _explain(draft, rules, hour, plain, data, root_disk)
     draft.facts["expire"] = _facts(plain, data, minimum, root_disk)
-    return Expiry(draft.plan(roots), plain, data)
+    return Expiry(draft.plan([directory for queue, _ in logs for directory in queue.directories]), plain, data)
 
 
 def _candidates(queue: MappedFileQueue) -> list[Candidate]:
@@ -175,7 +177,7 @@ def _take(draft: PlanBuilder, queue: MappedFileQueue, decision: Decision, lead: 
 
 
 def _inside(file: MappedFile, lead: int) -> tuple[Counter[str], int]:
-    """Messages per queue in a file, and their bytes."""
+    """Count messages per queue in a file, and their bytes."""
     table, counts, size = QueueTable(), Counter[int](), 0
     for run in scan_file(file, lead=lead, options=ScanOptions(crc=False)):
         if run.kind is Kind.RECORDS and run.columns is not None:
@@ -186,24 +188,18 @@ def _inside(file: MappedFile, lead: int) -> tuple[Counter[str], int]:
     return Counter({names[i]: count for i, count in counts.items()}), size
 
 
-def _minimum(
-    legacy: MappedFileQueue | None,
-    plain: Decision | None,
-    data: MappedFileQueue | None,
-    dledger_decision: Decision | None,
-) -> int:
-    """The log's minimum address afterwards (bytes)."""
-    for queue, decision in ((legacy, plain), (data, dledger_decision)):
-        if queue is not None and decision is not None:
-            gone = {candidate.start for candidate, _ in decision.delete}
-            left = [file.start for file in queue.files if file.start not in gone]
-            if left:
-                return left[0]
+def _minimum(logs: Sequence[tuple[MappedFileQueue, Decision]]) -> int:
+    """Return the log's minimum offset after the clean-up."""
+    for queue, decision in logs:
+        gone = {candidate.start for candidate, _ in decision.delete}
+        left = [file.start for file in queue.files if file.start not in gone]
+        if left:
+            return left[0]
     return 0
 
 
 def _queues(draft: PlanBuilder, minimum: int) -> None:
-    """Consume queue files that point wholly below the minimum."""
+    """Discard consume queue files whose units all point below the minimum."""
     for consume_queue in draft.store.consume_queues():
         files = consume_queue.queue.files
         unit = UNIT_SIZE[consume_queue.kind]
@@ -225,10 +221,10 @@ def _index(draft: PlanBuilder, minimum: int) -> None:
         draft.discard(entry.path, f"all its entries point below {minimum}")
 
 
-def _say(
+def _explain(
     draft: PlanBuilder, rules: RetentionRules, hour: int, plain: Decision | None, data: Decision | None, disk: Disk
 ) -> None:
-    """Why what goes goes, and why the rest does not."""
+    """Note why files are deleted, and why the others are kept."""
     note = draft.notes.append
     note(
         f"files older than {rules.reserved} h are deleted at hour {rules.delete_when} (now {hour:02d}), or if the disk "
@@ -238,7 +234,7 @@ def _say(
         if decision is None:
             continue
         if decision.write_forbidden:
-            note(f"{name}: the disk counts as full, a broker refuses messages")
+            note(f"{name}: the disk counts as full, so the broker refuses messages")
         if decision.forced:
             note(f"{name}: the disk is so full that files are deleted whatever their age, until there is room")
         reasons = Counter(why for _, why in decision.keep)

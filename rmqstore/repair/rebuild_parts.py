@@ -1,4 +1,4 @@
-"""plan_rebuild: one part of a store again from the log, whatever a verification says about it."""
+"""plan_rebuild: rebuilds one part of a store from the log, whether or not a verification finds problems in it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.store import QueueKind, Store, StoreKind
+from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint
+from rmqstore.repair.beside.checkpoint import plan_checkpoint
+from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
-from rmqstore.repair.log.contradicted import tell_contradicted
+from rmqstore.repair.brakes import offset_brakes
+from rmqstore.repair.log.contradicted import note_contradicted
 from rmqstore.repair.log.redispatch import Name
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.log.store_guard import data_roots, refuse_overlap, refuse_whole
 from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, parse_label
+from rmqstore.repair.rebuild.index import IndexRebuild
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.proved_records import ProvedRecords
 from rmqstore.repair.salvage.reach import reach
-from rmqstore.repair.unrepaired import outside_of
+from rmqstore.repair.unrepaired import unrebuilt_problems
 
 CQ, INDEX, CHECKPOINT, DLEDGER_INDEX = "cq", "index", "checkpoint", "dledger-index"
 
@@ -32,17 +38,17 @@ def plan_rebuild(
     queue_ids: frozenset[int] = frozenset(),
     queues: frozenset[Name] = frozenset(),
 ) -> Plan:
-    """The plan that rebuilds a part; for `cq` narrowed to topics, queue ids, or (topic, id) pairs.
+    """Plan to rebuild a part; for `cq`, only queues of these topics, queue ids, or (topic, queue id) pairs.
 
-    Errors: UsageError; Refused without a log to build from, and where the library for RocksDB is missing.
+    Errors: UsageError; Refused without a log from which to rebuild, and if the library for RocksDB is missing.
     """
     if part not in (CQ, INDEX, CHECKPOINT, DLEDGER_INDEX):
-        raise UsageError(f"unknown part {part!r}", f"it is one of {CQ}, {INDEX}, {CHECKPOINT}, {DLEDGER_INDEX}")
+        raise UsageError(f"unknown part {part!r}", f"use {CQ}, {INDEX}, {CHECKPOINT} or {DLEDGER_INDEX}")
     refuse_whole(store, verified)
     refuse_overlap(store)
     results = [r for r in (verified.legacy, verified.dledger) if r is not None]
     if not any(r.messages for r in results):
-        raise Refused("the log has no good message to build from", "run `rmqstore verify` on it")
+        raise Refused("the log has no good message from which to rebuild", "run `rmqstore verify` on it")
     if part != CQ and (topics or queue_ids or queues):
         raise UsageError("--topic and --queue are for consume queues", "leave them out")
     draft = PlanBuilder(store)
@@ -50,16 +56,9 @@ def plan_rebuild(
     proved = ProvedRecords(evidence)
     views = [proved.view(r, reach(evidence, r), draft) for r in results]
     if part == CQ:
-        from rmqstore.repair.brakes import offset_brakes
-
         draft.brakes.extend(offset_brakes(results))
         wanted = _chosen(store, verified, topics, queue_ids, queues)
-        choices = RebuildChoices(deleted_too=bool(topics or queues))
-        work = _queues(draft, verified, views, wanted, choices)
-        work.read()
-        work.plan()
-        if store.rocksdb_beside:
-            _beside(draft, verified, views, wanted, choices)
+        _queues(draft, verified, views, wanted, RebuildChoices(deleted_too=bool(topics or queues)))
     elif part == INDEX:
         _index(draft, verified, views)
     elif part == CHECKPOINT:
@@ -67,16 +66,16 @@ def plan_rebuild(
     else:
         _dledger_index(draft, verified, views)
     if part in (CQ, INDEX):
-        proved.tell(draft, views)
-        tell_contradicted(draft, verified, views)
+        proved.note(draft, views)
+        note_contradicted(draft, verified, views)
     draft.facts["part"] = part
     if verified.misplaced is not None and verified.misplaced.store.is_rearranged:
-        draft.notes.append("log files have wrong names: this fits the log as `rmqstore recover` repairs it")
+        draft.notes.append("log files have wrong names: the result fits the log after `rmqstore recover`")
     for result in results:
         if result.tiling.first_bad() is not None:
             draft.notes.append(f"{result.queue.name} is damaged: `rmqstore recover` repairs it first")
     if not verified.report.clean:
-        draft.facts["stays"] = outside_of(part, verified.report, draft)
+        draft.facts["stays"] = unrebuilt_problems(part, verified.report, draft)
     return draft.plan(data_roots(store))
 
 
@@ -86,34 +85,29 @@ def _queues(
     views: list[RepairedLog],
     wanted: frozenset[Name] | None,
     choices: RebuildChoices,
-) -> QueueRebuild:
-    if draft.store.kind is not StoreKind.ROCKSDB:
-        return QueueRebuild(draft, verified, views, wanted, choices)
-    refuse_rows(draft.store, touches_log=False)
-    from rmqstore.repair.rebuild.rocksdb_queues import RowsRebuild
-
-    return RowsRebuild(draft, verified, views, wanted, choices)
-
-
-def _beside(
-    draft: PlanBuilder,
-    verified: Verified,
-    views: list[RepairedLog],
-    wanted: frozenset[Name] | None,
-    choices: RebuildChoices,
 ) -> None:
-    from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
+    store, kind = draft.store, QueueRebuild
+    if store.kind is StoreKind.ROCKSDB:
+        refuse_rows(store, touches_log=False)
+        from rmqstore.repair.rebuild.rocksdb_queues import RowsRebuild
 
-    if not plan_beside(draft, verified, views, wanted, choices) and draft.steps:
-        tell_left(draft, touches_log=False)
+        kind = RowsRebuild
+    work = kind(draft, verified, views, wanted, choices)
+    work.read()
+    work.plan()
+    if store.rocksdb_beside:
+        from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
+
+        if not plan_beside(draft, verified, views, wanted, choices) and draft.steps:
+            tell_left(draft, touches_log=False)
 
 
 def _chosen(
     store: Store, verified: Verified, topics: frozenset[str], ids: frozenset[int], pairs: frozenset[Name]
 ) -> frozenset[Name] | None:
-    """Queues of the log and on disk that fit; None where all are meant.
+    """Return the queues of the log and on disk that the arguments select; None for all queues.
 
-    Errors: UsageError when none fits.
+    Errors: UsageError if they select none.
     """
     if not (topics or ids or pairs):
         return None
@@ -133,8 +127,6 @@ def _chosen(
 
 
 def _index(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> None:
-    from rmqstore.repair.rebuild.index import IndexRebuild
-
     index = IndexRebuild(draft, verified, views, everything=True)
     if index.needed:
         index.plan()
@@ -145,22 +137,13 @@ def _index(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> 
 def _dledger_index(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> None:
     if verified.dledger is None:
         raise Refused("this store has no DLedger entries", "rebuild cq, index or checkpoint")
-    from rmqstore.repair.beside.dledger import plan_dledger
-    from rmqstore.repair.plan.recover_options import RecoverOptions
-
     plan_dledger(draft, verified, views[-1], RecoverOptions(only=(codes.DL_DATA_INDEX,)), changed=False, force=True)
 
 
 def _checkpoint(draft: PlanBuilder, verified: Verified, end: int) -> None:
     last = max((r.max_time for r in verified.logs.results), default=0)
-    entry = draft.store.checkpoint
-    if entry is not None:
-        from rmqstore.repair.beside.checkpoint import plan_checkpoint
-        from rmqstore.repair.plan.recover_options import RecoverOptions
-
+    if draft.store.checkpoint is not None:
         plan_checkpoint(draft, verified, RecoverOptions(), last, end, force=True)
         return
-    from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint
-
     content = StoreCheckpoint(last, last, 0, 0, 0).build()
     draft.create(draft.store.root / "checkpoint", FILE_SIZE, Literal(content), "the log's last store time")

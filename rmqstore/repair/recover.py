@@ -1,12 +1,11 @@
-"""plan_recovery: what makes a store start in every version that its format allows, and loses nothing that can be kept.
+"""plan_recovery: plans the repair of a whole store, so that every broker version with its format can start from it.
 
-Pure: it reads the store and gives a plan. The planners are called in the order in which a start meets the parts:
+Pure: it reads the store and returns a plan. It runs the planners in the order in which a start reads the parts:
 directories, log, consume queues, index, checkpoint, configuration.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -27,14 +26,15 @@ from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.brakes import damage_brakes, offset_brakes, path_brakes, sizes_brakes
-from rmqstore.repair.log.contradicted import CODE, doubtful_tags, list_damaged, tell_contradicted
-from rmqstore.repair.log.misplaced_files import but_names, plan_misplaced, store_in_place
+from rmqstore.repair.log.contradicted import CODE, doubtful_tags, list_damaged, note_contradicted
+from rmqstore.repair.log.misplaced_files import plan_misplaced, store_in_place, without_renames
 from rmqstore.repair.log.redispatch import Dispatcher, Name
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.log.store_guard import data_roots, refuse_whole, wrote_positions
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions, choose
+from rmqstore.repair.plan.wording import first_notes
 from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, cut_queues, known_topic, wanted_queues
 from rmqstore.repair.rebuild.dispatch_limit import dispatch_limit, lag_needs_abort
 from rmqstore.repair.rebuild.index import IndexRebuild
@@ -45,23 +45,22 @@ from rmqstore.repair.salvage.loss import Ledger, damage_behind
 from rmqstore.repair.salvage.proved_records import ProvedRecords, cured
 from rmqstore.repair.salvage.reach import reach
 from rmqstore.repair.salvage.result import SalvageResult
-from rmqstore.repair.salvage.salvage import SalvageOptions, plan_salvage
-from rmqstore.repair.unrepaired import what_stays
+from rmqstore.repair.salvage.salvage import plan_salvage
+from rmqstore.repair.unrepaired import unrepaired_problems
 
 _LOGS = (Area.LOG, Area.DLEDGER)
-_MOST_NOTES = 20
 _VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
 
 
 def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | None = None) -> Plan:
-    """The plan for a store that was just examined; empty when there is nothing to do.
+    """Plan the repair of a store that was just examined; the plan is empty if there is nothing to do.
 
-    Errors: UsageError for an unknown strategy or role; Refused where rows in a RocksDB would have to change that
-    nothing here writes; NotReadable.
+    Errors: UsageError for an unknown strategy or role; Refused if rows in a RocksDB that nothing here writes would have
+    to change; NotReadable.
     """
     options = options or RecoverOptions()
     refuse_whole(store, verified)
-    if verified.report.live and not options.only:  # all else has moved on since it was read
+    if verified.report.live and not options.only:  # the other parts have changed since they were read
         options = replace(options, only=tuple(sorted(problem_counts(verified.report))))
     store = store_in_place(store, verified, options)
     return Recovery(store, verified, options).plan()
@@ -79,7 +78,7 @@ class Recovery:
         self.evidence = Evidence(store, verified, mends_end=mends)
         self.draft = PlanBuilder(store)
         self.results = [r for r in (verified.legacy, verified.dledger) if r is not None]
-        # behind a legacy log DLedger goes on: what is repaired at its end is part of it
+        # DLedger continues a legacy log, which includes what is repaired at its end
         self.ends = {id(r): reach(self.evidence, r) for r in self.results}
         self.salvaged = SalvageResult()
         self.cut: int | None = None
@@ -93,7 +92,7 @@ class Recovery:
         return self.verified.report.findings.counts
 
     def plan(self) -> Plan:
-        """All planners, one after the other."""
+        """Run all planners."""
         draft, options = self.draft, self.options
         draft.brakes.extend(sizes_brakes(self.store, self.verified.report.findings.listed))
         if not draft.brakes:
@@ -122,13 +121,13 @@ class Recovery:
         draft.facts["strategy"] = self.choice.strategy
         draft.facts["role"] = self.choice.role
         draft.facts["wrote"] = dict(wrote_positions(self.verified))
-        touches_log = self._touches_log(names_too=False)
+        touches_log = self._touches_log(renames=False)
         if touches_log:
             refuse_rows(self.store, touches_log=True)
         if self.store.rocksdb_beside and not self._beside() and draft.steps:
             tell_left(draft, touches_log=touches_log)
         if not self.verified.report.clean:
-            draft.facts["stays"] = what_stays(self.verified.report, draft, options, self.choice)
+            draft.facts["stays"] = unrepaired_problems(self.verified.report, draft, options, self.choice)
         return draft.plan(data_roots(self.store))
 
     # --- the log --------------------------------------------------------------------------------------------------
@@ -138,7 +137,7 @@ class Recovery:
         damaged = [r for r in self.results if first_damage(r, listed, self.ends[id(r)]) is not None]
         if self.choice.strategy != TRUNCATE:
             fronts = {id(r) for r in self.results if missing_front(self.evidence, r)}
-            # the last legacy files, or DLedger's first ones, are gone
+            # the last legacy files, or DLedger's first ones, are missing
             damaged += [r for r in self.results if r.tiling.stop < self.ends[id(r)] or id(r) in fronts]
         if damaged and self.choice.strategy == TRUNCATE:
             self._truncate(damaged[0], listed)
@@ -153,14 +152,7 @@ class Recovery:
 
     def _salvage(self) -> None:
         draft = self.draft
-        accepted = SalvageOptions(
-            accept_fillers=self.options.accept_fillers,
-            allow_shift=self.options.allow_shift,
-            merge_neighbours=self.options.merge_neighbours,
-            accept_odds=self.options.accept_odds,
-            now_ms=self.options.now_ms or int(time.time() * 1000),
-        )
-        result = plan_salvage(self.evidence, accepted)
+        result = plan_salvage(self.evidence, self.options)
         self.salvaged = result
         taken = {s.path for s in result.steps if s.do in ("extend", "truncate", "discard")}
         draft.steps = [s for s in draft.steps if not (s.do in ("extend", "truncate", "discard") and s.path in taken)]
@@ -169,10 +161,7 @@ class Recovery:
         draft.spans.extend(result.spans)
         draft.cures.update(result.cures)
         draft.brakes.extend(result.brakes)
-        said = [*result.refusals, *result.notes]
-        draft.notes.extend(said[:_MOST_NOTES])
-        if len(said) > _MOST_NOTES:
-            draft.notes.append(f"… and {len(said) - _MOST_NOTES:,} more like these")
+        draft.notes.extend(first_notes([*result.refusals, *result.notes]))
         draft.lose(result.loss.queues, 0)
         draft.lost_messages += result.loss.messages - sum(result.loss.queues.values())
         draft.lost_bytes += result.loss.bytes
@@ -192,14 +181,14 @@ class Recovery:
         assert cut is not None
         self.cut = cut
         if result is not self.results[-1]:
-            self.draft.brakes.append("the damage is in the legacy commitlog: all DLedger entries would be dropped")
+            self.draft.brakes.append("the damage is in the legacy commitlog: all DLedger entries would be lost")
         ledger = Ledger()
         for later in self.results[self.results.index(result) :]:
             start = max(cut, later.queue.start)
             dispatcher = Dispatcher(self.store, ledger, self.verified.batch_topics)
             dispatcher.run(RepairedLog(later, later.queue.stop, ()), start)
             self.ends[id(later)] = min(self.ends[id(later)], cut)
-            zero_from(self.draft, later, cut, "behind the first damage of the log")
+            zero_from(self.draft, later, cut, "after the first damage of the log")
             damaged = damage_behind(self.evidence, later, cut)
             ledger.queues.update(damaged.queues)
             if damaged.at_least:
@@ -207,7 +196,7 @@ class Recovery:
                 ledger.notes.append("the loss is a lower bound: consume queues that would show more are missing too")
         ledger.book(self.draft)
         self.draft.cures.update(self.verified.report.findings.cut_with(cut))
-        self.draft.notes.append(f"the log ends at {cut:,} then, where a broker would cut it")
+        self.draft.notes.append(f"the log will end at {cut:,}, where a broker would truncate it")
 
     # --- what follows from the log --------------------------------------------------------------------------------
 
@@ -216,7 +205,7 @@ class Recovery:
         if limit is not None:
             ends = [min(end, max(limit, r.queue.start)) for end, r in zip(ends, self.results, strict=True)]
         views = [self.proved.view(r, end, self.draft) for end, r in zip(ends, self.results, strict=True)]
-        self.proved.tell(self.draft, views)
+        self.proved.note(self.draft, views)
         return views
 
     @cached_property
@@ -238,7 +227,7 @@ class Recovery:
         if self.store.part is not None or not self.results or not self.store.index_files:
             return
         views = self._views(self.limit)
-        tell_contradicted(self.draft, self.verified, views)
+        note_contradicted(self.draft, self.verified, views)
         complete = self._removes_abort()
         changed = self.cut is not None or self.tail_cut or self._shrank() or any(v.changed for v in views)
         if not found and not changed and not complete:
@@ -262,7 +251,7 @@ class Recovery:
             cut_queues(self.draft, self.cut, wanted or frozenset())
 
     def _rows(self) -> None:
-        """Consume queues in RocksDB: all of them again, where the log changes or rows do not fit it."""
+        """Rebuild all consume queues in RocksDB if the log changes, or if rows do not fit it."""
         if not self._rows_are_wanted():
             return
         refuse_rows(self.store, touches_log=self._touches_log())
@@ -271,7 +260,7 @@ class Recovery:
         self._rebuild(RowsRebuild, None)
 
     def _rebuild(self, kind: type[QueueRebuild], wanted: frozenset[Name] | None) -> None:
-        """The queues wanted (None: all) again from the log, and what that cures."""
+        """Rebuild queues (None: all) from the log, and note what that cures."""
         self.rebuilt = wanted
         if wanted is not None and not wanted:
             return
@@ -286,7 +275,7 @@ class Recovery:
             self.draft.cures |= found - {codes.CQ_DELETED_TOPIC} - work.left
 
     def _beside(self) -> bool:
-        """A RocksDB beside queues in files gets the same rows; whether it fits the repaired log then."""
+        """Rebuild the rows of a RocksDB beside queues in files; return whether it then fits the repaired log."""
         damaged = self.verified.damaged_rows and self.options.wants_area(Area.QUEUE, Area.DIRECTORY)
         changed = self._touches_log() or any(s.path.startswith("consumequeue/") for s in self.draft.steps)
         if not self.results or not (changed or damaged):
@@ -310,9 +299,9 @@ class Recovery:
         return wrong or self.verified.damaged_rows
 
     def _wanted(self) -> frozenset[Name] | None:
-        """Queues with findings; and where anything is repaired, all that lack a unit.
+        """Return queues with findings, and if anything is repaired, all that lack a unit; None: all queues.
 
-        A new DLedger checkpoint may call messages without a unit committed: a start dispatches only those behind.
+        With a new DLedger checkpoint, messages without a unit may count as committed: no start dispatches these.
         """
         wanted = wanted_queues(self.store, self.verified, self.salvaged.rebuild_queues | self.shortened)
         if not self.options.wants_area(Area.QUEUE, Area.BATCH_QUEUE, Area.DIRECTORY):
@@ -328,10 +317,10 @@ class Recovery:
         return wanted
 
     def _start_leaves_gaps(self) -> bool:
-        """Whether a broker's next start would not bring all the queues up to the log by itself.
+        """Return whether the next start of some broker version would not rebuild all queues that are behind the log.
 
-        Asked of every version that was tested, and only where queues are behind. In DLedger mode brokers from 5.0 on
-        dispatch from the committed position, and bring nothing back that was there before: queues that are all gone.
+        In DLedger mode, brokers since 5.0 dispatch from the committed position, so that they do not rebuild queues that
+        are missing completely.
         """
         parts = {name: p for name, p in self.verified.logs.queues.items() if p.missing and p.messages}
         parts = {name: p for name, p in parts.items() if known_topic(self.verified.logs, name[0])}
@@ -352,16 +341,16 @@ class Recovery:
                     return True
         return False
 
-    def _touches_log(self, *, names_too: bool = True) -> bool:
+    def _touches_log(self, *, renames: bool = True) -> bool:
         homes = {self.draft.path(d) for r in self.results for d in r.queue.directories}
-        steps = self.draft.steps if names_too else but_names(self.draft.steps)
+        steps = self.draft.steps if renames else without_renames(self.draft.steps)
         return any(step.path.rpartition("/")[0] in homes for step in steps)
 
     @cached_property
     def _last_time(self) -> int:
-        """The latest store time of the log as it will be (ms), asked of its last file where the plan changes it."""
+        """The latest store time (ms) of the repaired log, read from its last file if the plan changes the log."""
         latest = max((r.max_time for r in self.results), default=0)
-        if self.cut is None and not self._touches_log(names_too=False):
+        if self.cut is None and not self._touches_log(renames=False):
             return latest
         for result in reversed(self.results):
             view = RepairedLog.of(result, self.ends[id(result)], self.draft)
@@ -376,7 +365,7 @@ class Recovery:
         return max(self.ends.values(), default=0)
 
     def _shrank(self) -> bool:
-        """Whether the log ends before messages that its queues, and so perhaps consumers, had seen."""
+        """Return whether the log ends before messages that its queues, and possibly consumers, had."""
         return not self.options.only and (bool(self.shortened) or codes.CQ_BEYOND_LOG in self.counts)
 
     def _checkpoint(self) -> None:
@@ -385,23 +374,23 @@ class Recovery:
         plan_checkpoint(self.draft, self.verified, self.options, last, end, force=force)
 
     def _abort(self) -> None:
-        """A store whose queues are complete needs no abnormal recovery, and keeps its index without one."""
+        """Remove the abort file of a store with complete queues: abnormal recovery would only delete its index."""
         if self._removes_abort():
             why = "log, queues and index are complete: the next start is a normal one"
             self.draft.discard(self.store.root / "abort", why)
             self.draft.cures |= {codes.BR_START_LOSES} & self.counts.keys()
 
     def _removes_abort(self) -> bool:
-        # records that nobody here can read may be sound ones: what is complete then is not known
+        # records of an unknown format may be sound, so it is unknown what is complete
         wanted = self.options.wants(codes.BR_START_LOSES)
         if not self.store.abort or not wanted or codes.CL_UNKNOWN_MAGIC in self.counts:
             return False
         if self.store.kind in (StoreKind.DLEDGER, StoreKind.MIXED):
-            # 5.4.0 cuts good units in its abnormal recovery of DLedger (48 bytes an entry, DLedgerCommitLog
-            # #dledgerRecoverAbnormally) and never builds them again; queues that lag too far need it all the same
+            # 5.4.0 truncates good units in its abnormal recovery of DLedger (48 bytes per entry, DLedgerCommitLog
+            # #dledgerRecoverAbnormally) and never rebuilds them; queues that lag too far still need that recovery
             cuts = bool((self.verified.report.broker or {}).get("units_cut"))
             return (cuts or bool(self.draft.steps)) and not lag_needs_abort(self.verified, self.rebuilt)
         if self.store.kind is not StoreKind.PLAIN:
             return False
         trees = ("consumequeue", "batchconsumequeue")
-        return self._touches_log(names_too=False) or any(s.path.split("/")[0] in trees for s in self.draft.steps)
+        return self._touches_log(renames=False) or any(s.path.split("/")[0] in trees for s in self.draft.steps)

@@ -1,4 +1,4 @@
-"""Problems that a plan leaves as they are: why, and what the operator can do. Pure."""
+"""Problems that a plan does not repair: why, and what the operator can do. Pure."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ _PARTS: Mapping[str, str] = {
 }
 
 
-def what_stays(report: Report, draft: PlanBuilder, options: RecoverOptions, choice: Choice) -> dict[str, Json]:
-    """`{code: {"count", "why", "do"}}` for problems above a note that the plan does not repair.
+def unrepaired_problems(report: Report, draft: PlanBuilder, options: RecoverOptions, choice: Choice) -> dict[str, Json]:
+    """Return `{code: {"count", "why", "do"}}` for problems above a note that the plan does not repair.
 
-    If the plan has steps, only problems with a reason of their own: the steps may repair the others as well.
+    If the plan has steps, these may repair some problems indirectly, so only problems with a specific reason are
+    included.
     """
     stopping = [code for code, row in PROBLEMS.items() if _stops_all(row) and code in report.findings.counts]
     out: dict[str, Json] = {}
@@ -46,8 +47,8 @@ def what_stays(report: Report, draft: PlanBuilder, options: RecoverOptions, choi
     return out
 
 
-def outside_of(part: str, report: Report, draft: PlanBuilder) -> dict[str, Json]:
-    """The same for a plan that rebuilds only one part of the store."""
+def unrebuilt_problems(part: str, report: Report, draft: PlanBuilder) -> dict[str, Json]:
+    """Return the same for a plan that rebuilds only one part of the store."""
     out: dict[str, Json] = {}
     for code, count in _open(report, draft):
         if code in open_codes(draft):
@@ -79,7 +80,7 @@ def _stops_all(row: Problem) -> bool:
 def _reason(
     row: Problem, draft: PlanBuilder, options: RecoverOptions, choice: Choice, stopping: list[str]
 ) -> OperatorTask | None:
-    """Why the plan does not repair a problem; None if its steps may do so."""
+    """Return why the plan does not repair a problem; None if its steps may do so."""
     code, task = row.code, row.needs_operator
     if task is not None and task.stops_all:
         return task
@@ -100,7 +101,7 @@ def _reason(
 
 
 def _not_asked(row: Problem, options: RecoverOptions) -> OperatorTask | None:
-    """What `recover` repairs only on request."""
+    """Return the reason for problems that `recover` repairs only on request."""
     if row.code in (codes.CL_MISSING_FILE, codes.DL_MISSING_FILE):
         return _missing_file(options)
     if row.remedy == "recover" and not row.safe and row.code not in options.only:
@@ -109,7 +110,7 @@ def _not_asked(row: Problem, options: RecoverOptions) -> OperatorTask | None:
 
 
 def _unproved(row: Problem, draft: PlanBuilder, choice: Choice) -> OperatorTask | None:
-    """What cannot be repaired in this store, or with this strategy."""
+    """Return the reason for problems that cannot be repaired in this store, or with this strategy."""
     code = row.code
     if choice.strategy == TRUNCATE and (code == TAG_CODE or (row.of_log and not row.renames_only)):
         why = "a replica must equal its master, so truncate changes only the end of the log"
@@ -123,9 +124,9 @@ def _unproved(row: Problem, draft: PlanBuilder, choice: Choice) -> OperatorTask 
 
 def _missing_file(options: RecoverOptions) -> OperatorTask:
     if options.accept_fillers:
-        return OperatorTask("nothing in the store shows what the missing file held", _RAW)
+        return OperatorTask("nothing in the store shows what the missing file contained", _RAW)
     return OperatorTask(
         "the messages of the missing file are not in this store",
-        "add --replica DIR with the store of another node, or with a backup; or add --accept-fillers, which puts "
-        "fillers in its place and shows the loss",
+        "add --replica DIR with the store of another node, or with a backup; or add --accept-fillers, which replaces "
+        "the file with fillers and shows the loss",
     )

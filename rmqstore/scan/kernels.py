@@ -87,6 +87,17 @@ def consecutive(numbers: npt.NDArray[np.integer]) -> list[tuple[int, int]]:
     return list(zip([0, *edges], [*edges, len(numbers)], strict=True))
 
 
+def leading(mask: Bool) -> int:
+    """Return the number of true values before the first false one."""
+    return len(mask) if mask.all() else int(np.argmin(mask))
+
+
+def false_runs(mask: Bool) -> list[tuple[int, int]]:
+    """Return the runs [start, stop) of false values."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([1], mask.astype(np.int8), [1])))).tolist()
+    return list(zip(edges[0::2], edges[1::2], strict=True))
+
+
 def grouped(numbers: npt.NDArray[np.integer]) -> list[I64]:
     """The positions of each different number, in order; the groups by number."""
     order = np.argsort(numbers, kind="stable")

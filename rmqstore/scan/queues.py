@@ -53,6 +53,14 @@ class QueueTable:
             self.queue_ids.append(queue_id)
         return found
 
+    def topic(self, number: int) -> str:
+        """Return the topic of a queue as text; bytes that are not UTF-8 become escapes."""
+        return self.topics[number].decode("utf-8", "backslashreplace")
+
+    def label(self, number: int) -> str:
+        """Return `TOPIC/ID` of a queue."""
+        return f"{self.topic(number)}/{self.queue_ids[number]}"
+
     def of(self, columns: Columns) -> I64:
         """Return the queue number of every record.
 

@@ -30,6 +30,7 @@ from rmqstore.scan.kernels import Bool
 from rmqstore.scan.resync import frame_size, resync
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import SLACK, ScanOptions, Window
+from rmqstore.scan.workers import Split
 
 _UNLIMITED = 1 << 40
 _USUAL_SIZE = 256  # bytes: record size that sets the initial capacity of the compiled loops' arrays
@@ -128,6 +129,19 @@ def scan_file(
         yield from _Scan(window, lead).runs(start, file.file_size if stop is None else stop, exact)
     finally:
         window.close()
+
+
+def scan_split(split: Split, options: ScanOptions | None = None) -> Iterator[Run]:
+    """Yield the runs of a split; none if its file has been deleted since (a live broker expires files).
+
+    Errors: OSError only if the file cannot be opened.
+    """
+    try:
+        yield from scan_file(
+            split.file, start=split.start, stop=split.stop, lead=split.lead, exact=split.exact, options=options
+        )
+    except FileNotFoundError:
+        return
 
 
 class _Scan:

@@ -1,1 +1,1 @@
-"""What people ask of a store: info, dump, usage, export, compare."""
+"""The results of reading commands: info, dump, find, usage, export, compare and others."""

@@ -1,4 +1,4 @@
-"""What a store takes on the disk: per part and, for consume queues, per topic. Reads listings and a few units only."""
+"""Disk usage of a store per part and, for consume queues, per topic. Reads only listings and a few units."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _BLOCK = 512  # unit of st_blocks, bytes, on every file system
 
 @dataclass(slots=True)
 class Space:
-    """Files, their lengths, and what they take on the disk: less where they are sparse. `used`: bytes that hold units.
+    """Number of files, their lengths (`bytes`), and their disk usage (`allocated`; less for sparse files).
 
-    Units: bytes.
+    `queues`: number of consume queues; `used`: bytes that hold units.
     """
 
     files: int = 0
@@ -39,7 +39,7 @@ class Space:
     used: int = 0
 
     def add(self, path: Path) -> None:
-        """Counts one file; one that has vanished meanwhile is not there."""
+        """Add a file, unless it has been deleted."""
         try:
             status = path.lstat()
         except OSError:
@@ -50,19 +50,19 @@ class Space:
 
     @property
     def empty_share(self) -> float:
-        """Which part of a topic's queue files holds no unit."""
+        """The share of a topic's queue files that holds no unit."""
         return 1 - self.used / self.bytes if self.bytes else 0.0
 
 
 @dataclass(slots=True)
 class DiskUsage:
-    """The parts by name, the biggest first, and the topics by what their queues take."""
+    """Usage by part of the store, and usage of consume queues by topic; the largest first."""
 
     parts: dict[str, Space] = field(default_factory=dict)
     topics: dict[str, Space] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The value of `files` in `du --files --json`."""
+        """Return the value of `files` in `du --files --json`."""
         return {
             "parts": [
                 {"part": name, "files": s.files, "bytes": s.bytes, "allocated": s.allocated}
@@ -84,7 +84,7 @@ class DiskUsage:
 
 
 def disk_usage(store: Store) -> DiskUsage:
-    """What a store takes; paths of its logs outside of its root are counted too."""
+    """Measure a store, including log directories outside of its root."""
     out = DiskUsage()
     _walk(out, store.root if store.part is None else store.path, store)
     inside = store.root.resolve()
@@ -98,8 +98,7 @@ def disk_usage(store: Store) -> DiskUsage:
 
 
 def _log_directories(store: Store) -> list[Path]:
-    logs = (store.commitlog, store.dledger.data if store.dledger is not None else None)
-    return list(dict.fromkeys(d for log in logs if log is not None for d in log.directories))
+    return list(dict.fromkeys(directory for log, _ in store.logs for directory in log.directories))
 
 
 def _walk(out: DiskUsage, top: Path, store: Store, part: str = "") -> None:
@@ -124,11 +123,10 @@ def _part_of(names: tuple[str, ...], store: Store) -> str:
 
 
 def _topics(out: DiskUsage, store: Store) -> None:
-    log = store.commitlog or (store.dledger.data if store.dledger is not None else None)
-    start = log.start if log is not None else 0
+    start = store.log_start  # units of older messages have expired
     for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
         if kind is QueueKind.SIMPLE and store.rocksdb_consume_queue:
-            continue  # a RocksDB's files belong to all topics
+            continue  # RocksDB files belong to all topics
         for one in store.consume_queues(kind):
             space = out.topics.setdefault(one.topic, Space())
             space.queues += 1

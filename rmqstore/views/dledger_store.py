@@ -1,11 +1,11 @@
-"""A DLedger store to read from, in RocketMQ's own terms: entries by index or position, messages by offset.
+"""Read a DLedger store with RocketMQ's terms: entries by index or position, messages by offset.
 
     log = DLedgerCommitLog(open_store("/data/rocketmq/store"))
     entry = log.ledger.get(42)
     message = log.get_message(offset, size)
 
-Source: DLedgerMmapFileStore (DLedger 0.3.2), DLedgerCommitLog (RocketMQ 5.4.0). Nothing is loaded into memory but what
-is asked for, and nothing is written; every answer is read from the disk again.
+Nothing is cached: every method reads from the disk.
+Source: DLedgerMmapFileStore (DLedger 0.3.2), DLedgerCommitLog (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from rmqstore.formats.message import (
 )
 from rmqstore.scan.units import last_nonzero
 
-_INDEX_STEP_BACK = 4096  # units that may lie behind the data's end: DLedger cuts them at its next start
+_INDEX_STEP_BACK = 4096  # index units that may point past the end of the data: DLedger truncates them at its next start
 _CHECKPOINT = 1 << 16
 
 
 class NoSuchEntry(LookupError):
-    """No sound entry has this index or position: outside of the store, or damaged."""
+    """No sound entry has this index or position: it is outside of the store, or damaged."""
 
 
 class DLedgerReader:
-    """Entries of one node. `begin_index` and `end_index` are -1 when it is empty.
+    """The entries of one node. `begin_index` and `end_index` are -1 if there are none.
 
-    Errors: none for damage: what cannot be read is NoSuchEntry.
+    Errors: NoSuchEntry for entries that cannot be read.
     """
 
     def __init__(self, files: DLedgerFiles) -> None:
@@ -52,7 +52,7 @@ class DLedgerReader:
         self._find_ends()
 
     def _find_ends(self) -> None:
-        """First entry of the first file; last index unit that an entry agrees with, walked on where the index lags."""
+        """Find the first entry, and the last one: from the last index unit with an entry on, as the index may lag."""
         for file in self.data.files:
             first = self._entry_at(file.start)
             if first is not None:
@@ -74,9 +74,9 @@ class DLedgerReader:
 
     @property
     def committed_index(self) -> int:
-        """committedIndex of the checkpoint, clamped to the last entry; -1 when it is not set.
+        """committedIndex of the checkpoint, at most the last entry; -1 if it is not set.
 
-        DLedger writes it every 3 seconds and at a clean end: a lower bound of what the group has committed.
+        A lower bound of what the group has committed: DLedger writes it every 3 seconds and at a clean shutdown.
         Source: DLedgerMmapFileStore#recover, #updateCommittedIndex
         """
         text = read_at(self.files.directory / "checkpoint", _CHECKPOINT, 0)
@@ -85,7 +85,7 @@ class DLedgerReader:
 
     @property
     def committed_pos(self) -> int:
-        """Where the committed entries end, bytes; -1 when nothing is committed."""
+        """The end of the committed entries, bytes; -1 if nothing is committed."""
         try:
             entry = self.get(self.committed_index)
         except NoSuchEntry:
@@ -93,7 +93,7 @@ class DLedgerReader:
         return entry.pos + entry.size
 
     def get(self, index: int) -> DLedgerEntry:
-        """The entry with an index: through the index unit, else by walking its data file.
+        """Return the entry with an index: by its index unit, or by reading its data file.
 
         Errors: NoSuchEntry. Source: DLedgerMmapFileStore#get
         """
@@ -107,7 +107,7 @@ class DLedgerReader:
         return entry
 
     def get_by_position(self, pos: int) -> DLedgerEntry:
-        """The entry that starts at a position (bytes).
+        """Return the entry that starts at a position (bytes).
 
         Errors: NoSuchEntry
         """
@@ -117,9 +117,9 @@ class DLedgerReader:
         return entry
 
     def entries(self, first: int | None = None, last: int | None = None) -> Iterator[DLedgerEntry]:
-        """Entries `first` to `last`, both included (default: all), in order.
+        """Yield the entries `first` to `last` (inclusive; default: all), in order.
 
-        Errors: NoSuchEntry for bounds outside of the store, and where damage ends the walk before `last`.
+        Errors: NoSuchEntry for bounds outside of the store, and for a damaged entry.
         """
         if self.begin_index < 0 and first is None:
             return
@@ -138,7 +138,7 @@ class DLedgerReader:
             entry = following
 
     def _by_unit(self, index: int) -> DLedgerEntry | None:
-        """The entry that the unit of an index points to, when both agree."""
+        """Return the entry that an index unit points to, if both agree."""
         unit = self.index.unit(INDEX_UNIT, index)
         if unit is None or unit["magic"] != MAGIC or unit["index"] != index:
             return None
@@ -148,7 +148,7 @@ class DLedgerReader:
         return entry
 
     def _entry_at(self, pos: int) -> DLedgerEntry | None:
-        """The entry at a position whose header is sound, as DLedger's own recovery tests it."""
+        """Return the entry at a position if its header is sound, by the same checks as DLedger's recovery."""
         file = self.data.find(pos) if pos >= 0 else None
         raw = self.data.pread(ENTRY.size, pos) if file is not None and pos + ENTRY.size <= file.stop else b""
         if file is None or len(raw) < ENTRY.size:
@@ -163,7 +163,7 @@ class DLedgerReader:
         return DLedgerEntry(head["index"], head["term"], pos, body) if len(body) == length else None
 
     def _next(self, entry: DLedgerEntry) -> DLedgerEntry | None:
-        """The entry behind another one, over a BLANK into the next file."""
+        """Return the entry after another one, possibly in the next file."""
         at = entry.pos + entry.size
         file = self.data.find(entry.pos)
         if file is None:
@@ -176,7 +176,7 @@ class DLedgerReader:
         return following
 
     def _search(self, index: int) -> DLedgerEntry | None:
-        """Without the index: the last file whose first entry is not behind it, walked."""
+        """Find an entry without the index, by reading the last file that starts at or before it."""
         start = None
         for file in self.data.files:
             first = self._entry_at(file.start)
@@ -188,9 +188,9 @@ class DLedgerReader:
 
 
 class DLedgerCommitLog:
-    """The messages of a store in DLedger mode, in one address space: legacy files below `divided_commitlog_offset`.
+    """The messages of a store in DLedger mode; those below `divided_commitlog_offset` are in the legacy commitlog.
 
-    A plain store can be read by it too.
+    Also reads a store without DLedger.
     Errors: NotAStore for a store without a log.
     """
 
@@ -204,7 +204,7 @@ class DLedgerCommitLog:
 
     @property
     def divided_commitlog_offset(self) -> int:
-        """Where DLedger begins, bytes; -1 without DLedger data.
+        """The offset where DLedger starts, bytes; -1 without DLedger data.
 
         Source: DLedgerCommitLog#setRecoverPosition (RocketMQ 5.4.0; up to 5.1.4 in #recover)
         """
@@ -212,14 +212,14 @@ class DLedgerCommitLog:
 
     @property
     def min_offset(self) -> int:
-        """First address, bytes."""
+        """The first offset, bytes."""
         if self.legacy is not None:
             return self.legacy.start
         return self.ledger.data.start if self.ledger is not None else 0
 
     @property
     def max_offset(self) -> int:
-        """Behind the last whole message, bytes, committed or not: a broker alone in its group has committed it."""
+        """The end of the last whole message, committed or not, bytes."""
         if self.ledger is not None and self.ledger.end_index >= 0:
             entry = self.ledger.get(self.ledger.end_index)
             return entry.pos + entry.size
@@ -229,9 +229,9 @@ class DLedgerCommitLog:
         return find_end(self.legacy, 0, -1).wrote
 
     def get_data(self, offset: int, size: int) -> bytes:
-        """Bytes of one message as stored: `offset` and `size` are those of its consume queue unit.
+        """Return the bytes of a message, with `offset` and `size` of its consume queue unit; empty if not in a file.
 
-        Empty where no file holds them. Source: DLedgerCommitLog#getMessage
+        Source: DLedgerCommitLog#getMessage
         """
         queue = self._queue(offset)
         file = queue.find(offset) if queue is not None else None
@@ -241,14 +241,14 @@ class DLedgerCommitLog:
         return data if len(data) == size else b""
 
     def get_message(self, offset: int, size: int) -> Message | None:
-        """The message of a consume queue unit, decoded; None when it is missing or damaged."""
+        """Return the message of a consume queue unit; None if it is missing or damaged."""
         message, fault = parse_message(self.get_data(offset, size))
         if message is None or fault is not Fault.NONE or message.size != size:
             return None
         return message if check_message(message, offset) is Fault.NONE else None
 
     def look_message_by_offset(self, offset: int) -> Message | None:
-        """The message at an address, whose size is read first.
+        """Return the message at an offset, of unknown size; None if it is missing or damaged.
 
         Source: DefaultMessageStore#lookMessageByOffset
         """

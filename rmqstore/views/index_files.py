@@ -1,7 +1,4 @@
-"""The index files of a store as a look-up: which log offsets they give for a key, and which part of the log they cover.
-
-Direct: it reads a slot and its chain per topic, key and file, whatever the size of the file.
-"""
+"""Look up keys in a store's index files. Reads one slot and its chain per topic, key and file."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import numpy as np
 
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
-from rmqstore.files.index_units import index_chain
+from rmqstore.files.index_units import index_chain, index_header
 from rmqstore.files.mapped_file_queue import DirEntry
 from rmqstore.files.store import Store
 from rmqstore.formats import index
@@ -22,7 +19,7 @@ _UNITS = 1 << 16  # units read at a time
 
 
 class IndexHit(NamedTuple):
-    """An index entry whose hash is that of a topic and a key: `offset` is where the message should be in the log."""
+    """An index entry with the hash of a topic and key. `offset`: log offset of its message."""
 
     offset: int
     topic: str
@@ -30,24 +27,24 @@ class IndexHit(NamedTuple):
 
 
 class Covered(NamedTuple):
-    """The messages whose entries a file holds: from the first to the last indexed message, global offsets."""
+    """The global offsets of the first and the last message that an index file indexes."""
 
     first: int
     last: int
 
 
 class IndexFiles:
-    """All index files of a store. `broken` names the files whose chains or header contradict themselves."""
+    """All index files of a store. `broken`: names of files with an implausible header or chain."""
 
     def __init__(self, store: Store) -> None:
         self.sizes = index_sizes(store)
         self.broken: set[str] = set()
         self._heads: list[tuple[DirEntry, dict[str, int]]] = []
         for entry in store.index_files if self.sizes is not None else ():
-            raw = read_at(entry.path, index.HEADER.size, 0)
-            if len(raw) == index.HEADER.size:
-                self._heads.append((entry, index.HEADER.parse(raw)))
-            if len(raw) < index.HEADER.size or not self._is_plausible(self._heads[-1][1]):
+            head = index_header(entry.path)
+            if head is not None:
+                self._heads.append((entry, head))
+            if head is None or not self._is_plausible(head):
                 self.broken.add(entry.path.name)
 
     def _is_plausible(self, head: dict[str, int]) -> bool:
@@ -55,11 +52,11 @@ class IndexFiles:
         return 0 <= head["index_count"] <= self.sizes[1] and 0 <= head["begin_phy_offset"] <= head["end_phy_offset"]
 
     def __bool__(self) -> bool:
-        """Whether there is a file with entries."""
+        """Whether any file has entries."""
         return any(index.entries(head["index_count"]) for _, head in self._heads)
 
     def covered(self) -> list[Covered]:
-        """What each file covers, in the order of the files; files without entries are left out."""
+        """Return the range of every file that has entries, in the order of the files."""
         return [
             Covered(head["begin_phy_offset"], head["end_phy_offset"])
             for _, head in self._heads
@@ -67,9 +64,9 @@ class IndexFiles:
         ]
 
     def hits(self, topics: Iterable[str], keys: Iterable[str]) -> Iterator[IndexHit]:
-        """Entries for any of the keys in any of the topics, the newest message first, each as often as files have it.
+        """Yield the entries for any of the keys in any of the topics, newest message first, duplicates included.
 
-        A hash may be that of another key: the message itself decides.
+        Another key may have the same hash, so callers must compare with the message.
         Source: IndexService#queryOffset
         """
         wanted: dict[int, list[tuple[str, str]]] = {}
@@ -85,12 +82,8 @@ class IndexFiles:
             ]
             yield from sorted(found, reverse=True)
 
-    def holds(self, topic: str, key: str, offset: int) -> bool:
-        """Whether a message at this offset is indexed under a key."""
-        return any(hit.offset == offset for hit in self.hits((topic,), (key,)))
-
     def _chain(self, path: Path, head: dict[str, int], wanted: int) -> Iterator[int]:
-        """Log offsets of the units of one slot with this hash, newest first; notes what no broker writes."""
+        """Yield the log offsets of the units with this hash, newest first; add the file to `broken` if necessary."""
         assert self.sizes is not None
         slots, units = self.sizes
         for number, unit in index_chain(path, slots, units, wanted):
@@ -104,23 +97,22 @@ class IndexFiles:
 
 
 class Indexed(NamedTuple):
-    """What the entries of a message tell: hashes of its keys, and its store time (ms), up to a second too early."""
+    """The contents of a message's index entries: hashes of its keys, and its store time (ms, up to 1 s too early)."""
 
     hashes: list[int]
     time: int
 
 
 def entries_at(files: Iterable[Path], sizes: tuple[int, int], offsets: Collection[int]) -> dict[int, Indexed]:
-    """The entries for messages at these log offsets, from index files that may lie anywhere.
+    """Return the index entries of the messages at these log offsets, from any index files.
 
-    Files whose header says that they hold none of them are not read.
+    Skips files that end before the first of the offsets according to their header.
     """
     out: dict[int, Indexed] = {}
     wanted = np.array(sorted(offsets), dtype=np.int64)
     slots, units = sizes
     for path in files:
-        raw = read_at(path, index.HEADER.size, 0)
-        head = index.HEADER.parse(raw) if len(raw) == index.HEADER.size else None
+        head = index_header(path)
         if head is None or not len(wanted) or head["end_phy_offset"] < wanted[0]:
             continue
         stop = min(max(head["index_count"], 0), units)
@@ -128,7 +120,7 @@ def entries_at(files: Iterable[Path], sizes: tuple[int, int], offsets: Collectio
             count = min(_UNITS, stop - first)
             rows = index.UNIT.array(read_at(path, count * index.UNIT.size, index.unit_at(first, slots)))
             for i in np.flatnonzero(np.isin(rows["phy_offset"].astype(np.int64), wanted)).tolist():
-                # the first entry of a file was put with the begin of the file before
+                # the broker computes time_diff of a file's first entry before it sets the file's begin_timestamp
                 later = 0 if first + i == 1 else 1000 * int(rows["time_diff"][i])
                 found = out.setdefault(int(rows["phy_offset"][i]), Indexed([], head["begin_timestamp"] + later))
                 if (key_hash := int(rows["key_hash"][i])) not in found.hashes:

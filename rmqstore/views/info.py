@@ -1,4 +1,4 @@
-"""What is in a store, without a full scan: listings, first and last records, last units, the small files."""
+"""Summarize a store without a scan, from directory listings, first and last records, last units, and small files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rmqstore.files.disk.reading import read_at
+from rmqstore.files.index_units import index_header
 from rmqstore.files.log_ends import (
     LogEnd,
     OpenFile,
@@ -18,16 +19,16 @@ from rmqstore.files.log_ends import (
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import checkpoint, dledger, index, timer
-from rmqstore.views.dump.config_values import config_rows, config_tables
+from rmqstore.views.dump.config_values import config_tables, rocksdb_config_tables
 
 SCHEMA = "rmqstore.info/1"
 
 
 @dataclass(frozen=True, slots=True)
 class LogInfo:
-    """A log: bytes, global offsets, times in ms. `wrote` is where whole records stop in the last file in use.
+    """A log. `wrote`: end of the last whole record; `torn`: bytes after it of records with only their heads written.
 
-    `torn`: bytes behind it of records that have no more than their heads.
+    Units: bytes, global offsets, times in ms.
     """
 
     files: int
@@ -46,7 +47,7 @@ class LogInfo:
 
 @dataclass(frozen=True, slots=True)
 class DLedgerInfo:
-    """A DLedger group of this store: its log, and what index and text files say."""
+    """The DLedger group of a store: its log, index, checkpoint and currterm."""
 
     group_dir: str
     self_id: str
@@ -62,7 +63,7 @@ class DLedgerInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """One consume queue: logical offsets [min, max), files and bytes on disk."""
+    """One consume queue: queue offsets [min, max), number of files, bytes on disk."""
 
     queue_id: int
     kind: str
@@ -86,7 +87,7 @@ class TopicInfo:
 
 @dataclass(slots=True)
 class Info:
-    """What `info` says; plain data."""
+    """The result of `info`."""
 
     store: str
     kind: str
@@ -108,14 +109,14 @@ class Info:
 
     @property
     def retained(self) -> tuple[int, int] | None:
-        """Store time (ms) of the first and the last message of the log."""
+        """The store times (ms) of the first and the last message of the log."""
         logs = [log for log in (self.commitlog, self.dledger.data if self.dledger else None) if log is not None]
         first = [log.first_timestamp for log in logs if log.first_timestamp is not None]
         last = [log.last_timestamp for log in logs if log.last_timestamp is not None]
         return (first[0], last[-1]) if first and last else None
 
     def to_json(self) -> dict[str, Any]:
-        """The object of `info --json`."""
+        """Return the object of `info --json`."""
         retained = self.retained
         return {
             "schema": SCHEMA,
@@ -158,9 +159,9 @@ def _log_json(log: LogInfo | None) -> dict[str, Any] | None:
 
 
 def info(store: Store) -> Info:
-    """Looks at a store; reads a few kilobytes per file at most, and changes nothing.
+    """Summarize a store; reads at most a few kilobytes per file.
 
-    Errors: OSError when a directory cannot be listed.
+    Errors: OSError if a directory cannot be listed.
     """
     lock = store.lock_state()
     whole = store.part is None
@@ -173,11 +174,8 @@ def info(store: Store) -> Info:
         abort=store.abort,
         clean_exit=None if not whole or lock.held else not store.abort,
     )
-    log_start = store.commitlog.start if store.commitlog and store.commitlog.files else -1
-    if log_start < 0 and store.dledger and store.dledger.data.files:
-        log_start = store.dledger.data.start
     problems: list[str] = []
-    out.topics, last = _topics(store, max(log_start, 0), problems)
+    out.topics, last = _topics(store, problems)
     if store.commitlog is not None:
         out.commitlog = _log(store, store.commitlog, 0, last)
     if store.dledger is not None:
@@ -186,8 +184,8 @@ def info(store: Store) -> Info:
     if store.timer_log is not None and store.timer_log.files:
         out.timerlog = _log_of(store, store.timer_log, LogEnd(store.timer_log.stop, None, ""), None)
     out.checkpoint = _checkpoint(store)
-    out.config = dict(config_tables(store)) | dict(config_rows(store, problems))
-    if whole and store.journal_directory.is_dir():  # else the whole room of repairs would be loaded for nothing
+    out.config = dict(config_tables(store)) | dict(rocksdb_config_tables(store, problems))
+    if whole and store.journal_directory.is_dir():  # loading rmqstore.repair takes time
         from rmqstore.repair.journal.journal import find_unfinished
 
         out.journals = [j.to_json() for j in find_unfinished(store.root)]
@@ -196,37 +194,37 @@ def info(store: Store) -> Info:
     return out
 
 
-def _topics(store: Store, log_start: int, problems: list[str]) -> tuple[list[TopicInfo], int]:
-    """Topics with their queues, and the greatest commitlog offset that a unit names (-1: none)."""
+def _topics(store: Store, problems: list[str]) -> tuple[list[TopicInfo], int]:
+    """Return the topics with their queues, and the greatest commitlog offset of a unit (-1: none)."""
     queues: dict[str, list[QueueInfo]] = {}
     last = -1
     kinds: tuple[QueueKind, ...] = (QueueKind.SIMPLE, QueueKind.BATCH)
     if store.rocksdb_consume_queue:
         kinds = (QueueKind.BATCH,)
-        for (topic, queue_id), bounds in _rows(store, log_start, problems).items():
+        for (topic, queue_id), bounds in _rocksdb_bounds(store, problems).items():
             last = max(last, bounds.last_commitlog_offset)
             queues.setdefault(topic, []).append(QueueInfo(queue_id, "rocksdb", bounds.min, bounds.max, 0, 0))
     for cq in store.consume_queues(*kinds):
         batch = cq.kind is QueueKind.BATCH
-        bounds = queue_bounds(cq.queue, log_start, batch=batch)
+        bounds = queue_bounds(cq.queue, store.log_start, batch=batch)
         last = max(last, bounds.last_commitlog_offset)
         one = QueueInfo(cq.queue_id, cq.kind.value, bounds.min, bounds.max, len(cq.queue), cq.queue.bytes_on_disk)
         queues.setdefault(cq.topic, []).append(one)
     return [TopicInfo(t, tuple(q)) for t, q in sorted(queues.items())], last
 
 
-def _rows(store: Store, log_start: int, problems: list[str]) -> dict[tuple[str, int], QueueBounds]:
+def _rocksdb_bounds(store: Store, problems: list[str]) -> dict[tuple[str, int], QueueBounds]:
     from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, is_readable
 
     if not is_readable():
-        problems.append(f"consumequeue/ is a RocksDB: its queues are not read: that {MISSING_EXTRA}")
+        problems.append(f"consumequeue/ is a RocksDB database: its queues are not read: that {MISSING_EXTRA}")
         return {}
     from rmqstore.views.dump.rocksdb import queue_bounds as row_bounds
 
     try:
-        return row_bounds(store, log_start)
+        return row_bounds(store, store.log_start)
     except CannotRead as e:
-        problems.append(f"consumequeue/ is a RocksDB that cannot be read: {e}")
+        problems.append(f"consumequeue/ is a RocksDB database that cannot be read: {e}")
         return {}
 
 
@@ -252,7 +250,7 @@ def _log_of(store: Store, queue: MappedFileQueue, end: LogEnd, first: int | None
 
 
 def _blank_size(head: bytes) -> int:
-    """Bytes that a BLANK at a file's start covers (DLedger 0.4 drops entries so); 0 for anything else."""
+    """Return the bytes that a BLANK at a file's start covers (DLedger 0.4 so removes entries), otherwise 0."""
     blank = dledger.BLANK.parse(head.ljust(dledger.BLANK.size, b"\0"))
     return max(0, blank["size"]) if blank["magic"] == dledger.BLANK_MAGIC else 0
 
@@ -269,7 +267,7 @@ def _dledger(store: Store) -> DLedgerInfo:
     last = unit.parse(units.last) if units.last else None
     data = _log(store, group.data, dledger.ENTRY.size, last["pos"] if last else -1)
     first_index, last_index = units.first, units.stop - 1
-    if group.data.files:  # the index files may begin before the data (they are bigger)
+    if group.data.files:  # index files are larger, so they may start before the data
         with OpenFile(group.data.files[0].path) as f:
             at = _blank_size(f.pread(dledger.BLANK.size, 0))
             raw = f.pread(dledger.ENTRY.size, at)
@@ -298,11 +296,7 @@ def _index(store: Store) -> dict[str, Any] | None:
     files = store.index_files
     if not files:
         return None
-    headers = []
-    for entry in files:
-        raw = read_at(entry.path, index.HEADER.size, 0)
-        if len(raw) == index.HEADER.size:
-            headers.append(index.HEADER.parse(raw))
+    headers = [header for entry in files if (header := index_header(entry.path)) is not None]
     begins = [h["begin_timestamp"] for h in headers if h["begin_timestamp"] > 0]
     return {
         "files": len(files),
@@ -331,7 +325,7 @@ def _unchecked(store: Store) -> list[str]:
 
 
 def _notes(store: Store) -> list[str]:
-    out = [f"{name} is not read: {store.dledger.directory.name} is" for name in store.other_dledger if store.dledger]
+    out = [f"{name} is not read, but {store.dledger.directory.name}" for name in store.other_dledger if store.dledger]
     if store.rocksdb_beside:
         from rmqstore.checks.queues.double_write import NAMED
 
@@ -342,6 +336,6 @@ def _notes(store: Store) -> list[str]:
         if entry.path.is_symlink()
     ]
     if "timerwheel" in store.top and store.top["timerwheel"].length not in (0, timer.wheel_size()):
-        out.append(f"timerwheel has {store.top['timerwheel'].length} bytes, {timer.wheel_size()} are usual")
+        out.append(f"timerwheel has {store.top['timerwheel'].length} bytes instead of {timer.wheel_size()}")
     out += [f"{store.relative(s.path)} is not a broker file" for s in store.strays]
     return out

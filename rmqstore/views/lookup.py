@@ -1,7 +1,6 @@
-"""One message by its address: log offset, queue offset, offset message id, unique id, or a file of lost+found.
+"""Read one message by log offset, queue offset, offset message id, unique id or key, or from a file of lost+found.
 
-Every way but one is direct: it reads a few kilobytes at any store size. Only a unique id that no index file knows makes
-the caller read the log.
+Every way reads a few kilobytes at any store size. Unique ids and keys are looked up only in the index files.
 """
 
 from __future__ import annotations
@@ -17,28 +16,28 @@ import numpy as np
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.log_ends import queue_bounds
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.records import MAX_RECORD, message_at
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.topic_types import configured_types
-from rmqstore.formats import consumequeue, dledger, index, messageid, properties
+from rmqstore.formats import consumequeue, index, messageid, properties
 from rmqstore.formats.message import Fault, Message, check_message, parse_message
 from rmqstore.views.dump.batches import Array
 from rmqstore.views.dump.rocksdb import bounds_of
 from rmqstore.views.index_files import IndexFiles
 
-_KEPT = 64  # queues
+_CACHED_QUEUES = 64
 _BATCH_FIELDS = ("commitlog_offset", "size", "tags_code", "batch_size")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A message and where it is.
+    """A message and its place.
 
-    `offset`: global, of the record itself (in DLedger: behind the entry's header); None for a file outside of a log.
-    `file`: path below the store's root, `at`: position in that file, both for people. `fault`: what is wrong with it.
+    `offset`: global offset of the record (in DLedger: after the entry's header); None for a file outside of a log.
+    `file`: path relative to the store's root, and `at`: position in that file, both for display.
     """
 
     message: Message
@@ -51,10 +50,15 @@ class Found:
     def sound(self) -> bool:
         return self.fault is Fault.NONE
 
+    @property
+    def queue_place(self) -> tuple[str, int, int]:
+        """(topic, queue id, queue offset)."""
+        return self.message.topic_text, self.message.queue_id, self.message.queue_offset
+
 
 def by_offset(store: Store, offset: int) -> Found | None:
-    """The message at a log offset. In DLedger data the offset of the entry and that of its body both lead to it."""
-    for log, lead in _logs(store):
+    """Return the message at a log offset; in DLedger, also at the offset of its entry."""
+    for log, lead in store.logs:
         for at in dict.fromkeys((offset, offset + lead)):
             message = message_at(log, at)
             file = log.find(at)
@@ -64,13 +68,13 @@ def by_offset(store: Store, offset: int) -> Found | None:
 
 
 def by_queue_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> Found | None:
-    """The message of a consume queue unit: in queue files, in BatchCQ files, or in the RocksDB of queues."""
+    """Return the message of a consume queue unit (simple, BatchCQ or RocksDB)."""
     unit = QueueUnits(store, topic, queue_id).at(queue_offset)
     return by_offset(store, unit.offset) if unit is not None else None
 
 
 def by_message_id(store: Store, text: str) -> Found | None:
-    """The message of an offset message id: the id contains the offset, and the record must say the same id.
+    """Return the message of an offset message id, if the record at the id's offset has this id.
 
     Source: MessageDecoder#decodeMessageId
     """
@@ -80,10 +84,10 @@ def by_message_id(store: Store, text: str) -> Found | None:
 
 
 def by_key(store: Store, key: str, files: IndexFiles | None = None, names: Iterable[str] = ()) -> Iterator[Found]:
-    """Messages whose unique id or one of whose keys is this text, by the index files, newest file first.
+    """Yield the messages with this unique id or key according to the index, newest file first.
 
-    `files` and `names` (of topics): for callers that ask more than once.
-    Source: IndexService#queryOffset; a hash may lead to other messages, which are left out
+    `files` and `names` (of topics) save time for callers that look up many keys.
+    Source: IndexService#queryOffset
     """
     seen: set[int] = set()
     for hit in (files or IndexFiles(store)).hits(names or topics(store), (key,)):
@@ -96,7 +100,7 @@ def by_key(store: Store, key: str, files: IndexFiles | None = None, names: Itera
 
 
 def in_file(path: Path) -> Found | None:
-    """The record that a file of a journal's lost+found holds, or any file that starts with one."""
+    """Return the record at the start of a file, for example of a journal's lost+found."""
     message, fault = parse_message(read_at(path, MAX_RECORD, 0))
     if message is None:
         return None
@@ -104,7 +108,7 @@ def in_file(path: Path) -> Found | None:
 
 
 def topics(store: Store) -> frozenset[str]:
-    """Every topic that has a consume queue, in files or in RocksDB, or that topics.json names."""
+    """Return every topic that has a consume queue (files or RocksDB) or is in topics.json."""
     out = topics_of_queues(store) | (configured_types(store.root) or {}).keys()
     if store.rocksdb_consume_queue:
         with contextlib.suppress(CannotRead):
@@ -113,15 +117,14 @@ def topics(store: Store) -> frozenset[str]:
 
 
 def topics_of_queues(store: Store) -> frozenset[str]:
-    """Every topic that has a consume queue in files."""
+    """Return every topic that has consume queue files."""
     kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
     return frozenset(topic for kind in kinds for topic, _, _ in store.queue_directories(kind))
 
 
 def find_one(store: Store, where: int | str) -> Found | None:
-    """The message at a log offset, a TOPIC/QUEUE/OFFSET, an offset message id, a unique id or a key (the newest).
+    """Return the message of a log offset, TOPIC/QUEUE/OFFSET, offset message id, unique id or key (the newest).
 
-    Unique ids and keys are looked up in the index files; the log is not read.
     Errors: UsageError for a TOPIC/QUEUE/OFFSET whose QUEUE or OFFSET is not a number
     """
     digits = str(where).replace(",", "").replace("_", "")
@@ -135,7 +138,7 @@ def find_one(store: Store, where: int | str) -> Found | None:
 
 
 def parse_queue_offset(text: str) -> tuple[str, int, int] | None:
-    """`TOPIC/QUEUE/OFFSET`, where the topic may contain no slash; None for any other text.
+    """Parse `TOPIC/QUEUE/OFFSET` (topic without slash); None for any other text.
 
     Errors: UsageError for a queue or an offset that is not a number.
     """
@@ -148,19 +151,9 @@ def parse_queue_offset(text: str) -> tuple[str, int, int] | None:
         raise UsageError(f"{text} is not TOPIC/QUEUE/OFFSET", "queue and offset are numbers: Order/2/17") from None
 
 
-def _logs(store: Store) -> Iterator[tuple[MappedFileQueue, int]]:
-    if store.commitlog is not None:
-        yield store.commitlog, 0
-    if store.dledger is not None:
-        yield store.dledger.data, dledger.ENTRY.size
-
-
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a consume queue says of a message: where its record is (global offset, bytes), its size and its tags code.
-
-    `batch`: number of messages of the unit (BatchCQ), else 1.
-    """
+    """A consume queue unit. `offset`: global offset of the record (bytes). `batch`: number of messages (BatchCQ)."""
 
     offset: int
     size: int
@@ -169,9 +162,9 @@ class Unit:
 
 
 class QueueUnits:
-    """The units of one consume queue, in files, BatchCQ files or the RocksDB. What it has read of directories is kept.
+    """The units of one consume queue (files, BatchCQ files or RocksDB).
 
-    Errors: CannotRead for a RocksDB that cannot be read.
+    Errors: CannotRead for RocksDB that cannot be read.
     """
 
     def __init__(self, store: Store, topic: str, queue_id: int) -> None:
@@ -181,7 +174,7 @@ class QueueUnits:
         self._read: tuple[MappedFile, Array] | None = None
 
     def bounds(self, log_start: int = 0) -> tuple[int, int] | None:
-        """Logical offsets [min, max) as consumers see them; None for an unknown queue."""
+        """Return queue offsets [min, max) as consumers see them; None for an unknown queue."""
         if self._rows is not None and isinstance(self._simple, RocksDBQueue):
             last = self._rows.last(self._simple)
             if last is not None or self._simple.files:
@@ -194,7 +187,7 @@ class QueueUnits:
         return None
 
     def at(self, queue_offset: int) -> Unit | None:
-        """The unit of a queue offset; None where the queue has none."""
+        """Return the unit of a queue offset, or None."""
         if queue_offset < 0:
             return None
         return self._batch_unit(queue_offset) or self._simple_unit(queue_offset)
@@ -206,7 +199,7 @@ class QueueUnits:
         return Unit(int(row["commitlog_offset"]), int(row["size"]), int(row["tags_code"]))
 
     def _batch_unit(self, queue_offset: int) -> Unit | None:
-        """Base offsets rise: the last unit that begins at or before the queue offset has it, or no unit of the file."""
+        # base offsets increase: only the last unit of a file that starts at or before the queue offset can contain it
         for file in dict.fromkeys((*(self._read or ())[:1], *reversed(self._batch.files))):
             rows = self._batch_rows(file)
             number = int(np.searchsorted(rows["base_offset"], queue_offset, "right")) - 1
@@ -223,11 +216,11 @@ class QueueUnits:
 
 
 def queue_reader(store: Store) -> Callable[[str, int], QueueUnits]:
-    """The units of a queue by topic and id, for callers that ask for many messages."""
-    return lru_cache(_KEPT)(partial(QueueUnits, store))
+    """Return a cached function from topic and queue id to `QueueUnits`."""
+    return lru_cache(_CACHED_QUEUES)(partial(QueueUnits, store))
 
 
 def has_key(message: Message, key: str) -> bool:
-    """Whether a text is a message's unique id or one of its keys."""
+    """Return whether a text is a message's unique id or one of its keys."""
     topic = message.topic_text
     return index.key_text(topic, key) in properties.index_keys(topic, properties.parse_properties(message.properties))

@@ -1,7 +1,7 @@
-"""Every lost or damaged message: what the next broker start would lose, or what a repair could not keep.
+"""List every lost or damaged message: those that the next broker start would lose, or that a repair could not keep.
 
-The plan of a repair says which messages damage has taken; the forecast says where a start would cut the log. This
-module does not decide what is lost: it collects what is left of each message.
+The plan of a repair says which messages are damaged, and the forecast where a start would cut the log. This module
+collects what remains of each of these messages.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,12 @@ RecordAt = Callable[[int], Found | None]
 
 @dataclass(frozen=True, slots=True)
 class LostMessage:
-    """One message. What neither its record nor its queue entry tells is None.
+    """One message. Fields that are neither in its record nor in its queue entry are None.
 
-    `cause`: damage, or cut (a start would delete it, though it is sound). `body`: intact, damaged or gone.
-    `mended`: the repair restores it, or has. `filler`: a filler has its queue offset after the repair.
-    `key_hashes`: of its index entries; `indexed_time`: the store time that they tell, up to a second too early.
-    `consumed_by` is None where the progress of groups is not known. Units: bytes, ms.
+    `cause`: damage, or cut (the message is sound, but a start would delete it). `body`: intact, damaged or gone.
+    `mended`: the repair restores it. `filler`: after the repair, a filler has its queue offset. `key_hashes`: hashes of
+    its index entries; `indexed_time`: store time according to them, up to 1 s too early. `consumed_by`: groups, or None
+    if consumer progress is unknown. Units: bytes, ms.
     """
 
     topic: str
@@ -52,10 +52,10 @@ class LostMessage:
     offset: int | None
     size: int | None = None
     keys: str | None = None
+    key_hashes: tuple[int, ...] = ()
     unique_key: str | None = None
     tags: str | None = None
     store_timestamp: int | None = None
-    key_hashes: tuple[int, ...] = ()
     indexed_time: int | None = None
     cause: str = "damage"
     body: str = GONE
@@ -65,33 +65,16 @@ class LostMessage:
     found: Found | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The row of `lost --json`."""
-        return {
-            "topic": self.topic,
-            "queue_id": self.queue_id,
-            "queue_offset": self.queue_offset,
-            "offset": self.offset,
-            "size": self.size,
-            "keys": self.keys,
-            "key_hashes": list(self.key_hashes),
-            "unique_key": self.unique_key,
-            "tags": self.tags,
-            "store_timestamp": self.store_timestamp,
-            "indexed_time": self.indexed_time,
-            "cause": self.cause,
-            "body": self.body,
-            "mended": self.mended,
-            "filler": self.filler,
-            "consumed_by": None if self.consumed_by is None else list(self.consumed_by),
-        }
+        """Return the row of `lost --json`."""
+        row = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "found"}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in row.items()}
 
 
 @dataclass(slots=True)
 class Losses:
-    """All of them. `damaged` come first, in address order; `cut` reads the log when it is asked.
+    """The lost messages of a store: `damaged` in log order, then those from `cut_from` on (see `LostMessages.cut`).
 
-    `unlisted`: messages per queue (`TOPIC/ID`) that are known to be lost, but by no more than their number.
-    `at_least`: there may be more.
+    `unlisted`: number of further lost messages per queue (`TOPIC/ID`). `at_least`: there may be even more.
     """
 
     when: str
@@ -103,7 +86,7 @@ class Losses:
 
     @property
     def count(self) -> int:
-        """Messages that are lost for good, as far as they are known: those of `cut` left out."""
+        """The number of known messages that are permanently lost, without those of `LostMessages.cut`."""
         return sum(not one.mended for one in self.damaged) + sum(self.unlisted.values())
 
 
@@ -122,9 +105,9 @@ class LostMessages:
     # --- before a repair ----------------------------------------------------------------------------------------------
 
     def at_next_start(self, verified: Verified, plan: Plan | None) -> Losses:
-        """What damage has taken, by the plan of a repair, and where the next start would cut the log.
+        """Return the messages that are damaged according to the plan of a repair, and where the start cuts the log.
 
-        `plan` is None where no repair can be planned: then only the cut is known.
+        `plan` is None if no repair can be planned; then only the cut is known.
         """
         out = Losses("next start")
         broker = verified.report.broker or {}
@@ -139,7 +122,7 @@ class LostMessages:
         return out
 
     def cut(self, losses: Losses) -> Iterator[LostMessage]:
-        """The sound messages that the next start would delete, in address order."""
+        """Yield the sound messages that the next start would delete, in log order."""
         if losses.cut_from is None:
             return
         damaged = {one.offset for one in losses.damaged}
@@ -151,21 +134,19 @@ class LostMessages:
                     blank = LostMessage("", 0, 0, found.offset, cause="cut")
                     yield self._consumed(_with_record(blank, found))
 
-    # --- after one ----------------------------------------------------------------------------------------------------
+    # --- after a repair -----------------------------------------------------------------------------------------------
 
     def in_repair(self, folder: JournalFolder, plan: Plan) -> Losses:
-        """What a repair covered with fillers or mended, from its plan and its lost+found."""
+        """Return the messages that a repair replaced by fillers or mended, from its plan and its lost+found."""
         out = Losses("repair")
         kept = _kept_records(folder)
-        # the index of today has entries for the fillers: it is asked only where the repair left it as it was
+        # the index before the repair takes precedence: today's has entries for the fillers
         self._from_plan(out, plan, kept.get, _quarantined_index(folder), self._index_paths())
         out.damaged.sort(key=lambda one: one.offset or 0)
         return out
 
-    # --- what both share ----------------------------------------------------------------------------------------------
-
     def _from_plan(self, out: Losses, plan: Plan, record_at: RecordAt, *index_paths: list[Path]) -> None:
-        """The rows of a plan's facts; each list of index files is asked for what the ones before it do not know."""
+        """Add the messages of a plan. Each list of index files is searched for what the lists before it do not have."""
         rows = [(row, False) for row in _rows(plan.facts.get("fillers"))]
         rows += [(row, True) for row in _rows(plan.facts.get("mended"))]
         for row, mended in rows:
@@ -187,10 +168,10 @@ class LostMessages:
         out.at_least |= bool(plan.loss.more.get("at_least"))
 
     def _damaged(self, row: Mapping[str, Any], mended: bool, record_at: RecordAt) -> LostMessage:
-        topic, queue_id, queue_offset = str(row["topic"]), int(row["queue_id"]), int(row["queue_offset"])
+        place = topic, queue_id, queue_offset = str(row["topic"]), int(row["queue_id"]), int(row["queue_offset"])
         one = LostMessage(topic, queue_id, queue_offset, int(row["offset"]), mended=mended, filler=not mended)
         found = (self._here if mended else record_at)(int(row["offset"]))
-        if found is not None and _is_at(found, one):
+        if found is not None and found.queue_place == place:
             return self._consumed(_with_record(one, found))
         try:
             unit = self.queue(topic, queue_id).at(queue_offset)
@@ -201,7 +182,7 @@ class LostMessages:
         elif unit is not None:
             found = record_at(unit.offset)
             one = replace(one, offset=unit.offset, size=unit.size)
-            if found is not None and _is_at(found, one):
+            if found is not None and found.queue_place == place:
                 one = _with_record(one, found)
         return self._consumed(one)
 
@@ -219,9 +200,9 @@ class LostMessages:
 
 
 def with_keys(rows: Iterable[LostMessage], keys: Iterable[str]) -> Iterator[tuple[LostMessage, tuple[str, ...]]]:
-    """The lost messages that one of these keys may belong to, and which: by the record, else by the index's hashes.
+    """Yield the lost messages that may have one of these keys, and these keys, by record or by hashes of the index.
 
-    A hash of 31 bits may be that of another key: one in two billion for each pair.
+    Another key can have the same hash of 31 bits, with a probability of one in two billion per pair.
     """
     wanted = list(dict.fromkeys(keys))
     by_topic: dict[str, dict[int, list[str]]] = {}
@@ -241,16 +222,11 @@ def with_keys(rows: Iterable[LostMessage], keys: Iterable[str]) -> Iterator[tupl
 
 
 def _rows(fact: object) -> Iterator[Mapping[str, Any]]:
-    """The rows of a plan's fact; a saved plan can hold anything."""
+    """Yield the rows of a plan's fact; skip invalid ones, as a saved plan is untrusted."""
     wanted = {"topic", "queue_id", "queue_offset", "offset"}
     yield from (
         row for row in (fact if isinstance(fact, list) else ()) if isinstance(row, dict) and wanted <= row.keys()
     )
-
-
-def _is_at(found: Found, one: LostMessage) -> bool:
-    message = found.message
-    return (message.topic_text, message.queue_id, message.queue_offset) == (one.topic, one.queue_id, one.queue_offset)
 
 
 def _with_record(one: LostMessage, found: Found) -> LostMessage:
@@ -273,7 +249,7 @@ def _with_record(one: LostMessage, found: Found) -> LostMessage:
 
 
 def _kept_records(folder: JournalFolder) -> dict[int, Found]:
-    """The records that lost+found holds, by their log offset. A file `OFFSET.bin` has the bytes from that offset on."""
+    """Return the records in lost+found by log offset. A file `OFFSET.bin` has the bytes from that offset on."""
     out: dict[int, Found] = {}
     for home in folder.homes():
         place = home / LOST_FOUND
@@ -285,14 +261,14 @@ def _kept_records(folder: JournalFolder) -> dict[int, Found]:
                 at = match.start() - HEAD.at("magic")
                 message = parse_message(data, at)[0] if at >= 0 else None
                 offset = int(path.stem) + at
-                # a record whose own offset field is damaged is believed at the start of the span alone
+                # at the start of the file, the record's offset is known even if its PHYSICALOFFSET is damaged
                 if message is not None and (message.physical_offset == offset or at == 0):
                     out[offset] = Found(message, None, str(path), at, check_message(message, offset))
     return out
 
 
 def _quarantined_index(folder: JournalFolder) -> list[Path]:
-    """Index files that the repair put aside: they still have the entries of messages that are lost."""
+    """Return the index files that the repair quarantined, which still have entries of lost messages."""
     out = []
     for home in folder.homes():
         place = home / QUARANTINE

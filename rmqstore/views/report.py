@@ -1,4 +1,4 @@
-"""What a report of a store shows beside its findings: the forecast per version, the map of the log, usage, lag."""
+"""The data of the HTML report: findings, forecast per broker version, map of the log, usage, consumer lag."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from rmqstore.scan.workers import jobs_or_default
 from rmqstore.views.usage import Usage, usage
 
 CELLS = 200
-"""How many pieces a row of the map has at most."""
+"""Maximum number of cells per row of the map."""
 ROWS = 48
-"""How many rows the map has at most: files of a long log share one."""
+"""Maximum number of rows of the map: files of a long log share rows."""
 _RANK = (Kind.ZERO, Kind.INTERNAL, Kind.BLANK, Kind.RECORDS, Kind.DIRTY, Kind.HOLE)
 _NAMES = {Kind.HOLE: "missing", Kind.DIRTY: "damaged", Kind.ZERO: "empty", Kind.BLANK: "blank"}
 
@@ -39,7 +39,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A file of a log, or several that share a row."""
+    """A row of the map: one file of a log, or several adjacent files."""
 
     log: str
     name: str
@@ -51,7 +51,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What a consumer group has not consumed of a topic, in messages over all queues."""
+    """The number of messages of a topic, over all queues, that a consumer group has not consumed."""
 
     group: str
     topic: str
@@ -60,7 +60,7 @@ class Lag:
 
 @dataclass(slots=True)
 class StoreReport:
-    """All. `lags` is None where the progress of groups is not known; versions without DLedger have no forecast."""
+    """The data of a report. `lags` is None if consumer progress is unknown."""
 
     report: Report
     forecasts: list[StartForecast] = field(default_factory=list)
@@ -70,9 +70,9 @@ class StoreReport:
 
 
 def store_report(store: Store, options: VerifyOptions, *, progress: Callable[[int], None] | None = None) -> StoreReport:
-    """Verifies a store, and counts its messages by topic and hour.
+    """Verify a store, and collect the data of its report.
 
-    Errors: as of `examine_lasting`.
+    Errors: as `examine_lasting`.
     """
     look, verified = while_files_expire(store, lambda look: examine_lasting(look, options))
     return report_of(look, verified, options, progress=progress)
@@ -81,7 +81,7 @@ def store_report(store: Store, options: VerifyOptions, *, progress: Callable[[in
 def report_of(
     store: Store, verified: Verified, options: VerifyOptions, *, progress: Callable[[int], None] | None = None
 ) -> StoreReport:
-    """The same of a store that was just verified."""
+    """Collect the data of the report of a store that has just been verified."""
     out = StoreReport(verified.report)
     if store.part is None:
         out.forecasts = list(_forecasts(store, verified, options.broker))
@@ -99,7 +99,7 @@ def report_of(
 
 
 def _forecasts(store: Store, verified: Verified, wanted: str) -> Iterator[StartForecast]:
-    """What each of the versions that were tested would do, and the one that was asked for."""
+    """Yield the forecasts for all tested versions and the wanted one, except versions that cannot open the store."""
     versions = sorted({*RUN_VERSIONS, rules_for(wanted or None).version}, key=_by_number)
     result = verified.dledger or verified.legacy
     tiling = result.tiling if result is not None and verified.misplaced is None else None
@@ -115,7 +115,7 @@ def _by_number(version: str) -> tuple[int, ...]:
 
 
 def _lags(store: Store, report: Report) -> list[Lag] | None:
-    """By size, the largest first; groups that have nothing left are among them."""
+    """Return the lags of all groups, the largest first, including lags of zero."""
     offsets = ConsumerOffsets.read(store)
     if offsets.unreadable:
         return None
@@ -130,7 +130,7 @@ def _lags(store: Store, report: Report) -> list[Lag] | None:
 
 
 def _map(result: LogResult) -> Iterator[Row]:
-    """The files of a log and what is in them, each cut into cells that show the worst of what they hold."""
+    """Yield the rows of a log, divided into cells that show the worst kind of run in them."""
     queue = result.queue
     if not queue.files:
         return
@@ -138,7 +138,7 @@ def _map(result: LogResult) -> Iterator[Row]:
     count = -(-(max(queue.stop, result.tiling.stop) - queue.start) // size)
     share = -(-count // ROWS)
     wrote = result.tiling.wrote()
-    # zeros that messages follow are damage
+    # zeros before messages are damage
     runs = [
         replace(run, kind=Kind.DIRTY) if run.kind is Kind.ZERO and run.start < wrote else run for run in result.tiling
     ]

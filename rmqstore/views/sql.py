@@ -1,7 +1,7 @@
-"""SQL over stores with DuckDB, in this process: a query reads only the columns that it names, from the stores.
+"""SQL over stores with DuckDB: a query reads only the columns that it needs, directly from the stores.
 
-A view is a `pyarrow.dataset.Dataset` whose scanner reads a store: DuckDB tells it the columns and the simple filters
-of a query, and takes one batch after the other. The views and their columns are those of `rmqstore pipeline sql`.
+A view is a `pyarrow.dataset.Dataset`. DuckDB passes the columns and simple filters of a query to its scanner, which
+reads the stores batch by batch. The views and their columns are those of `rmqstore pipeline sql`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ except ImportError as error:  # the extra `sql` is not installed
     raise UsageError("sql needs duckdb and pyarrow", install_command("sql")) from error
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.messages.text import valid_text
 from rmqstore.views.dump.messages import Damage, logs_of
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.tables import reading
@@ -32,13 +33,13 @@ from rmqstore.views.tables.stores import StoreRef
 
 VIEWS = ("messages", "consumequeue", "indexfile", "dledger", "consumer_offsets", "findings")
 ROWS = 8192
-_WHOLE = 1 << 62  # a size that cuts no file into pieces
-_CLOSED: dict[str, Any] = {
+_WHOLE = 1 << 62  # a piece size greater than any file
+_SANDBOX: dict[str, Any] = {
     "enable_external_access": "false",  # no file, no network, no extension
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    "python_enable_replacements": "false",  # a query must not see this process's variables
-    "temp_directory": "",  # nothing is written, not even what does not fit into memory
+    "python_enable_replacements": "false",  # no access to variables of this process
+    "temp_directory": "",  # no temporary files, even if memory does not suffice
 }
 _QUERIES = ("SELECT", "EXPLAIN")
 
@@ -47,9 +48,10 @@ Progress = Callable[[int], None]
 
 @dataclass(slots=True)
 class Read:
-    """What a query's scans leave to be told beside its rows.
+    """What the scans of a query skipped.
 
-    `damage`: by label of the store and log, what was skipped; `missing`: what could not be read, in words.
+    `damage`: by (label of the store, log). `missing`: descriptions of other things that could not be read. `failure`:
+    the error that ended a scan.
     """
 
     damage: dict[tuple[str, str], Damage] = field(default_factory=dict)
@@ -57,32 +59,29 @@ class Read:
     failure: BaseException | None = None
 
     def take(self, label: str, log: str, damage: Damage) -> None:
-        """Keep the most complete account of a log: a query may scan it more than once, or not to its end."""
+        """Record the damage of a log; keep the most complete one, as a query may scan a log repeatedly or partly."""
         known = self.damage.get((label, log))
         if known is None or (damage.count, damage.shown) > (known.count, known.shown):
             self.damage[label, log] = damage
 
     def lacks(self, words: str) -> None:
-        """Say once that something is missing from the rows."""
+        """Record once that something is missing from the rows."""
         if words not in self.missing:
             self.missing.append(words)
 
 
 class Query:
-    """One query over some stores, to be used in a `with` block, which ends DuckDB.
-
-    Errors: UsageError with DuckDB's message.
-    """
+    """A DuckDB connection for one query over some stores. A context manager, which closes the connection."""
 
     def __init__(
         self, refs: Sequence[StoreRef], *, raw_body: bool = False, live: Iterable[str] = (), progress: Progress
     ) -> None:
-        self.refs = [replace(ref, label=_sound(ref.label)) for ref in refs]
+        self.refs = [replace(ref, label=valid_text(ref.label)) for ref in refs]
         self.read = Read()
         self._body = "raw" if raw_body else "plain"
-        self._live = frozenset(map(_sound, live))
+        self._live = frozenset(map(valid_text, live))
         self._progress = progress
-        self._connection: Any = duckdb.connect(":memory:", config=_CLOSED)
+        self._connection: Any = duckdb.connect(":memory:", config=_SANDBOX)
         for name in VIEWS:
             self._connection.register(name, self._view(name))
         self._connection.execute("SET TimeZone = 'UTC'")
@@ -95,24 +94,22 @@ class Query:
         self._connection.close()
 
     def schema_of(self, view: str) -> Any:
-        """The Arrow schema of a view."""
+        """Return the Arrow schema of a view."""
         schema: Any = self._view(view).schema
         return schema
 
     @contextlib.contextmanager
     def run(self, query: str) -> Iterator[Any]:
-        """A `pyarrow.RecordBatchReader` with the rows; columns of one name are numbered.
+        """Yield a `pyarrow.RecordBatchReader` with the rows; repeated column names get numbers.
 
-        Errors: UsageError for what DuckDB refuses; what the reading of a store raises.
+        Errors: UsageError with DuckDB's message; errors of reading the stores.
         """
         try:
-            statements = self._connection.extract_statements(_sound(query))
+            statements = self._connection.extract_statements(valid_text(query))
             if len(statements) != 1:
-                raise UsageError(f"sql: {len(statements)} statements are given", "give one query")
+                raise UsageError(f"sql: {len(statements)} statements instead of one", "give one SELECT statement")
             if statements[0].type.name not in _QUERIES:
-                raise UsageError(
-                    f"sql: {statements[0].type.name} is not a query", "stores are only read: give a SELECT statement"
-                )
+                raise UsageError(f"sql: {statements[0].type.name} is not a query", "give a SELECT statement")
             rows = self._connection.sql(statements[0])
             stream = getattr(rows, "to_arrow_reader", None) or rows.fetch_arrow_reader
             yield _with_unique_names(stream(ROWS))
@@ -128,19 +125,13 @@ class Query:
         if name in ("messages", "dledger"):
             options = MessageOptions(body=self._body, properties=True, entry=name == "dledger")
             return _View(self.read, arrow_schema(message_columns(options)), partial(self._messages, name, options))
-        schemas = {
-            "consumequeue": reading.unit_schema(batch_units=False),
-            "indexfile": reading.index_schema(),
-            "consumer_offsets": reading.offsets_schema(),
-            "findings": reading.findings_schema(),
-        }
-        read = {
-            "consumequeue": self._units,
-            "indexfile": self._index,
-            "consumer_offsets": self._offsets,
-            "findings": self._findings,
+        schema, read = {
+            "consumequeue": (reading.unit_schema(batch_units=False), self._units),
+            "indexfile": (reading.index_schema(), self._index),
+            "consumer_offsets": (reading.offsets_schema(), self._offsets),
+            "findings": (reading.findings_schema(), self._findings),
         }[name]
-        return _View(self.read, schemas[name], lambda _: (batch for ref in self.refs for batch in read(ref)))
+        return _View(self.read, schema, lambda _: (batch for ref in self.refs for batch in read(ref)))
 
     def _messages(self, view: str, options: MessageOptions, names: tuple[str, ...]) -> Iterator[Any]:
         options = replace(options, only=names, crc="crc_ok" in names, body=options.body if "body" in names else "")
@@ -160,14 +151,14 @@ class Query:
     def _units(self, ref: StoreRef) -> Iterator[Any]:
         store = ref.open()
         if store.rocksdb_consume_queue:
-            self.read.lacks(f"{ref.label}: consumequeue/ is a RocksDB, which the view consumequeue does not read")
+            self.read.lacks(f"{ref.label}: consumequeue/ is RocksDB, which the view consumequeue does not read")
         pieces = reading.queue_pieces(ref.label, store, Selection(), _WHOLE, batch_units=False)
         return reading.read_units(pieces, batch_units=False)
 
     def _index(self, ref: StoreRef) -> Iterator[Any]:
         for file in ref.open().index_files:
-            with contextlib.suppress(FileNotFoundError):  # a live broker has deleted it
-                with file.path.open("rb"):  # a file that may not be read must not look empty
+            with contextlib.suppress(FileNotFoundError):  # deleted by a live broker
+                with file.path.open("rb"):  # raises an error, so that an unreadable file does not seem empty
                     pass
                 yield from reading.read_index(ref.label, file.path, Selection())
 
@@ -184,10 +175,10 @@ class Query:
 
 
 class _View(pyarrow.dataset.Dataset):  # type: ignore[misc]  # pyarrow has no types
-    """A view as DuckDB takes it. `read` gives batches that have at least the columns asked for."""
+    """A view for DuckDB. `read` yields batches with at least the given columns."""
 
-    def __init__(self, told: Read, schema: Any, read: Callable[[tuple[str, ...]], Iterator[Any]]) -> None:
-        self._told = told
+    def __init__(self, state: Read, schema: Any, read: Callable[[tuple[str, ...]], Iterator[Any]]) -> None:
+        self._state = state
         self._own_schema = schema
         self._read = read
 
@@ -197,9 +188,9 @@ class _View(pyarrow.dataset.Dataset):  # type: ignore[misc]  # pyarrow has no ty
         return self._own_schema
 
     def scanner(self, columns: list[str] | None = None, filter: Any = None, **_: Any) -> _Scan:  # noqa: A002
-        """The rows that fit a filter, with some columns; DuckDB calls it for every scan."""
+        """Return a scan of some columns of the rows that match a filter. DuckDB calls this for every scan."""
         names = list(columns) if columns is not None else self._own_schema.names
-        # an expression does not tell its columns; a word of a text in it costs a column more at worst
+        # expressions do not list their columns; a column named only in a string of the filter is read needlessly
         words = set() if filter is None else set(re.findall(r"\w+", str(filter)))
         needed = tuple(name for name in self._own_schema.names if name in names or name in words)
         schema = pa.schema([self._own_schema.field(name) for name in names])
@@ -214,33 +205,29 @@ class _View(pyarrow.dataset.Dataset):  # type: ignore[misc]  # pyarrow has no ty
                     table = pa.Table.from_batches([batch]).filter(condition)
                     yield from table.select(schema.names).cast(schema).to_batches()
         except (RmqStoreError, OSError) as e:
-            self._told.failure = e
+            self._state.failure = e
             raise
 
 
 class _Scan:
-    """What DuckDB wants of a `pyarrow.dataset.Scanner`."""
+    """The part of `pyarrow.dataset.Scanner` that DuckDB uses."""
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows
         self.projected_schema = rows.schema
 
     def to_reader(self) -> Any:
-        """The batches."""
+        """Return the reader of the batches."""
         return self._rows
 
 
 def _advice(error: Exception, query: str) -> str:
-    """What to do about DuckDB's message: two columns have names that are words of SQL."""
+    """Return advice on an error of DuckDB: the names of two columns are reserved words of SQL."""
     bare = [name for name in ("offset", "group") if re.search(rf'(?<!")\b{name}\b(?!")', query.lower())]
     if bare and isinstance(error, duckdb.ParserException):
         words = " and ".join(f'"{name}"' for name in bare)
-        return f"write {words} in double quotes where a column is meant"
+        return f"write {words} in double quotes (reserved in SQL)"
     return f"views: {', '.join(VIEWS)}"
-
-
-def _sound(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _with_unique_names(rows: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A store as Python objects: messages to iterate over, one message by its address, a queue as a sequence.
+"""The store of the Python interface: iterate over messages, get one message, use a queue as a sequence.
 
 store = rmqstore.open("/data/rocketmq/store")
 for message in store.messages(topic="Order", since="-2h"):
@@ -26,17 +26,17 @@ from rmqstore.views.dump.messages import Damage, ExportOptions, read_batches, re
 from rmqstore.views.dump.selection import Selection
 
 Words = str | Iterable[str]
-"""One word, or several."""
+"""One string, or several."""
 When = int | str | datetime
-"""Epoch ms, a text such as "-2h" or "2026-11-21T08:00", or a datetime with a zone."""
+"""Epoch ms, a string such as "-2h" or "2026-11-21T08:00", or a datetime with a time zone."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message of a store, in Python's types.
+    """A message of a store, with its fields as Python types.
 
-    `record`: every field as stored. `offset`: global log offset of the record; None for a record outside of a log.
-    `fault`: what is wrong with the record; NONE for a sound one. Times are epoch ms, as in `dump`.
+    `record`: all fields as stored. `offset`: global log offset of the record; None for a record outside of a log.
+    `fault`: NONE if the record is sound. Times are epoch ms, as in `dump`.
     """
 
     record: Message
@@ -49,7 +49,7 @@ class StoredMessage:
 
     @property
     def sound(self) -> bool:
-        """Whether lengths, CRCs and the record's own position agree."""
+        """Whether lengths, CRCs and PHYSICALOFFSET are correct."""
         return self.fault is Fault.NONE
 
     @property
@@ -71,14 +71,14 @@ class StoredMessage:
 
     @property
     def born_timestamp(self) -> int:
-        """When the producer made it, epoch ms."""
+        """When the producer created it, epoch ms."""
         return self.record.born_timestamp
 
     @property
     def store_time(self) -> datetime:
         """When the broker stored it, in UTC.
 
-        Errors: OverflowError for a damaged time that no datetime can hold
+        Errors: OverflowError for a damaged time outside the range of datetime
         """
         return utc(self.record.store_timestamp)
 
@@ -94,7 +94,7 @@ class StoredMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """All properties, those of the broker and the client too."""
+        """All properties, including those that client and broker set."""
         return properties.parse_properties(self.record.properties)
 
     @property
@@ -108,7 +108,7 @@ class StoredMessage:
 
     @property
     def unique_key(self) -> str | None:
-        """The id that the producer's client gave it (UNIQ_KEY)."""
+        """The message id that the producer's client assigned (UNIQ_KEY)."""
         return self.properties.get(properties.UNIQ_KEY)
 
     @property
@@ -120,7 +120,7 @@ class StoredMessage:
     def body(self) -> bytes:
         """The body, decompressed.
 
-        Errors: BodyError where it cannot be decompressed; `raw_body` has it as stored
+        Errors: BodyError if it cannot be decompressed; use `raw_body` then
         """
         return decompress(self.record.sys_flag, self.record.body)
 
@@ -133,9 +133,8 @@ class StoredMessage:
 class Queue:
     """One consume queue as a sequence of messages: `queue[17]`, `queue[5:10]`, `len(queue)`, iteration.
 
-    Indexes are queue offsets, `min` to `max` (excluded). A slice is read lazily. Negative indexes are errors: a queue
-    offset is an address, not a position from the end.
-    Errors: IndexError for a queue offset outside of [min, max), LookupError for a unit whose message is gone
+    Indexes are queue offsets in [min, max), so negative indexes are errors. Slices are read lazily.
+    Errors: IndexError for a queue offset outside of [min, max), LookupError if the message of a unit cannot be read
     """
 
     def __init__(self, store: StoreView, topic: str, queue_id: int) -> None:
@@ -193,9 +192,9 @@ class Queue:
         return StoredMessage(found.message, found.offset, found.fault)
 
     def at_time(self, when: When) -> int:
-        """The first queue offset stored at or after a time; `max` where no message is that late.
+        """Return the first queue offset stored at a time or later; `max` if there is none.
 
-        A binary search: store times rise along a queue. Source: ConsumeQueue#getOffsetInQueueByTime
+        A binary search, as store times increase along a queue. Source: ConsumeQueue#getOffsetInQueueByTime
         """
         wanted, low, high = epoch_ms(when), self.min, self.max
         while low < high:
@@ -208,18 +207,18 @@ class Queue:
 
 
 class Table:
-    """Messages of a store as columns. Nothing is read before one of the methods is called. Needs the extra `arrow`."""
+    """Messages of a store as columns, read when a method is called. Needs the extra `arrow`."""
 
     def __init__(self, store: Store, selection: Selection, body: bool) -> None:
         self._store = store
         self._job = ExportOptions(body=body, decode=True, positions=True).job(selection, "arrow")
 
     def batches(self) -> Iterator[Any]:
-        """pyarrow.RecordBatch by RecordBatch, each of some thousand messages: memory does not grow with the store."""
+        """Yield a pyarrow.RecordBatch for some thousand messages at a time; memory does not grow with the store."""
         return read_batches(self._store, self._job, Damage())
 
     def to_arrow(self) -> Any:
-        """All rows as one pyarrow.Table.
+        """Return all rows as one pyarrow.Table.
 
         Errors: UsageError without pyarrow
         """
@@ -228,30 +227,24 @@ class Table:
         return one_table(self.batches(), ArrowRows(self._job.body, positions=True))
 
     def to_pandas(self) -> Any:
-        """All rows as a pandas.DataFrame."""
+        """Return all rows as a pandas.DataFrame."""
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
-        """All rows as a polars.DataFrame."""
+        """Return all rows as a polars.DataFrame."""
         import polars
 
         return polars.from_arrow(self.to_arrow())
 
 
 class StoreView(Store):
-    """A store to read from. Every function of rmqstore that takes a Store takes it.
+    """A store to read from, accepted by every function of rmqstore that takes a Store.
 
-    It reads its directories once: open it again after a change.
+    It reads its directories once. Open it again after a change.
     """
 
     def __repr__(self) -> str:
         return f"<rmqstore store {str(self.path)!r}: {self.kind.value}>"
-
-    @property
-    def log_start(self) -> int:
-        """The first log offset that the store has; 0 without a log."""
-        logs = [self.commitlog, self.dledger.data if self.dledger is not None else None]
-        return next((log.start for log in logs if log is not None and log.files), 0)
 
     def messages(
         self,
@@ -266,10 +259,10 @@ class StoreView(Store):
         reverse: bool = False,
         damage: Damage | None = None,
     ) -> Iterator[StoredMessage]:
-        """Messages in the order of the log, those whose body does not match its CRC too (`message.sound` tells).
+        """Yield messages in log order, including those with a wrong CRC (see `message.sound`).
 
-        Store times are half-open, [since, until). `reverse`: newest first. `damage` is filled with what was skipped.
-        Errors: ValueError for a time that cannot be understood
+        Store times are in [since, until). `reverse`: newest first. Fills in `damage` with what was skipped.
+        Errors: ValueError for an invalid time
         """
         selection = _selection(topic, queue, tag, key, since, until, limit, reverse=reverse)
         for records in read_records(self, "messages", selection, damage if damage is not None else Damage()):
@@ -288,22 +281,22 @@ class StoreView(Store):
         limit: int | None = None,
         body: bool = True,
     ) -> Table:
-        """The sound messages as columns, those of `rmqstore export`: for Arrow, pandas and Polars.
+        """Return the sound messages as columns, those of `rmqstore export`, for Arrow, pandas and Polars.
 
-        Bodies are decompressed; `body` False leaves them out.
+        Bodies are decompressed; `body=False` omits them.
         """
         return Table(self, _selection(topic, queue, tag, key, since, until, limit), body)
 
     def message(self, where: int | str) -> StoredMessage | None:
-        """One message by log offset, "TOPIC/QUEUE/OFFSET", offset message id, unique id or key; None without one.
+        """Return a message by log offset, "TOPIC/QUEUE/OFFSET", offset message id, unique id or key, or None.
 
-        It reads a few kilobytes. A unique id or a key is looked up in the index files only.
+        Reads a few kilobytes. Unique ids and keys are looked up only in the index files.
         """
         found = lookup.find_one(self, where)
         return StoredMessage(found.message, found.offset, found.fault) if found is not None else None
 
     def queue(self, topic: str, queue_id: int) -> Queue:
-        """A consume queue: simple, BatchCQ, light (LMQ), or in RocksDB."""
+        """Return a consume queue: simple, BatchCQ, light (LMQ), or in RocksDB."""
         return Queue(self, topic, queue_id)
 
 
@@ -331,17 +324,17 @@ def _selection(
 
 
 def open(path: Path | str, config: BrokerConfig | None = None) -> StoreView:  # noqa: A001 - the word of the library, as gzip.open
-    """A store, or a part of one, to read from. Only directory listings are read.
+    """Open a store, or a part of one, to read from. Reads only directory listings.
 
-    Errors: NotReadable (missing, no permission), NotAStore (nothing of RocketMQ's there)
+    Errors: NotReadable (missing, no permission), NotAStore (no RocketMQ files)
     """
     return recognised(StoreView(Path(path), config or BrokerConfig()))
 
 
 def parse_stored(data: bytes) -> StoredMessage:
-    """The message that a record's bytes hold, as they were cut from a log or from `lost+found`.
+    """Parse the bytes of a record, from a log or from `lost+found`.
 
-    Errors: UsageError where no record starts at the first byte
+    Errors: UsageError if no record starts at the first byte
     """
     record, fault = parse_message(data)
     if record is None:

@@ -1,13 +1,12 @@
-"""Messages and bytes per topic, queue, tag, producer host, day and hour: one pass of columns, mergeable over splits.
+"""Count messages and bytes per topic, queue, tag, producer host, day and hour in one pass.
 
-Several dimensions together are one more, named by all of them: `topic,hour`. Its labels are tuples.
+Dimensions can be combined (`topic,hour`); the labels of a combination are tuples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -15,11 +14,12 @@ import numpy as np
 
 from rmqstore.files.store import Store
 from rmqstore.formats.message import BORN_HOST_V6, HEAD, host_text
-from rmqstore.messages.properties import PropertyTexts
+from rmqstore.formats.text.times import utc
+from rmqstore.messages.properties import PropertySpans
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, u64
 from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.records import scan_file
+from rmqstore.scan.records import scan_split
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, Split, joined
@@ -32,7 +32,7 @@ TIMES = ("day", "hour")
 _DAY, _HOUR = 86_400_000, 3_600_000
 _BORN_HOST = HEAD.at("born_host")
 Label = str | None | tuple[str | None, ...]
-Table = dict[Label, list[int]]  # label -> [messages, bytes]
+Table = dict[Label, list[int]]  # label → [messages, bytes]
 
 
 @dataclass(slots=True)
@@ -44,20 +44,18 @@ class Usage:
     tables: dict[str, Table] = field(default_factory=dict)
 
     def add(self, other: Usage) -> None:
-        """Adds another's counts."""
+        """Add the counts of another part."""
         self.messages += other.messages
         self.bytes += other.bytes
         for name, table in other.tables.items():
             own = self.tables.setdefault(name, {})
-            for label, (messages, size) in table.items():
-                row = own.setdefault(label, [0, 0])
-                row[0] += messages
-                row[1] += size
+            for label, counts in table.items():
+                _add(own, label, *counts)
 
     def rows(self, dimension: str) -> list[dict[str, Any]]:
-        """{DIMENSION, "messages", "bytes"}, the biggest first; days and hours in order of time.
+        """Return rows {DIMENSION, "messages", "bytes"}, the largest first; days and hours in order of time.
 
-        Of several dimensions together, each has its own field.
+        A combination of dimensions has a field for each.
         """
         names = dimension.split(",")
         rows = []
@@ -68,7 +66,7 @@ class Usage:
         return sorted(rows, key=lambda r: (*(str(r[t]) for t in times), -r["bytes"], *(str(r[n]) for n in names)))
 
     def to_json(self, store: str, top: int | None = None) -> dict[str, Any]:
-        """The object of `du --json`."""
+        """Return the object of `du --json`."""
         return {
             "schema": SCHEMA,
             "store": store,
@@ -108,18 +106,16 @@ class _Counter:
                 codes, labels = known[dimension]
                 _fill(out, dimension, labels, *_sums(codes, size, len(labels)))
             else:
-                codes, together = _together([known[name] for name in names])
-                _fill(out, dimension, together, *_sums(codes, size, len(together)))
+                codes, combined = _combined([known[name] for name in names])
+                _fill(out, dimension, combined, *_sums(codes, size, len(combined)))
         return out
 
     def _codes(self, name: str, columns: Columns) -> _Codes:
-        """The label of every record, as a number in a list of labels. A label may be there more than once."""
+        """Return the label of every record as a number in a list of labels, which may contain duplicates."""
         if name in ("topic", "queue"):
             numbers = self.queues.of(columns)
-            labels = [t.decode("utf-8", "backslashreplace") for t in self.queues.topics]
-            if name == "queue":
-                labels = [f"{topic}/{i}" for topic, i in zip(labels, self.queues.queue_ids, strict=True)]
-            return numbers, labels
+            text = self.queues.topic if name == "topic" else self.queues.label
+            return numbers, [text(number) for number in range(len(self.queues))]
         if name in TIMES:
             unit = _DAY if name == "day" else _HOUR
             times, inverse = np.unique(columns.store_timestamp // unit, return_inverse=True)
@@ -130,7 +126,7 @@ class _Counter:
     def _hosts(columns: Columns) -> _Codes:
         wide = (columns.sys_flag & BORN_HOST_V6) != 0
         if not wide.any():
-            # the producer's process has a port for each connection: hosts are counted without it
+            # a producer has a port per connection, so hosts are counted without it
             words, inverse = np.unique(u64(columns.buf)[columns.at + _BORN_HOST] >> np.uint64(32), return_inverse=True)
             return inverse, [_host(int(w).to_bytes(4, "big") + bytes(4)) for w in words.tolist()]
         raw = (columns.buf[at : at + (20 if w else 8)] for at, w in zip(columns.at + _BORN_HOST, wide, strict=True))
@@ -140,31 +136,31 @@ class _Counter:
     def _tags(columns: Columns) -> _Codes:
         import orjson
 
-        codes, quoted = _numbered(PropertyTexts(columns).tags)
+        codes, quoted = _numbered(PropertySpans(columns).tags.texts())
         return codes, [orjson.loads(tag) for tag in quoted if isinstance(tag, str)]
 
 
 def _numbered(texts: Iterable[str]) -> _Codes:
-    """Texts as numbers in a list of the different ones."""
+    """Return texts as numbers in a list of the distinct texts."""
     known: dict[str, int] = {}
     codes = np.array([known.setdefault(text, len(known)) for text in texts], dtype=np.int64)
     return codes, list(known)
 
 
-def _together(parts: Sequence[_Codes]) -> tuple[I64, list[Label]]:
-    """Several labels of every record as one."""
+def _combined(parts: Sequence[_Codes]) -> tuple[I64, list[Label]]:
+    """Combine several labels of every record into one."""
     codes = np.zeros(len(parts[0][0]), dtype=np.int64)
     for own, labels in parts:
         codes = codes * max(1, len(labels)) + own
     found, inverse = np.unique(codes, return_inverse=True)
-    combined: list[Label] = []
+    labels_of: list[Label] = []
     for code in found.tolist():
         one: list[str | None] = []
         for _, labels in reversed(parts):
             code, i = divmod(code, max(1, len(labels)))
             one.append(labels[i])
-        combined.append(tuple(reversed(one)))
-    return inverse, combined
+        labels_of.append(tuple(reversed(one)))
+    return inverse, labels_of
 
 
 def _sums(codes: I64, size: I64, n: int) -> tuple[list[int], list[int]]:
@@ -177,15 +173,19 @@ def _fill(out: Usage, name: str, labels: Iterable[Label], messages: list[int], t
     table = out.tables.setdefault(name, {})
     for label, m, b in zip(labels, messages, total, strict=True):
         if m:
-            row = table.setdefault(label, [0, 0])
-            row[0] += m
-            row[1] += b
+            _add(table, label, m, b)
+
+
+def _add(table: Table, label: Label, messages: int, size: int) -> None:
+    row = table.setdefault(label, [0, 0])
+    row[0] += messages
+    row[1] += size
 
 
 def _time(ms: int, name: str) -> str:
     try:
-        when = datetime.fromtimestamp(ms / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
+        when = utc(ms)
+    except OverflowError:
         return str(ms)
     return when.date().isoformat() if name == "day" else f"{when:%Y-%m-%dT%H}:00Z"
 
@@ -195,27 +195,22 @@ def _host(raw: bytes) -> str:
 
 
 def count_split(dimensions: tuple[str, ...], selection: Selection, options: ScanOptions, split: Split) -> _Part:
-    """What the good records of a split amount to, and all its runs."""
+    """Count the sound records of a split, and return all its runs."""
     out = _Part()
     counter, selector = _Counter(dimensions), Selector(selection)
-    try:
-        for run in scan_file(
-            split.file, start=split.start, stop=split.stop, lead=split.lead, exact=split.exact, options=options
-        ):
-            if out.begin is None:
-                out.begin = run.start
-            out.end = run.stop
-            columns = run.columns
-            if columns is not None and run.kind is Kind.RECORDS:
-                mask = selector.mask(columns)
-                if mask is not None:
-                    columns = columns.take(np.flatnonzero(mask))
-                if len(columns):
-                    out.usage.add(counter.count(columns))
-            if not (run.kind is Kind.RECORDS and out.runs and out.runs[-1].kind is Kind.RECORDS):
-                out.runs.append(Run(run.kind, run.start, run.stop, run.count, run.cause))
-    except FileNotFoundError:
-        pass
+    for run in scan_split(split, options):
+        if out.begin is None:
+            out.begin = run.start
+        out.end = run.stop
+        columns = run.columns
+        if columns is not None and run.kind is Kind.RECORDS:
+            mask = selector.mask(columns)
+            if mask is not None:
+                columns = columns.take(np.flatnonzero(mask))
+            if len(columns):
+                out.usage.add(counter.count(columns))
+        if not (run.kind is Kind.RECORDS and out.runs and out.runs[-1].kind is Kind.RECORDS):
+            out.runs.append(replace(run, columns=None))
     return out
 
 
@@ -231,10 +226,10 @@ def usage(
     mapper: Mapper | None = None,
     split_size: int = SPLIT_SIZE,
 ) -> Usage:
-    """Counts the good messages of a store's logs; body CRCs are not read.
+    """Count the sound messages of a store's logs; by default without checking body CRCs.
 
-    `mapper` does the work in place of `jobs` processes. `progress` gets the bytes of every split that is done.
-    A tag is the whole TAGS property.
+    `mapper` replaces the `jobs` processes. `progress` is called with the bytes of every finished split. Fills in
+    `damage`. A tag is the whole TAGS property.
     """
     out = Usage(tables={name: {} for name in dimensions})
     options = options or ScanOptions(crc=False)

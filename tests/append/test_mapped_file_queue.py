@@ -52,8 +52,7 @@ def test_positions_follow_append_commit_and_flush(tmp_path: Path) -> None:
     assert file.flush(2) == 0
     assert file.flush(1) == PAGE
     assert not file.append(b"y" * SIZE)
-    assert file.append_with(lambda offset, left: b"%d" % (offset + left), 7) == PAGE
-    assert (file.read(PAGE - 1, 99), file.store_timestamp) == (b"x" + b"%d" % SIZE, 7)
+    assert file.read(PAGE - 1, 99) == b"x"
 
 
 def test_bytes_are_read_over_the_border_of_what_is_committed(tmp_path: Path) -> None:
@@ -62,30 +61,22 @@ def test_bytes_are_read_over_the_border_of_what_is_committed(tmp_path: Path) -> 
     file.commit()
     file.append(b"defg")
     assert [file.read(at, 3) for at in (0, 1, 2, 3, 5, 7)] == [b"abc", b"bcd", b"cde", b"def", b"fg", b""]
-    file.overwrite(b"CD", 2)
-    assert file.read(0, 99) == b"abCDefg"
-    with pytest.raises(ValueError, match="not written"):
-        file.overwrite(b"12", 6)
 
 
-def test_files_roll_and_are_found_by_offset_and_time(tmp_path: Path) -> None:
+def test_files_roll_and_are_found_by_offset(tmp_path: Path) -> None:
     queue = filled(tmp_path, 3)
     assert names(tmp_path) == [0, SIZE, 2 * SIZE]
     assert (queue.min_offset, queue.max_offset, queue.flushed_where) == (0, 3 * SIZE, 3 * SIZE)
     assert [queue.find_by_offset(at) for at in (-1, 3 * SIZE)] == [None, None]
     assert queue.find_by_offset(SIZE) is queue.files[1]
     assert queue.find_by_offset(9 * SIZE, return_first=True) is queue.files[0]
-    for number, file in enumerate(queue.files):
-        os.utime(file.path, (0, 100 + number))
-    assert queue.find_by_time(100_500) is queue.files[1]
-    assert queue.find_by_time(999_000) is queue.files[2]
     assert queue.read(SIZE - 1, 5) == b"\1"
 
 
 def test_a_first_file_is_named_by_the_offset_rounded_down(tmp_path: Path) -> None:
     queue = MappedFileQueue([tmp_path], SIZE)
     file = queue.last_file(5 * SIZE + 77)
-    assert (file.start, file.first_create_in_queue, queue.flushed_where) == (5 * SIZE, True, 5 * SIZE)
+    assert (file.start, queue.flushed_where) == (5 * SIZE, 5 * SIZE)
 
 
 def test_multi_path_files_go_by_their_number(tmp_path: Path) -> None:

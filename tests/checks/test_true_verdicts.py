@@ -225,7 +225,7 @@ def test_a_message_that_two_spans_may_have_held_is_lost_once(tmp_path: Path) -> 
     store = open_store(root)
     plan = plan_recovery(store, examine(store), RecoverOptions())
     assert (plan.loss.messages, plan.loss.more.get("at_least")) == (1, True)
-    assert "the message at 58,715 stays: the damaged property cannot be identified" in plan.notes
+    assert "the message at 58,715 is kept, but the damaged property cannot be identified" in plan.notes
 
 
 def test_a_look_lists_each_queue_directory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,8 +259,8 @@ def test_hex_names_every_field_of_a_damaged_record(tmp_path: Path) -> None:
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     assert any("magic: DAA320A7 (message V1)" in line for line in lines)
-    assert any("body_length" in line and "<-- the parts do not add up to size" in line for line in lines)
-    assert "cannot be told apart" in result.stdout
+    assert any("body_length" in line and "<-- the lengths of the parts do not add up to size" in line for line in lines)
+    assert "which cannot be divided into fields" in result.stdout
 
 
 def test_hex_of_a_dledger_entry_begins_with_its_header() -> None:

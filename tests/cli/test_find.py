@@ -306,7 +306,7 @@ def test_bodies_are_shown_only_when_asked_for_and_control_characters_never() -> 
 def test_wrong_usage() -> None:
     store = str(unpack(STORE))
     for words, said in (
-        ((), "nothing to look for"),
+        ((), "nothing to search for"),
         (("--grep", "("), "--grep (: "),
         (("a", "--read-log", "--index-only"), "exclude each other"),
         (("--grep", "a", "--index-only"), "--grep needs the log"),

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles
-from rmqstore.brokers.queues.simple_queue import SimpleQueue, StartFails
+from rmqstore.brokers.queues.simple_queue import SimpleQueue
+from rmqstore.brokers.rules.forecast import StartFails
 from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.formats import consumequeue
 

@@ -19,7 +19,7 @@ from rmqstore.formats import dledger
 from rmqstore.formats.message import build_message, host_bytes
 from rmqstore.messages import lines as message_lines
 from rmqstore.messages.lines import MessageLines
-from rmqstore.messages.properties import PropertySpans, PropertyTexts
+from rmqstore.messages.properties import PropertySpans
 from rmqstore.messages.rows import BODIES, BodyStyle
 from rmqstore.messages.schema import DUMPED
 from rmqstore.messages.text import csv_cell, dumps
@@ -147,15 +147,15 @@ _PAIRS = st.lists(
 
 @given(st.lists(_PAIRS, min_size=1, max_size=8), st.booleans())
 @settings(max_examples=examples(200))
-def test_names_that_come_twice_stand_in_the_object_once(pairs: list[list[tuple[str, str]]], behind: bool) -> None:
+def test_an_object_has_a_repeated_name_only_once(pairs: list[list[tuple[str, str]]], behind: bool) -> None:
     texts = ["\2".join(f"{k}\1{v}" for k, v in p) + "\2" * behind for p in pairs]
     columns = _columns([t.encode() for t in texts])
     assert text_of(MessageLines(), columns) == "".join(dumps(r) + "\n" for r in rows_of(MessageLines(), columns))
-    named = PropertyTexts(columns)
-    assert [json.loads(o) for o in named.objects] == [dict(p) for p in pairs]
-    assert [json.loads(t) for t in named.tags] == [dict(p).get("TAGS") for p in pairs]
-    assert [json.loads(t) for t in named.keys] == [dict(p).get("KEYS") for p in pairs]
-    assert [json.loads(t) for t in named.unique] == [dict(p).get("UNIQ_KEY") for p in pairs]
+    named = PropertySpans(columns)
+    assert [json.loads(o) for o in named.objects.texts()] == [dict(p) for p in pairs]
+    assert [json.loads(t) for t in named.tags.texts()] == [dict(p).get("TAGS") for p in pairs]
+    assert [json.loads(t) for t in named.keys.texts()] == [dict(p).get("KEYS") for p in pairs]
+    assert [json.loads(t) for t in named.unique.texts()] == [dict(p).get("UNIQ_KEY") for p in pairs]
 
 
 def test_sound_texts_take_the_fast_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,7 +76,7 @@ def test_a_leader_appends_and_commits(tmp_path: Path) -> None:
         assert (entry.index, entry.body) == (number, b"Hello Leader%d" % number)
         store.update_committed_index(0, number)
         assert (store.committed_index, store.committed_pos) == (number, entry.pos + entry.size)
-    assert store.committed_pos == store.data.max_wrote_position == 10 * (BODY_OFFSET + 13)
+    assert store.committed_pos == store.data.max_offset == 10 * (BODY_OFFSET + 13)
     store.close()
 
 
@@ -119,7 +119,7 @@ def test_after_the_last_data_files_were_lost(tmp_path: Path, deleted: int, files
     again = loaded(tmp_path, size, index_size)
     assert (len(again.data.files), again.begin_index, again.end_index) == (files, begin, end)
     assert [n for n in range(100) if again.get(n) is None] == list(range(end + 1, 100))
-    assert again.index.max_wrote_position == (end + 1) * UNIT
+    assert again.index.max_offset == (end + 1) * UNIT
     again.close()
 
 
@@ -144,8 +144,8 @@ def test_a_follower_cuts_behind_an_entry(follower: Follower, number: int) -> Non
     entry = entries[number]
     assert store.truncate(entry, 0, "n0") == number
     assert (store.begin_index, store.end_index) == (0, number)
-    assert store.data.max_wrote_position == entry.pos + entry.size
-    assert store.index.max_wrote_position == (number + 1) * UNIT
+    assert store.data.max_offset == entry.pos + entry.size
+    assert store.index.max_offset == (number + 1) * UNIT
     assert [store.get(n) == entries[n] for n in range(number + 1)] == [True] * (number + 1)
     store.close()
 
@@ -158,8 +158,8 @@ def test_a_follower_that_lacks_the_entry_begins_with_it(
     store.truncate(entries[5], 0, "n0")
     assert store.truncate(entries[9], 0, "n0") == 9
     assert (store.begin_index, store.end_index) == (9, 9)
-    assert store.data.max_wrote_position == entries[9].pos + entries[9].size
-    assert store.index.max_wrote_position == 10 * UNIT
+    assert store.data.max_offset == entries[9].pos + entries[9].size
+    assert store.index.max_offset == 10 * UNIT
     assert (store.get(8), store.get(9)) == (None, entries[9])
     store.close()
 
@@ -173,7 +173,7 @@ def test_a_follower_takes_the_entries_of_its_leader(tmp_path: Path) -> None:
         assert store.append_as_follower(entry, 0, "n1").index == number
         pos += entry.size
     assert [e.body for n in range(10) if (e := store.get(n))] == [b"Hello Follower%d" % n for n in range(10)]
-    assert store.data.max_wrote_position == pos == 10 * (BODY_OFFSET + 15)
+    assert store.data.max_offset == pos == 10 * (BODY_OFFSET + 15)
     store.close()
 
 
@@ -209,8 +209,8 @@ def test_after_first_files_are_gone_the_begin_is_that_of_the_first_left(tmp_path
     del store.data.files[:2]
     assert store.truncate(entries[15], 0, "n0") == 15
     assert (store.begin_index, store.end_index) == (14, 15)
-    assert store.data.max_wrote_position == entries[15].pos + entries[15].size
-    assert store.index.max_wrote_position == 16 * UNIT
+    assert store.data.max_offset == entries[15].pos + entries[15].size
+    assert store.index.max_offset == 16 * UNIT
     assert store.data.flushed_where >= store.data.files[0].start == entries[14].pos
     store.close()
 

@@ -245,7 +245,7 @@ def test_entries_that_leave_room_for_a_blank_only_fill_a_file_each(tmp_path: Pat
     store = entries(tmp_path, 10)
     assert starts(store.data) == list(range(0, 5120, 512))
     assert (store.data.check_self(), store.data.min_offset) == ([], 0)
-    assert store.data.max_wrote_position == 5112
+    assert store.data.max_offset == 5112
     assert store.data.read(504, 8) == b"\xff\xff\xff\xff\x00\x00\x00\x08"
     store.close()
 
@@ -255,7 +255,7 @@ def test_a_cut_at_the_start_of_a_file_keeps_it_empty(tmp_path: Path) -> None:
     store = entries(tmp_path, 10)
     store.flush()
     store.data.truncate_dirty_files(1536)
-    assert (starts(store.data), store.data.max_wrote_position) == ([0, 512, 1024, 1536], 1536)
+    assert (starts(store.data), store.data.max_offset) == ([0, 512, 1024, 1536], 1536)
     store.data.close()
     again = MappedFileQueue([tmp_path / "data"], 512)
     again.load("5.0.0")
@@ -276,7 +276,7 @@ def test_entries_in_front_of_an_offset_are_thrown_away(tmp_path: Path) -> None:
     """MmapFileListTest#testTruncateAndReset (resetOffset). Difference: ours is rebuildWithPos, which keeps nothing."""
     store = entries(tmp_path, 4)
     store.rebuild_with_pos(store.data, 1024 + 100)
-    assert (starts(store.data), store.data.max_wrote_position) == ([1024], 1124)
+    assert (starts(store.data), store.data.max_offset) == ([1024], 1124)
     assert (store.data.files[0].start_position, store.data.read(1024, 100)) == (100, bytes(100))
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from rmqstore.errors import HalfApplied
 from rmqstore.repair.journal import journal
-from rmqstore.repair.plan.plan import Plan, Step
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.steps import Step
 from tests.repair.trees import CountingDisk, failing_at, full_plan
 
 

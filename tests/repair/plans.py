@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from rmqstore.repair.plan.plan import (
+from rmqstore.repair.plan.content import Literal, Parts, Zeros
+from rmqstore.repair.plan.plan import Loss, Plan
+from rmqstore.repair.plan.steps import (
     Create,
     Discard,
     Extend,
-    Literal,
-    Loss,
     MakeDirectory,
     Overwrite,
-    Parts,
-    Plan,
     RemoveEmptyDirectory,
     Span,
     Step,
     Truncate,
-    Zeros,
 )
 
 HASH = "sha256:" + "ab" * 32

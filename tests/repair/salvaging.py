@@ -12,10 +12,11 @@ from rmqstore.formats import dledger
 from rmqstore.formats.message import Message, build_message
 from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.salvage.evidence.places import carries_crc
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.result import SalvageResult
-from rmqstore.repair.salvage.salvage import SalvageOptions, plan_salvage
+from rmqstore.repair.salvage.salvage import plan_salvage
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from tests import damage
@@ -105,7 +106,7 @@ def salvage(
     store: Path, *, accept_fillers: bool = False, allow_shift: bool = False, merge: bool = False
 ) -> SalvageResult:
     opened, verified = look(store)
-    options = SalvageOptions(accept_fillers, allow_shift, merge, now_ms=1)
+    options = RecoverOptions(accept_fillers=accept_fillers, allow_shift=allow_shift, merge_neighbours=merge, now_ms=1)
     return plan_salvage(Evidence(opened, verified), options)
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from rmqstore.repair.journal.journal import apply, undo
 from rmqstore.repair.plan.fingerprints import fingerprint_range
-from rmqstore.repair.plan.plan import Plan, Truncate
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.steps import Truncate
 from tests.command import run_json
 from tests.stores import copy_store
 

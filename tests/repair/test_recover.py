@@ -14,8 +14,10 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import PRE_BLANK
 from rmqstore.repair.journal.journal import apply, undo
-from rmqstore.repair.plan.plan import Overwrite, Plan, Zeros
+from rmqstore.repair.plan.content import Zeros
+from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.plan.steps import Overwrite
 from rmqstore.repair.recover import plan_recovery
 from tests import damage
 from tests.cases.case import locate_record

@@ -14,22 +14,19 @@ from typing import TypeAlias
 
 from rmqstore.errors import HalfApplied
 from rmqstore.repair.journal.disk import Disk
+from rmqstore.repair.plan.content import Literal, Parts, Reencoded, Zeros
 from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
-from rmqstore.repair.plan.plan import (
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.steps import (
     Create,
     Discard,
     Extend,
-    Literal,
     MakeDirectory,
     Overwrite,
-    Parts,
-    Plan,
-    Reencoded,
     RemoveEmptyDirectory,
     Span,
     Step,
     Truncate,
-    Zeros,
 )
 
 Entry: TypeAlias = tuple[str, int, int, int, int, bytes]

@@ -157,7 +157,7 @@ def test_times_are_texts_milliseconds_or_datetimes_with_a_zone() -> None:
 
 
 def test_one_text_where_several_are_expected_is_an_error() -> None:
-    with pytest.raises(TypeError, match="topics is a set of texts"):
+    with pytest.raises(TypeError, match="topics is a set of strings"):
         rmqstore.Selection(topics="Order")  # type: ignore[arg-type]
     with pytest.raises(rmqstore.RmqStoreError, match="keys must be a list of strings"):
         rmqstore.NewMessage("Order", b"", keys="42")

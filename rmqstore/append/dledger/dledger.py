@@ -215,7 +215,7 @@ class DLedgerMmapFileStore:
 
     def _cut(self, queue: MappedFileQueue, offset: int) -> None:
         queue.truncate_dirty_files(offset, blank=True)
-        if queue.max_wrote_position != offset:
+        if queue.max_offset != offset:
             self.rebuild_with_pos(queue, offset)
         queue.set_where(offset)
 

@@ -105,7 +105,6 @@ class MappedFile(ReferenceResource):
         self.flushed_position = 0
         self.start_position = 0
         self.store_timestamp = 0
-        self.first_create_in_queue = False
         self._descriptor = descriptor
         self._buffer = bytearray()
 
@@ -216,19 +215,6 @@ class MappedFile(ReferenceResource):
             self.commit(0)
         return True
 
-    def append_with(self, encode: Callable[[int, int], bytes | None], store_timestamp: int = 0) -> int | None:
-        """Append the bytes that `encode(global offset, bytes left)` returns, and return their global offset.
-
-        None if `encode` returns None, or bytes that do not fit.
-        Source: DefaultMappedFile#appendMessagesInner
-        """
-        offset = self.start + self.wrote_position
-        data = encode(offset, self.left) if self.left else None
-        if data is None or not self.append(data):
-            return None
-        self.store_timestamp = store_timestamp or self.store_timestamp
-        return offset
-
     def finish(self, blank: bytes) -> None:
         """Close the file with a BLANK; the bytes after it stay sparse zeros.
 
@@ -238,21 +224,6 @@ class MappedFile(ReferenceResource):
         self.wrote_position += len(blank)
         self.commit(0)
         self.wrote_position = self.committed_position = self.file_size
-
-    def overwrite(self, data: bytes, at: int) -> None:
-        """Overwrite bytes below the wrote position, which does not change.
-
-        Errors: ValueError if they are not all below it; NoSpace.
-        """
-        if at < 0 or at + len(data) > self.wrote_position:
-            raise ValueError(f"{self.path}: [{at}, {at + len(data)}) is not written")
-        low = max(at, self.committed_position)
-        if low < at + len(data):
-            first = low - self.committed_position
-            self._buffer[first : first + at + len(data) - low] = data[low - at :]
-        if at < self.committed_position:
-            self._pwrite(memoryview(data)[: self.committed_position - at], at)
-            self.flushed_position = min(self.flushed_position, at)
 
     def blank_out(self, at: int) -> None:
         """Overwrite the data from `at` on with zeros, so that it does not reappear; holes stay holes.

@@ -87,11 +87,6 @@ class MappedFileQueue:
         return self.files[-1].start + self.files[-1].wrote_position if self.files else 0
 
     @property
-    def max_wrote_position(self) -> int:
-        """The same as `max_offset` (MappedFileQueue#getMaxWrotePosition)."""
-        return self.max_offset
-
-    @property
     def behind(self) -> int:
         """The number of bytes not flushed yet (remainHowManyDataToFlush)."""
         return self.max_offset - self.flushed_where
@@ -114,7 +109,6 @@ class MappedFileQueue:
         if self._warm:
             file.warm()
         if not self.files:
-            file.first_create_in_queue = True
             self.flushed_where = self.committed_where = start
         self.files.append(file)
         return file
@@ -135,16 +129,6 @@ class MappedFileQueue:
         if i >= 0 and offset < self.files[i].stop:
             return self.files[i]
         return self.files[0] if return_first and self.files else None
-
-    def find_by_time(self, timestamp: int) -> MappedFile | None:
-        """Return the first file modified at or after a time (ms), else the last file.
-
-        Source: MappedFileQueue#getMappedFileByTime
-        """
-        for file in self.files:
-            if file.last_modified >= timestamp:
-                return file
-        return self.files[-1] if self.files else None
 
     def read(self, offset: int, size: int) -> bytes:
         """Read up to `size` bytes at a global offset, up to the end of the data in that file.

@@ -11,8 +11,8 @@ from pathlib import Path
 from rmqstore.append.files.disk import create_file, explain, make_directories, sync_directory, write_all
 from rmqstore.errors import OutputExists
 from rmqstore.files.disk.sparse import data_extents
-from rmqstore.messages.cells import Part, assemble, hexadecimal
-from rmqstore.messages.hosts import host_digits, host_digits_table
+from rmqstore.messages.cells import assemble
+from rmqstore.messages.hosts import MessageIds
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 
@@ -95,14 +95,13 @@ class IdMap:
         self.path = path
         self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
         self._text = bytearray(b"old_msg_id,new_msg_id\n")
-        self._hosts = host_digits_table()
+        self._ids = MessageIds()
         self._at = 0
         self._descriptor = create_file(self._part, 0)
 
     def add(self, columns: Columns, new: I64) -> None:
         """Add messages; `new` are their new physical offsets."""
-        host = host_digits(columns, self._hosts)
-        parts: list[Part] = [host, hexadecimal(columns.offset), b",", host, hexadecimal(new), b"\n"]
+        parts = [*self._ids.of(columns, columns.offset), b",", *self._ids.of(columns, new), b"\n"]
         self._text += assemble(len(columns), parts)[0].data
         if len(self._text) >= _ID_TEXT:
             self._write()

@@ -1,1 +1,1 @@
-"""Create a RocksDB from rows in key order."""
+"""Create a RocksDB database from rows in key order."""

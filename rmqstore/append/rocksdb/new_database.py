@@ -1,4 +1,4 @@
-"""Create a RocksDB from rows in key order; needs the extra `rocksdb`.
+"""Create a RocksDB database from rows in key order; needs the extra `rocksdb`.
 
 The rows go to SST files, which the empty database ingests: without memtable, write-ahead log and compaction, so memory
 use does not grow with the number of rows. Table format 5 can be read by RocksDB 6.6 and newer.

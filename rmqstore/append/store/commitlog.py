@@ -102,13 +102,6 @@ class CommitLog:
         if self._file is not None:
             self._file.commit(0)
 
-    def roll(self) -> int:
-        """Close the last file with a BLANK now, and return the start of the next file (bytes)."""
-        file = self.queue.last_file(self._start)
-        file.finish(build_blank(file.left))
-        self._file = None
-        return file.stop
-
     def flush(self, least_pages: int = 0) -> None:
         self.queue.flush(least_pages)
 

@@ -199,8 +199,9 @@ class Dispatcher:
         found: Mapping[bytes, bytes],
     ) -> None:
         offset, size, queue_offset, store_timestamp, _, text = record
-        if topic.text == props.SCHEDULE_TOPIC:
-            code = self.tags_code(topic.text, text, store_timestamp)
+        if topic.text == props.SCHEDULE_TOPIC:  # the tags code is the deliver time (ms)
+            levels = self.options.delay_levels or DEFAULT_DELAY_LEVELS
+            code = props.dispatch_tags_code(topic.text, props.parse_properties(text), store_timestamp, levels) or 0
         else:
             tags = found.get(b"TAGS")
             code = _tags_code(tags) if tags else 0
@@ -233,16 +234,6 @@ class Dispatcher:
             file.relax()
         else:
             file.commit(0)
-
-    def tags_code(self, topic: str, text: bytes, store_timestamp: int) -> int:
-        """Return the tags code of the unit; in the schedule topic this is the deliver time (ms)."""
-        if topic == props.SCHEDULE_TOPIC:
-            code = props.dispatch_tags_code(
-                topic, props.parse_properties(text), store_timestamp, self.options.delay_levels or DEFAULT_DELAY_LEVELS
-            )
-            return 0 if code is None else code
-        tags = property_value(text, b"TAGS")
-        return _tags_code(tags) if tags else 0
 
     @property
     def crowded(self) -> bool:

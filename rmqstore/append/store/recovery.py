@@ -194,7 +194,7 @@ class _Known:
             if len(hidden):
                 i = int(hidden[0])
                 raise Refused(
-                    f"{self._label(int(numbers[i]))}: the log has its message {columns.queue_offset[i]} at "
+                    f"{self.table.label(int(numbers[i]))}: the log has its message {columns.queue_offset[i]} at "
                     f"{columns.offset[i]}, but its consume queue begins at {self.first[numbers[i]]}",
                     _REBUILD,
                 )
@@ -213,7 +213,7 @@ class _Known:
             if len(wrong):
                 i = int(wrong[0])
                 raise Refused(
-                    f"{self._label(number)}: the log has its message {offsets[i]} at "
+                    f"{self.table.label(number)}: the log has its message {offsets[i]} at "
                     f"{columns.offset[rows[group[i]]]}, but the next one of its consume queue is {expected + i}",
                     _REBUILD,
                 )
@@ -229,9 +229,6 @@ class _Known:
 
     def _fans_out(self, columns: Columns) -> bool:
         return self.dispatcher.options.lmq and b"INNER_MULTI_DISPATCH" in columns.raw
-
-    def _label(self, number: int) -> str:
-        return f"{self.table.topics[number].decode('utf-8', 'replace')}/{self.table.queue_ids[number]}"
 
     def _numbers(self, columns: Columns) -> npt.NDArray[np.int64]:
         """Return the queue number of every record, after adding new queues to the arrays."""

@@ -14,11 +14,11 @@ import numpy as np
 from rmqstore.brokers.load.mapped_files import SimulatedFiles
 from rmqstore.brokers.log.file_bytes import FileBytes
 from rmqstore.brokers.log.walk import LogReader
-from rmqstore.brokers.queues.simple_queue import StartFails
-from rmqstore.brokers.rules.forecast import PROCESS_EXIT
+from rmqstore.brokers.rules.forecast import PROCESS_EXIT, StartFails
 from rmqstore.files.disk.reading import read_at
 from rmqstore.formats import dledger
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import leading
 from rmqstore.scan.tiling import Kind
 
 _UNIT = dledger.INDEX_UNIT.size
@@ -40,7 +40,6 @@ class DLedgerState:
     committed_index: int = -1
     committed_pos: int = -1
     index_rebuilt_from: int | None = None
-    entries: int = 0
 
 
 class DLedgerRecovery:
@@ -189,7 +188,6 @@ class DLedgerRecovery:
             return at
         self.state.end_index = entry["index"] + count - 1
         self.state.end_term = max(self.state.end_term, entry["term"])
-        self.state.entries += count
         return run_end
 
     def _take(self, columns: Columns, at: int) -> int:
@@ -203,13 +201,12 @@ class DLedgerRecovery:
         ok &= columns.i32(columns.entry_at + _BODY_LENGTH_AT) + dledger.BODY_OFFSET == size
         stops = np.append(columns.offset[1:], columns.offset[-1] + columns.size[-1] + columns.lead)
         ok &= size == stops - columns.offset
-        n = len(ok) if ok.all() else int(np.argmin(ok))
+        n = leading(ok)
         if not n:
             return at
         self._compare_index(columns, n)
         state.end_index = int(index[n - 1])
         state.end_term = int(term[n - 1])
-        state.entries += n
         return at + int(size[:n].sum())
 
     def _compare_index(self, columns: Columns, n: int) -> None:
@@ -290,7 +287,6 @@ class DLedgerRecovery:
             self._append_index(entry["index"] + 1)
         state.end_index = entry["index"]
         state.end_term = entry["term"]
-        state.entries += 1
         return size
 
     # --- afterwards -----------------------------------------------------------------------------------------------

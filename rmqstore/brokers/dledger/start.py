@@ -17,8 +17,7 @@ from rmqstore.brokers.log.start_file import head_store_time
 from rmqstore.brokers.log.walk import LogReader, Walk
 from rmqstore.brokers.queues.batch_queue import BatchQueue
 from rmqstore.brokers.queues.dispatch import Condition
-from rmqstore.brokers.queues.simple_queue import StartFails
-from rmqstore.brokers.rules.forecast import PROCESS_EXIT, QueueKey, StartForecast, StartOptions
+from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartFails, StartForecast, StartOptions
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.broker_config import DLEDGER_INDEX_FILE_SIZE, BrokerConfig
 from rmqstore.files.disk.reading import read_at
@@ -106,7 +105,7 @@ class DLedgerStart(PlainStart):
         if loaded.obstacle is None:
             return
         text = loaded.obstacle.reason_text(self.store.root)
-        code = 253 if "NumberFormatException" in loaded.obstacle.log_line else PROCESS_EXIT
+        code = LOAD_FALSE if "NumberFormatException" in loaded.obstacle.log_line else PROCESS_EXIT
         raise StartFails(text, loaded.obstacle.log_line, code)
 
     def _recover_entries(self, max_cq: int) -> None:

@@ -18,8 +18,8 @@ from rmqstore.brokers.log.files import Scanned
 from rmqstore.brokers.log.start_file import Exit, start_file
 from rmqstore.brokers.log.walk import LogReader, Losses, Walk
 from rmqstore.brokers.queues.dispatch import Condition, DispatchSettings, Queues
-from rmqstore.brokers.queues.simple_queue import SimpleQueue, StartFails
-from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartForecast, StartOptions
+from rmqstore.brokers.queues.simple_queue import SimpleQueue
+from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartFails, StartForecast, StartOptions
 from rmqstore.brokers.rules.record import ParserSettings
 from rmqstore.brokers.rules.versions import BrokerRules, Reput
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, BrokerConfig

@@ -20,6 +20,7 @@ from rmqstore.brokers.queues.dispatch import Condition, Queues, needs_exact_pars
 from rmqstore.brokers.rules.record import Checked
 from rmqstore.formats.message import BLANK, BORN_HOST_V6, MAGIC_V2_U32, STORE_HOST_V6
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.kernels import Bool
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.tiling import Kind, Run
 
@@ -34,8 +35,6 @@ class Walk:
     file: int
     reason: str = ""
     fatal: bool = False
-    half: bool = False
-    records: int = 0
     stale: int = 0
     """Accepted records whose PHYSICALOFFSET is not their own offset."""
     half_accepted: int = 0
@@ -65,6 +64,29 @@ class _Reading:
         self.at += length
         self.buffer += length
         self.done += length
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The queues to which records are dispatched (None: no dispatch), and the condition for it."""
+
+    queues: Queues | None
+    condition: Condition
+
+    def mask(self, part: Columns) -> Bool:
+        """Return which records of a chunk are dispatched."""
+        if self.queues is None:
+            return np.zeros(len(part), dtype=np.bool_)
+        return self.condition.mask(part.physical_offset, part.size)
+
+    def dispatch(self, checked: Checked) -> None:
+        """Dispatch one record if it meets the condition."""
+        if self.queues is not None and self.condition.meets(checked.physical_offset, checked.size):
+            self.queues.dispatch(checked)
+
+    def dispatch_columns(self, part: Columns, mask: Bool) -> None:
+        if self.queues is not None:
+            self.queues.dispatch_columns(part, mask)
 
 
 @dataclass(slots=True)
@@ -105,7 +127,7 @@ class LogReader(LogFiles):
                 queues.next_log_file()
             with FileBytes(file.path) as read:
                 runs = self.runs(out.file, 0, columns, above)
-                done = self._walk_file(file, read, out, runs, queues, condition, accept_half)
+                done = self._walk_file(file, read, out, runs, _Target(queues, condition), accept_half)
             if done or out.file + 1 >= len(self.files):
                 return out
             out.file += 1
@@ -116,8 +138,7 @@ class LogReader(LogFiles):
         read: FileBytes,
         out: Walk,
         runs: Iterator[Run],
-        queues: Queues | None,
-        condition: Condition,
+        target: _Target,
         accept_half: bool,
     ) -> bool:
         """Walk one file, advancing `out`; return False at a BLANK (the next file follows), True if the walk ends."""
@@ -130,12 +151,11 @@ class LogReader(LogFiles):
                     part = run.columns
                     if part is not None and part.offset[0] != file.start + at + self.lead:
                         part = part.take(part.offset >= file.start + at + self.lead)
-                    refused = None if part is None else self._take(part, read, file, out, queues, condition)
+                    refused = None if part is None else self._take(part, read, file, out, target)
                     if refused is not None:
                         at, bad = refused
                         out.stop = file.start + at
                         return self._ends(bad, out)
-                    out.records += run.count if part is None else len(part)
                     out.sizes += run_end - at - self.lead * (run.count if part is None else len(part))
                     at = run_end
                     out.stop = file.start + at
@@ -146,7 +166,7 @@ class LogReader(LogFiles):
                 if not checked.success and not (accept_half and checked.size > 0):
                     return self._ends(checked, out)
                 aligned = checked.success and checked.physical_offset == file.start + at + self.lead
-                self._one(checked, aligned, out, queues, condition)
+                self._one(checked, aligned, out, target)
                 at += advance
                 out.sizes += checked.size
                 out.stop = file.start + at
@@ -156,7 +176,7 @@ class LogReader(LogFiles):
                 return False
             if not checked.success:
                 return self._ends(checked, out)
-            self._one(checked, checked.physical_offset == file.start + at + self.lead, out, queues, condition)
+            self._one(checked, checked.physical_offset == file.start + at + self.lead, out, target)
             at += advance
             out.sizes += checked.size
             out.stop = file.start + at
@@ -164,26 +184,17 @@ class LogReader(LogFiles):
     def _ends(self, checked: Checked, out: Walk) -> bool:
         out.reason = checked.reason
         out.fatal = checked.fatal
-        out.half = checked.size > 0
         return True
 
-    def _one(self, checked: Checked, own_place: bool, out: Walk, queues: Queues | None, condition: Condition) -> None:
-        out.records += 1
+    def _one(self, checked: Checked, own_place: bool, out: Walk, target: _Target) -> None:
         if not checked.success:
             out.half_accepted += 1
             return
         out.stale += not own_place
-        if queues is not None and condition.meets(checked.physical_offset, checked.size):
-            queues.dispatch(checked)
+        target.dispatch(checked)
 
     def _take(
-        self,
-        part: Columns,
-        read: FileBytes,
-        file: SimulatedFile,
-        out: Walk,
-        queues: Queues | None,
-        condition: Condition,
+        self, part: Columns, read: FileBytes, file: SimulatedFile, out: Walk, target: _Target
     ) -> tuple[int, Checked] | None:
         """Dispatch a chunk of good records; return position and verdict of the first that this version refuses."""
         odd = [] if self.is_plain(part, file) else needs_exact_parser(part)
@@ -191,29 +202,23 @@ class LogReader(LogFiles):
             odd += np.flatnonzero(part.magic == MAGIC_V2_U32).tolist()
         if not self.rules.ipv6:
             odd += np.flatnonzero(part.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)).tolist()
-        chosen = None
-        if queues is not None:
-            chosen = condition.mask(part.physical_offset, part.size)
+        chosen = target.mask(part)
         done = 0
         for i in sorted(set(odd)):
             at = int(part.offset[i]) - file.start - self.lead
             checked, _ = self.check(read, at, self.file_size)
-            if checked.success and (queues is None or chosen is None or not chosen[i]):
+            if checked.success and not chosen[i]:
                 continue
-            if queues is not None and chosen is not None:
-                before = np.zeros(len(part), dtype=np.bool_)
-                before[done:i] = chosen[done:i]
-                queues.dispatch_columns(part, before)
+            before = np.zeros(len(part), dtype=np.bool_)
+            before[done:i] = chosen[done:i]
+            target.dispatch_columns(part, before)
             if not checked.success:
-                out.records += i
                 out.sizes += int(part.size[:i].sum())
                 return at, checked
-            if queues is not None:
-                queues.dispatch(checked)
+            target.dispatch(checked)
             done = i + 1
-        if queues is not None and chosen is not None:
-            chosen[:done] = False
-            queues.dispatch_columns(part, chosen)
+        chosen[:done] = False
+        target.dispatch_columns(part, chosen)
         return None
 
     # --- losses ---------------------------------------------------------------------------------------------------
@@ -290,7 +295,7 @@ class LogReader(LogFiles):
                     inside = (begin >= place.at) & (part.offset + part.size <= file.start + readable)
                     if (aligned or bool((begin == place.at).any())) and inside.any():
                         part = part.take(inside)
-                        self._take(part, read, file, Walk(0, index), queues, Condition())
+                        self._take(part, read, file, Walk(0, index), _Target(queues, Condition()))
                         place.advance(int(part.offset[-1] + part.size[-1]) - file.start - place.at)
                         continue
                 self._reput_one(read, place, readable, queues)

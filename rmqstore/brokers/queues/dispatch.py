@@ -18,6 +18,7 @@ import numpy as np
 from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles
 from rmqstore.brokers.queues.batch_queue import BatchQueue
 from rmqstore.brokers.queues.simple_queue import SimpleQueue
+from rmqstore.brokers.rules.forecast import QueueKey
 from rmqstore.brokers.rules.record import Checked
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.mapped_file_queue import list_directory
@@ -28,8 +29,6 @@ from rmqstore.scan.kernels import I64, Bool, grouped
 from rmqstore.scan.properties.texts import PARSED_NAMES
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.units import KnownUnits
-
-QueueKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles, Span
+from rmqstore.brokers.rules.forecast import StartFails
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.formats import consumequeue
+from rmqstore.scan.kernels import leading
 
 UNIT = consumequeue.UNIT.size
 PRE_BLANK_SIZE = consumequeue.PRE_BLANK_SIZE
@@ -23,16 +25,6 @@ _FIRST_BLOCK = 3276 * UNIT
 _BLOCK = _FIRST_BLOCK * 16
 
 Int64s = NDArray[np.int64]
-
-
-class StartFails(Exception):
-    """The simulated start fails: an exception in load() (exit code 253), System.exit(-1) (255), or no end (None)."""
-
-    def __init__(self, reason: str, log_line: str, exit_code: int | None = 253) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.log_line = log_line
-        self.exit_code = exit_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +135,7 @@ class SimpleQueue:
         valid = 0
         for units in self.units(file):
             ok = consumequeue.is_unit(units.offset, units.size)
-            n = len(ok) if ok.all() else int(np.argmin(ok))
+            n = leading(ok)
             if n:
                 valid = units.at + n * UNIT
                 self.max_physic_offset = self._address(int(units.offset[n - 1]), int(units.size[n - 1]))
@@ -166,7 +158,7 @@ class SimpleQueue:
                 skip = 1 if units.at == 0 else 0
                 offset, sizes = units.offset[skip:], units.size[skip:]
                 ok = consumequeue.is_unit(offset, sizes) & (offset < log_end)
-                n = len(ok) if ok.all() else int(np.argmin(ok))
+                n = leading(ok)
                 if n:
                     file.wrote = units.at + (skip + n) * UNIT
                     self.max_physic_offset = self._address(int(offset[n - 1]), int(sizes[n - 1]))
@@ -224,7 +216,7 @@ class SimpleQueue:
             steps = np.diff(queue_offset[i : i + room])
             rising = np.diff(address[i : i + room])
             good = (steps == 1) & (rising > 0)
-            count = 1 + (len(good) if good.all() else int(np.argmin(good)))
+            count = 1 + leading(good)
             last = i + count - 1
             self._append(file, address[i : last + 1], size[i : last + 1])
             self.max_physic_offset = self._address(int(address[last]), int(size[last]))
@@ -353,7 +345,7 @@ class SimpleQueue:
                 break
             table = consumequeue.UNIT.array(raw)
             ok = consumequeue.is_unit(table["commitlog_offset"], table["size"])
-            n = len(ok) if ok.all() else int(np.argmin(ok))
+            n = leading(ok)
             count += n
             if n < len(ok):
                 break

@@ -14,6 +14,16 @@ PROCESS_EXIT = 255  # System.exit(-1)
 Json = bool | int | str | list["Json"] | dict[str, "Json"] | None
 
 
+class StartFails(Exception):
+    """The simulated start fails: in load() (LOAD_FALSE), by System.exit(-1) (PROCESS_EXIT), or without end (None)."""
+
+    def __init__(self, reason: str, log_line: str, exit_code: int | None = LOAD_FALSE) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.log_line = log_line
+        self.exit_code = exit_code
+
+
 @dataclass(frozen=True, slots=True)
 class StartOptions:
     """How much of a start is simulated.

@@ -64,7 +64,6 @@ class Checked:
     base_offset: int = 0
     batch_size: int = 1
     multi_dispatch: tuple[str, str] | None = None
-    v2: bool = False
 
 
 def _fail(reason: str) -> Checked:
@@ -187,7 +186,6 @@ def _parts(buffer: _Buffer, raw: bytes, v2: bool, rules: BrokerRules, settings: 
         base_offset=base,
         batch_size=count,
         multi_dispatch=_multi_dispatch(properties),
-        v2=v2,
     )
 
 

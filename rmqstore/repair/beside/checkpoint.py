@@ -1,4 +1,4 @@
-"""The store checkpoint made true: times and offsets never later than the log, and a file of the right length."""
+"""Repairs the store checkpoint: its length, and times and offsets that are later than the log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.disk.reading import read_at
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
-from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 
@@ -20,10 +19,9 @@ _LAST_TIME = 253_370_764_800_000  # ms, the year 9999
 def plan_checkpoint(
     draft: PlanBuilder, verified: Verified, options: RecoverOptions, last_time: int, end: int, *, force: bool = False
 ) -> None:
-    """Steps for `checkpoint`; `last_time` (ms) and `end` (bytes) are those of the repaired log.
+    """Add the steps for `checkpoint`; `last_time` (ms) and `end` (bytes) are those of the repaired log.
 
-    `force`: also where the verification finds nothing wrong, as after a cut. A repair that takes the latest message
-    away asks for it as well.
+    Without a finding, it is changed only with `force`, or if the repair removes the latest message.
     """
     store = draft.store
     found = [code for code in _CODES if code in verified.report.findings.counts and options.wants(code)]
@@ -37,9 +35,7 @@ def plan_checkpoint(
     wanted = true_checkpoint(old, last_time, end).build()
     draft.cures.update(found)
     if entry is None or entry.directory or entry.special or entry.length != FILE_SIZE:
-        if entry is not None:
-            draft.discard(path, "its size is not 4,096 bytes")
-        draft.create(path, FILE_SIZE, Literal(wanted), why)
+        draft.replace(path, wanted, why, old="its size is not 4,096 bytes")
         return
     size = STORE_CHECKPOINT.size
     if raw[:size] != wanted[:size]:
@@ -47,11 +43,11 @@ def plan_checkpoint(
 
 
 def true_checkpoint(old: StoreCheckpoint, last_time: int, end: int) -> StoreCheckpoint:
-    """What is sound in a checkpoint stays; the rest becomes the last time that surely is right, or 0 for "not known".
+    """Return a checkpoint with its sound values; others become the log's last time, or 0 if it is unknown.
 
-    A time that is too early only makes recovery read more; 0 makes it begin at the first file (5.4.0: the tenth from
-    the end), and with `abort` present costs the index files. So garbage becomes the log's own last time where there is
-    one, but for the index, whose full files are not known here.
+    A time that is too early only makes recovery read more. With 0, recovery begins at the first file (5.4.0: at the
+    tenth from the end), and with `abort` present brokers delete the index files. The time of the index becomes 0
+    nevertheless, since the time of its last full file is unknown here.
     """
     values = {}
     for name in _TIMES:

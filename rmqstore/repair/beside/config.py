@@ -1,4 +1,4 @@
-"""Configuration: a broken file again from its .bak and the other way round; offsets behind a queue's end."""
+"""Repairs configuration files: a broken file from its .bak or the reverse, and offsets after a queue's end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, build_config_json, integer_keys, parse_config_object
 from rmqstore.formats.properties import SCHEDULE_TOPIC
-from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 
@@ -20,7 +19,7 @@ Ends = Callable[[str, int], int | None]
 
 
 def plan_configs(draft: PlanBuilder, verified: Verified, options: RecoverOptions) -> None:
-    """Steps for CFG-BROKEN and CFG-BROKEN-BAK."""
+    """Add the steps for CFG-BROKEN and CFG-BROKEN-BAK."""
     for finding in verified.report.findings.listed:
         if finding.code not in (codes.CFG_BROKEN, codes.CFG_BROKEN_BAK) or not options.wants(finding.code):
             continue
@@ -32,16 +31,14 @@ def plan_configs(draft: PlanBuilder, verified: Verified, options: RecoverOptions
             content = source.read_bytes()
         except OSError:
             continue
-        if path.exists() or path.is_symlink():
-            draft.discard(path, "not readable as configuration")
-        draft.create(path, len(content), Literal(content), f"a copy of {source.name}", source)
+        draft.replace(path, content, f"a copy of {source.name}", old="not readable as configuration", like=source)
         draft.cures.add(finding.code)
 
 
 def plan_offsets(draft: PlanBuilder, verified: Verified, options: RecoverOptions, *, cut: int | None) -> None:
-    """Offsets of consumers and of delay levels behind the end of their queues are cut to it.
+    """Reduce offsets of consumers and delay levels that are after the end of their queue to that end.
 
-    Only when asked for, or after the log was cut: an offset behind the end makes a consumer skip what comes next.
+    Only with `--only`, or if the log is truncated: with a later offset, a consumer would skip the next messages.
     """
     wanted = [code for code in (_OFFSETS, _DELAY) if cut is not None or code in options.only]
     counts = verified.report.findings.counts
@@ -62,7 +59,7 @@ def plan_offsets(draft: PlanBuilder, verified: Verified, options: RecoverOptions
 
 
 def _ends(draft: PlanBuilder, verified: Verified) -> Ends:
-    """Maximum of a queue once the plan is carried out."""
+    """Return a function that gives the maximum offset of a queue after the repair, None for an unknown queue."""
     states = verified.report.queues
 
     def end(topic: str, queue_id: int) -> int | None:
@@ -84,10 +81,8 @@ def _clamp(draft: PlanBuilder, path: Path, change: Callable[[dict[str, JsonValue
     if draft.path(path) in draft.gone or not change(table):
         return
     content = build_config_json(_with_integer_keys(table), "fastjson1" if _ONE_LINE.search(raw) else "fastjson2")
-    draft.discard(path, "offsets behind the end of their queues")
-    draft.create(
-        path, len(content), Literal(content), "offsets cut to the end of their queues", path.parent / "topics.json"
-    )
+    why, like = "offsets reduced to the end of their queues", path.parent / "topics.json"
+    draft.replace(path, content, why, old="offsets after the end of their queues", like=like)
     draft.cures.add(code)
 
 

@@ -1,4 +1,4 @@
-"""Obstacles to a start: stray, empty and foreign entries are moved to quarantine, lengths are corrected."""
+"""Removes obstacles to a start: moves stray, empty and foreign entries to quarantine, and corrects lengths of files."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ _CODE = {
 
 
 def plan_directories(draft: PlanBuilder, verified: Verified, options: RecoverOptions, *, filled: bool = True) -> None:
-    """Steps for all odd entries of the store's directories.
+    """Add the steps for all odd entries of the store's directories.
 
-    `filled`: the plan puts something in the place of files that are missing in front of a log, or removes what follows.
+    `filled`: the plan fills the places of files that are missing at the beginning of a log, or removes later files.
     """
     store = draft.store
     if codes.DIR_QUEUE_KIND in options.only:
         _queue_kinds(draft, verified)
     if store.commitlog is not None:
-        _queue(draft, options, store.commitlog, log=True, filled=filled)
+        _plan_queue(draft, options, store.commitlog, log=True, filled=filled)
     if store.dledger is not None:
-        _queue(draft, options, store.dledger.data, log=True, filled=filled, code=codes.DL_STRAY_FILE)
-        _queue(draft, options, store.dledger.index, code=codes.DL_STRAY_FILE)
+        _plan_queue(draft, options, store.dledger.data, log=True, filled=filled, code=codes.DL_STRAY_FILE)
+        _plan_queue(draft, options, store.dledger.index, code=codes.DL_STRAY_FILE)
     if store.timer_log is not None:
-        _queue(draft, options, store.timer_log, log=True)
+        _plan_queue(draft, options, store.timer_log, log=True)
     kinds = [QueueKind.BATCH, QueueKind.EXT]
     if not store.rocksdb_consume_queue:
         kinds.append(QueueKind.SIMPLE)
     for files in store.consume_queues(*kinds):
-        # the bit maps of an extension come from nowhere else
-        _queue(draft, options, files.queue, log=files.kind is QueueKind.EXT)
+        # the bitmaps of an extension cannot be rebuilt
+        _plan_queue(draft, options, files.queue, log=files.kind is QueueKind.EXT)
     if options.wants(codes.DIR_STRAY_FILE):
         for path, entry in in_place_of_trees(store):
             if entry.special or path.is_symlink():
@@ -64,7 +64,7 @@ def plan_directories(draft: PlanBuilder, verified: Verified, options: RecoverOpt
 
 
 def gone_with_files(draft: PlanBuilder, verified: Verified) -> set[str]:
-    """Problems of consume queues that are only in files which the plan moves away."""
+    """Return the problems of consume queues that occur only in files that the plan moves away."""
     tree = draft.store.root / "consumequeue"
     gone: dict[str, bool] = {}
     for finding in verified.report.findings.listed:
@@ -75,7 +75,7 @@ def gone_with_files(draft: PlanBuilder, verified: Verified) -> set[str]:
 
 
 def _queue_kinds(draft: PlanBuilder, verified: Verified) -> None:
-    """Topics whose queues are in the tree of the other kind: the right ones are built from the log."""
+    """Discard queues in the tree of the other kind; the right ones are rebuilt from the log."""
     for finding in verified.report.findings.listed:
         if finding.code == codes.DIR_QUEUE_KIND:
             folder = draft.store.root / str(finding.facts["directory"]) / str(finding.facts["topic"])
@@ -84,7 +84,7 @@ def _queue_kinds(draft: PlanBuilder, verified: Verified) -> None:
                 draft.cures.add(codes.DIR_QUEUE_KIND)
 
 
-def _queue(
+def _plan_queue(
     draft: PlanBuilder,
     options: RecoverOptions,
     queue: MappedFileQueue,
@@ -93,7 +93,7 @@ def _queue(
     filled: bool = True,
     code: str = "",
 ) -> None:
-    """`log`: what its files hold cannot be made again."""
+    """Add the steps for one queue of files. `log`: their contents cannot be rebuilt."""
     for odd in queue.odd:
         if odd.kind not in _CODE or draft.is_gone(odd.path):
             continue
@@ -106,23 +106,21 @@ def _queue(
             continue
         if not filled and _proves_loss(queue, odd):
             continue
-        if odd.kind is not OddKind.WRONG_LENGTH:
-            draft.discard(odd.path, why)
-        elif log:
-            _length(draft, queue, odd)
+        if log and odd.kind is OddKind.WRONG_LENGTH:
+            _correct_length(draft, queue, odd)
         else:
-            draft.discard(odd.path, why)  # what its units should be is made again from the log
+            draft.discard(odd.path, why)
         draft.cures.add(own)
 
 
 def _proves_loss(queue: MappedFileQueue, odd: OddEntry) -> bool:
-    """Whether an empty file in front of the others is all that shows that their messages begin too late."""
+    """Return whether an entry is an empty file before all others: the only evidence that messages before are lost."""
     start = file_name_to_offset(odd.path.name)
     return odd.kind is OddKind.EMPTY and start is not None and queue.begin <= start < queue.start
 
 
-def _length(draft: PlanBuilder, queue: MappedFileQueue, odd: OddEntry) -> None:
-    """Give a file of records its length; what a longer one has behind it is kept in lost+found."""
+def _correct_length(draft: PlanBuilder, queue: MappedFileQueue, odd: OddEntry) -> None:
+    """Extend or truncate a file; bytes cut off are kept in lost+found."""
     path, size = odd.path, queue.file_size
     name = draft.path(path)
     if any(step.path == name and step.do in ("extend", "truncate", "discard") for step in draft.steps):
@@ -130,21 +128,17 @@ def _length(draft: PlanBuilder, queue: MappedFileQueue, odd: OddEntry) -> None:
     behind = min(_data_end(path), odd.length) - size
     if behind > 0:
         kept = min(behind, MOST_KEPT)
-        draft.spans.append(Span(name, size, kept, f"{_span_name(path)}.bin", "behind the file's end"))
+        draft.spans.append(Span(name, size, kept, f"{path.parent.name}-{path.name}-tail.bin", "after the file's end"))
     draft.resize(path, odd.length, size, f"{odd.length} bytes instead of {size}")
 
 
 def _data_end(path: Path) -> int:
-    """Where the last data of a file ends: what is a hole behind it is not worth keeping."""
+    """Return the end of the last data of a file; a hole after it is not worth keeping."""
     try:
         descriptor = open_regular(path)
     except OSError as error:
-        raise NotReadable(f"{path} may not be read") from error
+        raise NotReadable(f"{path} cannot be read: {error.strerror}") from error
     try:
         return data_end(descriptor, os.fstat(descriptor).st_size)
     finally:
         os.close(descriptor)
-
-
-def _span_name(path: Path) -> str:
-    return f"{path.parent.name}-{path.name}-tail"

@@ -1,11 +1,11 @@
-"""A DLedger group's index, checkpoint and currterm brought to its entries.
+"""Repairs a DLedger group's index, checkpoint and currterm so that they match its entries.
 
 Source: DLedgerMmapFileStore#recover, MemberState#loadTerm, DLedgerLeaderElector#handleVote (DLedger 0.3.2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,9 @@ from rmqstore.formats import dledger
 from rmqstore.repair.journal.disk import Scratch
 from rmqstore.repair.journal.scratch_content import ScratchContent
 from rmqstore.repair.log.repaired_log import RepairedLog
-from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.scan.kernels import consecutive
-from rmqstore.scan.units import last_nonzero_in
+from rmqstore.scan.kernels import consecutive, false_runs
 
 _UNIT = dledger.INDEX_UNIT
 _SPARES = (".tmp", ".bak")
@@ -41,7 +39,7 @@ def plan_dledger(
     changed: bool,
     force: bool = False,
 ) -> None:
-    """Steps for the group of a view. `changed`: steps change its entries; `force`: compare the index anyway."""
+    """Add the steps. `changed`: the plan changes entries; `force`: compare the index even without a finding."""
     files = draft.store.dledger
     if files is None:
         return
@@ -65,7 +63,11 @@ def plan_dledger(
 
 
 class IndexPlan:
-    """The index units that differ from the entries of a view, file by file."""
+    """Rebuilds the index units that differ from the entries of a view.
+
+    `existing` are the files to keep, by their start; `made` the contents of new ones; `runs` the differences in the
+    existing files: (global position, content). `last`: index and term of the last entry.
+    """
 
     def __init__(self, draft: PlanBuilder, files: DLedgerFiles, view: RepairedLog) -> None:
         self.draft = draft
@@ -79,14 +81,13 @@ class IndexPlan:
             if f.length == self.queue.file_size and draft.path(f.path) not in draft.gone
         }
         self.made: dict[int, ScratchContent] = {}
-        self.runs: list[tuple[int, ScratchContent]] = []  # (global position, content)
-        self.first = -1
+        self.runs: list[tuple[int, ScratchContent]] = []
         self.last: tuple[int, int] | None = None
 
     def run(self) -> tuple[int, int] | None:
-        """Add the steps; index and term of the last entry."""
+        """Add the steps; return index and term of the last entry."""
         for units in self._units():
-            for a, b in consecutive(units["index"].astype(np.int64)):  # apart where entries are missing, or wrong
+            for a, b in consecutive(units["index"].astype(np.int64)):  # entries may be missing, or have a wrong index
                 if int(units["index"][a]) >= 0:
                     self._compare(units[a:b])
         why = "units rebuilt from the entries"
@@ -99,11 +100,11 @@ class IndexPlan:
             if (damaged := self.queue.find(start)) is not None:
                 self.draft.discard(damaged.path, "wrong length")
             self.draft.create(path, self.queue.file_size, content, why, like)
-        self._behind()
+        self._clear_end()
         return self.last
 
     def _units(self) -> Iterator[Units]:
-        """Index units of the entries, chunk by chunk, in the order of their numbers as far as the log is sound."""
+        """Yield the index units of all entries in chunks: those of intact entries first, in log order."""
         for columns in self.view.chunks():
             units: Any = np.empty(len(columns), dtype=_UNIT.dtype)
             units["magic"], units["pos"], units["size"] = columns.entry_magic, columns.entry_pos, columns.entry_size
@@ -114,57 +115,51 @@ class IndexPlan:
             yield _UNIT.array(_UNIT.build(**{n: head[n] for n in ("magic", "pos", "size", "index", "term")}))
 
     def _compare(self, units: Units) -> None:
-        index = units["index"].astype(np.int64)
-        if self.last is None or int(index[-1]) > self.last[0]:
-            self.last = (int(index[-1]), int(units["term"][-1]))
-        self.first = int(index[0]) if self.first < 0 else min(self.first, int(index[0]))
-        start = int(index[0])
-        size = self.queue.file_size
-        while start < int(index[0]) + len(units):
-            at = dledger.index_at(start)
+        """Compare units with consecutive indexes with those on disk."""
+        index, size = int(units["index"][-1]), self.queue.file_size
+        if self.last is None or index > self.last[0]:
+            self.last = (index, int(units["term"][-1]))
+        while len(units):
+            at = dledger.index_at(int(units["index"][0]))
             begin = at // size * size
-            stop = min(int(index[0]) + len(units), (begin + size) // _UNIT.size)
-            part = units[start - int(index[0]) : stop - int(index[0])]
-            self._part(begin, at, part)
-            start = stop
+            count = (begin + size - at) // _UNIT.size
+            self._compare_in_file(begin, at, units[:count])
+            units = units[count:]
 
-    def _part(self, begin: int, at: int, units: Units) -> None:
+    def _compare_in_file(self, begin: int, at: int, units: Units) -> None:
         file = self.existing.get(begin)
         if file is None:
-            content = self.made.setdefault(begin, ScratchContent(0, self.scratch))
+            content = self.made.setdefault(begin, ScratchContent(self.scratch))
             content.add(at - begin, units.tobytes())
             return
         raw = read_at(file.path, len(units) * _UNIT.size, at - begin).ljust(len(units) * _UNIT.size, b"\0")
         new = np.frombuffer(units.tobytes(), dtype=np.uint8).reshape(-1, _UNIT.size)
         same = (np.frombuffer(raw, dtype=np.uint8).reshape(-1, _UNIT.size) == new).all(axis=1)
-        edges = np.flatnonzero(np.diff(np.concatenate(([1], same.astype(np.int8), [1])))).tolist()
-        for a, b in zip(edges[0::2], edges[1::2], strict=True):
+        for a, b in false_runs(same):
             place = at + a * _UNIT.size
             last = self.runs[-1] if self.runs else None
             if last is not None and last[0] + last[1].size == place and place != begin:
                 last[1].add(last[1].size, new[a:b].tobytes())
             else:
-                content = ScratchContent(0, self.scratch)
+                content = ScratchContent(self.scratch)
                 content.add(0, new[a:b].tobytes())
                 self.runs.append((place, content))
 
-    def _behind(self) -> None:
-        """Only zeros follow the last entry's unit, and no file begins there."""
+    def _clear_end(self) -> None:
+        """Zero everything after the unit of the last entry, and discard files there."""
         end = dledger.index_at(self.last[0] + 1) if self.last is not None else 0
-        why = "units behind the last entry"
+        why = "units after the last entry"
         for file in self.existing.values():
             if file.start >= end and (file.start or self.last is None):
                 self.draft.discard(file.path, why)
-                continue
-            last = last_nonzero_in(file, _UNIT.size)
-            if last is not None and file.start + last >= end:
-                self.draft.zero(file.path, end - file.start, last + _UNIT.size - (end - file.start), why)
+            else:
+                self.draft.zero_from(file, end - file.start, why, _UNIT.size)
 
 
 def _checkpoint(draft: PlanBuilder, files: DLedgerFiles, last: int, *, single: bool) -> None:
-    """`committedIndex` is a lower bound: the file's own, a spare's, and at most the last entry.
+    """Write a committedIndex, which is a lower bound: that of the file or a spare, and at most the last entry.
 
-    Without any a single node has committed all it has; a member of a group waits for its leader (-1).
+    Without one, a single node has committed all its entries, and a member of a group learns it from its leader.
     """
     path = files.directory / "checkpoint"
     parsed = dledger.parse_dledger_checkpoint(read_at(path, _TEXT_LIMIT, 0))
@@ -182,9 +177,10 @@ def _checkpoint(draft: PlanBuilder, files: DLedgerFiles, last: int, *, single: b
 
 
 def _currterm(draft: PlanBuilder, files: DLedgerFiles, last_term: int) -> None:
-    """The term is never below the last entry's; in a term whose vote is not known the node has voted for itself.
+    """Write a term that is not below the last entry's.
 
-    So it cannot vote twice: it turns down other candidates of that term, and takes part in the next one.
+    If its vote in that term is unknown, the node counts as having voted for itself, so that it cannot vote twice: it
+    rejects other candidates of that term, and votes again in the next one.
     """
     path = files.directory / "currterm"
     own = dledger.parse_currterm(read_at(path, _TEXT_LIMIT, 0))
@@ -199,7 +195,7 @@ def _currterm(draft: PlanBuilder, files: DLedgerFiles, last_term: int) -> None:
 
 
 def _spares(path: Path) -> Iterator[bytes]:
-    """What a crash between delete and rename has left; DLedger itself never reads it."""
+    """Yield the copies that a crash between delete and rename has left; DLedger itself never reads them."""
     for suffix in _SPARES:
         raw = read_at(path.with_name(path.name + suffix), _TEXT_LIMIT, 0)
         if raw:
@@ -207,7 +203,4 @@ def _spares(path: Path) -> Iterator[bytes]:
 
 
 def _replace(draft: PlanBuilder, path: Path, content: bytes, why: str) -> None:
-    if path.exists():
-        draft.discard(path, why)
-    beside: Callable[[], Path | None] = lambda: next(iter(sorted(path.parent.glob("*.bak"))), None)  # noqa: E731
-    draft.create(path, len(content), Literal(content), why, beside())
+    draft.replace(path, content, why, old=why, like=next(iter(sorted(path.parent.glob("*.bak"))), None))

@@ -1,4 +1,4 @@
-"""RocksDB directories that no repair writes: when that forbids a repair, and what it has to say about them."""
+"""RocksDB directories that a repair does not write: refusals and notes about them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _FEATURES = ("timerRocksDBEnable", "transRocksDBEnable")
 
 
 def refuse_rows(store: Store, *, touches_log: bool) -> None:
-    """Errors: Refused where rows would have to change that a broker reads and nothing here writes."""
+    """Refuse a repair after which rows that a broker reads would be wrong, if rmqstore cannot write them.
+
+    Errors: Refused.
+    """
     if store.queue_home is QueueHome.UNKNOWN and any(store.queue_directories(QueueKind.SIMPLE)):
         raise Refused(
             "the store has queues in files and in RocksDB, and nothing says which of them the broker reads",
@@ -37,7 +40,7 @@ def refuse_rows(store: Store, *, touches_log: bool) -> None:
 
 
 def tell_left(draft: PlanBuilder, *, touches_log: bool) -> None:
-    """Say what becomes of a RocksDB beside queues in files that the plan leaves as it is."""
+    """Add notes and a brake for a RocksDB beside queues in files that the plan leaves unchanged."""
     draft.notes.append(_LEFT)
     if touches_log and says_where(draft.store.config) is not QueueHome.FILES:
         draft.brakes.append(_WHICH)

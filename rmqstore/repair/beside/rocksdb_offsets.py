@@ -1,4 +1,4 @@
-"""Offsets of consumers behind the end of their queues, in a RocksDB of the configuration (v1): cut to the end."""
+"""Reduces offsets of consumers in a RocksDB of the configuration (v1) to the end of their queues."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
 
-_WHY = "offsets cut to the end of their queues"
+_WHY = "offsets reduced to the end of their queues"
 Clamp = Callable[[dict[str, JsonValue]], int]
 
 
 def clamp_rows(draft: PlanBuilder, directory: Path, clamp: Clamp) -> bool:
-    """Steps for a new database with the offsets as `clamp` leaves them; whether any of them changes.
+    """Plan a new database with the offsets that `clamp` reduces; return whether any of them changes.
 
-    `clamp` gets a table as consumerOffset.json has it. A database that cannot be read stays as it is: no broker starts
-    with it. Errors: NoSpace, NotReadable.
+    `clamp` gets tables in the form of consumerOffset.json. A database that cannot be read stays unchanged: no broker
+    starts with it. Errors: NoSpace, NotReadable.
     Source: RocksDBConsumerOffsetManager#decodeOffset, #putWriteBatch (RocketMQ 5.4.0)
     """
     if not is_readable():
@@ -33,7 +33,7 @@ def clamp_rows(draft: PlanBuilder, directory: Path, clamp: Clamp) -> bool:
         new = NewDatabase(folder.path / "database", old.families)
         changed = sum(_copy(old, new, family, clamp) for family in old.families)
     except CannotRead as e:
-        draft.notes.append(f"offsets in {draft.path(directory)}/ stay as they are: {e}")
+        draft.notes.append(f"offsets in {draft.path(directory)}/ stay unchanged: {e}")
         return False
     if not changed:
         return False

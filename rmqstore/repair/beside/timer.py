@@ -1,4 +1,4 @@
-"""Timer log, wheel and timercheck brought to each other and to the end of the log.
+"""Repairs timer log, timer wheel and timercheck so that they match each other and the end of the log.
 
 Source: TimerMessageStore#recover, #recoverAndRevise, #doEnqueue, TimerWheel#putSlot (RocketMQ 5.4.0).
 """
@@ -21,25 +21,24 @@ from rmqstore.formats import timer
 from rmqstore.formats.properties import TIMER_TOPIC
 from rmqstore.repair.journal.disk import Scratch
 from rmqstore.repair.journal.scratch_content import ScratchContent
-from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.scan.kernels import I64
-from rmqstore.scan.units import last_nonzero_in
 
 _UNIT = timer.LOG_UNIT
 _SLOT = timer.WHEEL_SLOT
-_MARGIN = 10_000  # ms: rather deliver twice than not at all
-_NEAR = 128  # slots: wrong ones this close together share one step
+_MARGIN = 10_000  # ms; delivering a message twice is better than not at all
+_NEAR = 128  # slots; wrong ones at most this far apart share one step
 _WHEEL_WHY = "slots rebuilt from the timer log's units"
 
 
 def plan_timer(
     draft: PlanBuilder, verified: Verified, options: RecoverOptions, *, cut: int | None, last_time: int
 ) -> None:
-    """Steps for TM-*: when asked for, or where the log ends earlier now.
+    """Add the steps for TM-* problems: those in `--only`, and all that follow from an earlier end of the log.
 
-    `cut` is that end, whether this plan makes it or the log's last file is gone: new messages will take the offsets.
+    `cut` is that end, because the plan truncates the log or its last files are missing: new messages will get the
+    offsets after it.
     """
     store = draft.store
     counts = verified.report.findings.counts
@@ -49,30 +48,31 @@ def plan_timer(
         return code in options.only and code in counts
 
     shortened = cut is not None
-    end = _end(queue) if queue is not None else 0
-    if queue is not None and (wanted(codes.TM_LOG) or wanted(codes.TM_DANGLING) or cut is not None):
+    dangling = shortened or wanted(codes.TM_DANGLING)
+    end = _good_end(queue) if queue is not None else 0
+    if queue is not None and (dangling or wanted(codes.TM_LOG)):
         wrote = cut if cut is not None else max((r.wrote for r in verified.logs.results), default=0)
-        keep = _first_beyond(queue, end, wrote) if wanted(codes.TM_DANGLING) or cut is not None else end
-        if _cut(draft, queue, keep):
+        keep = _first_beyond(queue, end, wrote) if dangling else end
+        if _truncate(draft, queue, keep):
             shortened = True
-            _wheel_cut(draft, queue, keep)
+            _rebuild_cut_slots(draft, queue, keep)
             draft.cures.update(c for c in (codes.TM_LOG, codes.TM_DANGLING) if c in counts)
         end = keep
     if codes.TM_WHEEL_LENGTH in counts and options.wants(codes.TM_WHEEL_LENGTH):  # brokers do not start with it
-        _wheel(draft, queue, end)
+        _replace_wheels(draft, queue, end)
         draft.cures.add(codes.TM_WHEEL_LENGTH)
     if queue is not None and not shortened and (wanted(codes.TM_WHEEL_SLOT) or wanted(codes.TM_CHAIN)):
         judged = judge(store, queue)
         if judged is not None and wanted(codes.TM_WHEEL_SLOT):
-            _relink(draft, judged)
+            _rebuild_slots(draft, judged)
         if judged is not None and wanted(codes.TM_CHAIN):
-            _chain(draft, queue, judged)
+            _relink_units(draft, queue, judged)
     if wanted(codes.TM_CHECK) or shortened:
         _timercheck(draft, verified, end, last_time)
 
 
-def _end(queue: MappedFileQueue) -> int:
-    """Behind the last good unit, global offset."""
+def _good_end(queue: MappedFileQueue) -> int:
+    """Return the end of the last good unit (global offset)."""
     end = queue.start
     for at, units in good_units(queue):
         end = at + len(units) * _UNIT.size
@@ -80,7 +80,7 @@ def _end(queue: MappedFileQueue) -> int:
 
 
 def _first_beyond(queue: MappedFileQueue, end: int, wrote: int) -> int:
-    """The first unit whose message lies behind the log's end; units are in the order of the log."""
+    """Return the first unit whose message is after the log's end (`wrote`); units are in log order."""
     for at, units in good_units(queue):
         beyond = units["commitlog_offset"] >= wrote
         if beyond.any():
@@ -88,23 +88,22 @@ def _first_beyond(queue: MappedFileQueue, end: int, wrote: int) -> int:
     return end
 
 
-def _cut(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> bool:
-    """Zero everything behind `end`, even a BLANK: no data follows it."""
+def _truncate(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> bool:
+    """Remove everything after `end`, including a BLANK; return whether there was anything."""
     before = len(draft.steps)
     why = "not a timer unit of the log"
     for file in queue.files:
         if file.stop <= end or draft.path(file.path) in draft.gone:
             continue
-        last = last_nonzero_in(file, 1)
         if file.start >= end and file is not queue.files[0]:
             draft.discard(file.path, why)
-        elif last is not None and file.start + last >= end:
-            draft.zero(file.path, end - file.start, last + 1 - (end - file.start), why)
+        else:
+            draft.zero_from(file, end - file.start, why)
     return len(draft.steps) > before
 
 
 def _slots(queue: MappedFileQueue | None, end: int, ms: int, only: I64 | None = None) -> Any:
-    """The wheel as the timer log's units before `end` make it; `only`: these slots, the others stay empty.
+    """Return the wheel that follows from the timer log's units before `end`; `only`: with these slots alone.
 
     `ms`: timerPrecisionMs.
     """
@@ -127,33 +126,36 @@ def _slots(queue: MappedFileQueue | None, end: int, ms: int, only: I64 | None = 
 
 
 def _wheels(store: Store) -> Iterator[tuple[str, DirEntry]]:
-    """The wheel and its snapshots."""
+    """Yield the wheel and its snapshots."""
     for name, entry in sorted(store.top.items()):
         if name == "timerwheel" or (name.startswith("timerwheel.") and name.removeprefix("timerwheel.").isdigit()):
             yield name, entry
 
 
-def _wheel(draft: PlanBuilder, queue: MappedFileQueue | None, end: int) -> None:
-    """Rebuild all wheels of a wrong length from the units of the timer log."""
-    size = timer.wheel_size()
+def _replace_wheels(draft: PlanBuilder, queue: MappedFileQueue | None, end: int) -> None:
+    """Replace a wheel of a wrong length by one that is rebuilt from the timer log, and discard such snapshots."""
     slots = _slots(queue, end, precision(draft.store, queue, None))
-    raw = slots.tobytes()
     for name, entry in _wheels(draft.store):
-        if entry.length == size and not entry.directory:
+        if entry.length == timer.wheel_size() and not entry.directory:
             continue
         draft.discard(entry.path, "wrong length")
         if name == "timerwheel":
-            content = ScratchContent(0, Scratch())
-            for start in np.flatnonzero(slots["num"]).tolist():
-                content.add(start * _SLOT.size, raw[start * _SLOT.size : (start + 1) * _SLOT.size])
-            draft.create(entry.path, size, content, _WHEEL_WHY)
+            _create_wheel(draft, entry.path, slots, np.flatnonzero(slots["num"]))
 
 
-def _wheel_cut(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> None:
-    """Slots that point behind the timer log's new end.
+def _create_wheel(draft: PlanBuilder, path: Path, slots: Any, numbers: I64) -> None:
+    """Create a wheel with the slots of these numbers."""
+    content = ScratchContent(Scratch())
+    for number in numbers.tolist():
+        content.add(timer.slot_at(number), slots[number : number + 1].tobytes())
+    draft.create(path, timer.wheel_size(), content, _WHEEL_WHY)
 
-    A start mends only what the units that are left touch: a slot without one would give, at its time, what is written
-    at that place later.
+
+def _rebuild_cut_slots(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> None:
+    """Rebuild the slots that point to positions after the timer log's new end.
+
+    A start corrects only slots that have a unit left. Any other slot would deliver whatever is later written at its
+    position.
     """
     ms = precision(draft.store, queue, read_wheel(draft.store))
     for _, entry in _wheels(draft.store):
@@ -174,25 +176,22 @@ def _write_slots(draft: PlanBuilder, path: Path, slots: Any, numbers: I64) -> No
         draft.overwrite(path, timer.slot_at(low), slots[low:high].tobytes(), _WHEEL_WHY)
 
 
-def _relink(draft: PlanBuilder, judged: Judged) -> None:
-    """Slots that are still to be read as the timer log's units have them; one without a unit becomes empty."""
+def _rebuild_slots(draft: PlanBuilder, judged: Judged) -> None:
+    """Rebuild the wrong slots from the timer log; a slot without a unit becomes empty."""
     path, wrong = judged.wheel.path, judged.slots
     draft.cures.add(codes.TM_WHEEL_SLOT)
     if not path.exists() or not path.stat().st_size:
-        content = ScratchContent(0, Scratch())
-        for number in wrong.tolist():
-            content.add(timer.slot_at(number), judged.rows[number : number + 1].tobytes())
         if path.exists():
             draft.discard(path, "an empty wheel")
-        draft.create(path, timer.wheel_size(), content, _WHEEL_WHY)
+        _create_wheel(draft, path, judged.rows, wrong)
         return
     slots: Any = np.array(_SLOT.array(read_at(path, timer.wheel_size(), 0)))
     slots[wrong] = judged.rows[wrong]
     _write_slots(draft, path, slots, wrong)
 
 
-def _chain(draft: PlanBuilder, queue: MappedFileQueue, judged: Judged) -> None:
-    """Units that lead to the one before them in their slot again."""
+def _relink_units(draft: PlanBuilder, queue: MappedFileQueue, judged: Judged) -> None:
+    """Correct the positions of the previous unit in the same slot."""
     for at, prev in zip(judged.at.tolist(), judged.prev.tolist(), strict=True):
         file = queue.find(at)
         if file is not None:
@@ -202,7 +201,7 @@ def _chain(draft: PlanBuilder, queue: MappedFileQueue, judged: Judged) -> None:
 
 
 def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int) -> None:
-    """Positions not behind the timer log and the timer queue; a lost read time becomes the log's last one."""
+    """Limit positions to the ends of timer log and timer queue; derive a missing read time from the log's last time."""
     path = draft.store.root / "config" / "timercheck"
     exists = path.is_file()
     if not exists and draft.store.timer_log is None:
@@ -220,7 +219,5 @@ def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int
     content = timer.TIMERCHECK.build({k: max(0, v) for k, v in values.items()}).ljust(timer.TIMERCHECK_FILE_SIZE, b"\0")
     if read_at(path, timer.TIMERCHECK_FILE_SIZE + 1, 0) == content:
         return
-    if path.exists():
-        draft.discard(path, "positions behind the end")
-    draft.create(path, len(content), Literal(content), "positions within the timer log and its queue")
+    draft.replace(path, content, "positions within the timer log and its queue", old="positions after the end")
     draft.cures.add(codes.TM_CHECK)

@@ -13,26 +13,27 @@ from rmqstore.errors import ChangedSince, CouldNotCheck, PlanStale
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import UNDO_LOG, JournalFolder, Staged, State
 from rmqstore.repair.journal.plan_paths import PlanPaths, existing, status_of
-from rmqstore.repair.journal.preflight import check_step_on_disk, discarded, made
-from rmqstore.repair.journal.probe import Status, Touched, hash_content, probe_in_place
+from rmqstore.repair.journal.preflight import check_step_on_disk
+from rmqstore.repair.journal.probe import Status, Touched, probe_in_place
 from rmqstore.repair.journal.renames import Moves
 from rmqstore.repair.journal.undo_log import Batch, Meta, UndoLog, UndoLogWriter
-from rmqstore.repair.plan.content import chunks, feed, new_fingerprint
-from rmqstore.repair.plan.fingerprints import fingerprint_entry, read_range, read_runs, run_fingerprint
+from rmqstore.repair.plan.content import Fingerprint, chunks
+from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range, read_range, read_runs
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import (
     Create,
-    Discard,
     Extend,
     InPlace,
     MakeDirectory,
     MoveIn,
     MoveOut,
     Overwrite,
+    RemoveEmptyDirectory,
     Rename,
     SetAside,
     Step,
     Truncate,
+    WithContent,
 )
 
 BATCH_STEPS = 256
@@ -61,21 +62,25 @@ def cut_batches(plan: Plan) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A plan, its paths on this machine, its journal and its batches: the input of every function here."""
+    """A plan, its paths on this machine, its journal and its batches: the input of every function here.
+
+    `made`: the paths that the plan creates or gives to renamed files, with the numbers of the steps.
+    """
 
     plan: Plan
     paths: PlanPaths
     folder: JournalFolder
     log: UndoLog
     batches: list[list[int]]
-    made: Mapping[str, tuple[int, MoveIn]]
+    made: Mapping[str, int]
     moves: Moves
 
     @staticmethod
     def of(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> Work:
         log = UndoLog(folder.path / UNDO_LOG)
         batches = cut_batches(plan)
-        return Work(plan, paths, folder, log, batches, made(plan), Moves.of(plan, batches))
+        made = {step.path: number for number, step in enumerate(plan.steps) if isinstance(step, MoveIn)}
+        return Work(plan, paths, folder, log, batches, made, Moves.of(plan, batches))
 
     def waiting(self, number: int) -> Path:
         """Where the file that a step moves is while it is not at the step's path: staged, aside or in quarantine."""
@@ -172,18 +177,18 @@ def _log_batch(work: Work, number: int) -> None:
             path = work.paths.locate(step.path)
             writer.meta(_meta(step_number, step, path, work))
             if isinstance(step, Overwrite | Truncate):
-                running = new_fingerprint(step.expect)
+                running = Fingerprint(step.expect)
                 at = step.at
                 # undo extends a truncated file with zeros, so holes need no before-image
                 pieces = read_runs if isinstance(step, Truncate) else read_range
                 for piece in pieces(path, step.at, step.length):
-                    feed(running, piece)
+                    running.update(piece)
                     if isinstance(piece, int):
                         at += piece
                         continue
                     writer.image(step_number, at, piece)
                     at += len(piece)
-                if running.hexdigest() != step.expect.partition(":")[2]:
+                if running.text != step.expect:
                     raise PlanStale(f"{step.path}: the {step.length} bytes at {step.at} have changed")
         writer.ready(number)
     finally:
@@ -211,11 +216,15 @@ def _meta(number: int, step: Step, path: Path, work: Work) -> Meta:
 
 def _after(step: Step) -> str | None:
     """Return the fingerprint of the bytes that a step writes, None for steps that write none."""
-    if isinstance(step, Create | Overwrite | Extend):
+    if isinstance(step, WithContent):
         size = step.length
         if isinstance(step.content, Staged) and step.content.size == size:
             return step.content.hash
-        return hash_content(step.content, size)
+        running = Fingerprint()
+        for piece in step.content.pieces():
+            running.update(piece)
+        running.update(size - step.content.size)
+        return running.text
     return None
 
 
@@ -258,42 +267,40 @@ def _include_done(files: _OpenFiles, work: Work, number: int, meta: Meta) -> Non
 
 def _probe(work: Work, batch: Batch, number: int, begun: int, *, torn: bool) -> Status:
     """Determine the state of one step on disk after `begun` batches have begun; `torn`: it may be half done."""
-    step, folder, waiting = work.plan.steps[number], work.folder, work.waiting
-    path = work.paths.locate(step.path)
-    meta = batch.metas[number]
+    step, meta = work.plan.steps[number], batch.metas[number]
+    path, waiting = work.paths.locate(step.path), work.waiting(number)
     if isinstance(step, InPlace):
         status = probe_in_place(Touched(step, path, meta, batch.images.get(number, []), work.log), torn=torn)
         now = status_of(path)
-        if status is Status.AFTER and now is not None and folder.record.state is State.DONE:
-            moved = folder.record.times_kept and now.st_mtime_ns != meta.mtime_ns
-            # The bytes of the step are unchanged, but the mtime shows that something else has written to the file.
-            return Status.FOREIGN if moved else status
+        if status is Status.AFTER and now is not None and work.folder.touched_since(now, meta.mtime_ns):
+            return Status.FOREIGN  # the bytes of the step are unchanged, but something has written to the file
         return status
     if isinstance(step, MoveIn):
-        if status_of(waiting(number)) is not None:
-            return Status.BEFORE
-        now = status_of(path)
-        if now is None:
-            return Status.FOREIGN
-        if isinstance(step, Rename):
-            return work.moves.probe(step.path, path, now, meta, folder)
-        if isinstance(step, MakeDirectory):
-            return Status.AFTER if stat.S_ISDIR(now.st_mode) else Status.FOREIGN
-        same = stat.S_ISREG(now.st_mode) and now.st_size == step.size
-        return Status.AFTER if same and run_fingerprint(path, 0, step.size) == meta.after else Status.FOREIGN
-    kept = waiting(number)
-    here = status_of(kept) is not None
-    entry = kept if here else path
+        return Status.BEFORE if status_of(waiting) is not None else _probe_moved_in(work, step, path, meta)
+    moved = status_of(waiting) is not None
+    entry = waiting if moved else path
     if status_of(entry) is None:
         return Status.FOREIGN
-    if isinstance(step, Discard | SetAside):
-        if fingerprint_entry(entry, step.expect) != step.expect:
-            return Status.FOREIGN
-    elif not entry.is_dir():
+    if isinstance(step, RemoveEmptyDirectory):
+        same = entry.is_dir()
+    else:
+        same = fingerprint_entry(entry, step.expect) == step.expect
+    if not same or (moved and _is_taken(work, step, begun)):
         return Status.FOREIGN
-    if here and _is_taken(work, step, begun):
+    return Status.AFTER if moved else Status.BEFORE
+
+
+def _probe_moved_in(work: Work, step: MoveIn, path: Path, meta: Meta) -> Status:
+    """Return AFTER if the entry at a path is the one that the step moved there, else FOREIGN."""
+    now = status_of(path)
+    if now is None:
         return Status.FOREIGN
-    return Status.AFTER if here else Status.BEFORE
+    if isinstance(step, Rename):
+        return work.moves.probe(step.path, path, now, meta, work.folder)
+    if isinstance(step, MakeDirectory):
+        return Status.AFTER if stat.S_ISDIR(now.st_mode) else Status.FOREIGN
+    same = stat.S_ISREG(now.st_mode) and now.st_size == step.size
+    return Status.AFTER if same and fingerprint_range(path, 0, step.size, "runs:") == meta.after else Status.FOREIGN
 
 
 def _is_taken(work: Work, step: MoveOut, begun: int) -> bool:
@@ -302,7 +309,7 @@ def _is_taken(work: Work, step: MoveOut, begun: int) -> bool:
         return False
     newcomer, move = work.made.get(step.path), work.moves.by_path.get(step.path)
     not_yet = move is not None and move.batch >= begun  # the file that gets this name has not even been set aside
-    return newcomer is None or not_yet or status_of(work.waiting(newcomer[0])) is not None
+    return newcomer is None or not_yet or status_of(work.waiting(newcomer)) is not None
 
 
 def probe_all(work: Work, *, for_undo: bool) -> int:
@@ -332,7 +339,7 @@ def probe_all(work: Work, *, for_undo: bool) -> int:
                 entries = (f"{step.path}/{entry.name}" for entry in work.paths.locate(step.path).iterdir())
                 changed.extend(entry for entry in entries if entry not in work.made)
     if not for_undo:
-        leaving, coming = set(discarded(work.plan)), set(work.made)
+        leaving = {step.path for step in work.plan.steps if isinstance(step, MoveOut)}
         for later in batches[begun:]:
             for step_number in later:
                 try:
@@ -340,7 +347,7 @@ def probe_all(work: Work, *, for_undo: bool) -> int:
                     if isinstance(step, Create | MakeDirectory):
                         step = replace(step, like=None)  # staged with its metadata; `like` may be discarded by now
                     origin = work.moves.place(step.path, begun, work.paths, work.folder)
-                    check_step_on_disk(step, work.paths, leaving, coming, origin)
+                    check_step_on_disk(step, work.paths, leaving, work.made, origin)
                 except PlanStale as error:
                     changed.append(error.message)
     if changed:

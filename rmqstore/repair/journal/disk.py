@@ -25,11 +25,7 @@ class Disk:
         return os.open(path, _OPEN)
 
     def write_at(self, descriptor: int, data: bytes, at: int) -> None:
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(descriptor, view, at)
-            view = view[written:]
-            at += written
+        _write_all(descriptor, data, at)
 
     def truncate(self, descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)
@@ -78,11 +74,8 @@ class Scratch:
     def append(self, data: bytes | memoryview) -> int:
         """Append data; return its position."""
         at = self.size
-        view = memoryview(data)
-        while view:
-            written = os.pwrite(self._file.fileno(), view, self.size)
-            view = view[written:]
-            self.size += written
+        _write_all(self._file.fileno(), data, at)
+        self.size += len(data)
         return at
 
     def read(self, size: int, at: int) -> bytes:
@@ -119,12 +112,20 @@ class ScratchFolder:
     def write_at(self, path: Path, data: bytes, at: int) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            Disk().write_at(descriptor, data, at)
+            _write_all(descriptor, data, at)
         finally:
             os.close(descriptor)
 
     def resize(self, path: Path, size: int) -> None:
         os.truncate(path, size)
+
+
+def _write_all(descriptor: int, data: bytes | memoryview, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, at)
+        view = view[written:]
+        at += written
 
 
 def _copy_data(source: Path, into: int) -> None:
@@ -137,7 +138,7 @@ def _copy_data(source: Path, into: int) -> None:
                 data = os.pread(descriptor, min(_COPIED, stop - at), at)
                 if not data:
                     return
-                Disk().write_at(into, data, at)
+                _write_all(into, data, at)
                 at += len(data)
     finally:
         os.close(descriptor)

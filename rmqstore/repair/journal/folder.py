@@ -55,7 +55,6 @@ class State(StrEnum):
     """The store refers to it, but it is not at that path, or its state file is damaged."""
 
 
-_ADVICE = "name a folder below STORE/.rmqstore"
 UNFINISHED = (State.APPLYING, State.UNDOING, State.MISSING)
 
 
@@ -130,6 +129,11 @@ class JournalFolder:
     def name(self) -> str:
         return self.path.name
 
+    @property
+    def in_store(self) -> Path:
+        """The folder of this journal in the store; it has a pointer to `path` if that is outside the store."""
+        return self.store / JOURNAL_FOLDER / self.name
+
     def info(self) -> JournalInfo:
         record = self.record
         done = max(0, record.batches_done)  # an undo counts down to -1
@@ -147,6 +151,12 @@ class JournalFolder:
         # "" is the journal itself, a relative path is below the store: both stay right if the store is moved.
         return self.store / home if home else self.path
 
+    def _folders(self) -> list[Path]:
+        """All folders of the journal: its homes, the folder with its pointer, and last its own."""
+        others = dict.fromkeys([*self.homes(), self.in_store])
+        others.pop(self.path, None)
+        return [*others, self.path]
+
     def staged(self, step: int) -> Path:
         return self.home(step) / NEW / f"{step:06}"
 
@@ -158,6 +168,10 @@ class JournalFolder:
     def aside(self, path: Path) -> Path:
         """The path of a file that is set aside: in its own directory, under a name that only this journal uses."""
         return path.with_name(f"{JOURNAL_FOLDER}-{self.name}-{path.name}")
+
+    def touched_since(self, status: os.stat_result, mtime_ns: int) -> bool:
+        """Return whether a file was written to after the repair: a complete apply has restored its mtime."""
+        return self.record.state is State.DONE and self.record.times_kept and status.st_mtime_ns != mtime_ns
 
     def save(self, **changes: object) -> None:
         """Replace the state file atomically and durably."""
@@ -182,10 +196,9 @@ class JournalFolder:
     def save_plan(self, plan: Plan, staged: Mapping[int, Staged]) -> None:
         """Write plan.json, with small contents inline and references to staged ones."""
 
-        def content(number: int) -> Json:
+        def content(number: int, inline: Content) -> Json:
             if number in staged:
                 return {"staged": {"size": staged[number].size, "hash": staged[number].hash, "step": number}}
-            inline = getattr(plan.steps[number], "content")  # noqa: B009 - only asked for steps that have one
             return content_to_json(inline)
 
         self.write(self.path / PLAN, json.dumps(plan.to_json(content)).encode())
@@ -207,8 +220,8 @@ class JournalFolder:
         except (OSError, UsageError) as error:
             raise CouldNotCheck(f"{self.path / PLAN} is damaged: {error}") from error
 
-    def make(self, name_pointer: bool) -> None:
-        """Create the folders and the first state file; `name_pointer` also a pointer to a journal outside the store."""
+    def make(self) -> None:
+        """Create the folders, the first state file, and for a journal outside the store the pointer to it."""
         missing = [folder for folder in self.path.parents if not folder.exists()]
         for folder in reversed(missing):
             self._make_folder(folder)
@@ -221,12 +234,11 @@ class JournalFolder:
                 self._make_folder(home)
             self.disk.make_directory(home / NEW)
             self.disk.make_directory(home / QUARANTINE)
-        if name_pointer:
-            pointer = self.store / JOURNAL_FOLDER / self.name
-            self._make_folder(pointer.parent)
-            self._make_folder(pointer)
-            self.write(pointer / POINTER, str(self.path).encode(errors="surrogateescape"))
-            self.disk.fsync_directory(pointer)
+        if self.in_store != self.path:
+            self._make_folder(self.in_store.parent)
+            self._make_folder(self.in_store)
+            self.write(self.in_store / POINTER, str(self.path).encode(errors="surrogateescape"))
+            self.disk.fsync_directory(self.in_store)
 
     def _make_folder(self, path: Path) -> None:
         with contextlib.suppress(FileExistsError):
@@ -237,18 +249,15 @@ class JournalFolder:
 
         Errors: OSError; Refused if its quarantine is not empty, unless `quarantine_too`.
         """
-        pointer = self.store / JOURNAL_FOLDER / self.name
-        homes = list(dict.fromkeys([*self.homes(), pointer, self.path]))
-        for home in homes:
-            if not quarantine_too and (home / QUARANTINE).is_dir() and any((home / QUARANTINE).iterdir()):
-                raise Refused(
-                    f"{home / QUARANTINE} is not empty", "inspect it, and move its files back to their places"
-                )
-        for home in homes:  # the journal itself is deleted last: its state file names the other homes
-            if home.is_dir() and not home.is_symlink():
-                self._remove_tree(home)
-                with contextlib.suppress(OSError):
-                    self.disk.remove_directory(home.parent)  # .rmqstore, if it is empty now
+        folders = self._folders()
+        for quarantine in () if quarantine_too else [folder / QUARANTINE for folder in folders]:
+            if quarantine.is_dir() and any(quarantine.iterdir()):
+                raise Refused(f"{quarantine} is not empty", "inspect it, and move its files back to their places")
+        for folder in folders:  # the journal itself is deleted last: its state file names the other folders
+            if folder.is_dir() and not folder.is_symlink():
+                self._remove_tree(folder)
+            with contextlib.suppress(OSError):
+                self.disk.remove_directory(folder.parent)  # .rmqstore, if it is empty now
 
     def _remove_tree(self, folder: Path) -> None:
         for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == STATE):
@@ -260,8 +269,7 @@ class JournalFolder:
 
     def files(self) -> Iterator[Path]:
         """Yield every file in all folders of the journal; links are not followed."""
-        homes = [*self.homes(), self.store / JOURNAL_FOLDER / self.name, self.path]
-        for home in dict.fromkeys(homes):
+        for home in self._folders():
             for folder, _, names in os.walk(home):
                 yield from (Path(folder) / name for name in names)
 
@@ -276,8 +284,8 @@ class JournalFolder:
                         self.disk.unlink(entry)
 
 
-def new_folder(paths: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Disk) -> tuple[JournalFolder, bool]:
-    """Return a journal that is not on disk yet, and whether it will lie outside the store. Reads only."""
+def new_folder(paths: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Disk) -> JournalFolder:
+    """Return a journal that is not on disk yet. Reads only. Errors: UsageError for an unusable `journal_dir`."""
     name = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + f".{time.time_ns() // 1000 % 1_000_000:06}Z"
     taken = [entry.name for entry in _entries(paths.store / JOURNAL_FOLDER)]
     outside: Path | None = None
@@ -293,6 +301,23 @@ def new_folder(paths: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Dis
     if name <= latest:
         name = f"{latest}-2"  # the clock went back: keep names in chronological order
     path = (outside or paths.store / JOURNAL_FOLDER) / name
+    homes, home_of = _homes(paths, plan, name, outside)
+    times = paths.store.stat()
+    record = Record(
+        State.PREPARING,
+        str(paths.store),
+        steps=len(plan.steps),
+        lock_was_there=(paths.store / "lock").exists(),
+        store_atime_ns=times.st_atime_ns,
+        store_mtime_ns=times.st_mtime_ns,
+        homes=homes,
+        home_of=home_of,
+    )
+    return JournalFolder(path, paths.store, record, disk)
+
+
+def _homes(paths: PlanPaths, plan: Plan, name: str, outside: Path | None) -> tuple[tuple[str, ...], Mapping[str, int]]:
+    """Return the homes of a new journal, and the index of each step's home if it is not 0; see `Record`."""
     homes = [""]
     home_of: dict[str, int] = {}
     for number, step in enumerate(plan.steps):
@@ -307,18 +332,7 @@ def new_folder(paths: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Dis
             homes.append(home)
         if homes.index(home):
             home_of[str(number)] = homes.index(home)
-    times = paths.store.stat()
-    record = Record(
-        State.PREPARING,
-        str(paths.store),
-        steps=len(plan.steps),
-        lock_was_there=(paths.store / "lock").exists(),
-        store_atime_ns=times.st_atime_ns,
-        store_mtime_ns=times.st_mtime_ns,
-        homes=tuple(homes),
-        home_of=home_of,
-    )
-    return JournalFolder(path, paths.store, record, disk), outside is not None
+    return tuple(homes), home_of
 
 
 def open_folder(path: Path, disk: Disk) -> JournalFolder:
@@ -338,7 +352,9 @@ def open_folder(path: Path, disk: Disk) -> JournalFolder:
     if record is None:
         without_effect = (State.PREPARING, State.UNDONE)
         known = [one.name for one in list_folders(place, disk) if one.record.state not in without_effect]
-        advice = f"the last one of this store: {path / JOURNAL_FOLDER / known[-1]}" if known else _ADVICE
+        advice = "name a folder below STORE/.rmqstore"
+        if known:
+            advice = f"the last one of this store: {path / JOURNAL_FOLDER / known[-1]}"
         raise NotAStore(f"{path} is not an rmqstore journal", advice)
     if place.parent.name == JOURNAL_FOLDER:
         return JournalFolder(place, place.parent.parent, record, disk)

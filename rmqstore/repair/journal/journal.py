@@ -121,10 +121,10 @@ def apply(
     places = paths.places(step.path for step in plan.steps)
     seen = liveness.snapshot(places)
     liveness.refuse_live(paths.store, places, seen, stopped=stopped)
-    folder, outside = new_folder(paths, plan, None if journal_dir is None else Path(journal_dir), disk)
+    folder = new_folder(paths, plan, None if journal_dir is None else Path(journal_dir), disk)
     try:
         check_space(plan, paths, folder)
-        folder.make(outside)
+        folder.make()
         with liveness.hold_lock(paths.store, disk, remove=False):
             _discard_other_unstarted(paths.store, folder)
             check_plan(plan, paths)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import stat
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
 from rmqstore.errors import NoSpace, NotReadable, PlanStale, Refused
 from rmqstore.files.disk.sparse import data_extents
 from rmqstore.repair.journal.folder import JournalFolder, free_bytes
 from rmqstore.repair.journal.plan_paths import PlanPaths, existing, status_of
-from rmqstore.repair.plan.content import Content, Literal, Parts, Reencoded, Zeros
-from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
+from rmqstore.repair.plan.content import Content, Literal, Parts, Zeros
+from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range, opened
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import (
     Create,
@@ -57,7 +57,7 @@ def check_plan(plan: Plan, paths: PlanPaths) -> None:
 
 
 def check_step_on_disk(
-    step: Step, paths: PlanPaths, leaving: set[str], coming: set[str], origin: Path | None = None
+    step: Step, paths: PlanPaths, leaving: Collection[str], coming: Collection[str], origin: Path | None = None
 ) -> None:
     """Check that one step finds what it expects. `leaving`, `coming`: paths that the plan removes and creates.
 
@@ -96,7 +96,12 @@ def check_step_on_disk(
 
 
 def _check_move_in(
-    step: MoveIn, paths: PlanPaths, place: Path, status: os.stat_result | None, leaving: set[str], coming: set[str]
+    step: MoveIn,
+    paths: PlanPaths,
+    place: Path,
+    status: os.stat_result | None,
+    leaving: Collection[str],
+    coming: Collection[str],
 ) -> None:
     if status is not None and step.path not in leaving:
         raise PlanStale(f"{step.path} already exists")
@@ -111,7 +116,7 @@ def _check_move_in(
         raise PlanStale(f"{like}, the neighbour of {step.path}, no longer exists")
 
 
-def _check_move_out(step: MoveOut, place: Path, status: os.stat_result, leaving: set[str]) -> None:
+def _check_move_out(step: MoveOut, place: Path, status: os.stat_result, leaving: Collection[str]) -> None:
     if not os.access(place.parent, os.W_OK | os.X_OK):
         raise NotReadable(f"no permission to write {place.parent}")
     if isinstance(step, RemoveEmptyDirectory):
@@ -160,13 +165,10 @@ def check_space(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
 def _data_bytes(path: Path, at: int, length: int) -> int:
     """Count the bytes of a range that are not holes."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with opened(path) as descriptor:
+            return sum(high - low for low, high in data_extents(descriptor, at, at + length))
     except OSError:  # check_plan reports it
         return 0
-    try:
-        return sum(high - low for low, high in data_extents(descriptor, at, at + length))
-    finally:
-        os.close(descriptor)
 
 
 def is_staged(step: Step) -> bool:
@@ -180,18 +182,6 @@ def is_staged(step: Step) -> bool:
 
 def solid_bytes(content: Content) -> int:
     """Count the bytes that a content takes on disk with its zeros as holes."""
-    if isinstance(content, Reencoded):
-        return content.size
     if isinstance(content, Literal | Zeros | Parts):
         return sum(len(piece) for piece in content.pieces() if not isinstance(piece, int))
     return content.size
-
-
-def discarded(plan: Plan) -> Mapping[str, MoveOut]:
-    """Return the paths that a plan moves away, with their steps."""
-    return {step.path: step for step in plan.steps if isinstance(step, MoveOut)}
-
-
-def made(plan: Plan) -> Mapping[str, tuple[int, MoveIn]]:
-    """Return the paths that a plan creates or renames files to, with number and step."""
-    return {step.path: (number, step) for number, step in enumerate(plan.steps) if isinstance(step, MoveIn)}

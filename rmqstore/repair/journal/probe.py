@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from rmqstore.repair.journal.plan_paths import status_of
 from rmqstore.repair.journal.undo_log import Image, Meta, UndoLog
-from rmqstore.repair.plan.content import CHUNK, Content, ContentReader, Zeros, chunks, fingerprint
+from rmqstore.repair.plan.content import ContentReader, Zeros, chunks, fingerprint
 from rmqstore.repair.plan.fingerprints import fingerprint_range, read_runs
 from rmqstore.repair.plan.steps import Extend, InPlace, Overwrite
 
@@ -25,16 +24,6 @@ class Status(Enum):
     """Every byte is either the old or the new one: the step was interrupted."""
     FOREIGN = "foreign"
     """Something other than this journal has changed it."""
-
-
-def hash_content(content: Content, size: int) -> str:
-    """Return the sha256 of a content followed by zeros up to `size`."""
-    running = hashlib.sha256()
-    reader = ContentReader(content)
-    for start in range(0, size, CHUNK):
-        length = min(CHUNK, size - start)
-        running.update(reader.take(length).ljust(length, b"\0"))
-    return f"sha256:{running.hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore.repair.journal.folder import JournalFolder, State
+from rmqstore.repair.journal.folder import JournalFolder
 from rmqstore.repair.journal.plan_paths import PlanPaths, status_of
 from rmqstore.repair.journal.probe import Status
 from rmqstore.repair.journal.undo_log import Meta
@@ -74,10 +74,9 @@ class Moves:
         Compares all of its bytes. If other steps change the file, their own probes compare the bytes; here only the
         mtime counts.
         """
-        move, record = self.by_path[path], folder.record
+        move = self.by_path[path]
         if not stat.S_ISREG(now.st_mode):
             return Status.FOREIGN
         if not move.changed:
             return Status.AFTER if fingerprint_entry(place, move.expect) == move.expect else Status.FOREIGN
-        touched = record.state is State.DONE and record.times_kept and now.st_mtime_ns != meta.mtime_ns
-        return Status.FOREIGN if touched else Status.AFTER
+        return Status.FOREIGN if folder.touched_since(now, meta.mtime_ns) else Status.AFTER

@@ -16,8 +16,8 @@ class ScratchContent:
     `parts`: (position in the content, length, position in the scratch file), in order and without overlap.
     """
 
-    size: int
     scratch: Scratch
+    size: int = 0
     parts: list[tuple[int, int, int]] = field(default_factory=list)
 
     def add(self, at: int, data: bytes | memoryview) -> None:

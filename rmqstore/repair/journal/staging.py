@@ -16,7 +16,7 @@ from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import LOST_FOUND, NEW, QUARANTINE, UNDO_LOG, JournalFolder, Staged
 from rmqstore.repair.journal.plan_paths import PlanPaths, existing
 from rmqstore.repair.journal.preflight import is_staged
-from rmqstore.repair.plan.content import Content, RunHash, chunks, new_fingerprint
+from rmqstore.repair.plan.content import Content, Fingerprint, chunks
 from rmqstore.repair.plan.fingerprints import read_range
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import Create, Extend, MakeDirectory, Overwrite
@@ -32,10 +32,10 @@ def stage(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
     for number, step in enumerate(plan.steps):
         target = folder.staged(number)
         if isinstance(step, Create):
-            staged[number] = write_content(disk, target, step.content, step.size, _like(step, paths))
+            staged[number] = _write_content(disk, target, step.content, step.size, _like(step, paths))
         elif isinstance(step, Overwrite | Extend) and is_staged(step):
             target = folder.path / NEW / f"{number:06}"
-            staged[number] = write_content(disk, target, step.content, step.content.size, None)
+            staged[number] = _write_content(disk, target, step.content, step.content.size, None)
         elif isinstance(step, MakeDirectory):
             disk.make_directory(target)
             _copy_metadata(disk, target, _like(step, paths), times=False)
@@ -55,14 +55,14 @@ def stage(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
     disk.fsync_directory(folder.path)
 
 
-def write_content(disk: Disk, path: Path, content: Content, size: int, like: os.stat_result | None) -> Staged:
+def _write_content(disk: Disk, path: Path, content: Content, size: int, like: os.stat_result | None) -> Staged:
     """Write a new file: the content, then a hole up to `size`."""
     return Staged(path, size, _write_chunks(disk, path, chunks(content), size, like))
 
 
 def _write_chunks(disk: Disk, path: Path, pieces: Iterable[bytes], size: int, like: os.stat_result | None) -> str:
     # A created file is mostly a hole: use the hash that counts zeros instead of reading them.
-    running = new_fingerprint("runs:" if like is not None else "sha256:")
+    running = Fingerprint("runs:" if like is not None else "sha256:")
     at = 0
     descriptor = disk.open_new(path)
     try:
@@ -72,14 +72,13 @@ def _write_chunks(disk: Disk, path: Path, pieces: Iterable[bytes], size: int, li
                 disk.write_at(descriptor, piece, at)
             at += len(piece)
         disk.truncate(descriptor, size)
-        if isinstance(running, RunHash):
-            running.update(size - at)
+        running.update(size - at)
         if like is not None:
             _copy_metadata(disk, path, like, times=True)
         disk.fsync(descriptor)
     finally:
         os.close(descriptor)
-    return f"{'runs' if isinstance(running, RunHash) else 'sha256'}:{running.hexdigest()}"
+    return running.text
 
 
 def _like(step: Create | MakeDirectory, paths: PlanPaths) -> os.stat_result:

@@ -6,6 +6,7 @@ Bytes after the last READY are a batch that a crash interrupted before any of it
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.plan.content import CHUNK
+from rmqstore.repair.plan.fingerprints import opened
 
 _MAGIC = b"RMQU"
 _HEADER = struct.Struct("<4sBIQI")  # magic, kind, step, at, length
@@ -109,14 +111,8 @@ class UndoLog:
 
     def refresh(self) -> None:
         """Read the batches that were added since the last call."""
-        try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except FileNotFoundError:
-            return
-        try:
+        with contextlib.suppress(FileNotFoundError), opened(self.path) as descriptor:
             self._read(descriptor)
-        finally:
-            os.close(descriptor)
 
     @property
     def stop(self) -> int:
@@ -156,15 +152,12 @@ class UndoLog:
 
     def before(self, images: Iterable[Image]) -> Iterator[tuple[int, bytes]]:
         """Yield before-images as `(at, bytes)`, one frame (at most 1 MiB) at a time. Errors: OSError."""
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
+        with opened(self.path) as descriptor:
             for image in images:
                 if image.log_at < 0:
                     yield image.at, bytes(image.length)
                 else:
                     yield image.at, os.pread(descriptor, image.length, image.log_at)
-        finally:
-            os.close(descriptor)
 
 
 def _meta(payload: bytes) -> Meta | None:

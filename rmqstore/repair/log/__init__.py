@@ -1,1 +1,1 @@
-"""The log as it will be after the repair."""
+"""The log after the repair, and what its records need in queues and index."""

@@ -1,7 +1,7 @@
-"""Messages whose index entries prove that their keys are damaged: what a plan keeps of them, and says. Pure.
+"""Messages with damaged keys or TAGS that a plan leaves as they are: which ones, and how the plan lists them. Pure.
 
-Their entries are the only trace of the damage, so an index that is made again keeps them, unless the operator asks for
-CL-CONTRADICTED by name.
+Their index entries or units are the only trace of the damage, so a rebuilt index keeps these entries, unless the
+operator selects CL-CONTRADICTED with --only.
 """
 
 from __future__ import annotations
@@ -16,31 +16,32 @@ from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 
-__all__ = ["CODE", "FACT", "contradicted_messages", "doubtful_tags", "list_damaged", "tell_contradicted"]
+__all__ = ["CODE", "FACT", "contradicted_messages", "doubtful_tags", "list_damaged", "note_contradicted"]
 
 FACT = "damaged"
-"""In a plan's facts: messages that stay in the log with damaged properties."""
+"""Name of the fact of a plan that lists messages that stay in the log with damaged properties."""
 
 
 def contradicted_messages(verified: Verified, views: Sequence[RepairedLog]) -> Mapping[int, Contradicted]:
-    """These messages by offset, but for those that the plan writes over or cuts off."""
+    """Return messages whose index entries contradict them by offset, except those that the plan changes or cuts off."""
     reported = {(f.queue, f.offset) for f in verified.report.findings.listed if f.code == CODE}
     if not reported:
         return {}
-    out = {}
+    out: dict[int, Contradicted] = {}
     for view in views:
         name = "dledger" if view.lead else "commitlog"
-        for at, message in view.result.index.contradicted.items():
-            written = any(p.start <= at < p.stop for p in view.patches)
-            if (name, at - view.lead) in reported and at < view.end and not written:
-                out[at] = message
+        out |= {
+            at: message
+            for at, message in view.result.index.contradicted.items()
+            if (name, at - view.lead) in reported and at < view.end and not view.writes(at)
+        }
     return out
 
 
 def doubtful_tags(verified: Verified, views: Sequence[RepairedLog]) -> Mapping[int, Finding]:
-    """Messages by offset whose TAGS, or whose unit, are damaged, and nothing tells which; with its finding.
+    """Return the findings, by offset, of messages of which either the TAGS or the unit are damaged.
 
-    Those that the plan writes or cuts off are left out.
+    Messages that the plan changes or cuts off are left out.
     """
     out = {}
     end = max((view.end for view in views), default=0)
@@ -48,20 +49,20 @@ def doubtful_tags(verified: Verified, views: Sequence[RepairedLog]) -> Mapping[i
         at = finding.facts.get("commitlog_offset")
         if not isinstance(at, int) or at >= end or not tags_in_doubt(finding):
             continue
-        if not any(p.start <= at < p.stop for view in views for p in view.patches):
+        if not any(view.writes(at) for view in views):
             out[at] = finding
     return out
 
 
-def tell_contradicted(draft: PlanBuilder, verified: Verified, views: Sequence[RepairedLog]) -> None:
-    """List the messages that stay damaged in the plan's facts: those of index entries, then those of units."""
+def note_contradicted(draft: PlanBuilder, verified: Verified, views: Sequence[RepairedLog]) -> None:
+    """Add the messages that stay damaged to the plan's facts: those with index entries, then those with units."""
     messages = contradicted_messages(verified, views)
     list_damaged(draft, [_of_entries(one) for _, one in sorted(messages.items())])
     list_damaged(draft, [_of_unit(f) for _, f in sorted(doubtful_tags(verified, views).items())])
 
 
 def list_damaged(draft: PlanBuilder, rows: Sequence[Mapping[str, Json]]) -> None:
-    """Add messages that stay in the log with damaged properties to the plan's facts, each once."""
+    """Add messages that stay in the log with damaged properties to the plan's facts, each only once."""
     if rows:
         listed = draft.facts.setdefault(FACT, [])
         assert isinstance(listed, list)

@@ -1,4 +1,4 @@
-"""Which queue every message of the repaired log belongs to, at which offset: the rows that a rebuild is made of."""
+"""Dispatches the messages of the repaired log: the rows (queue, queue offset, place) from which queues are rebuilt."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ Name = tuple[str, int]
 
 
 class QueueRows(NamedTuple):
-    """Messages and their places in queues, one array element each.
+    """Messages and their queue offsets, one array element each.
 
-    `number` is the queue's. `offset` and `size` in bytes; `tags` as the unit has them; `time` is the store time (ms).
+    `number` identifies the queue. `offset` and `size` in bytes; `tags` is the tags code of the unit; `time` is the
+    store time (ms).
     """
 
     number: I64
@@ -45,12 +46,12 @@ class QueueRows(NamedTuple):
     time: I64
 
     def keep(self, mask: Bool) -> QueueRows:
-        """The rows that a mask selects."""
+        """Return the rows that a mask selects."""
         return self if mask.all() else QueueRows(*(column[mask] for column in self))
 
 
 class Sink(Protocol):
-    """What takes the rows. `rows.number` indexes `names`, which only grows."""
+    """The consumer of rows; `rows.number` is an index of `names`, which only grows."""
 
     def rows(self, names: list[Name], rows: QueueRows) -> None: ...
 
@@ -58,7 +59,7 @@ class Sink(Protocol):
 
 
 class Dispatcher:
-    """Turns records into rows, as the broker dispatches them.
+    """Turns records into rows, as a broker dispatches them.
 
     Source: DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue#dispatch, ConsumeQueue#putMessagePositionInfo
     """
@@ -71,7 +72,7 @@ class Dispatcher:
         self.levels = delay_levels(store)
 
     def run(self, view: RepairedLog, start: int = 0) -> None:
-        """All records of a view from a global offset on."""
+        """Dispatch all records of a view from a global offset on."""
         for columns in view.chunks(start=start):
             self.columns(columns)
         for offset, message in view.patched():
@@ -79,7 +80,7 @@ class Dispatcher:
                 self.message(offset, message)
 
     def columns(self, columns: Columns) -> None:
-        """One chunk of records."""
+        """Dispatch one chunk of records."""
         number = self.table.of(columns)
         self.queues.learn()
         texts = read_texts(columns)
@@ -105,7 +106,7 @@ class Dispatcher:
             self.sink.rows(self.queues.names, rows.keep(owed))
 
     def message(self, offset: int, message: Message) -> None:
-        """One record that a step writes; `offset` is its own, global."""
+        """Dispatch one record that a step writes, at a global offset."""
         if not message.is_dispatched:
             return
         found = properties.parse_properties(message.properties)
@@ -134,5 +135,5 @@ class Dispatcher:
 
 
 def can_have_queues(topic: bytes, queue_id: int) -> bool:
-    """Whether queues are made for a header's topic and queue id; a damaged header can say anything."""
+    """Return whether a topic and a queue id, which may be damaged, can have a queue."""
     return queue_id >= 0 and is_sound_topic(topic) and is_directory_name(topic)

@@ -1,4 +1,4 @@
-"""What every plan for a whole store asks and tells: may it be changed, where lies its log, where do its parts end."""
+"""Common to all plans for a whole store: whether it may be changed, its data directories, the ends of its parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmqstore.repair.plan.content import Json
 
 
 def refuse_whole(store: Store, verified: Verified) -> None:
-    """Only whole stores are changed: lock and journal belong to the root, where no broker lists them.
+    """Refuse parts of a store, because lock and journal belong to its root, and stores of DLedger 0.4.
 
     Errors: Refused.
     """
@@ -31,7 +31,7 @@ def refuse_whole(store: Store, verified: Verified) -> None:
 
 
 def refuse_overlap(store: Store) -> None:
-    """Two logs with the same addresses: nothing says which of them a unit or an index entry means.
+    """Refuse two logs with the same offsets: a unit or an index entry could belong to either.
 
     Errors: Refused.
     """
@@ -43,7 +43,7 @@ def refuse_overlap(store: Store) -> None:
 
 
 def data_roots(store: Store) -> list[Path]:
-    """Directories with files of the log; those outside of the store's root are named in a plan."""
+    """Return the existing directories for log files."""
     roots = list(store.commitlog_directories)
     if store.dledger is not None:
         roots += store.dledger.data.directories
@@ -51,7 +51,7 @@ def data_roots(store: Store) -> list[Path]:
 
 
 def wrote_positions(verified: Verified) -> Mapping[str, Json]:
-    """Where every part really ends.
+    """Return the end of the valid data in each part.
 
     Units: bytes for logs, timer log and DLedger index, units for consume queues, entries for index files.
     """

@@ -1,12 +1,11 @@
-"""Decides whether and how a DLedger store can become a plain one, and does it into a new directory.
+"""Checks whether a DLedger store can be converted to a plain one, and up to which entry. Writes nothing.
 
-The source is only read. Which entries count: DLedger writes committedIndex every 3 seconds, so on disk it is a lower
-bound. In a group of one every whole entry is committed; in a larger group the other nodes' stores decide.
+DLedger writes committedIndex every 3 seconds, so the value on disk is a lower bound. In a group of one node, every
+complete entry is committed; in a larger group, the other nodes' stores decide.
 """
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,14 +17,13 @@ from rmqstore.errors import NotAStore
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import Store
 from rmqstore.formats.dledger import parse_dledger_checkpoint
-from rmqstore.formats.properties import (
-    is_lmq,
-)
+from rmqstore.formats.properties import is_lmq
+from rmqstore.repair.journal.folder import free_bytes
+from rmqstore.repair.journal.plan_paths import existing
 from rmqstore.repair.migrate.to_dledger_preflight import Refusal, in_use, no_files, recover_first, unsound, words_for
 from rmqstore.repair.plan.content import Json
 
 SCHEMA = "rmqstore.migrate-to-commitlog/1"
-# rebuilt from the log, or never read; other CQ-* may mean that the log itself lacks something
 COPIED_TREES = ("config", "compaction", "kvStore")
 COPIED_FILES = ("timerwheel",)
 _LEFT_BEHIND = frozenset(
@@ -38,7 +36,7 @@ _SLACK = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """Another node of the group: its path, the index up to which it equals this store (-1: none), its last index."""
+    """Another node of the group: path, index up to which its entries equal this store's (-1: none), last index."""
 
     path: str
     equal_index: int
@@ -47,9 +45,9 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the caller says about entries above committedIndex.
+    """What decides about entries above committedIndex.
 
-    `nodes`: size of the group, None when unknown; `include`: take them all; `only_committed`: take none.
+    `nodes`: size of the group, None if unknown; `include`: migrate all of them; `only_committed`: migrate none.
     """
 
     nodes: int | None = None
@@ -60,9 +58,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class CommitLogMigration:
-    """What a way back would do, or why it is refused. `last_index` is the last entry that comes along.
+    """The result of the checks: refusals, and the entries to migrate, up to `last_index`.
 
-    Units: entries for indexes, bytes for offsets.
+    `start` is the global offset of the first converted record, `file_size` is in bytes; see `Replica` for indexes.
     """
 
     store: str
@@ -83,16 +81,16 @@ class CommitLogMigration:
 
     @property
     def entries(self) -> int:
-        """Entries that come along."""
+        """The number of entries to migrate."""
         return self.last_index - self.first_index + 1 if self.first_index >= 0 else 0
 
     @property
     def left_out(self) -> int:
-        """Entries on disk that do not."""
+        """The number of entries on disk that are not migrated."""
         return self.last_on_disk - self.last_index
 
     def to_json(self) -> dict[str, Json]:
-        """The object of `migrate-to-commitlog --json`, but for what was built."""
+        """Return the JSON object of `migrate-to-commitlog`, without the result of the conversion."""
         return {
             "schema": SCHEMA,
             "store": self.store,
@@ -111,7 +109,7 @@ class CommitLogMigration:
 
 
 def committed_index(store: Store) -> int:
-    """committedIndex as the checkpoint says it, -1 when it does not."""
+    """Return the committedIndex in the checkpoint, -1 without one."""
     if store.dledger is None:
         return -1
     text = read_at(store.dledger.directory / "checkpoint", 1 << 16, 0)
@@ -120,15 +118,16 @@ def committed_index(store: Store) -> int:
 
 
 def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice, output: Path) -> CommitLogMigration:
-    """Whether and how; nothing is written.
+    """Plan the conversion of a verified store; obstacles become refusals.
 
     Errors: NotAStore for a path without DLedger data.
     """
     base = CommitLogMigration(str(store.path))
     refusals = in_use(store, verified)
-    wrong = (no_files(store) or _wrong_kind(store)) if not refusals else None
-    if refusals or wrong is not None:
-        return replace(base, refusals=(*refusals, *((wrong,) if wrong is not None else ())))
+    if not refusals and (wrong := no_files(store) or _wrong_kind(store)) is not None:
+        refusals.append(wrong)
+    if refusals:
+        return replace(base, refusals=tuple(refusals))
     on = [key for key in _ROCKSDB_FEATURES if store.config.bool(key)]
     if on:
         refusals.append(Refusal(f"{on[0]}=true keeps addresses of messages in rocksdbstore/", "this is not supported"))
@@ -141,8 +140,8 @@ def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice
         refusals.append(
             Refusal(
                 f"the legacy commitlog ends at {legacy.queue.stop}, DLedger begins at {store.dledger.data.start}:"
-                " files are missing, or the migration was left half-way",
-                f"bring the files back; see `rmqstore verify {words_for(store)}`",
+                " files are missing, or a migration was interrupted half-way",
+                f"restore the files; see `rmqstore verify {words_for(store)}`",
             )
         )
     if log is None:
@@ -172,7 +171,9 @@ def _wrong_kind(store: Store) -> Refusal | None:
     if store.dledger is None or not store.dledger.data.files:
         if store.commitlog is not None and store.commitlog.files:
             return Refusal("this is already a plain store", "nothing to migrate")
-        return Refusal("it has no DLedger data", "give the storePathRootDir of a DLedger broker and -c broker.conf")
+        return Refusal(
+            "the store has no DLedger data", "give the storePathRootDir of a DLedger broker and -c broker.conf"
+        )
     wanted = store.config.given.get("dLegerSelfId", "").strip()
     if wanted and wanted != store.dledger.self_id and not store.config.paths("storePathDLedgerCommitLog"):
         return Refusal(
@@ -186,7 +187,7 @@ def _wrong_kind(store: Store) -> Refusal | None:
 
 
 def _unsound(store: Store, verified: Verified) -> list[Refusal]:
-    """Damage is cured first: a way back that leaves messages out would look complete."""
+    """Refuse a damaged store: a conversion without its damaged messages would look complete."""
     counts = verified.report.findings.counts
     found = (PROBLEMS[code] for code in sorted(counts))
     bad = [p.code for p in found if p.severity >= Severity.WARNING and not p.migration_rebuilds]
@@ -196,7 +197,7 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
 
 
 def _choose(committed: int, last: int, choice: Choice, store: str) -> tuple[int, str, Refusal | None]:
-    """The last entry that comes along, who decided, and what speaks against it."""
+    """Return the index of the last entry to migrate, the reason, and a refusal if there is no reason."""
     ahead = _ahead(choice, last)
     if ahead is not None and not (choice.include or choice.only_committed):
         return committed, "", ahead
@@ -221,14 +222,14 @@ def _choose(committed: int, last: int, choice: Choice, store: str) -> tuple[int,
 
 
 def _ahead(choice: Choice, last: int) -> Refusal | None:
-    """Another node has entries that this one lacks, and that may be committed."""
+    """Refuse if other nodes have entries that this one lacks, and that may be committed."""
     longer = [r for r in choice.replicas if r.last_index > last]
     nodes = choice.nodes or len(choice.replicas) + 1
     unknown = max(0, nodes - 1 - len(choice.replicas))
     if longer and len(longer) + unknown >= nodes // 2 + 1:
         best = max(longer, key=lambda r: r.last_index)
         return Refusal(
-            f"{best.path} goes on to index {best.last_index}, this store to {last}: it lacks messages of the group",
+            f"{best.path} ends at index {best.last_index}, this store at {last}: it lacks messages of the group",
             f"migrate {best.path} instead",
         )
     return None
@@ -250,18 +251,18 @@ def _undecided(committed: int, last: int, choice: Choice) -> Refusal:
 
 def _space(log: LogResult, legacy: LogResult | None, output: Path) -> list[Refusal]:
     need = log.bytes + (legacy.bytes if legacy is not None else 0) + _SLACK
-    place = next(p for p in output.absolute().parents if p.is_dir())
-    free = shutil.disk_usage(place).free
+    place = existing(output.absolute().parent)
+    free = free_bytes(place)
     if free >= need:
         return []
     return [Refusal(f"{place}: {need:,} bytes are needed, {free:,} are free", "free space, or build it elsewhere")]
 
 
 def _start(store: Store, legacy: LogResult | None, log: LogResult) -> int:
-    """Where the first re-laid record goes: behind the legacy part, else where DLedger began.
+    """Return the global offset of the first converted record: after the legacy part, else where DLedger began.
 
-    A new log at 0 whose queues begin later would let 5.x find a wrong minimum among the pre-blanks of their first
-    files, so it begins one file later then.
+    If queues begin after 0, a log that begins at 0 would let 5.x find a wrong minimum among the pre-blanks of their
+    first files, so the log begins one file later then.
     """
     if legacy is not None or log.queue.start:
         return log.queue.start
@@ -277,5 +278,5 @@ def _notes(store: Store) -> list[str]:
     if strange:
         out.append(f"not copied: {', '.join(strange[:5])}" + (" …" if len(strange) > 5 else ""))
     if (store.root / "consumequeue_ext").is_dir():
-        out.append("consumequeue_ext/ is not copied: filters are evaluated from the messages then")
+        out.append("consumequeue_ext/ is not copied: brokers then evaluate filters by the messages")
     return out

@@ -1,4 +1,4 @@
-"""Builds the plain store of a way back from DLedger: what is read, in which order, and what is copied beside it."""
+"""Converts a DLedger store to a plain one in a new directory; the source is only read."""
 
 from __future__ import annotations
 
@@ -19,11 +19,7 @@ from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZ
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile, list_directory
 from rmqstore.files.store import QueueKind, Store
-from rmqstore.formats.properties import (
-    LMQ_PREFIX,
-    is_lmq,
-    is_system_topic,
-)
+from rmqstore.formats.properties import LMQ_PREFIX, is_lmq, is_system_topic
 from rmqstore.repair.migrate.to_commitlog import COPIED_FILES, COPIED_TREES, CommitLogMigration
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.records import scan_file
@@ -35,7 +31,7 @@ Progress = Callable[[int], None]
 
 @dataclass(slots=True)
 class Built:
-    """What was built: messages re-laid, the log's end, commitlog files, files copied, references that lead nowhere."""
+    """What was built: converted messages, log end (`wrote`), commitlog files, copied files, dangling references."""
 
     messages: int = 0
     wrote: int = 0
@@ -53,9 +49,9 @@ def migrate_to_commitlog(
     id_map: Path | None = None,
     progress: Progress | None = None,
 ) -> Built:
-    """Build the plain store at `output`, which appears when it is whole.
+    """Build the plain store at `output`, which appears once it is complete.
 
-    Errors: OutputExists, NoSpace, NotReadable; PlanStale when the source has changed since it was verified.
+    Errors: OutputExists, NoSpace, NotReadable; PlanStale if the source has changed since it was verified.
     """
     log = verified.dledger
     assert log is not None
@@ -104,11 +100,11 @@ def _relay(relay: Readdressing, verified: Verified, migration: CommitLogMigratio
             progress(file.length)
     if (kept, relay.messages) != (migration.legacy_messages, migration.entries):
         found, wanted = kept + relay.messages, migration.legacy_messages + migration.entries
-        raise PlanStale(f"{migration.store} changed while it was read: {found:,} messages of {wanted:,} are there")
+        raise PlanStale(f"{migration.store} changed while it was read: {found:,} of {wanted:,} messages were found")
 
 
 def _columns(log: LogResult, file: MappedFile) -> Iterator[Columns]:
-    """Good records of one file, up to the log's end."""
+    """Yield the good records of one file, up to the log's end."""
     if file.start >= log.wrote:
         return
     for run in scan_file(file, lead=log.lead, options=ScanOptions()):
@@ -133,7 +129,7 @@ def _options(store: Store, verified: Verified, migration: CommitLogMigration) ->
 
 
 def _index_sizes(store: Store, verified: Verified) -> tuple[int, int]:
-    """Slots and units of the store's index files."""
+    """Return the numbers of slots and units of the store's index files; a setting in broker.conf takes precedence."""
     config = store.config
     slots, units = config.int("maxHashSlotNum"), config.int("maxIndexNum")
     if config.given_int("maxHashSlotNum") is not None or not store.index_files:
@@ -142,7 +138,7 @@ def _index_sizes(store: Store, verified: Verified) -> tuple[int, int]:
 
 
 def _known(store: Store, verified: Verified) -> Callable[[str, int], bool]:
-    """Whether a queue exists: it has a directory, or its topic is configured; a deleted topic does not come back."""
+    """Return a function that tells whether a queue exists: it has a directory, or its topic was not deleted."""
     kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
     there = {(topic, queue_id) for kind in kinds for topic, queue_id, _ in store.queue_directories(kind)}
     types = verified.config.queue_types
@@ -154,7 +150,7 @@ def _known(store: Store, verified: Verified) -> Callable[[str, int], bool]:
 
 
 def _copy_rest(store: Store, place: Path, relay: Readdressing, migration: CommitLogMigration, built: Built) -> int:
-    """Configuration as it is, timers with new addresses."""
+    """Copy the configuration, and the timers with new addresses; return the number of files."""
     count = 0
     for name in COPIED_TREES:
         source = store.root / name
@@ -165,16 +161,12 @@ def _copy_rest(store: Store, place: Path, relay: Readdressing, migration: Commit
         copy_file(store.root / name, place / name)
         count += 1
     if store.timer_log is not None and store.timer_log.files:
-        cut = relay_timer_log(store.timer_log, place, relay.find_address, _first_moved(store))
+        assert store.dledger is not None
+        first_moved = store.dledger.data.start  # the old address of the first converted record
+        cut = relay_timer_log(store.timer_log, place, relay.find_address, first_moved)
         count += len(store.timer_log.files)
         if cut is not None:
             end = relay.max_offset(WHEEL_TOPIC.decode(), 0)
             fix_timercheck(place / "config" / "timercheck", cut, end)
-            built.notes.append(f"the timer log was cut at {cut}: messages of the units behind it were not migrated")
+            built.notes.append(f"the timer log was cut at {cut}: messages of later units were not migrated")
     return count
-
-
-def _first_moved(store: Store) -> int:
-    """Old address of the first re-laid record."""
-    assert store.dledger is not None
-    return store.dledger.data.start

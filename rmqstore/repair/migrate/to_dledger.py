@@ -1,7 +1,7 @@
-"""Plans the first start of a broker in DLedger mode over a plain store: the pad and the first DLedger file. Pure.
+"""Plans what the first start of a broker in DLedger mode does to a plain store: the pad and the first DLedger file.
 
-The broker does this itself, but by its recovery, which truncates what it does not understand; this plan refuses
-instead. After it the store is byte for byte what the broker's own first start leaves of a sound store.
+The broker's own start recovers the log first, and truncates what it does not understand; this plan refuses instead. It
+leaves the store byte for byte as the broker's first start leaves a sound store. Writes nothing.
 
 Source: DLedgerCommitLog#recover (RocketMQ 4.9.7, 5.1.4), #dledgerRecoverNormally, #setRecoverPosition (5.4.0); a log
 without files: DefaultMessageStore#destroyLogics (4.9.7, 5.1.4), ConsumeQueueStore#destroy (5.4.0).
@@ -10,7 +10,7 @@ without files: DefaultMessageStore#destroyLogics (4.9.7, 5.1.4), ConsumeQueueSto
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from rmqstore.checks.log.commitlog import LogResult
@@ -18,11 +18,11 @@ from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name
 from rmqstore.files.store import UNIT_SIZE, QueueKind, Store
 from rmqstore.formats import checkpoint
-from rmqstore.formats.message import BLANK_MAGIC, BLANK_SIZE, build_blank
+from rmqstore.formats.message import BLANK_MAGIC, build_blank
 from rmqstore.repair.migrate.to_dledger_preflight import Refusal, ReplicaCheck, Target, preflight
-from rmqstore.repair.plan.content import Json, Literal, Zeros
-from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
-from rmqstore.repair.plan.plan import Create, Discard, Loss, MakeDirectory, Overwrite, Plan, Step
+from rmqstore.repair.plan.content import Json, Zeros
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.scan.units import last_nonzero
 
 SCHEMA = "rmqstore.migrate-to-dledger/1"
@@ -31,7 +31,7 @@ COMMAND = "migrate-to-dledger"
 
 @dataclass(frozen=True, slots=True)
 class Pad:
-    """The BLANK that closes the legacy commitlog: `at` in the file, `size` as it says, both in bytes."""
+    """The BLANK at the end of the legacy commitlog: position in its file and size, both in bytes."""
 
     file: str
     at: int
@@ -43,10 +43,10 @@ class Pad:
 
 @dataclass(frozen=True, slots=True)
 class DLedgerMigration:
-    """What a migration would do, or why it is refused (`plan` is None then).
+    """The plan of a migration, or the refusals (`plan` is None then).
 
-    `divided_commitlog_offset`: where DLedger begins, -1 without legacy files; `pad`: None when the log ends with a
-    BLANK already; `first_dledger_file`: None when the first append makes it. `settings`: lines for broker.conf.
+    `divided_commitlog_offset`: where DLedger begins, -1 without legacy files; `pad`: None if the log ends with a BLANK
+    already; `first_dledger_file`: None if the first append creates it. `settings`: lines for broker.conf.
     """
 
     target: Target
@@ -56,15 +56,15 @@ class DLedgerMigration:
     pad: Pad | None = None
     first_dledger_file: str | None = None
     settings: tuple[str, ...] = ()
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def ready(self) -> bool:
-        """Nothing speaks against it."""
+        """Whether the migration is not refused."""
         return not self.refusals
 
     def to_json(self) -> dict[str, Json]:
-        """The object of `migrate-to-dledger --json`, but for what apply did."""
+        """Return the JSON object of `migrate-to-dledger`, without the result of apply."""
         return {
             "schema": SCHEMA,
             "store": self.target.store,
@@ -85,10 +85,10 @@ class DLedgerMigration:
 def plan_migration_to_dledger(
     store: Store, verified: Verified, target: Target, *, replicas: Sequence[ReplicaCheck] = ()
 ) -> DLedgerMigration:
-    """The migration of a verified plain store.
+    """Plan the migration of a verified plain store; obstacles become refusals.
 
-    Reads directory entries, and the bytes that the steps replace (their hashes are in the plan).
-    Errors: none for what is on disk: that is a refusal; OSError when a file vanishes meanwhile.
+    Reads only directory entries and the bytes that the steps replace, whose hashes are in the plan.
+    Errors: OSError if a file vanishes meanwhile.
     """
     refusals, notes = preflight(store, verified, target, replicas)
     if refusals:
@@ -100,100 +100,70 @@ def plan_migration_to_dledger(
 
 
 def _over_log(store: Store, legacy: LogResult, target: Target, notes: list[str]) -> DLedgerMigration:
-    """Situations with legacy files: pad where a pad is missing, drop the zero files behind, lay out the first file."""
-    places = _Places(store)
+    """Plan over legacy files: add the pad if it is missing, discard zero files after it, create the first data file."""
+    draft = PlanBuilder(store, notes=notes)
     at = legacy.next_append
     file = legacy.queue.find(at)
-    assert file is not None, "preflight refuses a log without room behind its end"
-    position = at - file.start
-    steps: list[Step] = []
+    assert file is not None, "preflight refuses a log without room after its end"
     for extra in legacy.queue.files:
         if extra.start > file.start:
-            expect = fingerprint_entry(extra.path)
-            why = "zero file ahead of the log's end: the broker deletes it"
-            steps.append(Discard(places.of(extra.path), expect, why, extra.length))
+            draft.discard(extra.path, "zero file after the log's end: the broker deletes it")
     pad = None
     if not _is_blank(legacy.queue, at):
-        pad = Pad(places.of(file.path), position, file.stop - at)
-        expect = fingerprint_range(file.path, position, BLANK_SIZE)
+        pad = Pad(draft.path(file.path), at - file.start, file.stop - at)
         why = f"the legacy commitlog ends here; {pad.size} bytes are left"
-        steps.append(Overwrite(pad.file, position, Literal(build_blank(pad.size)), expect, why))
-    first = _data_directory(store, target, file.stop, legacy.queue.file_size) / offset_to_file_name(file.stop)
-    steps += places.directories(first.parent, file.path.parent)
+        draft.overwrite(file.path, pad.at, build_blank(pad.size), why)
     size = legacy.queue.file_size
-    steps.append(Create(places.of(first), size, Zeros(size), places.of(file.path), "DLedger's first data file"))
+    directory = _data_directory(store, target, file.stop, size)
+    roots = _roots(store, directory)
+    first = directory / offset_to_file_name(file.stop)
+    draft.make_directory(directory, "for DLedger's data")
+    draft.create(first, size, Zeros(size), "DLedger's first data file", file.path)
     if not legacy.messages:
-        steps += _empty_store(store, places)
-    plan = Plan(
-        str(store.root.absolute()),
-        tuple(steps),
-        roots=places.roots(),
-        notes=tuple(notes),
-        facts=_facts(target, file.stop),
-    )
+        _fill_empty_store(draft)
+    draft.facts.update(_facts(target, file.stop))
     return DLedgerMigration(
         target,
-        plan=plan,
+        plan=draft.plan(roots),
         divided_commitlog_offset=file.stop,
         pad=pad,
-        first_dledger_file=places.of(first),
+        first_dledger_file=draft.path(first),
         settings=target.settings(size),
         notes=tuple(notes),
     )
 
 
 def _without_log(store: Store, target: Target, notes: list[str]) -> DLedgerMigration:
-    """No legacy file: the broker destroys every consume queue, and its first append makes the file 0."""
-    places = _Places(store)
-    steps: list[Step] = []
-    lost: dict[str, int] = {}
+    """Plan without a legacy file: the broker destroys every consume queue, and creates file 0 at its first append."""
+    draft = PlanBuilder(store, notes=notes)
     for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
         for queue in store.consume_queues(kind):
-            directory = queue.queue.directories[0]
             last = last_nonzero(queue.queue, UNIT_SIZE[kind])
-            units = 0 if last is None else last // UNIT_SIZE[kind] + 1
-            if units:
-                lost[queue.label] = lost.get(queue.label, 0) + units
-            steps.append(
-                Discard(
-                    places.of(directory),
-                    fingerprint_entry(directory),
-                    "there is no commitlog file: the broker destroys all consume queues",
-                    queue.queue.bytes_on_disk,
-                )
-            )
-    size = store.config.int("mappedFileSizeCommitLog")
-    data = _data_directory(store, target, 0, size)
-    steps += places.directories(data, store.root / "config")
-    steps += _empty_store(store, places)
-    units = sum(lost.values())
-    brakes: tuple[str, ...] = ()
-    if units:
-        brakes = (
-            f"there is no commitlog file, but the consume queues hold {units} units: is the commitlog's disk mounted?",
+            if last is not None:
+                draft.lose({queue.label: last // UNIT_SIZE[kind] + 1}, 0)
+            why = "there is no commitlog file: the broker destroys all consume queues"
+            draft.discard(queue.queue.directories[0], why)
+    data = _data_directory(store, target, 0, store.config.int("mappedFileSizeCommitLog"))
+    roots = _roots(store, data)
+    draft.make_directory(data, "for DLedger's data")
+    _fill_empty_store(draft)
+    if draft.lost_messages:
+        draft.brakes.append(
+            f"there is no commitlog file, but the consume queues hold {draft.lost_messages} units: is the commitlog's "
+            "disk mounted?"
         )
-    plan = Plan(
-        str(store.root.absolute()),
-        tuple(steps),
-        loss=Loss(messages=units, queues=lost),
-        roots=places.roots(),
-        notes=tuple(notes),
-        brakes=brakes,
-        facts=_facts(target, -1),
-    )
+    draft.facts.update(_facts(target, -1))
     known = store.config.given_int("mappedFileSizeCommitLog")
-    return DLedgerMigration(target, plan=plan, settings=target.settings(known), notes=tuple(notes))
+    return DLedgerMigration(target, plan=draft.plan(roots), settings=target.settings(known), notes=tuple(notes))
 
 
-def _empty_store(store: Store, places: _Places) -> list[Step]:
-    """What any first start makes in a store that never had a message."""
-    steps: list[Step] = []
+def _fill_empty_store(draft: PlanBuilder) -> None:
+    """Create what any first start creates in a store that never had a message."""
+    store, why = draft.store, "every start creates it"
     if "consumequeue" not in store.top:
-        steps.append(MakeDirectory("consumequeue", None, "every start makes it"))
+        draft.make_directory(store.root / "consumequeue", why)
     if "checkpoint" not in store.top:
-        size = checkpoint.FILE_SIZE
-        steps.append(Create("checkpoint", size, Zeros(size), None, "every start makes it"))
-    return steps
+        draft.create(store.root / "checkpoint", checkpoint.FILE_SIZE, Zeros(checkpoint.FILE_SIZE), why)
 
 
 def _facts(target: Target, divided: int) -> dict[str, Json]:
@@ -201,12 +171,12 @@ def _facts(target: Target, divided: int) -> dict[str, Json]:
 
 
 def _is_blank(queue: MappedFileQueue, at: int) -> bool:
-    """Whether the 8 bytes at the log's end are a BLANK already; its size may be anything (#setRecoverPosition)."""
+    """Return whether a BLANK is at the log's end already; its size may have any value (#setRecoverPosition)."""
     return int.from_bytes(queue.pread(4, at + 4), "big", signed=True) == BLANK_MAGIC
 
 
 def _data_directory(store: Store, target: Target, offset: int, file_size: int) -> Path:
-    """Where DLedger makes the file of an offset; with several data paths they take turns, sorted.
+    """Return the directory in which DLedger creates the file of an offset; it takes several data paths in turn, sorted.
 
     Source: MultiPathMmapFileList#tryCreateMappedFile, DLedger 0.3.1.2
     """
@@ -217,27 +187,7 @@ def _data_directory(store: Store, target: Target, offset: int, file_size: int) -
     return located[offset // file_size % len(located)]
 
 
-class _Places:
-    """Paths as a plan has them: relative inside of the store, absolute below a root outside of it."""
-
-    def __init__(self, store: Store) -> None:
-        self.root = store.root.absolute()
-        self._roots: set[str] = set()
-
-    def of(self, path: Path) -> str:
-        path = path.absolute()
-        if path.is_relative_to(self.root):
-            return path.relative_to(self.root).as_posix()
-        if not any(path.is_relative_to(root) for root in self._roots):
-            above = next(p for p in path.parents if p.is_dir())
-            self._roots.add(above.as_posix())
-        return path.as_posix()
-
-    def roots(self) -> tuple[str, ...]:
-        return tuple(sorted(self._roots))
-
-    def directories(self, path: Path, like: Path) -> list[Step]:
-        """A MakeDirectory for each part of a path that is not there."""
-        missing = [p for p in (path, *path.parents) if not p.exists()]
-        model = self.of(like) if like.is_dir() and like.absolute() != self.root else None
-        return [MakeDirectory(self.of(p), model, "for DLedger's data") for p in reversed(missing)]
+def _roots(store: Store, data: Path) -> list[Path]:
+    """Return the directories, inside or outside of the store, below which the plan changes something."""
+    logs = store.commitlog.directories if store.commitlog is not None else ()
+    return [*logs, next(p for p in (data, *data.parents) if p.is_dir())]

@@ -1,9 +1,8 @@
-"""What must be true before a plain store may become the base of a DLedger group; each refusal says what to do."""
+"""Checks whether a plain store can become a member of a DLedger group; each refusal says what to do."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,7 +16,9 @@ from rmqstore.errors import UsageError
 from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.formats.message import BLANK_SIZE, MAX_TOPIC_V1
+from rmqstore.repair.journal.folder import free_bytes
 from rmqstore.repair.journal.journal import find_unfinished
+from rmqstore.repair.journal.plan_paths import existing
 from rmqstore.repair.plan.content import Json
 
 DEFAULT_PORT = 40911
@@ -28,7 +29,7 @@ _PEER = re.compile(r"([A-Za-z]\d{1,9})-(.+):(\d{1,5})")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a command does not do it, and what to do next."""
+    """Why a migration is refused, and what to do."""
 
     reason: str
     advice: str
@@ -39,7 +40,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCheck:
-    """The answer of comparing another node's store (or its fingerprint file) with this one."""
+    """The result of comparing another node's store (or its fingerprint file) with this one."""
 
     name: str
     equal: bool
@@ -48,9 +49,9 @@ class ReplicaCheck:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The node that the store is to become: `self_id` such as n0, `peers` such as n0-host:40911;n1-host:40911.
+    """The node that the store will become: `self_id` such as n0, `peers` such as n0-host:40911;n1-host:40911.
 
-    Errors: UsageError for an id or peers that DLedger could not read.
+    Errors: UsageError for an id or peers that DLedger cannot parse.
     """
 
     store: str
@@ -83,11 +84,11 @@ class Target:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Ids of the other nodes."""
+        """The ids of the other nodes."""
         return tuple(name for name, _ in self.addresses if name != self.self_id)
 
     def settings(self, file_size: int | None) -> tuple[str, ...]:
-        """The lines of broker.conf that make the broker go on with this store; the size where it is known (bytes)."""
+        """Return the lines of broker.conf for a broker with this store; `file_size` in bytes, None if unknown."""
         peers = ";".join(text for _, text in self.addresses) or f"{self.self_id}-{self.host}:{DEFAULT_PORT}"
         lines = (
             "enableDLegerCommitLog=true",
@@ -101,11 +102,11 @@ class Target:
 def preflight(
     store: Store, verified: Verified, target: Target, replicas: Sequence[ReplicaCheck]
 ) -> tuple[list[Refusal], list[str]]:
-    """Refusals (none: go ahead), and what is worth knowing."""
+    """Check a store; return refusals and notes."""
     notes: list[str] = []
     refusals = in_use(store, verified)
     if any("journal" in refusal.reason for refusal in refusals):
-        return refusals, notes  # half-way between two kinds of store, it looks like neither
+        return refusals, notes  # an unfinished migration: the store is of neither kind
     kind = no_files(store) or _wrong_kind(store, target)
     if kind is not None:
         return [*refusals, kind], notes
@@ -128,7 +129,7 @@ def preflight(
 
 
 def recover_first(store: Store) -> str:
-    """The advice where a store must be sound."""
+    """Return the advice for a store that must be repaired first."""
     return f"run `rmqstore recover {words_for(store)} --apply`, then this command again"
 
 
@@ -137,12 +138,12 @@ def _rebuild(store: Store) -> str:
 
 
 def words_for(store: Store) -> str:
-    """A store, and its broker.conf, as another command takes them."""
+    """Return the arguments for another command: the store, and its broker.conf."""
     return store_words(str(store.path), store.config.source)
 
 
 def _wrong_kind(store: Store, target: Target) -> Refusal | None:
-    """A store that is not a plain one, is already DLedger, or was left between the two."""
+    """Refuse a DLedger store, and one with an unfinished migration."""
     own = f"dledger-{target.self_id}"
     nodes = [store.dledger.directory.name] if store.dledger is not None else []
     for name in [*nodes, *store.other_dledger]:
@@ -157,7 +158,8 @@ def _wrong_kind(store: Store, target: Target) -> Refusal | None:
             return _already(store)
         if filled:
             return Refusal(
-                f"{name} has no data, but {filled[0].path.name}: a migration or a node that was left half-way",
+                f"{name} has no data, but {filled[0].path.name}: a migration or the setup of a node was interrupted"
+                " half-way",
                 f"run `rmqstore undo` if a migration was interrupted, else move {store.root / name} away",
             )
     return None
@@ -171,7 +173,7 @@ def _already(store: Store) -> Refusal:
         return Refusal("this is already a DLedger store", "nothing to migrate")
     if legacy.stop == first:
         return Refusal(
-            f"this store was already migrated: DLedger goes on at {first}",
+            f"this store was already migrated: DLedger begins at {first}",
             f"nothing to do; check it with `rmqstore verify {words_for(store)}`",
         )
     where = (
@@ -179,12 +181,12 @@ def _already(store: Store) -> Refusal:
     )
     return Refusal(
         f"{where}: the legacy part ends at {legacy.stop}, DLedger begins at {first}",
-        f"see `rmqstore verify {words_for(store)}`; bring the missing files back, or undo the migration",
+        f"see `rmqstore verify {words_for(store)}`; restore the missing files, or undo the migration",
     )
 
 
 def in_use(store: Store, verified: Verified) -> list[Refusal]:
-    """A broker that holds the store, or an apply that was not ended: nothing else can be told then."""
+    """Refuse a store that is in use, or that has an unfinished journal: nothing else can be checked then."""
     out = []
     state = store.lock_state()
     if state.held or verified.report.live:
@@ -201,7 +203,7 @@ def in_use(store: Store, verified: Verified) -> list[Refusal]:
 
 
 def _settings(store: Store, target: Target) -> list[Refusal]:
-    """A broker.conf that speaks against it."""
+    """Refuse a broker.conf that contradicts the migration, and missing data paths."""
     config, out = store.config, []
     given = config.given.get("dLegerSelfId", "").strip()
     if given and given != target.self_id:
@@ -215,26 +217,26 @@ def _settings(store: Store, target: Target) -> list[Refusal]:
 
 
 def _versions(store: Store, verified: Verified, target: Target) -> list[Refusal]:
-    """A broker that has no DLedger, or cannot read what is in the store."""
+    """Refuse a broker version without DLedger, and one that cannot read the store."""
     why = _cannot_read(store, verified, target.broker)
     return [] if why is None else [Refusal(why, "use a newer broker, and choose it with --broker")]
 
 
 def _cannot_read(store: Store, verified: Verified, version: str) -> str | None:
-    """Why a broker version (empty: the newest) cannot go on with this store in DLedger mode."""
+    """Return why a broker version (empty: the newest) cannot use this store in DLedger mode, None if it can."""
     rules = rules_for(version or None)
     if rules.dledger is None:
         return f"RocketMQ {rules.version} has no DLedger mode (4.5.1 was the first)"
     queues = verified.legacy.queues if verified.legacy is not None else {}
     if not rules.v2 and any(len(topic.encode("utf-8", "replace")) > MAX_TOPIC_V1 for topic, _ in queues):
-        return f"the store has V2 records, which RocketMQ {rules.version} cuts off"
+        return f"the store has V2 records, which RocketMQ {rules.version} truncates"
     if not rules.batch_queues and next(store.queue_directories(QueueKind.BATCH), None) is not None:
         return f"the store has batch consume queues, which RocketMQ {rules.version} does not know"
     return None
 
 
 def _unsound(store: Store, verified: Verified) -> list[Refusal]:
-    """Anything that a recovery should cure first; without a log only what is outside of it counts."""
+    """Refuse a store with problems; without a log, those do not count that disappear with it."""
     counts = verified.report.findings.counts
     no_log = verified.legacy is None
     bad = [
@@ -259,7 +261,7 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
 
 
 def unsound(counts: Mapping[str, int], bad: Sequence[str], advice: str, unchecked: Sequence[str]) -> list[Refusal]:
-    """Refusals for the problem codes that must be repaired first, and for what could not be checked."""
+    """Return refusals for problems (`bad` codes) that must be repaired first, and for what could not be checked."""
     out = []
     if bad:
         total = sum(counts[code] for code in bad)
@@ -271,7 +273,7 @@ def unsound(counts: Mapping[str, int], bad: Sequence[str], advice: str, unchecke
 
 
 def no_files(store: Store) -> Refusal | None:
-    """A part of a store, or one with consume queues in RocksDB: neither can be converted."""
+    """Refuse a part of a store, and consume queues in RocksDB: neither can be converted."""
     if store.kind is StoreKind.PART:
         return Refusal("this is a part of a store", "give the broker's storePathRootDir")
     if store.kind is StoreKind.ROCKSDB:
@@ -280,7 +282,7 @@ def no_files(store: Store) -> Refusal | None:
 
 
 def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Refusal]:
-    """The pad is where every broker would put it, and fits there."""
+    """Refuse a log to which brokers would append elsewhere, or in which the pad has no space."""
     legacy = verified.legacy
     if legacy is None:
         return []
@@ -321,20 +323,18 @@ def _settings_advice(store: Store, version: str) -> str:
 
 
 def _space(store: Store, verified: Verified) -> list[Refusal]:
-    """Room for the first DLedger file once it fills; as made it is a hole."""
+    """Refuse if there is no space for the first DLedger file; it is created as a hole, which brokers fill."""
     size = verified.legacy.queue.file_size if verified.legacy is not None else 0
-    place = next(
-        (p for path in store.config.paths("storePathDLedgerCommitLog") for p in (path, *path.parents) if p.is_dir()),
-        store.root,
-    )
-    free = shutil.disk_usage(place).free
+    configured = store.config.paths("storePathDLedgerCommitLog")
+    place = existing(configured[0]) if configured else store.root
+    free = free_bytes(place)
     if free < size:
         return [Refusal(f"{place}: {free:,} bytes are free, one DLedger file takes {size:,}", "free space first")]
     return []
 
 
 def _replicas(target: Target, replicas: Sequence[ReplicaCheck]) -> list[Refusal]:
-    """With peers, every one of them must hold the same legacy log: nodes padded at different offsets never agree."""
+    """Refuse peers that do not have the same legacy log: nodes padded at different offsets never agree."""
     out = [
         Refusal(
             f"{check.name} differs from this store: {check.difference}",

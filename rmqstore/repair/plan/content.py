@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from rmqstore.errors import PlanStale, UsageError
 
@@ -158,35 +158,44 @@ class ContentReader:
         return b"".join(parts)
 
 
-class Fingerprint(Protocol):
-    """A running hash."""
-
-    def update(self, data: bytes, /) -> None: ...
-
-    def hexdigest(self) -> str: ...
-
-
 def is_fingerprint(text: str) -> bool:
     """Return whether a text has the form of a fingerprint: name of the hash, colon, 64 hex digits."""
     return _FINGERPRINT.fullmatch(text) is not None
 
 
-def new_fingerprint(like: str = "sha256:") -> Fingerprint:
-    """Return a running hash of the same kind as the fingerprint `like`.
+class Fingerprint:
+    """A running hash of the same kind as the fingerprint `like`; `text` has the form of a step's `expect`.
 
     `runs:` counts zeros instead of hashing them, for files that are mostly holes.
     """
-    if like.startswith("runs:"):
-        return RunHash()
-    return hashlib.blake2b(digest_size=32) if like.startswith("blake2b:") else hashlib.sha256()
+
+    __slots__ = ("_kind", "_running")
+
+    def __init__(self, like: str = "sha256:") -> None:
+        self._kind = like.partition(":")[0]
+        self._running: Any = RunHash()
+        if self._kind != "runs":
+            self._running = hashlib.blake2b(digest_size=32) if self._kind == "blake2b" else hashlib.sha256()
+
+    def update(self, piece: bytes | int) -> None:
+        """Add bytes, or a number of zeros."""
+        if self._kind == "runs" or isinstance(piece, bytes):
+            self._running.update(piece)
+            return
+        for chunk in chunks(Zeros(piece)):
+            self._running.update(chunk)
+
+    @property
+    def text(self) -> str:
+        return f"{self._kind}:{self._running.hexdigest()}"
 
 
-def fingerprint(data: bytes | Iterable[bytes], like: str = "sha256:") -> str:
-    """Hash bytes, or chunks of bytes, into the form of a step's `expect`: `sha256:…`."""
-    running = new_fingerprint(like)
-    for chunk in (data,) if isinstance(data, bytes) else data:
-        running.update(chunk)
-    return f"{like.partition(':')[0]}:{running.hexdigest()}"
+def fingerprint(pieces: bytes | Iterable[bytes | int], like: str = "sha256:") -> str:
+    """Return the fingerprint of bytes, or of a stream of pieces."""
+    running = Fingerprint(like)
+    for piece in (pieces,) if isinstance(pieces, bytes) else pieces:
+        running.update(piece)
+    return running.text
 
 
 class RunHash:
@@ -238,15 +247,6 @@ class RunHash:
         return rest.hexdigest()
 
 
-def feed(running: Fingerprint, piece: bytes | int) -> None:
-    """Add bytes, or a number of zeros, to any kind of running hash."""
-    if isinstance(running, RunHash):
-        running.update(piece)
-        return
-    for chunk in chunks(Zeros(piece)) if isinstance(piece, int) else (piece,):
-        running.update(chunk)
-
-
 def content_digest(content: Content) -> str:
     """Hash the bytes of a content, or return the identity of an `Equivalent`; long runs of zeros cost nothing."""
     if isinstance(content, Equivalent):
@@ -265,12 +265,12 @@ def content_to_json(content: Content) -> dict[str, Json]:
     if isinstance(content, Zeros):
         return {"zeros": content.size}
     if isinstance(content, Literal) and content.size <= CHUNK:
-        return {"base64": base64.b64encode(content.data).decode("ascii")}
+        return _base64(content.data)
     return {"parts": list(content_parts_json(content)), **content_marks(content)}
 
 
 def content_marks(content: Content) -> dict[str, Json]:
-    """The keys that the JSON form of a content has besides `parts`."""
+    """Return the keys that the JSON form of a content has in addition to `parts`."""
     if not isinstance(content, Equivalent):
         return {}
     return {"identity": content.identity, "hash": content_digest(content.content)}
@@ -280,32 +280,39 @@ def content_parts_json(content: Content) -> Iterator[dict[str, Json]]:
     """Yield the parts of a content's JSON form; blocks of zeros become `{"zeros": n}`."""
     zeros = 0
     pending = bytearray()
+    for block in _blocks(content):
+        if isinstance(block, int):
+            if pending:
+                yield _base64(pending)
+                pending.clear()
+            zeros += block
+            continue
+        if zeros:
+            yield {"zeros": zeros}
+            zeros = 0
+        pending += block
+        if len(pending) >= CHUNK:
+            yield _base64(pending)
+            pending.clear()
+    if pending:
+        yield _base64(pending)
+    if zeros:
+        yield {"zeros": zeros}
+
+
+def _blocks(content: Content) -> Iterator[bytes | int]:
+    """Yield a content in blocks of at most 4 KiB, or any number of zeros."""
     for piece in content.pieces():
         if isinstance(piece, int):
-            if pending:
-                yield {"base64": base64.b64encode(pending).decode("ascii")}
-                pending.clear()
-            zeros += piece
+            yield piece
             continue
         for start in range(0, len(piece), _SMALL_BLOCK):
             block = piece[start : start + _SMALL_BLOCK]
-            if block.count(0) == len(block):
-                if pending:
-                    yield {"base64": base64.b64encode(pending).decode("ascii")}
-                    pending.clear()
-                zeros += len(block)
-                continue
-            if zeros:
-                yield {"zeros": zeros}
-                zeros = 0
-            pending += block
-            if len(pending) >= CHUNK:
-                yield {"base64": base64.b64encode(pending).decode("ascii")}
-                pending.clear()
-    if pending:
-        yield {"base64": base64.b64encode(pending).decode("ascii")}
-    if zeros:
-        yield {"zeros": zeros}
+            yield len(block) if block.count(0) == len(block) else block
+
+
+def _base64(data: bytes | bytearray) -> dict[str, Json]:
+    return {"base64": base64.b64encode(data).decode("ascii")}
 
 
 def content_from_json(value: object) -> Content:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterator
@@ -12,13 +13,22 @@ from pathlib import Path
 
 from rmqstore.errors import Refused
 from rmqstore.files.disk.sparse import next_data
-from rmqstore.repair.plan.content import CHUNK, RunHash, fingerprint, new_fingerprint
+from rmqstore.repair.plan.content import CHUNK, Fingerprint, fingerprint
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """Open a file for reading; yield its descriptor. Errors: OSError, also for a link."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def read_range(path: Path, at: int, length: int) -> Iterator[bytes]:
     """Yield the bytes `[at, at + length)` of a file, at most 1 MiB at a time; short if the file ends."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
+    with opened(path) as descriptor:
         while length > 0:
             chunk = os.pread(descriptor, min(CHUNK, length), at)
             if not chunk:
@@ -26,14 +36,11 @@ def read_range(path: Path, at: int, length: int) -> Iterator[bytes]:
             yield chunk
             at += len(chunk)
             length -= len(chunk)
-    finally:
-        os.close(descriptor)
 
 
 def read_runs(path: Path, at: int, length: int) -> Iterator[bytes | int]:
     """Yield the same bytes as `read_range`, but a hole of the file as its length."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
+    with opened(path) as descriptor:
         stop = min(at + length, os.fstat(descriptor).st_size)
         while at < stop:
             start, end = next_data(descriptor, at, stop)
@@ -46,23 +53,12 @@ def read_runs(path: Path, at: int, length: int) -> Iterator[bytes | int]:
                     return
                 yield chunk
                 at += len(chunk)
-    finally:
-        os.close(descriptor)
-
-
-def run_fingerprint(path: Path, at: int, length: int) -> str:
-    """Hash `[at, at + length)` of a file as `runs:`, at no cost for holes."""
-    running = RunHash()
-    for piece in read_runs(path, at, length):
-        running.update(piece)
-    return f"runs:{running.hexdigest()}"
 
 
 def fingerprint_range(path: Path, at: int, length: int, like: str = "sha256:") -> str:
     """Hash `[at, at + length)` of a file: the `expect` of an Overwrite or a Truncate."""
-    if like.startswith("runs:"):
-        return run_fingerprint(path, at, length)
-    return fingerprint(read_range(path, at, length), like)
+    read = read_runs if like.startswith("runs:") else read_range
+    return fingerprint(read(path, at, length), like)
 
 
 def fingerprint_entry(path: Path, like: str = "sha256:") -> str:
@@ -73,7 +69,7 @@ def fingerprint_entry(path: Path, like: str = "sha256:") -> str:
     status = path.lstat()
     if stat.S_ISREG(status.st_mode):
         return fingerprint_range(path, 0, status.st_size, like)
-    running = new_fingerprint(like)
+    running = Fingerprint(like)
     if stat.S_ISLNK(status.st_mode):
         running.update(b"link\0" + os.fsencode(path.readlink()))
     elif stat.S_ISDIR(status.st_mode):
@@ -84,7 +80,7 @@ def fingerprint_entry(path: Path, like: str = "sha256:") -> str:
             running.update(os.fsencode(row))
     else:
         raise Refused(f"{path} is a special file", "move it away by hand")
-    return f"{like.partition(':')[0]}:{running.hexdigest()}"
+    return running.text
 
 
 def kind_of(status: os.stat_result) -> str:

@@ -13,50 +13,34 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from rmqstore.errors import BrokenPlan
-from rmqstore.repair.plan import content as contents
-from rmqstore.repair.plan.content import Content, Json, Literal, Parts, Reencoded, Zeros
+from rmqstore.repair.plan.content import (
+    Content,
+    Json,
+    Literal,
+    Zeros,
+    content_digest,
+    content_marks,
+    content_parts_json,
+    content_to_json,
+)
 from rmqstore.repair.plan.steps import (
     JSON_FIELDS,
+    PHASES,
     Create,
-    Discard,
     Extend,
     MakeDirectory,
     Overwrite,
     RemoveEmptyDirectory,
     Rename,
-    SetAside,
     Span,
     Step,
     Truncate,
+    WithContent,
     check_path,
     check_span,
     check_step,
     check_together,
-    in_order,
-    origins,
 )
-
-__all__ = [
-    "Content",
-    "Create",
-    "Discard",
-    "Extend",
-    "Json",
-    "Literal",
-    "Loss",
-    "MakeDirectory",
-    "Overwrite",
-    "Parts",
-    "Plan",
-    "Reencoded",
-    "RemoveEmptyDirectory",
-    "Rename",
-    "SetAside",
-    "Span",
-    "Step",
-    "Truncate",
-    "Zeros",
-]
 
 SCHEMA = "rmqstore.plan/1"
 
@@ -128,8 +112,8 @@ class Plan:
         for step in self.steps:
             row = _step_head(step)
             row.pop("why")
-            if isinstance(step, Overwrite | Create | Extend):
-                row["content"] = contents.content_digest(step.content)
+            if isinstance(step, WithContent):
+                row["content"] = content_digest(step.content)
             running.update(json.dumps(row, sort_keys=True).encode())
         running.update(json.dumps(list(self.brakes)).encode())
         for span in self.spans:
@@ -138,47 +122,60 @@ class Plan:
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """New names of renamed files -> their names before the first step."""
-        return origins(self.steps)
+        """The new names of renamed files, with the old ones, which `expect` and spans refer to."""
+        return {step.path: step.source for step in self.steps if isinstance(step, Rename)}
 
     def summaries(self) -> list[dict[str, Json]]:
         """The steps as reports show them, without contents and hashes."""
         return [step_summary(step) for step in self.steps]
 
-    def to_json(self, write_content: Callable[[int], Json] | None = None) -> dict[str, Json]:
+    def to_json(self, write_content: Callable[[int, Content], Json] | None = None) -> dict[str, Json]:
         """Return the plan with all contents, in memory; `iter_json` streams the same.
 
         `write_content` returns the JSON for the content of step N instead, since a journal keeps contents in files of
         its own; the digest is omitted then.
         """
-        if write_content is None:
-            return {**_plan_head(self), "digest": self.digest, "steps": [_step_to_json(s) for s in self.steps]}
         rows: list[Json] = []
         for number, step in enumerate(self.steps):
             row = _step_head(step)
-            if isinstance(step, Overwrite | Create | Extend):
-                row["content"] = write_content(number)
+            if isinstance(step, WithContent):
+                own = step.content
+                row["content"] = content_to_json(own) if write_content is None else write_content(number, own)
             rows.append(row)
-        return {**_plan_head(self), "steps": rows}
+        digest = {"digest": self.digest} if write_content is None else {}
+        return {**_plan_head(self), **digest, "steps": rows}
 
     def iter_json(self) -> Iterator[str]:
         """Yield the text of the plan file, with about 1 MiB of a content in memory at a time."""
         yield json.dumps({**_plan_head(self), "digest": self.digest})[:-1] + ', "steps": ['
         for number, step in enumerate(self.steps):
             yield ",\n" if number else "\n"
-            if not isinstance(step, Overwrite | Create | Extend) or isinstance(step.content, Zeros | Literal):
-                yield json.dumps(_step_to_json(step))
-                continue
-            yield json.dumps(_step_head(step))[:-1] + ', "content": {"parts": ['
-            for part_number, part in enumerate(contents.content_parts_json(step.content)):
-                yield (", " if part_number else "") + json.dumps(part)
-            marks = json.dumps(contents.content_marks(step.content))[1:-1]
-            yield f"]{', ' * bool(marks)}{marks}}}}}"
+            row = _step_head(step)
+            if not isinstance(step, WithContent):
+                yield json.dumps(row)
+            elif isinstance(step.content, Zeros | Literal):
+                yield json.dumps({**row, "content": content_to_json(step.content)})
+            else:
+                yield json.dumps(row)[:-1] + ', "content": {"parts": ['
+                for part_number, part in enumerate(content_parts_json(step.content)):
+                    yield (", " if part_number else "") + json.dumps(part)
+                marks = json.dumps(content_marks(step.content))[1:-1]
+                yield f"]{', ' * bool(marks)}{marks}}}}}"
         yield "\n]}\n"
 
     def ordered(self) -> list[int]:
-        """Return the numbers of the steps in the order in which `apply` executes them."""
-        return in_order(self.steps)
+        """Return the numbers of the steps in the order of execution: a directory is removed after its contents."""
+
+        def key(number: int) -> tuple[int, int, int]:
+            step = self.steps[number]
+            depth = step.path.count("/")
+            if isinstance(step, RemoveEmptyDirectory):
+                depth = -depth
+            elif not isinstance(step, MakeDirectory):
+                depth = 0
+            return PHASES.index(type(step)), depth, number
+
+        return sorted(range(len(self.steps)), key=key)
 
 
 def step_summary(step: Step) -> dict[str, Json]:
@@ -197,13 +194,6 @@ def step_summary(step: Step) -> dict[str, Json]:
 def _step_head(step: Step) -> dict[str, Json]:
     own = {key: getattr(step, attribute) for key, attribute in JSON_FIELDS[type(step)].items()}
     return {"do": step.do, "path": step.path, **own, "why": step.why}
-
-
-def _step_to_json(step: Step) -> dict[str, Json]:
-    row = _step_head(step)
-    if isinstance(step, Overwrite | Create | Extend):
-        row["content"] = contents.content_to_json(step.content)
-    return row
 
 
 def _plan_head(plan: Plan) -> dict[str, Json]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.errors import NotReadable, Refused
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
 from rmqstore.repair.plan.content import Content, Json, Literal, Zeros
 from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
@@ -27,6 +28,7 @@ from rmqstore.repair.plan.steps import (
     Step,
     Truncate,
 )
+from rmqstore.scan.units import last_nonzero_in
 
 
 @dataclass(slots=True)
@@ -114,6 +116,12 @@ class PlanBuilder:
         """Replace bytes by zeros."""
         self.overwrite(path, at, Zeros(length), why)
 
+    def zero_from(self, file: MappedFile, at: int, why: str, unit: int = 1) -> None:
+        """Zero a file from position `at` to its last data; `unit` is the size of its units, bytes."""
+        last = last_nonzero_in(file, unit)
+        if last is not None and last >= at:
+            self.zero(file.path, at, last + unit - at, why)
+
     def resize(self, path: Path, length: int, size: int, why: str) -> None:
         """Truncate a file from `length` to `size` bytes, or extend it with zeros."""
         name = self.path(path)
@@ -146,15 +154,21 @@ class PlanBuilder:
         beside = self.name(like) if like is not None and self.path(like) not in self.gone else None
         self.add(Create(self.name(path), size, content, beside, why))
 
-    def make_directory(self, path: Path) -> None:
+    def replace(self, path: Path, data: bytes, why: str, *, old: str, like: Path | None = None) -> None:
+        """Create a small file; if there is one already, discard it for the reason `old`."""
+        if os.path.lexists(path):
+            self.discard(path, old)
+        self.create(path, len(data), Literal(data), why, like)
+
+    def make_directory(self, path: Path, why: str = "") -> None:
         """Create a directory and those above it if they are missing; a file in its place goes into quarantine."""
         name = self.path(path)
         if name in self.made or (path.is_dir() and name not in self.gone) or path == self.root:
             return
-        self.make_directory(path.parent)
+        self.make_directory(path.parent, why)
         if name not in self.gone and os.path.lexists(path):
             self._clear(path, name)
-        self.add(MakeDirectory(name))
+        self.add(MakeDirectory(name, why=why))
 
     def _clear(self, path: Path, name: str) -> None:
         """Discard a file that is where a directory belongs. Errors: Refused for anything but a regular file."""

@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 
 from rmqstore.errors import BrokenPlan, UsageError
 from rmqstore.files.disk.paths import real_path
-from rmqstore.repair.plan import content as contents
-from rmqstore.repair.plan.content import Content, Json
+from rmqstore.repair.plan.content import Content, Json, content_from_json
 from rmqstore.repair.plan.plan import SCHEMA, Loss, Plan
-from rmqstore.repair.plan.steps import JSON_FIELDS, Create, Extend, Overwrite, Span, Step
+from rmqstore.repair.plan.steps import JSON_FIELDS, Overwrite, Span, Step, WithContent
 
 _T = TypeVar("_T")
 _KINDS: Mapping[str, type[Step]] = {kind.do: kind for kind in JSON_FIELDS}
@@ -34,7 +33,10 @@ class _Reader:
         return value
 
     def optional_text(self, key: str) -> str | None:
-        return None if self.left.get(key) is None and self.left.pop(key, None) is None else self.take(key, str)
+        if self.left.get(key) is None:
+            self.left.pop(key, None)
+            return None
+        return self.take(key, str)
 
     def texts(self, key: str) -> tuple[str, ...]:
         values = self.take(key, list, [])
@@ -59,7 +61,7 @@ def plan_from_json(
     *,
     store: Path | None = None,
     roots: Collection[Path] = (),
-    read_content: Callable[[object], Content] = contents.content_from_json,
+    read_content: Callable[[object], Content] = content_from_json,
 ) -> Plan:
     """Parse a plan from JSON.
 
@@ -145,7 +147,7 @@ def _step_from_json(value: object, read_content: Callable[[object], Content]) ->
             values[key] = reader.optional_text(key)
         else:
             values[attribute] = reader.take(key, str if key in ("expect", "source") else int)
-    if kind in (Overwrite, Create, Extend):
+    if issubclass(kind, WithContent):
         values["content"] = read_content(reader.left.pop("content", None))
     if kind is Overwrite:
         del values["length"]  # of its content

@@ -23,8 +23,12 @@ class RecoverOptions:
     """How to recover a store.
 
     `strategy` "" depends on the role, `role` "" is that of broker.conf. `only` restricts the repair to these codes, and
-    includes those that are not safe. `accept_fillers`, `allow_shift`, `merge_neighbours`, `accept_odds`: see the
-    salvage planner. `now_ms` is used if no message has a time.
+    includes those that are not safe. `now_ms` is used if no message has a time. The operator accepts with
+
+    * `accept_fillers`: more than 1,000 visible fillers, and fillers for a missing file;
+    * `allow_shift`: queue offsets without a record, so that a queue that a broker rebuilds is shifted;
+    * `merge_neighbours`: the loss of a good message beside damage that is too short for a record;
+    * `accept_odds`: a flipped bit with higher odds of being wrong, and a wrong byte (see `candidates/flipped_bit.py`).
     """
 
     strategy: str = ""

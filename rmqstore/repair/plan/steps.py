@@ -150,6 +150,7 @@ class Rename:
 
 
 InPlace: TypeAlias = Overwrite | Truncate | Extend
+WithContent: TypeAlias = Overwrite | Create | Extend
 MoveIn: TypeAlias = Create | MakeDirectory | Rename
 MoveOut: TypeAlias = Discard | RemoveEmptyDirectory | SetAside
 Step: TypeAlias = InPlace | MoveIn | MoveOut
@@ -158,7 +159,7 @@ PHASES: tuple[type[Step], ...] = (
     *(Discard, RemoveEmptyDirectory, SetAside, Rename),
     *(MakeDirectory, Create, Overwrite, Truncate, Extend),
 )
-"""Steps are carried out in this order; within one kind in the plan's order."""
+"""The order in which kinds of steps are executed."""
 
 
 JSON_FIELDS: Mapping[type[Step], Mapping[str, str]] = {
@@ -172,7 +173,7 @@ JSON_FIELDS: Mapping[type[Step], Mapping[str, str]] = {
     MakeDirectory: {"like": "like"},
     RemoveEmptyDirectory: {},
 }
-"""What a step has in JSON beside do, path, content and why: key → attribute."""
+"""The keys of a step in JSON in addition to do, path, content and why, with the attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +256,7 @@ def check_together(steps: Sequence[Step]) -> None:
             raise BrokenPlan(f"plan: {step.path} has two steps of the same kind")
     for path in {*ranges, *limits}:
         if (path in out or path in made) and not isinstance(made.get(path), Rename):
-            raise BrokenPlan(f"plan: {path} is changed and also made or discarded")
+            raise BrokenPlan(f"plan: {path} is changed and also created or discarded")
         end = 0
         for start, stop in sorted(ranges.get(path, [])):
             if start < end or stop > limits.get(path, stop):
@@ -283,27 +284,9 @@ def _check_renames(steps: Sequence[Step]) -> None:
         raise BrokenPlan(f"plan: {wrong} must be set aside once, and renamed once")
 
 
-def origins(steps: Iterable[Step]) -> dict[str, str]:
-    """Map new names of renamed files to the old ones, which `expect` and spans refer to."""
-    return {step.path: step.source for step in steps if isinstance(step, Rename)}
-
-
 def check_span(span: Span) -> None:
     """Refuse a span whose name is not a plain file name, or whose range is invalid. Errors: BrokenPlan."""
     if not span.name or span.name.startswith(".") or "/" in span.name or "\0" in span.name or len(span.name) > 200:
         raise BrokenPlan(f"plan: {span.name!r} is not a valid name for a saved span")
     if span.at < 0 or not 0 < span.length <= MAX_FILE_SIZE:
         raise BrokenPlan(f"plan: span {span.name} is out of range")
-
-
-def in_order(steps: Sequence[Step]) -> list[int]:
-    """Return the numbers of the steps in order of execution: a directory is removed after its contents."""
-
-    def key(number: int) -> tuple[int, int, int]:
-        step = steps[number]
-        depth = step.path.count("/")
-        nested = -depth if isinstance(step, RemoveEmptyDirectory) else depth
-        is_folder = isinstance(step, RemoveEmptyDirectory | MakeDirectory)
-        return PHASES.index(type(step)), nested if is_folder else 0, number
-
-    return sorted(range(len(steps)), key=key)

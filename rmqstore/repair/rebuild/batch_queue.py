@@ -1,4 +1,4 @@
-"""A BatchCQ as it should be: units one behind the other from the first file on, whatever their queue offsets."""
+"""Rebuilds a BatchCQ: its units follow each other from the first file on, regardless of their queue offsets."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ _COMPACTED = -1
 
 def plan_batch_queue(
     draft: PlanBuilder, files: ConsumeQueueFiles, units: Sequence[BatchRow], min_offset: int, why: str
-) -> int:
-    """Steps that make the queue's files hold expired units, then those of the log; how many bytes change."""
+) -> None:
+    """Add the steps after which the queue's files have the expired units and then those of the log's messages."""
     queue, size = files.queue, files.queue.file_size
     per_file = size // UNIT
     wanted = _expired(files, min_offset) + b"".join(_build(u) for u in sorted(units, key=lambda u: u.offset))
     start = queue.start
     existing = {f.start: f for f in queue.files}
-    changed = 0
     for n, at in enumerate(range(0, len(wanted), per_file * UNIT)):
         begin = start + n * size
         part = wanted[at : at + per_file * UNIT]
@@ -39,21 +38,17 @@ def plan_batch_queue(
             if len(differ):
                 a, b = int(differ[0]), int(differ[-1]) + 1
                 draft.overwrite(file.path, a, new[a:b].tobytes(), why)
-                changed += b - a
             continue
         if file is not None:
             draft.discard(file.path, why)
         path = queue.directories[0] / offset_to_file_name(begin)
         draft.create(path, size, Literal(part), why, queue.files[0].path if queue.files else None)
-        changed += len(part)
     for file in existing.values():
         draft.discard(file.path, why)
-        changed += 1
-    return changed
 
 
 def _expired(files: ConsumeQueueFiles, min_offset: int) -> bytes:
-    """Units in front whose messages have expired, as they are."""
+    """Return the bytes of the units at the beginning whose messages have expired."""
     out = bytearray()
     for chunk in unit_chunks(files.queue, consumequeue.BATCH_UNIT):
         for unit in chunk.units:

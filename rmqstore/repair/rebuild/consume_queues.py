@@ -1,4 +1,4 @@
-"""Consume queues again from the log: which ones, from which records, and the steps for each."""
+"""Rebuilds consume queues from the log: chooses the queues, reads their messages, and plans the steps for each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rmqstore.repair.rebuild.consume_queue import KeptCodes, QueueImage, gaps_te
 from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.unit_buffer import KeptUnits, QueueUnits, UnitBuffer
 from rmqstore.scan.tiling import Kind
-from rmqstore.scan.units import last_nonzero_in, unit_chunks
+from rmqstore.scan.units import unit_chunks
 
 UNIT = consumequeue.UNIT.size
 _SIZE_KEY = {
@@ -35,7 +35,7 @@ WHY = "rebuilt from the log: its messages, at their queue offsets"
 
 
 def wanted_queues(store: Store, verified: Verified, also: Iterable[Name] = ()) -> frozenset[Name] | None:
-    """Queues with a finding about their units; None for all, when not every finding is at hand."""
+    """Return the queues with findings about their units and those in `also`; None (all) if findings are not listed."""
     findings = verified.report.findings
     notes = (problem_codes.CQ_DELETED_TOPIC, problem_codes.CQ_BEHIND)
     listed = [f for f in findings.listed if f.problem.of_queues and f.code not in notes]
@@ -51,22 +51,22 @@ def wanted_queues(store: Store, verified: Verified, also: Iterable[Name] = ()) -
 
 
 def parse_label(label: str) -> Name | None:
-    """(topic, queue id) of `TOPIC/ID`."""
+    """Parse `TOPIC/ID` into topic and queue id; None for any other text."""
     topic, slash, number = label.rpartition("/")
     return (topic, int(number)) if slash and topic and number.isdigit() else None
 
 
 def known_topic(logs: Logs, topic: str) -> bool:
-    """False for a topic that was deleted: its queues do not come back by themselves."""
+    """Return False for a deleted topic, whose queues are not created again."""
     if logs.topics is None or topic in logs.topics:
         return True
     return properties.is_system_topic(topic) or properties.is_lmq(topic)
 
 
 def size_brake(store: Store, kind: QueueKind) -> str | None:
-    """Why a queue's files cannot be made: no file says how long they are, nor broker.conf (its defaults count).
+    """Return a brake if the size of a queue's files has to be assumed: no file of a queue and no broker.conf tells it.
 
-    A broker whose log files have the default size has the default size of queue files, too.
+    A broker whose log files have the default size is taken to have the default size of queue files too.
     """
     if store.queue_file_size(kind) is not None or store.config.given:
         return None
@@ -80,7 +80,7 @@ def size_brake(store: Store, kind: QueueKind) -> str | None:
 
 
 def queue_files(store: Store, name: Name, kind: QueueKind) -> ConsumeQueueFiles:
-    """The files of one queue, there or not; its file size is that of the other queues."""
+    """Return the files of one queue, which may have none yet; its file size is that of the other queues."""
     files = store.consume_queue(name[0], name[1], kind)
     size = store.queue_file_size(kind)
     if not files.queue.files and size is None:
@@ -96,12 +96,12 @@ def queue_files(store: Store, name: Name, kind: QueueKind) -> ConsumeQueueFiles:
 
 @dataclass(frozen=True, slots=True)
 class RebuildChoices:
-    """What the user, or the plan so far, has decided about queues that are rebuilt.
+    """The options of a rebuild of queues.
 
-    `deleted_too`: queues of deleted topics come back. `rewrite_codes`: tags codes give way to what their messages say,
-    also where the code may be the right one. `allow_gaps`: queue offsets without a message are only noted; False: an
-    option would accept them. `limit`: messages that end behind this global offset get no unit, a broker dispatches them
-    when they are committed.
+    `deleted_too`: rebuild queues of deleted topics. `rewrite_codes`: replace tags codes that differ from their message
+    even if the code may be right. `allow_gaps`: accept queue offsets without a message, with a note; False if an option
+    of the command accepts them, None if it has no such option. `limit`: messages that end after this global offset get
+    no unit; a broker dispatches them once they are committed.
     """
 
     deleted_too: bool = False
@@ -111,7 +111,10 @@ class RebuildChoices:
 
 
 class QueueRebuild:
-    """The rows of the queues wanted, read once from the repaired log; then the steps, queue by queue."""
+    """Rebuilds the `wanted` queues (None: all): `read` reads their messages from the repaired log, `plan` adds steps.
+
+    `left`: codes of problems that remain although the queues were rebuilt.
+    """
 
     def __init__(
         self,
@@ -119,9 +122,8 @@ class QueueRebuild:
         verified: Verified,
         views: list[RepairedLog],
         wanted: frozenset[Name] | None,
-        choices: RebuildChoices | None = None,
+        choices: RebuildChoices,
     ) -> None:
-        choices = choices or RebuildChoices()
         self.limit = choices.limit
         self.kept_codes = frozenset() if choices.rewrite_codes else frozenset(doubtful_tags(verified, views))
         self.draft = draft
@@ -134,12 +136,12 @@ class QueueRebuild:
         self.allow_gaps = choices.allow_gaps
         self.min_offset = self.logs.min_offset
         self.batch_topics = verified.batch_topics
-        self.left: set[str] = set()  # problems that stay, though their queues were asked for
+        self.left: set[str] = set()
         self.kept = self._kept()
         self.spill = self._buffer()
 
     def _kept(self) -> KeptUnits | None:
-        """The units that the verification kept, where the log stays as it was read."""
+        """Return the units that the verification kept; None if the plan changes the log or messages get no unit."""
         kept = self.verified.units
         same = self.limit is None and all(not v.patches and v.end >= v.result.wrote for v in self.views)
         return kept if isinstance(kept, KeptUnits) and same else None
@@ -148,7 +150,7 @@ class QueueRebuild:
         return UnitBuffer(self.wanted, self.logs.queues, self.limit, self.kept.spill if self.kept else None)
 
     def read(self) -> None:
-        """One pass over the log; none where the verification's pass has kept what is needed."""
+        """Read the log once, unless the verification has kept the units of all messages."""
         if self.kept is not None:
             self.spill.take(self.kept)
             for result in self.logs.results:
@@ -161,7 +163,7 @@ class QueueRebuild:
         self.spill.flush()
 
     def damaged(self, offset: int) -> bool:
-        """Whether a byte of the log is damaged, or its file missing, and no step covers it."""
+        """Return whether a byte of the log is damaged or missing, and no step repairs it."""
         for view in self.views:
             run = view.result.tiling.find(offset)
             if run is not None:
@@ -172,20 +174,20 @@ class QueueRebuild:
         return False
 
     def names(self) -> list[Name]:
-        """Queues to look at: those wanted, or all that are in the log or on disk."""
+        """Return the wanted queues, or all queues in the log and on disk."""
         if self.wanted is not None:
             return sorted(self.wanted)
         return sorted(self.on_disk | set(self.spill.queues))
 
     @cached_property
     def on_disk(self) -> frozenset[Name]:
-        """Queues with a directory, whatever its name: one that is not UTF-8 can exist, though no message makes it."""
+        """The queues that have a directory, even one whose name no message can have."""
         kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
         return frozenset((t, q) for kind in kinds for t, q, _ in self.store.queue_directories(kind))
 
-    def plan(self) -> int:
-        """Add the steps; how many queues change."""
-        changed = 0
+    def plan(self) -> bool:
+        """Add the steps; return whether any queue changes."""
+        start = len(self.draft.steps)
         for name in self.names():
             if not can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1]) and name not in self.on_disk:
                 continue
@@ -193,7 +195,7 @@ class QueueRebuild:
             kind = QueueKind.BATCH if name[0] in self.batch_topics else QueueKind.SIMPLE
             files = queue_files(self.store, name, kind)
             if self.draft.is_gone(files.queue.directories[0]) and files.queue.files:
-                continue  # the whole directory is of the wrong kind
+                continue  # its topic directory is in the tree of the other kind, and is moved away
             if not files.queue.files and not self.deleted_too and not known_topic(self.logs, name[0]):
                 continue
             if kind is QueueKind.BATCH and not files.queue.files and self._unnamed(name[0]):
@@ -206,14 +208,13 @@ class QueueRebuild:
             else:
                 self._simple(files, units)
             if len(self.draft.steps) > before:
-                changed += 1
                 brake = size_brake(self.store, kind)
                 if brake is not None:
                     self.draft.brakes.append(brake)
-        return changed
+        return len(self.draft.steps) > start
 
     def _unnamed(self, topic: str) -> bool:
-        """Whether a new batch queue would keep brokers from starting: no topics.json names its topic."""
+        """Return whether a new batch queue would prevent brokers from starting, for lack of a topics.json."""
         if problem_codes.CFG_NO_TOPICS not in self.verified.report.findings.counts:
             return False
         self.left.add(problem_codes.BCQ_MISSING_UNIT)
@@ -227,7 +228,7 @@ class QueueRebuild:
         extension = Extension.of(self.store, files.topic, files.queue_id)
         delay = delay_levels(self.store).longest(files.queue_id + 1)
         codes = KeptCodes(extension, delay, self.kept_codes)
-        image = QueueImage(files, units, self.min_offset, self.damaged, gone, codes)
+        image = QueueImage(files, units, self.min_offset, self.damaged, codes, gone)
         plan_queue(self.draft, image, WHY)
         extension.plan(self.draft, files)
         label = files.label
@@ -235,7 +236,7 @@ class QueueRebuild:
         self.tell(label, image)
 
     def tell(self, label: str, image: QueueImage) -> None:
-        """Say which queue offsets no message fills, and which no message of the queue can have."""
+        """Add notes and brakes for queue offsets without a message, and for impossible ones."""
         if image.gaps and self.allow_gaps:
             self.draft.notes.append(gaps_text(label, image.gaps))
         elif image.gaps:
@@ -248,7 +249,7 @@ class QueueRebuild:
 
 
 def cut_queues(draft: PlanBuilder, cut: int, rebuilt: frozenset[Name]) -> None:
-    """Take the units of messages at or behind `cut` out of every queue that is not rebuilt anyway."""
+    """Remove the units of messages at or after `cut` (global offset) from every queue that is not rebuilt."""
     for files in draft.store.consume_queues(QueueKind.SIMPLE, QueueKind.BATCH):
         if (files.topic, files.queue_id) not in rebuilt:
             _cut_queue(draft, files, cut)
@@ -281,20 +282,18 @@ def _cut_queue(draft: PlanBuilder, files: ConsumeQueueFiles, cut: int) -> None:
             continue
         if file.start >= first:
             draft.discard(file.path, why)
-            continue
-        last = last_nonzero_in(file, layout.size)
-        if last is not None and file.start + last >= first:
-            draft.zero(file.path, first - file.start, last + layout.size - (first - file.start), why)
+        else:
+            draft.zero_from(file, first - file.start, why, layout.size)
 
 
 def _only_pre_blanks(files: ConsumeQueueFiles, stop: int) -> bool:
-    """Whether only pre-blanks precede a place: a queue must not be left so."""
+    """Return whether there are only pre-blanks before a position: a queue must not consist of pre-blanks."""
     unit = files.queue.unit(consumequeue.UNIT, stop // UNIT - 1) if stop > files.queue.start else None
     return unit is not None and consumequeue.is_pre_blank(unit["commitlog_offset"], unit["size"])
 
 
 def _batch_end(files: ConsumeQueueFiles, stop: int) -> int:
-    """Queue offset behind the last unit before a place in the files."""
+    """Return the end of a batch queue (queue offset) that is cut at a position in its files."""
     last = stop // consumequeue.BATCH_UNIT.size - 1
     unit = files.queue.unit(consumequeue.BATCH_UNIT, last) if stop > files.queue.start else None
     return unit["base_offset"] + unit["batch_size"] if unit is not None else 0

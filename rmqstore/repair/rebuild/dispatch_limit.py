@@ -1,7 +1,7 @@
-"""A member of a DLedger group: which of its entries may have units in a queue.
+"""The limit of a rebuild in a member of a DLedger group: only committed entries may have units in a queue.
 
-Brokers dispatch committed entries only. A leader may replace later ones; units of such entries would stay, and
-shift those of the entries that come in their place.
+Brokers dispatch only committed entries. A leader may replace later ones; their units would remain and shift those of
+the entries that replace them.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue
 from rmqstore.repair.log.redispatch import Name
 
-GROUP = "dledger-group"
+_GROUP = "dledger-group"
 
 
 def dispatch_limit(store: Store, verified: Verified, role: str) -> int | None:
-    """Global offset up to which queues are rebuilt in a group of several peers; None: to the end.
+    """Return the global offset up to which queues are rebuilt in a group of several peers; None for the whole log.
 
-    What was committed for certain, and what has units or index entries already: `committedIndex` is written every few
-    seconds, and a killed follower's can be far behind. 4.9 goes on dispatching behind the last unit of all queues, so
-    that none may end before it.
+    Committed entries, and those that have units or index entries already: `committedIndex` is written every few
+    seconds, so that a killed follower's may be far too low. 4.9 resumes the dispatch after the last unit of all queues,
+    so no queue may end before it.
     """
-    if role != GROUP or verified.dledger is None:
+    if role != _GROUP or verified.dledger is None:
         return None
-    return max(verified.logs.committed or 0, dispatched(store, verified), indexed(verified))
+    return max(verified.logs.committed or 0, _dispatched(store, verified), _indexed(verified))
 
 
-def indexed(verified: Verified) -> int:
-    """Global offset behind the last message that an index file ends with; 0 where none does."""
+def _indexed(verified: Verified) -> int:
+    """Return the end (global offset) of the last message in the index; 0 without one."""
     log, end = verified.dledger, 0
     for file in verified.index.files if verified.index is not None and log is not None else ():
         if file.last and log is not None:
@@ -40,8 +40,8 @@ def indexed(verified: Verified) -> int:
     return end
 
 
-def dispatched(store: Store, verified: Verified) -> int:
-    """Global offset behind the last message that has a unit; 0 where none has."""
+def _dispatched(store: Store, verified: Verified) -> int:
+    """Return the end (global offset) of the last message that has a unit; 0 without one."""
     end = 0
     for (topic, queue_id), part in verified.logs.queues.items():
         if not part.accounted:
@@ -55,9 +55,9 @@ def dispatched(store: Store, verified: Verified) -> int:
 
 
 def lag_needs_abort(verified: Verified, rebuilt: frozenset[Name] | None) -> bool:
-    """Whether messages would stay without a unit after a normal start in DLedger mode.
+    """Return whether messages would get no unit after a normal start in DLedger mode.
 
-    Such a start dispatches from the committed position on. `rebuilt`: queues that the plan completes, None for all.
+    Such a start dispatches from the committed position on. `rebuilt`: the queues that the plan rebuilds, None for all.
     """
     if codes.CQ_BEHIND not in verified.report.findings.counts or rebuilt is None:
         return False

@@ -1,7 +1,7 @@
-"""The extension of a consume queue, as far as a rebuild can keep it: which of its addresses hold what they should.
+"""The extension of a consume queue in a rebuild: sound units are kept, others are removed.
 
-Bit maps come from the filters of consumers at the time of the dispatch: nothing can make a lost one again. A unit
-whose address holds nothing gets its tags code instead; brokers then filter by the message's own properties.
+A bitmap depends on the filters of consumers at the time of the dispatch, so a lost one cannot be rebuilt. A queue unit
+whose address has no sound unit gets its tags code instead; brokers then filter by the properties of the message.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.scan.kernels import I64, Bool
-from rmqstore.scan.units import last_nonzero_in, unit_chunks
+from rmqstore.scan.units import unit_chunks
 
 
 class Extension:
-    """The sound units of one queue's extension; `breaks` are where the units of a file stop making sense."""
+    """The sound units of one queue's extension; `breaks` are the files with other units, and where those begin."""
 
     def __init__(self, files: ConsumeQueueFiles) -> None:
         self.files = files
@@ -29,14 +29,14 @@ class Extension:
 
     @staticmethod
     def of(store: Store, topic: str, queue_id: int) -> Extension:
-        """The extension of a queue, empty where it has none."""
+        """Return the extension of a queue, which may have no files."""
         return Extension(store.consume_queue(topic, queue_id, QueueKind.EXT))
 
     def _broken(self, file: MappedFile, at: int, _size: int) -> None:
         self.breaks.append((file, at))
 
     def holds(self, address: I64, tags: I64) -> Bool:
-        """Whether each address is that of a unit with this tags code."""
+        """Tell for each address whether it is that of a sound unit with the same tags code."""
         if not len(self._starts):
             return np.zeros(len(address), dtype=np.bool_)
         place = consumequeue.ext_offset(address.astype(np.int64))
@@ -44,8 +44,8 @@ class Extension:
         held: Bool = (self._starts[i] == place) & (self._tags[i] == tags)
         return held
 
-    def strays(self, queue: ConsumeQueueFiles) -> int:
-        """How many units of the queue have an address where the extension has no unit."""
+    def _strays(self, queue: ConsumeQueueFiles) -> int:
+        """Count the units of the queue whose address is not that of a sound unit."""
         if not self.files.queue.files:
             return 0
         count = 0
@@ -56,12 +56,10 @@ class Extension:
         return count
 
     def plan(self, draft: PlanBuilder, queue: ConsumeQueueFiles) -> None:
-        """Zero what follows the last sound unit of a file, and say what the queue loses by it."""
+        """Zero the bytes after the last sound unit of each file, and note which bitmaps are lost."""
         for file, at in self.breaks:
-            last = last_nonzero_in(file, 1)
-            if last is not None and last >= at:
-                draft.zero(file.path, at, last + 1 - at, "not a unit of the extension")
-        strays = self.strays(queue)
+            draft.zero_from(file, at, "not a unit of the extension")
+        strays = self._strays(queue)
         if strays:
             draft.notes.append(
                 f"{queue.label}: {strays:,} units get their tags code in place of an address where the extension holds "

@@ -1,6 +1,6 @@
-"""Index files again from the log: only those that are wrong, each between its sound neighbours.
+"""Rebuilds index files from the log: only wrong ones, with the messages between their sound neighbours.
 
-What may be wrong is built first and compared with the file: a file that already holds these bytes stays.
+Files that may be wrong are built and compared with those on disk; equal ones are not replaced.
 
 Source: IndexService#buildIndex, IndexFile#putKey (RocketMQ 5.4.0).
 """
@@ -38,17 +38,17 @@ from rmqstore.repair.log.contradicted import contradicted_messages
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.content import CHUNK, Content, ContentReader
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.kernels import I64, Bool, leading
 from rmqstore.scan.queues import QueueTable
 
 WHY = "rebuilt from the keys of the log's messages"
-_SAMPLE = 4096
+_SAMPLE = 4096  # entries
 _FAR = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Files to be made again: their names, and the sound files on both sides."""
+    """Adjacent files to rebuild: their names, and the sound files before and after them."""
 
     names: tuple[str, ...]
     before: IndexFile | None
@@ -56,7 +56,11 @@ class Segment:
 
 
 class IndexRebuild:
-    """One rebuild: which files, from which messages."""
+    """Plans a rebuild of index files.
+
+    `everything`: all files; `complete`: the last file too. `as_they_are`: messages that contradict their entries are
+    indexed with their present keys; otherwise these entries are kept.
+    """
 
     def __init__(
         self,
@@ -68,9 +72,6 @@ class IndexRebuild:
         complete: bool = False,
         as_they_are: bool = False,
     ) -> None:
-        """`everything`: all files; `complete`: the last one too. `as_they_are`: messages that their entries contradict
-        are indexed under the keys that they have now; else those entries are kept.
-        """
         self.draft = draft
         self.store = draft.store
         self.views = views
@@ -85,12 +86,12 @@ class IndexRebuild:
         self.forgotten = found if as_they_are else {}
         self.everything = everything
         self.bad = self._bad(verified, everything)
-        if complete and self.store.index_files:  # after a kill the last one may lack entries
+        if complete and self.store.index_files:  # after a crash, the last file may lack entries
             self.bad.add(self.store.index_files[-1].path.name)
         self.scratch = Scratch()
 
     def _bad(self, verified: Verified, everything: bool) -> set[str]:
-        """Names of the files that may be wrong: their entries are compared with the log's."""
+        """Return the names of the files that may be wrong."""
         names = {e.path.name for e in self.store.index_files}
         findings = verified.report.findings
         listed = [f for f in findings.listed if f.problem.area is Area.INDEX]
@@ -98,7 +99,7 @@ class IndexRebuild:
         if everything or counted > len(listed):
             return names
         bad = {f.file for f in listed if f.file}
-        spans = [(p.start, p.stop) for v in self.views for p in v.patches if p not in v.believed]
+        spans = [(p.start, p.stop) for v in self.views for p in v.patches if p not in v.proved]
         spans += [(at, at + 1) for at in self.forgotten]
         spans += [
             (int(f.facts["first_offset"] or 0), int(f.facts["last_offset"] or 0) + 1)
@@ -108,7 +109,7 @@ class IndexRebuild:
         files = self.catalog.files
         for i, file in enumerate(files):
             stop = files[i + 1].begin_phy_offset if i + 1 < len(files) else _FAR
-            stop = max(stop, file.end_phy_offset + 1)  # the keys of a message may be in two files
+            stop = max(stop, file.end_phy_offset + 1)  # the keys of one message may be in two files
             touched = any(a < stop and b > file.begin_phy_offset for a, b in spans)
             if file.last and (touched or file.end_phy_offset >= self.end):
                 bad.add(file.name)
@@ -116,7 +117,7 @@ class IndexRebuild:
 
     @property
     def needed(self) -> bool:
-        """Whether any file may have to be made again."""
+        """Whether any file may be wrong."""
         return bool(self.bad)
 
     def plan(self) -> None:
@@ -126,7 +127,7 @@ class IndexRebuild:
             self._segment(segment, tag_keys)
 
     def plan_new(self) -> None:
-        """Make all files of a store whose index is gone."""
+        """Create all files of a store that has none."""
         self._segment(Segment((), None, None), self._tag_keys())
 
     def _segments(self) -> Iterator[Segment]:
@@ -164,7 +165,7 @@ class IndexRebuild:
         writer.finish()
 
     def _keys(self, start: int, stop: int, tag_keys: bool) -> Iterator[tuple[I64, I64, I64]]:
-        """Offset, store time (ms) and hash of the entries of messages in [start, stop], in log order."""
+        """Yield offsets, store times (ms) and hashes of the entries of messages in [start, stop], in log order."""
         table = QueueTable()
         reader = KeyReader(table)
         late: list[tuple[int, tuple[I64, I64, I64]]] = []
@@ -200,29 +201,29 @@ class IndexRebuild:
     def _patched(view: RepairedLog, start: int, stop: int) -> list[tuple[int, Message]]:
         if not view.patches:
             return []
-        for _ in view.chunks():  # finds the records that a patch changes in part
+        for _ in view.chunks():  # makes the view find records that a patch changes in part
             pass
         return sorted(((o, m) for o, m in view.patched() if start <= o <= stop), key=lambda row: row[0])
 
     def _tag_keys(self) -> bool:
-        """Whether this store's broker indexes whole TAGS values too: sound files say it before those to be replaced."""
+        """Return whether this store's broker indexes TAGS values too, judging by sound files first."""
         newest_first = list(reversed(self.catalog.files))
         files = [f.path for bad in (False, True) for f in newest_first if (f.name in self.bad) is bad]
         return indexes_tags(self.store, self.logs, files, self.slots)
 
 
 class _Writer:
-    """Fills files one after the other and turns each into a step."""
+    """Fills files one after the other, and adds a step for each."""
 
     def __init__(self, work: IndexRebuild, names: list[str], previous: tuple[int, int], after: str) -> None:
         self.work = work
         self.names = names
         self.after = after
         self.builder = IndexFileBuilder(work.slots, work.units, previous)
-        self.content = ScratchContent(0, work.scratch)
+        self.content = ScratchContent(work.scratch)
 
     def add(self, offset: I64, time: I64, hashes: I64) -> None:
-        """Entries in log order."""
+        """Add entries, in log order."""
         at = 0
         while at < len(offset):
             if self.builder.room == 0:
@@ -233,7 +234,7 @@ class _Writer:
             at = stop
 
     def finish(self) -> None:
-        """Make the last file, and move what is left of the old ones away."""
+        """Close the last file, and discard old files that are not replaced."""
         if self.builder.index_count > 1:
             self._close()
         for name in self.names:
@@ -255,29 +256,29 @@ class _Writer:
                 work.draft.discard(old.path, WHY)
             work.draft.create(work.folder / name, size, self.content, WHY, self._like())
         self.builder = IndexFileBuilder(work.slots, work.units, (builder.end_phy_offset, builder.end_timestamp))
-        self.content = ScratchContent(0, work.scratch)
+        self.content = ScratchContent(work.scratch)
 
     def _like(self) -> Path | None:
         return next((e.path for e in self.work.store.index_files if e.path.name not in self.work.bad), None)
 
     def _name(self, begin: int) -> str:
-        """The name that a file had, or one between its neighbours: files are read in the order of their names."""
+        """Return a file's old name, or a new one after the preceding file: names determine the order of files."""
         if self.names:
             self.after = self.names.pop(0)
             return self.after
         name = index.file_name(max(begin, 0), UTC)
-        there = {e.path.name for e in self.work.store.index_files}  # they stay, or are made again under their names
+        there = {e.path.name for e in self.work.store.index_files}  # these stay, or are rebuilt under their names
         if name <= self.after:
             name = f"{int(self.after) + 1:017d}"
         draft, folder = self.work.draft, self.work.folder
-        while name in there or draft.path(folder / name) in draft.made:  # made in front of another sound file
+        while name in there or draft.path(folder / name) in draft.made:
             name = f"{int(name) + 1:017d}"
         self.after = name
         return name
 
 
 def _holds(old: DirEntry, size: int, content: Content) -> bool:
-    """Whether a file has this size and this content, with zeros behind it."""
+    """Return whether a file has this size and content, followed by zeros."""
     if old.length != size:
         return False
     reader = ContentReader(content)
@@ -289,14 +290,14 @@ def _holds(old: DirEntry, size: int, content: Content) -> bool:
 
 
 def _entries_at(file: IndexFile, offset: int, *, from_end: bool) -> int:
-    """How many entries at an end of a file are of the message at `offset`: its other keys are in the next file."""
+    """Count the entries at an end of a file for the message at `offset`, whose other keys are in the adjacent file."""
     count = min(file.last, _SAMPLE)
     first = file.last - count + 1 if from_end else 1
     raw = read_at(file.path, count * index.UNIT.size, index.unit_at(first, file.slots))
     units: Any = index.UNIT.array(raw)
     same = units["phy_offset"] == offset
     same = same[::-1] if from_end else same
-    return len(same) if same.all() else int(np.argmin(same))
+    return leading(same)
 
 
 def _of_message(offset: int, message: Message, tag_keys: bool) -> tuple[I64, I64, I64]:
@@ -309,11 +310,11 @@ def _of_message(offset: int, message: Message, tag_keys: bool) -> tuple[I64, I64
 
 
 def _as_stored(message: Contradicted) -> tuple[I64, I64, I64]:
-    """The entries that a message has, whatever its properties say."""
+    """Return the entries that a message has in the index, regardless of its properties."""
     hashes = np.array(message.hashes, dtype=np.int64)
     return np.full(len(hashes), message.offset), np.full(len(hashes), message.store_timestamp), hashes
 
 
 def _within(offset: int, view: RepairedLog, start: int, stop: int) -> bool:
-    """Whether a record lies in [start, stop] and in the log of a view."""
+    """Return whether a record is in [start, stop] and in the log of a view."""
     return start <= offset <= stop and view.queue.start <= offset < min(view.end, view.queue.stop)

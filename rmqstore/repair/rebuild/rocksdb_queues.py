@@ -1,7 +1,7 @@
-"""Consume queues in RocksDB from the log: a new database with all rows, which takes the place of the old one.
+"""Rebuilds consume queues in RocksDB: a new database with the rows of all messages replaces the old one.
 
-The new database holds every row that the repaired log asks for, and nothing else: rows of expired messages and
-leftovers behind a queue's end are not copied.
+The new database has one row for each message of the repaired log and no others: rows of expired messages and rows
+after a queue's end are not copied.
 
 Source: RocksDBConsumeQueueStore#putMessagePosition0, RocksDBConsumeQueueOffsetTable#getMinCqOffset,
 #truncateDirtyOffset (RocketMQ 5.4.0)
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,15 @@ from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.queue_home import has_database
-from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, Database, NoDatabase, is_readable, open_database
+from rmqstore.files.rocksdb.database import (
+    MISSING_EXTRA,
+    CannotRead,
+    DamagedDatabase,
+    Database,
+    NoDatabase,
+    is_readable,
+    open_database,
+)
 from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, rocksdbkeys
@@ -42,17 +49,17 @@ from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
 UNIT = consumequeue.UNIT.size
 ROW = UNIT_VALUE.size
 _OF_UNIT = [one.name for one in consumequeue.UNIT]
-"""Fields that a row has from the unit of a queue in files."""
-WHY = "the RocksDB of the consume queues, from the log's messages"
+"""Fields that a row and a unit of a queue in files have in common."""
+WHY = "RocksDB of the consume queues, rebuilt from the log's messages"
 _NAMED = 10
 Rows = npt.NDArray[Any]
 
 
 @dataclass(slots=True)
 class OldRows:
-    """The database that is replaced, as far as it can be read; `damage` says why not all of it can.
+    """The readable part of the old database; `damage` says why the rest cannot be read.
 
-    `ended`: whether the ends of all queues are known.
+    `ended`: the ends of all queues are known.
     """
 
     database: Database
@@ -64,21 +71,26 @@ class OldRows:
 
     @staticmethod
     def of(store: Store) -> OldRows:
-        """Errors: Refused without the extra, and where not damage keeps the library from opening the database."""
+        """Read the database of a store.
+
+        Errors: Refused without the RocksDB library, and if it cannot open a database that may be sound.
+        """
         if not is_readable():
             raise Refused(f"consume queues in RocksDB are written with the RocksDB library: that {MISSING_EXTRA}")
         directory = store.root / "consumequeue"
         nothing = NoDatabase(directory, (UNITS, OFFSETS))
         if not has_database(directory):
             return OldRows(nothing)  # a broker creates one
-        if reason := unopenable(directory):
-            if reason.blocks:
-                raise Refused(
-                    f"the RocksDB in consumequeue/ cannot be opened here: {reason.text}",
-                    "if a newer RocksDB wrote it, use a newer rocksdict; if it is damaged, move its files (not the "
-                    "directories) out of consumequeue/ and run this command again",
-                )
-            return OldRows(nothing, damage=reason.text)
+        try:
+            open_database(directory)
+        except DamagedDatabase as e:
+            return OldRows(nothing, damage=str(e))
+        except CannotRead as e:
+            raise Refused(
+                f"the RocksDB in consumequeue/ cannot be opened here: {e}",
+                "if a newer RocksDB wrote it, use a newer rocksdict; if it is damaged, move its files (not the "
+                "directories) out of consumequeue/ and run this command again",
+            ) from e
         try:
             queues = RocksDBQueues(store)
         except CannotRead as e:
@@ -95,33 +107,12 @@ class OldRows:
         return old
 
     def queue(self, name: Name) -> RocksDBQueue:
-        """The rows of one queue, there or not."""
+        """Return one queue, which may have no rows."""
         return RocksDBQueue(self.database, *name)
 
 
-@dataclass(frozen=True, slots=True)
-class Unopenable:
-    """Why the library does not open a database; `blocks`: it may be sound, and of a format that nobody here knows."""
-
-    text: str
-    blocks: bool
-
-
-def unopenable(directory: Path) -> Unopenable | None:
-    """Why a database cannot be opened; None where it can."""
-    from rmqstore.files.rocksdb.database import DamagedDatabase
-
-    try:
-        open_database(directory)
-    except DamagedDatabase as e:
-        return Unopenable(str(e), blocks=False)
-    except CannotRead as e:
-        return Unopenable(str(e), blocks=True)
-    return None
-
-
 class RowsImage(QueueImage):
-    """What the rows of one queue should be: those of the messages [low, high)."""
+    """The rows that one queue should have, for queue offsets [low, high)."""
 
     def __init__(self, rows: RocksDBQueue, *given: Any) -> None:
         self.rows = rows
@@ -129,7 +120,7 @@ class RowsImage(QueueImage):
         super().__init__(*given)
 
     def rows_now(self, start: int, count: int) -> Rows:
-        """The rows [start, start + count) of the old database; zeros for missing ones."""
+        """Return rows [start, start + count) of the old database, zeros for missing ones."""
         if self._last[0] == start and len(self._last[1]) == count:
             return self._last[1]
         out: Rows = np.zeros(count, dtype=UNIT_VALUE.dtype)
@@ -141,14 +132,14 @@ class RowsImage(QueueImage):
         return out
 
     def stored(self, at: int, length: int) -> bytes:
-        """The units of the old rows, as bytes of a queue in files."""
+        """Return the old rows as bytes of a queue in files."""
         rows = self.rows_now(at // UNIT, -(-length // UNIT))
         return rows[_OF_UNIT].astype(consumequeue.UNIT.dtype).tobytes()[:length]
 
     def new_rows(self, start: int, count: int) -> Rows:
-        """The rows [start, start + count) as they should be.
+        """Return rows [start, start + count) as they should be.
 
-        A row that no message of the log accounts for has the store time of the one before it, so that times rise.
+        A row without a message in the log gets the store time of the row before it, so that times never fall.
         """
         units = consumequeue.UNIT.array(bytes(self.wanted(start, count)))
         old = self.rows_now(start, count)
@@ -163,7 +154,7 @@ class RowsImage(QueueImage):
 
 
 class RowsRebuild(QueueRebuild):
-    """All queues of a store in a new RocksDB. `wanted` are those to make from the log; rows of others are copied."""
+    """Rebuilds all queues of a store in a new RocksDB; rows of queues that are not `wanted` are copied."""
 
     def __init__(
         self,
@@ -171,7 +162,7 @@ class RowsRebuild(QueueRebuild):
         verified: Verified,
         views: list[RepairedLog],
         wanted: frozenset[Name] | None,
-        choices: RebuildChoices | None = None,
+        choices: RebuildChoices,
     ) -> None:
         super().__init__(draft, verified, views, wanted, choices)
         self.old = OldRows.of(self.store)
@@ -181,24 +172,24 @@ class RowsRebuild(QueueRebuild):
         self.dispatched = 0
         self.bounds: dict[bytes, bytes] = {}
         self.differs = bool(self.old.damage)
-        # beside queues in files, those say where a queue ends
+        # with queues in files too, those determine where a queue ends
         self.files = self.store.rocksdb_beside
         self.progress = None if self.old.ended or self.files else ConsumerProgress(self.store)
         self.ends_by_progress: list[str] = []
 
     def _kept(self) -> None:
-        """None: what the verification keeps has no store times."""
+        """Return None: the units that a verification keeps have no store times."""
 
     def _buffer(self) -> UnitBuffer:
         return UnitBuffer(self.wanted, self.logs.queues, self.limit, times=True)
 
     @cached_property
     def on_disk(self) -> frozenset[Name]:
-        """Queues of the old database."""
+        """The queues of the old database."""
         return frozenset(self.old.names)
 
     def names(self) -> list[Name]:
-        """All queues, in the order of their keys."""
+        """Return all queues, in the order of their keys."""
         known = self.on_disk | set(self.spill.queues)
         if self.progress is not None:
             known |= {n for n in self.progress.names() if self.progress.furthest(*n) > 0 and n[1] >= 0}
@@ -206,23 +197,23 @@ class RowsRebuild(QueueRebuild):
             known |= {name for label in self.verified.report.queues if (name := parse_label(label)) is not None}
         return sorted(known, key=lambda name: _unit_key(name, 0))
 
-    def plan(self) -> int:
-        """Add the steps; how many queues change. No steps where the old database is as it should be.
+    def plan(self) -> bool:
+        """Add the steps, unless the old database is already as it should be; return whether any were added.
 
-        Errors: Refused where rows that are to be copied cannot be read; NoSpace, NotReadable where the library fails.
+        Errors: Refused if rows to be copied cannot be read; NoSpace, NotReadable if the library fails.
         """
         folder = ScratchFolder()
-        changed = 0
+        changed = False
         try:
             new = NewDatabase(folder.path / "database", (UNITS, OFFSETS))
             for name in self.names():
                 if self.wanted is not None and name not in self.wanted:
                     self._copy(new, name)
                 elif self._is_due(name):
-                    changed += self._queue(new, name)
+                    changed |= self._queue(new, name)
             self._note_dispatched()
             if not (changed or self.differs):
-                return 0
+                return False
             keys = sorted(self.bounds)
             new.put(OFFSETS, keys, [self.bounds[key] for key in keys])
             files = new.finish()
@@ -230,7 +221,7 @@ class RowsRebuild(QueueRebuild):
             raise unwritten(e) from e
         swap_in(self.draft, self.store.root / "consumequeue", Made(new, files, folder), WHY)
         self._tell_ends()
-        return max(changed, 1)
+        return True
 
     def _tell_ends(self) -> None:
         if self.old.damage:
@@ -255,7 +246,7 @@ class RowsRebuild(QueueRebuild):
     # --- one queue ------------------------------------------------------------------------------------------------
 
     def _queue(self, new: NewDatabase, name: Name) -> bool:
-        """The rows of a queue from the log; whether they are others than the old ones."""
+        """Write the rows of a queue; return whether they differ from the old ones."""
         rows = self.old.queue(name)
         if self.old.ended:
             last = self.old.bounds.get(name, {}).get("max")
@@ -264,7 +255,7 @@ class RowsRebuild(QueueRebuild):
         units = self.spill.queues.get(name, QueueUnits(self.spill.spill, times=self.spill.times))
         delay = delay_levels(self.store).longest(name[1] + 1)
         codes = KeptCodes(Extension.of(self.store, *name), delay, self.kept_codes)
-        image = RowsImage(rows, files, units, self.min_offset, self.damaged, (), codes)
+        image = RowsImage(rows, files, units, self.min_offset, self.damaged, codes)
         if image.low < 0:
             return self._without_messages(name, image)
         if name[0] in self.inner:
@@ -289,7 +280,7 @@ class RowsRebuild(QueueRebuild):
         return self._bound(name, low, high) or changed
 
     def _without_messages(self, name: Name, image: RowsImage) -> bool:
-        """A queue whose messages have all expired, or are cut: only its end stays, from which new ones are counted."""
+        """Keep only the end of a queue without messages: the next message gets this queue offset."""
         old = self.old.bounds.get(name, {})
         last = old.get("max")
         label = f"{name[0]}/{name[1]}"
@@ -312,7 +303,7 @@ class RowsRebuild(QueueRebuild):
         return self._bound(name, Bound(self.end, end), Bound(0, end - 1))
 
     def _bound(self, name: Name, low: Bound, high: Bound) -> bool:
-        """Note the ends of a queue; whether the broker would have found others."""
+        """Record the ends of a queue; return whether a broker would find other ones in the old database."""
         self._put_bound(name, "min", low)
         self._put_bound(name, "max", high)
         old = self.old.bounds.get(name, {})
@@ -320,7 +311,7 @@ class RowsRebuild(QueueRebuild):
         if old.get("max") != high:
             return True
         if least is None or least.queue_offset == low.queue_offset:
-            return False  # the broker looks for what is missing
+            return False  # a broker determines a missing minimum itself
         return least.queue_offset > low.queue_offset or least.commitlog_offset >= self.min_offset
 
     def _put_bound(self, name: Name, bound: str, value: Bound) -> None:
@@ -328,7 +319,7 @@ class RowsRebuild(QueueRebuild):
         self.bounds[key] = OFFSET_VALUE.build(commitlog_offset=value.commitlog_offset, queue_offset=value.queue_offset)
 
     def _copy(self, new: NewDatabase, name: Name) -> None:
-        """The rows of a queue as they are."""
+        """Copy the rows of a queue unchanged."""
         prefix = _unit_key(name, 0)[:-8]
         try:
             for keys, values in self.old.database.chunks(UNITS, prefix, prefix[:-1] + rocksdbkeys.CTRL_2):
@@ -341,7 +332,7 @@ class RowsRebuild(QueueRebuild):
             self._put_bound(name, bound, value)
 
     def _note_dispatched(self) -> None:
-        """The end of what has rows: a start dispatches from there on. Of queues that are copied, some may lag."""
+        """Record the log position from which a start dispatches. Queues that were copied may end before the log."""
         known = min(self.old.dispatched, self.end)
         dispatched = known if self.wanted is not None else max(self.dispatched, known)
         if self.limit is not None:
@@ -358,7 +349,10 @@ def plan_beside(
     wanted: frozenset[Name] | None,
     choices: RebuildChoices,
 ) -> bool:
-    """Steps for the RocksDB beside queues in files; whether it fits the log then, where anything can write it."""
+    """Plan a new RocksDB for a store that has queues in files too; return whether it will match the log.
+
+    Without the RocksDB library, or in DLedger mode, it is not rebuilt.
+    """
     if not is_readable() or verified.dledger is not None:
         return False
     try:

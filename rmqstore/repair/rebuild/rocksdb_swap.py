@@ -1,8 +1,8 @@
-"""A new RocksDB in the place of an old one, as steps of a plan.
+"""Plans the steps that replace a RocksDB by a new one.
 
-The files of the old database go into quarantine, the manifest first; the new ones are created, the manifest last; then
-CURRENT, which never moves, names the new manifest. At any moment in between RocksDB finds no manifest and refuses to
-open, so that no broker starts on half a database.
+The files of the old database are moved to quarantine, the manifest first; the new ones are created, the manifest last;
+then CURRENT, which is only overwritten, names the new manifest. In between, RocksDB finds no manifest and refuses to
+open, so that no broker starts with an incomplete database.
 
 Source: VersionSet::GetCurrentManifestPath (RocksDB 8.4)
 """
@@ -29,26 +29,26 @@ _FILES = re.compile(r"(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|IDENTITY|\d+\.(sst|ldb|lo
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A finished database, its files in the order in which they are put in place, and the folder that keeps them."""
+    """A finished database, its files in the order in which they must be created, and the folder that they are in."""
 
     database: NewDatabase
     files: list[Path]
     folder: ScratchFolder
 
     def pieces(self, path: Path, size: int) -> Iterator[bytes]:
-        """The bytes of one file."""
+        """Return the bytes of one file in chunks."""
         return (read_at(path, min(CHUNK, size - at), at) for at in range(0, size, CHUNK))
 
 
 def unwritten(error: CannotRead) -> NoSpace | NotReadable:
-    """Why a new database could not be made."""
+    """Return the exception to raise for a new database that could not be written."""
     if "No space left" in str(error):
         return NoSpace(f"no space for the new RocksDB: {error}", "set TMPDIR to a directory with more space")
     return NotReadable(f"the new RocksDB cannot be written: {error}")
 
 
 def swap_in(draft: PlanBuilder, directory: Path, made: Made, why: str) -> None:
-    """Put a finished database in the place of what is in a directory of the store."""
+    """Add the steps that replace the database in a directory of the store by a finished one."""
     fresh = {path.name for path in made.files}
     there = sorted(entry.name for entry in os.scandir(directory)) if directory.is_dir() else []
     old = [name for name in there if _FILES.fullmatch(name) or name in fresh]
@@ -62,11 +62,11 @@ def swap_in(draft: PlanBuilder, directory: Path, made: Made, why: str) -> None:
 
 
 def _point(draft: PlanBuilder, current: Path, text: bytes) -> None:
-    """Bring CURRENT to the new manifest without moving it."""
+    """Make CURRENT name the new manifest, without moving the file."""
     why = "names the manifest"
     lock = current.with_name("LOCK")
     if lock.is_dir():
-        draft.discard(lock, "a directory in the place of a file")
+        draft.discard(lock, "a directory instead of a file")
     if not current.is_file() or current.is_symlink():
         if os.path.lexists(current):
             draft.discard(current, "not a regular file")

@@ -1,4 +1,4 @@
-"""Units of the queues to be rebuilt, kept in a temporary file: memory stays the same for any number of messages."""
+"""Keeps the units of queues to be rebuilt in a temporary file, so that memory does not grow with their number."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.unit_rows import lay_out
 
 WINDOW = 1 << 19
+"""Number of rows that are sorted together."""
 _JOINED = 1 << 16
+"""Number of units from which on `known_units` begins another array."""
 UNIT = consumequeue.UNIT.size
 
 
 def _triples(table: array[int]) -> Iterator[tuple[int, int, int]]:
-    """First queue offset, number and position in the spill, of every segment."""
+    """Yield (first queue offset, number of units, position in the spill) of every segment."""
     return zip(table[0::3], table[1::3], table[2::3], strict=True)
 
 
 def _following(segments: Iterable[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
-    """Segments whose queue offsets go on where the last ones end, together; little more than _JOINED units at once."""
+    """Yield groups of segments with consecutive queue offsets, of little more than _JOINED units each."""
     together: list[tuple[int, int, int]] = []
     stop = room = 0
     for one in segments:
@@ -44,7 +46,7 @@ def _following(segments: Iterable[tuple[int, int, int]]) -> Iterator[list[tuple[
 
 
 def _put_away(spill: Scratch, rows: UnitRows) -> Iterator[tuple[Name, int, int, int]]:
-    """(queue, first queue offset, number, position in the spill) of units that are put there."""
+    """Append units to the spill; yield (queue, first queue offset, number, position) of every segment."""
     base = spill.append(rows.units.view(np.uint8).data)
     for name, first, a, b in rows.stretches:
         yield name, first, b - a, base + a * UNIT
@@ -56,9 +58,9 @@ def _read(spill: Scratch, count: int, at: int) -> np.ndarray[tuple[int], np.dtyp
 
 @dataclass(slots=True)
 class QueueUnits:
-    """Where the units of one queue lie in the spill.
+    """The units of one queue: their places in the spill, and the units of a BatchCQ as they are.
 
-    `segments`: first queue offset, number, position in the spill; three numbers each.
+    `segments`: three numbers for each segment, see `_triples`. `times` has the store times of the units, if kept.
     """
 
     spill: Scratch
@@ -67,7 +69,7 @@ class QueueUnits:
     times: Scratch | None = None
 
     def ranges(self) -> list[tuple[int, int]]:
-        """Queue offsets that have a unit: half-open intervals, merged and sorted."""
+        """Return the queue offsets that have a unit, as half-open intervals, merged and sorted."""
         out: list[tuple[int, int]] = []
         for first, count, _ in sorted(self._segments()):
             if out and first <= out[-1][1]:
@@ -80,34 +82,33 @@ class QueueUnits:
         return _triples(self.segments)
 
     def fill(self, target: bytearray, start: int) -> None:
-        """Write the units [start, start + len(target) // 20) that are known over the target, the units that are there.
+        """Replace the units from `start` on in `target`, which has the ones on disk, by those of messages.
 
-        Where several messages have a queue offset, the one that the unit points to counts: consumers get that one. A
-        topic that was deleted and created again has such offsets. Without such a unit the earliest message counts.
+        If several messages have the same queue offset, as in a topic that was deleted and created again, the one counts
+        that the unit on disk points to, since consumers get it; otherwise the first message counts.
         """
         stop = start + len(target) // UNIT
         near = [one for one in self._segments() if one[0] < stop and start < one[0] + one[1]]
         was = bytes(target) if _overlap(near) else b""
-        for first, count, at in reversed(near):
-            a, b = max(first, start), min(first + count, stop)
-            known = self.spill.read((b - a) * UNIT, at + (a - first) * UNIT)
-            target[(a - start) * UNIT : (b - start) * UNIT] = known
+        for a, b, known in self._parts(reversed(near), start, stop):
+            target[a * UNIT : b * UNIT] = known
         if was:
-            self._stay(target, was, start, near)
+            old, rows = consumequeue.UNIT.array(was), np.frombuffer(target, dtype=np.uint8).reshape(-1, UNIT)
+            for a, b, known in self._parts(near, start, stop):
+                units, there = consumequeue.UNIT.array(known), old[a:b]
+                same = (units["commitlog_offset"] == there["commitlog_offset"]) & (units["size"] == there["size"])
+                rows[a:b][same] = np.frombuffer(known, dtype=np.uint8).reshape(-1, UNIT)[same]
 
-    def _stay(self, target: bytearray, was: bytes, start: int, near: list[tuple[int, int, int]]) -> None:
-        """Units of `was` that lead to a message of their queue offset are written over the target."""
-        old, stop = consumequeue.UNIT.array(was), start + len(was) // UNIT
-        rows = np.frombuffer(target, dtype=np.uint8).reshape(-1, UNIT)
-        for first, count, at in near:
+    def _parts(
+        self, segments: Iterable[tuple[int, int, int]], start: int, stop: int
+    ) -> Iterator[tuple[int, int, bytes]]:
+        """Yield the units of segments in [start, stop): their range, counted from `start`, and their bytes."""
+        for first, count, at in segments:
             a, b = max(first, start), min(first + count, stop)
-            known = self.spill.read((b - a) * UNIT, at + (a - first) * UNIT)
-            units, there = consumequeue.UNIT.array(known), old[a - start : b - start]
-            same = (units["commitlog_offset"] == there["commitlog_offset"]) & (units["size"] == there["size"])
-            rows[a - start : b - start][same] = np.frombuffer(known, dtype=np.uint8).reshape(-1, UNIT)[same]
+            yield a - start, b - start, self.spill.read((b - a) * UNIT, at + (a - first) * UNIT)
 
     def store_times(self, start: int, count: int) -> I64:
-        """Store times (ms) of the units [start, start + count); 0 where none is known. Shape: (count,)."""
+        """Return the store times (ms) of units [start, start + count), 0 for unknown ones. Shape: (count,)."""
         out = np.zeros(count, dtype=np.int64)
         for first, number, at in reversed(list(self._segments())):
             a, b = max(first, start), min(first + number, start + count)
@@ -127,9 +128,9 @@ def _overlap(segments: list[tuple[int, int, int]]) -> bool:
 
 
 class KeptUnits:
-    """The units of all good messages, kept by a verification's pass: a rebuild then needs no pass of its own.
+    """The units of all good messages, kept by a verification, so that a rebuild need not read the log again.
 
-    `complete`: every message that is owed a unit has one here (not: those of BatchCQ topics, and of unsound ones).
+    `complete`: every message that must have a unit has one here; messages of BatchCQ topics are not among them.
     """
 
     def __init__(self) -> None:
@@ -139,30 +140,30 @@ class KeptUnits:
         self._mark: dict[Name, int] = {}
 
     def begin_log(self) -> None:
-        """A log's pass begins."""
+        """Note that reading a log begins."""
         self._mark = {name: len(table) for name, table in self._segments.items()}
 
     def forget_log(self) -> None:
-        """Take back what came since: the log is read once more."""
+        """Drop the units since `begin_log`: the log will be read again."""
         for name, table in self._segments.items():
             del table[self._mark.get(name, 0) :]
         self.complete = False  # the tiling stays that of the first reading
 
     def add(self, rows: Iterable[UnitRows], *, complete: bool) -> None:
-        """Units of a part of the log, parts in address order."""
+        """Add the units of a part of the log; parts must come in address order."""
         self.complete &= complete
         for one in rows:
             for name, first, count, at in _put_away(self.spill, one):
                 self._segments.setdefault(name, array("q")).extend((first, count, at))
 
     def segments(self) -> Iterator[tuple[Name, int, int, int]]:
-        """(queue, first queue offset, number, position in the spill), each queue's in log order."""
+        """Yield (queue, first queue offset, number of units, position in the spill), in log order for each queue."""
         for name, table in self._segments.items():
             for first, count, at in _triples(table):
                 yield name, first, count, at
 
     def known_units(self) -> Iterator[tuple[Name, I64, I64, I64]]:
-        """(queue, commitlog offsets, sizes, queue offsets) piece by piece, each queue's in log order."""
+        """Yield (queue, commitlog offsets, sizes, queue offsets) in pieces, in log order for each queue."""
         for name, table in self._segments.items():
             for pieces in _following(_triples(table)):
                 units = np.concatenate([_read(self.spill, count, at) for _, count, at in pieces])
@@ -171,11 +172,11 @@ class KeptUnits:
 
 
 class UnitBuffer:
-    """Takes the rows of a log pass; keeps those of `wanted` queues (None: of all).
+    """Collects the units of `wanted` queues (None: of all) while the log is read.
 
-    `parts` say what the verification found about a queue's offsets: where it began again, which single record has a
-    wrong one. Messages that end behind `limit` (global offset) get no unit yet; `later` counts them per queue.
-    `times`: store times are kept too, which needs a spill of its own.
+    `parts` are the verification's findings about queue offsets: restarts of a queue, and single wrong offsets.
+    Messages that end after `limit` (global offset) get no unit yet; `later` counts them per queue. `times`: keep store
+    times too, in another spill.
     """
 
     def __init__(
@@ -200,7 +201,7 @@ class UnitBuffer:
         self._count = 0
 
     def rows(self, names: list[Name], rows: QueueRows) -> None:
-        """Gather rows; `rows.number` indexes `names`."""
+        """Add rows; `rows.number` indexes `names`."""
         self._names = names
         if self.wanted is not None:
             known = len(self._want)
@@ -215,7 +216,7 @@ class UnitBuffer:
             self.flush()
 
     def _within(self, rows: QueueRows) -> QueueRows:
-        """Without the messages behind the limit."""
+        """Drop and count the messages after the limit."""
         if self.limit is None:
             return rows
         keep = rows.offset + rows.size <= self.limit
@@ -227,14 +228,14 @@ class UnitBuffer:
         return rows.keep(keep)
 
     def batch(self, name: Name, offset: int, size: int, tags: int, time: int, base: int, count: int) -> None:
-        """A message or inner batch of a BatchCQ topic."""
+        """Add a message or an inner batch of a BatchCQ topic."""
         if self.limit is not None and offset + size > self.limit:
             self.later[name] += count
         elif self.wanted is None or name in self.wanted:
             self._queue(name).batches.append(BatchRow(offset, size, tags, time, base, count))
 
     def flush(self) -> None:
-        """Sort what was gathered by queue and put it away."""
+        """Sort the rows since the last flush by queue, and move them to the spill."""
         if not self._count:
             self._rows.clear()
             return
@@ -249,18 +250,18 @@ class UnitBuffer:
             self._segment(*segment)
 
     def take(self, kept: KeptUnits) -> None:
-        """Units that the verification's pass has kept, in place of a pass of our own; they are in the same spill."""
+        """Take the units that the verification kept, in the same spill, instead of reading the log."""
         for segment in kept.segments():
             if self.wanted is None or segment[0] in self.wanted:
                 self._segment(*segment)
 
     def take_batches(self, name: Name, rows: Iterable[BatchRow]) -> None:
-        """Units of a BatchCQ topic's queue, in log order."""
+        """Take the units of a BatchCQ topic's queue, in log order."""
         if self.wanted is None or name in self.wanted:
             self._queue(name).batches.extend(rows)
 
     def _segment(self, name: Name, first: int, count: int, at: int) -> None:
-        """Units of consecutive queue offsets in the spill."""
+        """Add a segment of a queue, without units before its last restart, and with wrong queue offsets corrected."""
         part = self.parts.get(name)
         if part is None or not (part.restarts or part.outliers):
             if first >= 0:

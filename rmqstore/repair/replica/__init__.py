@@ -1,1 +1,1 @@
-"""Original bytes from a replica: proof that it is one, the places that need its bytes, and the store that results."""
+"""Restores original bytes from replicas: proves that they are replicas, and finds the places that need their bytes."""

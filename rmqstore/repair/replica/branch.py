@@ -1,11 +1,12 @@
-"""How far a replica's log is proved to be the same branch of history, where no equal record behind a place proves it.
+"""Proves how far a replica's log has the same history if no equal record follows a damaged place.
 
-That is so where the replica's log ends inside a damaged place, as that of a follower that was behind. Two logs are
-equal up to any record that both have. So one witness of a record in the place proves all of the replica's log before:
+That happens if the replica's log ends inside the place, like that of a follower that was behind. Two logs are equal up
+to any record that both have, so one proved record in the place proves all of the replica's log before it. The proofs
+are:
 
-* an entry of this store's index, with the hash of the record's unique key, that points to the same offset;
-* controller mode: both nodes have the same epoch, which has one master, and so one log;
-* DLedger: the entry has the term of this store's next entry. A term has one leader, and so one log.
+* an entry of this store's index with the hash of the record's unique key, which points to the same offset;
+* controller mode: both nodes have the same epoch, which has one master, and therefore one log;
+* DLedger: the entry has the term of this store's next entry. A term has one leader, and therefore one log.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from rmqstore.files.store import Store
 from rmqstore.formats import dledger, index, properties
 from rmqstore.formats.controller import EpochEntry, parse_epoch_file
 from rmqstore.formats.message import Message
-from rmqstore.repair.replica.neighbours import first_behind
+from rmqstore.repair.log.records_near import first_behind
+from rmqstore.repair.log.spans import Span, overlapping, within
 from rmqstore.repair.replica.places import Place
 from rmqstore.repair.replica.replica import Replica
-from rmqstore.repair.replica.spans import Span, overlapping, within
 
 _EPOCHS = "epochFileCheckpoint"
-_MOST = 1 << 20  # bytes of it
+_MOST = 1 << 20  # bytes of an epoch file
 
 
 def proved_until(store: Store, verified: Verified, replica: Replica, place: Place) -> int:
-    """Up to which offset in a place a replica's records are proved; the start of the place where none is."""
+    """Return the offset up to which a replica's records in a place are proved; the place's start if none is."""
     found = [(span, m) for span, m in _records(replica, place) if span[1] <= place.stop]
     if not found:
         return place.start
@@ -40,7 +41,7 @@ def proved_until(store: Store, verified: Verified, replica: Replica, place: Plac
 
 
 def _records(replica: Replica, place: Place) -> Iterator[tuple[Span, Message]]:
-    """The replica's sound records from the start of a place on, without a gap."""
+    """Yield the replica's sound records in a place."""
     lead, at = place.log.lead, place.start
     queue = replica.log(lead)
     runs = within(overlapping(replica.sound(lead, [place.span]), *place.span), *place.span)
@@ -55,7 +56,7 @@ def _records(replica: Replica, place: Place) -> Iterator[tuple[Span, Message]]:
 
 
 def _by_index(verified: Verified, place: Place, found: list[tuple[Span, Message]]) -> int:
-    """End of the last record of which the index has the unique key."""
+    """Return the end of the last record whose unique key the index has."""
     if verified.index is None:
         return place.start
     offset, hashes = verified.index.hashes(place.start, place.stop)
@@ -68,7 +69,7 @@ def _by_index(verified: Verified, place: Place, found: list[tuple[Span, Message]
 
 
 def _by_epoch(store: Store, replica: Replica) -> int:
-    """Where the last common epoch ends in both nodes.
+    """Return the offset up to which both nodes have the last common epoch; 0 without one.
 
     Source: EpochFileCache#findConsistentPoint (RocketMQ 5.4.0)
     """
@@ -81,20 +82,17 @@ def _by_epoch(store: Store, replica: Replica) -> int:
 
 
 def _epochs(store: Store) -> tuple[EpochEntry, ...]:
-    """Entries of the epoch file; none where it is damaged or missing."""
+    """Return the entries of the epoch file; none if it is damaged or missing."""
     if _EPOCHS not in store.top:
         return ()
-    try:
-        found = parse_epoch_file(read_at(store.top[_EPOCHS].path, _MOST, 0))
-    except OSError:
-        return ()
+    found = parse_epoch_file(read_at(store.top[_EPOCHS].path, _MOST, 0))
     return () if found.faults else found.entries
 
 
 def _by_term(replica: Replica, place: Place, found: list[Span]) -> int:
-    """End of the replica's last entry that has the term of this store's first entry behind the place.
+    """Return the end of the replica's last entry with the term of this store's next two entries.
 
-    An entry of this store whose own term may be damaged has another one of the same term behind it.
+    Two entries are compared, because the term of one may be damaged.
     """
     size = dledger.ENTRY.size
     behind = first_behind(place.log, place.stop)

@@ -1,8 +1,8 @@
-"""plan_with_replicas: the plan that takes damaged and missing bytes from replicas, then repairs what is left.
+"""plan_with_replicas: restores damaged and missing bytes from replicas, then repairs the rest.
 
-It works in two stages. First the log alone: which places need bytes, which replicas are proved, what they have. Then
-the store with these bytes is examined, and the usual recovery is planned for it: consume queues, index, timer and what
-stays damaged are judged by the log as it will be. Both stages together are one plan.
+It has two stages. The first one handles only the log: it finds the places that need bytes, proves the replicas, and
+takes their bytes. The second one examines the store with these bytes, and plans the usual recovery for it, so that
+consume queues, index, timer and remaining damage are judged by the healed log. The result is one plan for both stages.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.verify import Verified, VerifyOptions, examine, problem_counts
 from rmqstore.errors import Refused, StoreIsLive
 from rmqstore.files.store import Store
+from rmqstore.repair.log.spans import Span, joined, meets
 from rmqstore.repair.log.store_guard import refuse_overlap, refuse_whole
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.plan.wording import first_notes
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.repair.replica.branch import proved_until
 from rmqstore.repair.replica.healed_store import HealedStore, build, messages_in
@@ -29,12 +31,9 @@ from rmqstore.repair.replica.places import OUTVOTED, Place, Wishes, find_places
 from rmqstore.repair.replica.proof import Proof, prove
 from rmqstore.repair.replica.replica import Replica, filler_spans, refuse_same
 from rmqstore.repair.replica.sources import Sources, find_sources
-from rmqstore.repair.replica.spans import Span, joined, meets
 
 FACT = "restored"
-"""In a plan's facts: what comes from which replica."""
-
-_MOST_NOTES = 20
+"""Name of the fact of a plan that lists what comes from which replica."""
 
 
 def plan_with_replicas(
@@ -45,10 +44,10 @@ def plan_with_replicas(
     options: RecoverOptions,
     how: VerifyOptions | None = None,
 ) -> Plan:
-    """The plan for a store that was just examined; `how` examines the store that the replicas' bytes make of it.
+    """Plan the repair of a store that was just examined; `how` are the options to examine the healed store.
 
-    Errors: Refused for a store that is not a replica, is the store itself, or has nothing for it; StoreIsLive;
-    NoSpace; as `plan_recovery`.
+    Errors: Refused if a replica is none, is the store itself, or has nothing for it; StoreIsLive; NoSpace; those of
+    `plan_recovery`.
     """
     work = Healing(store, verified, replicas, wishes)
     work.check()
@@ -65,15 +64,13 @@ def plan_with_replicas(
     names = PlanBuilder(store)
     whole = merged(plan, healed, names, f"the original bytes, from {_names(sources)}")
     cured = set(problem_counts(verified.report)) - set(problem_counts(after.report))
-    notes = [*work.notes, *sources.notes]
-    if len(notes) > _MOST_NOTES:
-        notes[_MOST_NOTES:] = [f"… and {len(notes) - _MOST_NOTES:,} more like these"]
+    notes = first_notes([*work.notes, *sources.notes])
     facts: dict[str, Json] = {**plan.facts, FACT: _facts(healed, sources, work)}
     return replace(whole, cures=tuple(sorted({*plan.cures, *cured})), notes=(*notes, *plan.notes), facts=facts)
 
 
 class Healing:
-    """The first stage. `places` are those that need bytes, `proofs` what was proved of each replica's logs."""
+    """The first stage, with the `places` that need bytes, and the `proofs` of each replica's logs."""
 
     def __init__(self, store: Store, verified: Verified, replicas: Sequence[Replica], wishes: Wishes) -> None:
         self.store = store
@@ -85,7 +82,7 @@ class Healing:
         self.notes: list[str] = []
 
     def check(self) -> None:
-        """Errors: Refused for a store that cannot be healed now, and for a replica that is the same; StoreIsLive."""
+        """Errors: Refused if the store cannot be healed now, or if a replica is the store itself; StoreIsLive."""
         store, verified = self.store, self.verified
         refuse_whole(store, verified)
         refuse_overlap(store)
@@ -99,7 +96,12 @@ class Healing:
             refuse_same(store, replica)
 
     def sources(self) -> Sources:
-        """Prove the replicas, and ask them for the places."""
+        """Prove the replicas, and find their bytes for the places."""
+        if not self.verified.logs.results:
+            raise Refused(
+                f"{self.store.path} has no log file left, so nothing proves that another store is its replica",
+                "create the store again as a copy of the replica",
+            )
         allowed: dict[Place, list[Replica]] = {}
         for log in self.verified.logs.results:
             having = [r for r in self.replicas if r.log(log.lead) is not None]
@@ -107,21 +109,18 @@ class Healing:
             proofs = self._prove(log, having, places)
             for place in places:
                 for part, proved in self._parts(place, having, proofs):
-                    self.places.append(part)
                     allowed[part] = proved
                     if not proved:
                         self._not_covered(part, proofs)
-        if not self.verified.logs.results:
-            raise Refused(
-                f"{self.store.path} has no file of its log left: nothing proves what is a replica of it",
-                "make the store again as a copy of the replica",
-            )
         known = {name for _, name in self.proofs}
         for replica in self.replicas:
             if replica.name not in known:
                 kind = self.store.kind.value
-                raise Refused(f"{replica.name} is not a replica: this is a {kind} store, and it has no such log")
-        return find_sources(self.places, allowed)
+                raise Refused(
+                    f"{replica.name} is not a replica: this is a {kind} store, and the replica has no such log"
+                )
+        self.places = list(allowed)
+        return find_sources(allowed)
 
     def _prove(self, log: LogResult, replicas: Sequence[Replica], places: Sequence[Place]) -> Mapping[str, Proof]:
         apart = joined([*filler_spans(self.store, log), *(p.span for p in places if p.kind != OUTVOTED)])
@@ -134,7 +133,7 @@ class Healing:
             if proof.diverges_at is not None:
                 self.notes.append(
                     f"{name} diverges from this store at offset {proof.diverges_at:,} of the {log.queue.name}: "
-                    "nothing behind it is taken"
+                    "nothing after it is taken"
                 )
         self.proofs |= {(log.queue.name, name): proof for name, proof in found.items()}
         return found
@@ -142,7 +141,7 @@ class Healing:
     def _parts(
         self, place: Place, replicas: Sequence[Replica], proofs: Mapping[str, Proof]
     ) -> Iterator[tuple[Place, list[Replica]]]:
-        """A place in parts, each with the replicas that are proved for all of it."""
+        """Divide a place into parts, each with the replicas that are proved for all of it."""
         until = {r.name: self._proved_until(place, r, proofs[r.name]) for r in replicas}
         start = place.start
         for stop in sorted({place.stop, *until.values()} - {place.start}):
@@ -162,12 +161,12 @@ class Healing:
             self.notes.append(f"no replica has a {place.log.queue.name}: nothing is taken for offset {place.start:,}")
         elif all(proof.diverges_at is None for proof in proofs.values()):
             self.notes.append(
-                f"no record behind offset {place.start:,} is equal in a replica: nothing is taken for offset "
+                f"no record after offset {place.start:,} is equal in a replica: nothing is taken for offset "
                 f"{place.start:,} to {place.stop:,}"
             )
 
     def nothing_needed(self) -> str:
-        """Why the replicas are not needed; perhaps they were given in the wrong order."""
+        """Return why the replicas are not needed; the user may have given the stores in the wrong order."""
         text = f"{self.store.path} has no damage that a replica can repair"
         fillers = sum(len(filler_spans(self.store, log)) for log in self.verified.logs.results)
         if fillers and not self.wishes.fillers:
@@ -182,7 +181,7 @@ def _names(sources: Sources) -> str:
 
 
 def _facts(healed: HealedStore, sources: Sources, work: Healing) -> dict[str, Json]:
-    """`{"messages", "bytes", "places": […], "replicas": […]}`."""
+    """Return `{"messages", "bytes", "places": […], "replicas": […]}`."""
     places: list[Json] = []
     total: Counter[str] = Counter()
     for taken in sources.taken:

@@ -1,7 +1,7 @@
-"""The store as it is with the replicas' bytes in its log: copies of the files that change, links to the others.
+"""Builds the healed store: the store with the replicas' bytes in its log.
 
-Everything else of a recovery is planned for this store, so that one examination judges it all. The copies are temporary
-files; the steps of the plan take their content from them.
+It has copies of the files that change, and links to the others. The rest of the recovery is planned for this store, so
+that one examination covers everything. The copies are temporary files; the steps of the plan read from them.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from rmqstore.errors import NoSpace
 from rmqstore.files.disk.reading import read_at
-from rmqstore.files.mapped_file_queue import MappedFileQueue, list_directory, offset_to_file_name
+from rmqstore.files.mapped_file_queue import list_directory, offset_to_file_name
 from rmqstore.files.store import Store
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.content import CHUNK
+from rmqstore.repair.replica.replica import log_of
 from rmqstore.repair.replica.sources import Taken
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
@@ -28,10 +30,10 @@ _LEAST_READ, _MOST_READ = 1 << 14, 1 << 22  # bytes
 
 @dataclass(slots=True)
 class HealedFile:
-    """One file of a log with bytes of a replica in it.
+    """One file of a log, with bytes of a replica.
 
-    `path` is where the store has it, or will have it; `copy` the temporary file; `length` its bytes now, None where it
-    is missing. `like`: a file of the same log.
+    `path` is its path in the store, `copy` the temporary file, `length` its current length in bytes, None if it is
+    missing. `like` is a file of the same log.
     """
 
     path: Path
@@ -44,7 +46,7 @@ class HealedFile:
 
 @dataclass(slots=True)
 class HealedStore:
-    """A store in which the taken bytes are in place; the folder lives as long as this does."""
+    """The healed store; the temporary folder is deleted together with it."""
 
     store: Store
     files: list[HealedFile]
@@ -53,7 +55,7 @@ class HealedStore:
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """Bytes of a temporary file as the content of a step; blocks of zeros are counted."""
+    """Bytes of a temporary file as the content of a step."""
 
     folder: ScratchFolder
     path: Path
@@ -65,84 +67,63 @@ class FileContent:
         while at < stop:
             data = read_at(self.path, min(CHUNK, stop - at), at)
             at += len(data)
-            yield from _pieces(data)
-
-
-def _pieces(data: bytes) -> Iterator[bytes | int]:
-    """Data with runs of whole blocks of zeros as numbers."""
-    kept = zeros = 0
-    for start in range(0, len(data), _BLOCK):
-        block = data[start : start + _BLOCK]
-        if block.count(0) < len(block):
-            if zeros:
-                yield zeros
-                kept, zeros = start, 0
-            continue
-        if not zeros and start > kept:
-            yield data[kept:start]
-        zeros += len(block)
-    if zeros:
-        yield zeros
-    elif len(data) > kept:
-        yield data[kept:]
+            blocks = (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
+            for zeros, run in groupby(blocks, lambda block: block.count(0) == len(block)):
+                piece = b"".join(run)
+                yield len(piece) if zeros else piece
 
 
 def build(store: Store, taken: Sequence[Taken]) -> HealedStore:
-    """Copy the files that change, and put the replicas' bytes into the copies.
+    """Copy the files that change, and write the replicas' bytes into the copies.
 
     Errors: NoSpace; OSError.
     """
     folder = ScratchFolder()
-    files = _files(taken, folder)
-    needed = sum(f.taken[0].place.log.queue.file_size for f in files)
+    pieces: dict[Path, list[Taken]] = {}
+    for piece in taken:
+        pieces.setdefault(_path_of(piece), []).append(piece)
+    queues = {path: of_file[0].place.log.queue for path, of_file in pieces.items()}
+    needed = sum(queue.file_size for queue in queues.values())
     free = shutil.disk_usage(folder.path).free
     if free < needed:
-        many = "1 log file" if len(files) == 1 else f"{len(files):,} log files"
+        many = "1 log file" if len(pieces) == 1 else f"{len(pieces):,} log files"
         raise NoSpace(
             f"copies of {many} need {needed:,} bytes in {folder.path.parent}, which has {free:,}",
             "set TMPDIR to a directory with more space",
         )
-    standins: dict[Path, Path] = {}
+    others = (d for queue in queues.values() for d in queue.directories if d.is_dir())
+    homes = dict.fromkeys([*(path.parent for path in pieces), *others])
+    standins = {home: folder.make_directory(f"{n}-{home.name}") for n, home in enumerate(homes)}
+    files = [_healed_file(path, standins[path.parent] / path.name, found) for path, found in pieces.items()]
     for file in files:
-        home = file.path.parent
-        if home not in standins.values():
-            standin = folder.make_directory(f"{len(standins)}-{home.name}")
-            standins[standin] = home
-            for queue_home in _other_homes(file.taken[0].place.log.queue, standins):
-                standins[folder.make_directory(f"{len(standins)}-{queue_home.name}")] = queue_home
-    by_home = {home: standin for standin, home in standins.items()}
-    for file in files:
-        file.copy = by_home[file.path.parent] / file.path.name
         _fill(file, folder)
-    copied = {file.path for file in files}
-    for standin, home in standins.items():
+    for home, standin in standins.items():
         for entry in list_directory(home):
-            if entry.path not in copied:
+            if entry.path not in pieces:
                 folder.link(standin / entry.path.name, entry.path.absolute())
-    return HealedStore(store.with_log_files_in(standins), files, folder)
+    return HealedStore(store.with_log_files_in({standin: home for home, standin in standins.items()}), files, folder)
 
 
-def _other_homes(queue: MappedFileQueue, standins: dict[Path, Path]) -> list[Path]:
-    return [d for d in queue.directories if d not in standins.values() and d.is_dir()]
+def _path_of(piece: Taken) -> Path:
+    """Return the path of the file that taken bytes belong to, also if it is missing."""
+    queue = piece.place.log.queue
+    file = queue.find(piece.start)
+    if file is not None:
+        return file.path
+    directory = queue.files[0].path.parent if queue.files else queue.directories[0]
+    return directory / offset_to_file_name(piece.start // queue.file_size * queue.file_size)
 
 
-def _files(taken: Sequence[Taken], folder: ScratchFolder) -> list[HealedFile]:
-    """The files that the bytes belong to."""
-    out: dict[Path, HealedFile] = {}
-    for piece in taken:
-        queue = piece.place.log.queue
-        file = queue.find(piece.start)
-        start = piece.start // queue.file_size * queue.file_size
-        like = queue.files[0].path if queue.files else None
-        home = like.parent if like is not None else queue.directories[0]
-        path = file.path if file is not None else home / offset_to_file_name(start)
-        length = file.length if file is not None else None
-        out.setdefault(path, HealedFile(path, folder.path, start, length, like)).taken.append(piece)
-    return list(out.values())
+def _healed_file(path: Path, copy: Path, taken: list[Taken]) -> HealedFile:
+    queue = taken[0].place.log.queue
+    file = queue.find(taken[0].start)
+    start = taken[0].start // queue.file_size * queue.file_size
+    like = queue.files[0].path if queue.files else None
+    return HealedFile(path, copy, start, file.length if file is not None else None, like, taken)
 
 
 def _fill(file: HealedFile, folder: ScratchFolder) -> None:
-    """Make the copy. One that gets bytes behind its end, or that is missing, becomes as long as its log's files are."""
+    """Write the copy; if it is missing or gets bytes after its end, it gets the length of its log's other files."""
     last = max(piece.stop for piece in file.taken) - file.start
     size = file.length if file.length is not None and last <= file.length else file.taken[0].place.log.queue.file_size
     folder.copy(file.path if file.length is not None else None, file.copy, size)
@@ -153,9 +134,8 @@ def _fill(file: HealedFile, folder: ScratchFolder) -> None:
 
 
 def messages_in(healed: HealedStore, piece: Taken) -> int:
-    """How many records taken bytes hold."""
-    queue = (healed.store.dledger.data if healed.store.dledger is not None else None) if piece.place.log.lead else None
-    queue = queue or healed.store.commitlog
+    """Count the records in taken bytes."""
+    queue = log_of(healed.store, piece.place.log.lead)
     file = queue.find(piece.start) if queue is not None else None
     if file is None or not piece.good:
         return 0

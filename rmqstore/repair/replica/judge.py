@@ -1,6 +1,6 @@
-"""What is found in a healed store, where a witness contradicts a record that a replica proves: the witness is wrong.
+"""Corrects findings of a healed store: a witness that contradicts a record that a replica proves is itself wrong.
 
-Without a replica such a witness is believed, since it may be the only trace of damage in its message.
+Without a replica, the witness counts, because it may be the only trace of damage in its message.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rmqstore.repair.replica.sources import Taken
 
 
 def judge(after: Verified, taken: Sequence[Taken]) -> None:
-    """Turn the findings about such records into findings about the units and index entries that contradict them."""
+    """Replace findings about proved records by findings about the units and index entries that contradict them."""
     findings = after.report.findings
     logs = {"dledger" if log.lead else "commitlog": log for log in after.logs.results}
     spans = [(t.place.log.lead, t.start, t.stop) for t in taken if t.good]

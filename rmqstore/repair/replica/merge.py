@@ -1,4 +1,4 @@
-"""The steps of the whole plan: those of the healed store's plan, and the replicas' bytes as steps on the real files."""
+"""Merges the healed store's plan and the replicas' bytes into one plan for the real files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from rmqstore.errors import NotReadable
+from rmqstore.repair.log.spans import Span, within, without
 from rmqstore.repair.plan.content import Content, chunks
 from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.plan import Plan
@@ -14,13 +14,12 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder, readable
 from rmqstore.repair.plan.steps import Create, Discard, Extend, Overwrite, Step, Truncate
 from rmqstore.repair.plan.steps import Span as SavedSpan
 from rmqstore.repair.replica.healed_store import FileContent, HealedFile, HealedStore
-from rmqstore.repair.replica.spans import Span, within, without
 
 
 def merged(plan: Plan, healed: HealedStore, names: PlanBuilder, why: str) -> Plan:
-    """The plan of a healed store as one for the store itself; `why` is the reason of the steps that put bytes back.
+    """Return the plan of a healed store as a plan for the store itself; `why` is the reason of the restoring steps.
 
-    Errors: NotReadable where a log file may not be read.
+    Errors: NotReadable without permission to read a log file.
     """
     by_name = {names.name(file.path): file for file in healed.files}
     gone = {s.path for s in plan.steps if isinstance(s, Discard)}
@@ -35,19 +34,19 @@ def merged(plan: Plan, healed: HealedStore, names: PlanBuilder, why: str) -> Pla
 
 
 def _is_left(step: Step, file: HealedFile | None) -> bool:
-    """Whether a step puts away a file that the store has; one that only the replicas' bytes made is not made then."""
+    """Return whether a step discards a file that the store has, not one that only the replicas' bytes create."""
     return isinstance(step, Discard) and file is not None and file.length is not None
 
 
 def _real(step: Step, file: HealedFile) -> Step:
-    """The same step for the file as it is."""
+    """Return the same step for the real file."""
     assert isinstance(step, Discard)
     expect = readable(file.path, partial(fingerprint_entry, file.path))
     return replace(step, expect=expect, length=file.length or 0)
 
 
 def _saved(span: SavedSpan, file: HealedFile | None) -> SavedSpan | None:
-    """A span of a file that the store does not have, or not so long, cannot be saved."""
+    """Limit a span to the bytes that the store's file has; None if there are none to save."""
     if file is None:
         return span
     length = min(span.length, (file.length or 0) - span.at)
@@ -57,7 +56,7 @@ def _saved(span: SavedSpan, file: HealedFile | None) -> SavedSpan | None:
 def _steps(
     name: str, file: HealedFile, own: list[Step], healed: HealedStore, names: PlanBuilder, why: str
 ) -> Iterator[Step]:
-    """One file: what other steps do to it goes into its copy first, so that every byte is written once."""
+    """Yield the steps of one file; other steps first change its copy, so that every byte is written only once."""
     written: list[tuple[Span, str]] = []
     for step in own:
         span = _into_copy(step, file, healed)
@@ -85,7 +84,7 @@ def _steps(
 
 
 def _into_copy(step: Step, file: HealedFile, healed: HealedStore) -> Span:
-    """Do a step to the copy; gives what it wrote, positions in the file."""
+    """Apply a step to the copy; return the range that it wrote, as positions in the file."""
     if isinstance(step, Overwrite):
         at, content = step.at, step.content
     elif isinstance(step, Extend):
@@ -94,14 +93,8 @@ def _into_copy(step: Step, file: HealedFile, healed: HealedStore) -> Span:
     elif isinstance(step, Truncate):
         healed.folder.resize(file.copy, step.to_size)
         return 0, 0
-    elif isinstance(step, Create):  # pragma: no cover  # the copy is there
-        raise NotReadable(f"{step.path} exists already")
     else:
         raise TypeError(step)
-    data = b"".join(chunks(content)) if content.size <= 1 << 20 else None
-    if data is not None:
-        healed.folder.write_at(file.copy, data, at)
-        return at, at + len(data)
     position = at
     for chunk in chunks(content):
         healed.folder.write_at(file.copy, chunk, position)

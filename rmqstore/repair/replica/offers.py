@@ -1,4 +1,4 @@
-"""Which of several stores can heal a store: by the proof of `recover --replica`, without a plan."""
+"""Finds which of several stores can heal a store, with the proof of `recover --replica`, but without a plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rmqstore.repair.replica.replica import Replica
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Damaged places and bytes that a replica can give back; `command` shows the plan."""
+    """The damaged places and bytes that a replica can restore; `command` shows the plan."""
 
     replica: str
     places: int
@@ -26,7 +26,7 @@ class Offer:
 
 @dataclass(slots=True)
 class Offers:
-    """What the other stores have for one store. `places` are damaged; `refused` says why a store is no help."""
+    """The offers for one store with a number of damaged `places`; `refused` gives the reason for each other replica."""
 
     places: int = 0
     offers: list[Offer] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Offers:
 
 
 def find_offers(store: Store, verified: Verified, replicas: Sequence[Replica]) -> Offers:
-    """What each replica alone can give back to a damaged store, the one with most places first."""
+    """Find what each replica alone can restore in a damaged store, the most bytes first."""
     out = Offers()
     for replica in replicas:
         healing = Healing(store, verified, [replica], Wishes())

@@ -1,9 +1,9 @@
-"""The places of a log for which the bytes of a replica are wanted: damage, missing files, fillers, both ends. Pure."""
+"""Finds the places of a log that need a replica's bytes: damage, missing files, fillers, both ends. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.problem import Severity
@@ -11,9 +11,9 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store
-from rmqstore.repair.replica.neighbours import records_between
+from rmqstore.repair.log.records_near import records_between
+from rmqstore.repair.log.spans import Span, joined, meets
 from rmqstore.repair.replica.replica import Replica, filler_spans
-from rmqstore.repair.replica.spans import Span, joined, meets
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.loss import last_named
 from rmqstore.scan.tiling import Kind, Run
@@ -24,10 +24,10 @@ _BAD = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What to take from a replica beside damaged places.
+    """What to take from a replica in addition to damaged places.
 
-    `extend`: also what it has behind the end of the log, and before its first file. `fillers`: also the messages that
-    fillers of earlier repairs replaced.
+    `extend`: records after the end of the log, and before its first file. `fillers`: messages that fillers of earlier
+    repairs replaced.
     """
 
     extend: bool = False
@@ -36,10 +36,10 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """Bytes [start, stop) of a log that a replica may have: global offsets, from a record's start to a record's start.
+    """Bytes [start, stop) of a log that a replica may have, as global offsets of record starts.
 
-    `open_end`: behind the end of the log, so that the replica's last record there may end behind `stop`.
-    `lost_until`: up to there this store had messages.
+    `open_end`: the place is after the end of the log, so that the replica's last record there may end after `stop`.
+    `lost_until` is the offset up to which this store had messages.
     """
 
     log: LogResult
@@ -54,7 +54,7 @@ class Place:
         return self.start, self.stop
 
     def pieces(self) -> Iterator[Span]:
-        """Its parts, each in one file of the log."""
+        """Yield its parts, each in one file of the log."""
         size, at = self.log.queue.file_size, self.start
         while at < self.stop:
             border = min(self.stop, (at // size + 1) * size)
@@ -64,14 +64,14 @@ class Place:
 
 DAMAGE, MISSING, FILLER, DOUBT, TAIL = "damaged", "missing file", "filler", "contradicted", "end of the log"
 OUTVOTED = "outvoted"
-"""A record that looks good, but all of several replicas have another one. It may show that this store diverged."""
+"""A record that looks good, but differs from that of all replicas. This store may have diverged."""
 
 
 def find_places(
     store: Store, verified: Verified, log: LogResult, replicas: Sequence[Replica], wishes: Wishes
 ) -> list[Place]:
-    """All places of one log of a store, in address order."""
-    end = log.wrote if log is verified.logs.results[-1] else log.tiling.stop  # behind a legacy log DLedger goes on
+    """Find all places of one log of a store, in address order."""
+    end = log.wrote if log is verified.logs.results[-1] else log.tiling.stop  # DLedger continues a legacy log
     inside = [*_damaged(log, end), *_between(verified, log, replicas)]
     if wishes.fillers:
         inside += [Place(log, a, b, FILLER) for a, b in _with_blanks(log, filler_spans(store, log))]
@@ -80,38 +80,30 @@ def find_places(
         inside += _tail(store, verified, log, replicas, wishes)
     if wishes.extend and log is verified.logs.results[0]:
         inside += _front(log, replicas)
-    else_good = without_places(_outvoted(log, replicas), inside, filler_spans(store, log))
-    return sorted([*_apart(inside), *_apart(else_good)], key=lambda p: p.start)
+    apart = joined([*filler_spans(store, log), *(p.span for p in inside)])
+    outvoted = [place for place in _outvoted(log, replicas) if not meets(place.span, apart)]
+    return sorted([*_merged(inside), *_merged(outvoted)], key=lambda p: p.start)
 
 
-def _apart(places: Iterable[Place]) -> list[Place]:
-    """Places that touch become one."""
+def _merged(places: Iterable[Place]) -> list[Place]:
+    """Merge places that touch."""
     out: list[Place] = []
     for place in sorted(places, key=lambda p: p.start):
         last = out[-1] if out else None
         if last is None or last.stop < place.start:
             out.append(place)
             continue
-        stop = max(last.stop, place.stop)
-        out[-1] = Place(
-            last.log,
-            last.start,
-            stop,
-            last.kind,
-            last.open_end or place.open_end,
-            max(last.lost_until, place.lost_until),
+        out[-1] = replace(
+            last,
+            stop=max(last.stop, place.stop),
+            open_end=last.open_end or place.open_end,
+            lost_until=max(last.lost_until, place.lost_until),
         )
     return out
 
 
-def without_places(found: Iterable[Place], places: Sequence[Place], fillers: Sequence[Span]) -> list[Place]:
-    """Places that share no byte with others, nor with a filler."""
-    taken = joined([*fillers, *(p.span for p in places)])
-    return [place for place in found if not meets(place.span, taken)]
-
-
 def _outvoted(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
-    """Records of which at least two replicas, and all that have a good one, have the same other bytes."""
+    """Yield records that differ from the same good record of at least two, and of all, replicas that have one."""
     if len(replicas) < 2:
         return
     for run in log.tiling:
@@ -119,16 +111,18 @@ def _outvoted(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
             continue
         differing = list(_differing(log, replicas, run))
         for start, stop in records_between(log, run.start, run.stop - 1) if differing else ():
-            if not meets((start, stop), differing):
-                continue
-            theirs = {r.bytes_at(log.lead, start, stop) for r in replicas if r.sound_record(log.lead, start)}
-            voters = sum(r.sound_record(log.lead, start) for r in replicas)
-            if len(theirs) == 1 and voters > 1 and log.queue.pread(stop - start, start) not in theirs:
+            theirs = _theirs(log, replicas, (start, stop)) if meets((start, stop), differing) else []
+            if len(theirs) > 1 and len(set(theirs)) == 1 and log.queue.pread(stop - start, start) != theirs[0]:
                 yield Place(log, start, stop, OUTVOTED)
 
 
+def _theirs(log: LogResult, replicas: Sequence[Replica], span: Span) -> list[bytes]:
+    """Return the bytes of a span in all replicas with a sound record at its start."""
+    return [r.bytes_at(log.lead, *span) for r in replicas if r.sound_record(log.lead, span[0])]
+
+
 def _differing(log: LogResult, replicas: Sequence[Replica], run: Run) -> Iterator[Span]:
-    """Stretches of a run of records that are not the same in all replicas."""
+    """Yield blocks of a run of records that differ in a replica."""
     for low in range(run.start, run.stop, _BLOCK):
         high = min(low + _BLOCK, run.stop)
         own = log.queue.pread(high - low, low)
@@ -137,7 +131,7 @@ def _differing(log: LogResult, replicas: Sequence[Replica], run: Run) -> Iterato
 
 
 def _damaged(log: LogResult, end: int) -> Iterator[Place]:
-    """Damage that begins before `end`, with a BLANK that touches it: it may be damage too."""
+    """Yield damage that begins before `end`, with adjacent BLANKs, which may be damaged too."""
     runs: list[Run] = []
     for run in log.tiling:
         if run.start >= end:
@@ -162,7 +156,7 @@ def _of_runs(log: LogResult, runs: Sequence[Run]) -> Iterator[Place]:
 
 
 def _between(verified: Verified, log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
-    """Files that are missing between a legacy commitlog and DLedger's data: a replica tells whose they were."""
+    """Yield files missing between a legacy commitlog and DLedger's data: a replica tells to which log they belong."""
     legacy, entries = verified.legacy, verified.dledger
     if legacy is None or entries is None or not legacy.queue.files:
         return
@@ -179,7 +173,7 @@ def _between(verified: Verified, log: LogResult, replicas: Sequence[Replica]) ->
 
 
 def _with_blanks(log: LogResult, fillers: Sequence[Span]) -> list[Span]:
-    """A filler at the end of a file may have left bytes to the BLANK behind it."""
+    """Extend fillers by a BLANK after them, which may have replaced bytes of the last message of a file."""
     out = []
     for start, stop in fillers:
         run = log.tiling.find(stop)
@@ -188,21 +182,14 @@ def _with_blanks(log: LogResult, fillers: Sequence[Span]) -> list[Span]:
 
 
 def _contradicted(verified: Verified, log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
-    """Records that frame and fit their CRCs, but contradict a witness of this store and differ from a replica's."""
+    """Yield records with sound CRCs that contradict a witness of this store and differ from a replica's."""
     for at in sorted(_suspects(verified, log)):
         run = log.tiling.find(at)
-        if run is None or run.kind is not Kind.RECORDS:
-            continue
-        start = next((s for s in (at, at - log.lead) if _starts(log, s)), None)
-        if start is None:
-            continue
-        message = message_at(log.queue, start + log.lead)
-        assert message is not None
-        stop = start + log.lead + message.size
-        own = log.queue.pread(stop - start, start)
-        theirs = [r.bytes_at(log.lead, start, stop) for r in replicas if r.sound_record(log.lead, start)]
-        if any(other != own for other in theirs):
-            yield Place(log, start, stop, DOUBT)
+        span = _record_at(log, at) if run is not None and run.kind is Kind.RECORDS else None
+        if span is not None:
+            own = log.queue.pread(span[1] - span[0], span[0])
+            if any(other != own for other in _theirs(log, replicas, span)):
+                yield Place(log, *span, DOUBT)
 
 
 def _suspects(verified: Verified, log: LogResult) -> set[int]:
@@ -218,18 +205,22 @@ def _suspects(verified: Verified, log: LogResult) -> set[int]:
     return out
 
 
-def _starts(log: LogResult, start: int) -> bool:
-    message = message_at(log.queue, start + log.lead)
-    return message is not None and message.physical_offset == start + log.lead
+def _record_at(log: LogResult, at: int) -> Span | None:
+    """Return the record at an offset, which in DLedger data may be that of its entry or of the record itself."""
+    for start in (at, at - log.lead):
+        message = message_at(log.queue, start + log.lead)
+        if message is not None and message.physical_offset == start + log.lead:
+            return start, start + log.lead + message.size
+    return None
 
 
 def _tail(
     store: Store, verified: Verified, log: LogResult, replicas: Sequence[Replica], wishes: Wishes
 ) -> Iterator[Place]:
-    """Damage behind the last good record; with `extend`, all that a replica has there.
+    """Yield damage after the last good record, or all that a replica has there.
 
-    That is taken too if this store had messages there: queues, index, checkpoint or consumer offsets lead behind its
-    end.
+    The latter with `extend`, or if this store had messages there: queues, index, checkpoint or consumer offsets point
+    beyond its end.
     """
     dirty = [run.stop for run in log.tiling.tail() if run.kind is Kind.DIRTY] if log.stale_from is None else []
     known = any(n and PROBLEMS[code].points_behind_log for code, n in verified.report.findings.counts.items())
@@ -243,7 +234,7 @@ def _tail(
 
 
 def _front(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
-    """Files that a replica has before the first one of the log."""
+    """Yield the range of files that a replica has before the first one of the log."""
     queues = [queue for r in replicas if (queue := r.log(log.lead)) is not None]
     first = min((q.start for q in queues if q.start % log.queue.file_size == 0), default=log.queue.start)
     if first < log.queue.start:

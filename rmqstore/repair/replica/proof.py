@@ -1,6 +1,6 @@
-"""Proof that another store is a replica: it has equal records at the same offsets, around every place and in samples.
+"""Proves that another store is a replica: it has equal records at the same offsets, around every place and in samples.
 
-Two replicas have the same log up to some offset, and different ones behind it if they diverged (another epoch or term).
+Two replicas have the same log up to some offset, and different ones after it if they diverged (another epoch or term).
 So every place before an equal record is before the divergence.
 """
 
@@ -12,10 +12,10 @@ from enum import Enum
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.errors import Refused
-from rmqstore.repair.replica.neighbours import first_behind, last_before, records_between
+from rmqstore.repair.log.records_near import first_behind, last_before, records_between
+from rmqstore.repair.log.spans import Span
 from rmqstore.repair.replica.places import Place
 from rmqstore.repair.replica.replica import Replica
-from rmqstore.repair.replica.spans import Span
 from rmqstore.scan.tiling import Kind
 
 _SAMPLES = 64  # files of which the first records are compared
@@ -29,10 +29,10 @@ class _State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the comparison of a log with a replica's gave.
+    """The result of comparing a log with a replica's.
 
-    `equal`: records that are equal. `equal_until`: end of the last one of them; `diverges_at`: the first record behind
-    it that differs, None where none does. Global offsets.
+    `equal` is the number of equal records, `equal_until` the end of the last one, `diverges_at` the start of the first
+    record after it that differs; None if none does. Global offsets.
     """
 
     equal: int
@@ -40,7 +40,7 @@ class Proof:
     diverges_at: int | None
 
     def covers(self, place: Place) -> bool:
-        """Whether the replica's bytes at a place are bytes of the same log."""
+        """Return whether the replica's bytes at a place belong to the same log."""
         if place.stop < place.log.wrote:
             return place.stop <= self.equal_until
         # no record of this log follows, so the last one before it must be equal
@@ -51,8 +51,8 @@ class Proof:
 def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Callable[[Span], bool]) -> Proof:
     """Compare the records around the places, and samples over the whole log, with a replica's.
 
-    `wanted`: whether a record may be compared; fillers and records in doubt may not.
-    Errors: Refused, where nothing proves that it is a replica.
+    `wanted` returns whether to compare a record; fillers and suspect records are not compared.
+    Errors: Refused if nothing proves that it is a replica.
     """
     spans = {span for span in _samples(log) if wanted(span)}
     for place in places:
@@ -102,7 +102,7 @@ def _state(log: LogResult, replica: Replica, span: Span) -> _State:
 
 
 def _samples(log: LogResult) -> Iterator[Span]:
-    """The first records of files over the whole log, and the last records."""
+    """Yield the first records of files over the whole log, and the last records."""
     files = [f for f in log.queue.files if f.start < log.wrote]
     step = max(1, len(files) // _SAMPLES)
     for file in files[::step]:

@@ -1,4 +1,4 @@
-"""Another copy of a store's log: another node's store, or an older copy of the same one. It is only read."""
+"""Reads a replica: another node's store, or an older copy of the same store."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from rmqstore.files.records import message_at
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import BLANK_SIZE, Fault, build_blank, check_message, record_crc
-from rmqstore.repair.replica.spans import Span, joined, overlapping, without
+from rmqstore.repair.log.spans import Span, joined, overlapping, without
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import jobs_or_default
 
-_SOON_READ = 8 << 30  # bytes
+_LEADS = (0, dledger.ENTRY.size)
+_SMALL = 8 << 30  # bytes of log that are quickly read
 
 
 @dataclass(slots=True)
 class Replica:
-    """One replica. `name` is the path that was given; `store` is what lies there."""
+    """One replica; `name` is the path that the user gave."""
 
     name: str
     store: Store
@@ -41,18 +42,16 @@ class Replica:
     _sound: dict[int, list[Span]] = field(default_factory=dict)
 
     def log(self, lead: int) -> MappedFileQueue | None:
-        """Its commitlog (`lead` 0) or its DLedger data (48); None where it has no file of it."""
-        group = self.store.dledger
-        queue = (group.data if group is not None else None) if lead else self.store.commitlog
-        return queue if queue is not None and queue.files else None
+        """Return its commitlog (`lead` 0) or its DLedger data (48); None if it has no file of that log."""
+        return log_of(self.store, lead)
 
     def bytes_at(self, lead: int, start: int, stop: int) -> bytes:
-        """Bytes [start, stop) of a log, global offsets; fewer where a file ends or is missing."""
+        """Read bytes [start, stop) of a log (global offsets); fewer if a file ends early or is missing."""
         queue = self.log(lead)
         return queue.pread(stop - start, start) if queue is not None else b""
 
     def sound_record(self, lead: int, start: int) -> bool:
-        """Whether a record (a DLedger entry) starts at a global offset, says so itself, and fits its CRCs."""
+        """Return whether a record (in DLedger an entry) with this offset and sound CRCs starts at a global offset."""
         queue = self.log(lead)
         message = message_at(queue, start + lead) if queue is not None else None
         if queue is None or message is None or check_message(message, start + lead) is not Fault.NONE:
@@ -67,7 +66,7 @@ class Replica:
         return (entry["magic"], entry["pos"], entry["size"]) == (dledger.MAGIC, start, lead + message.size)
 
     def sound(self, lead: int, wanted: Sequence[Span]) -> list[Span]:
-        """Runs of good records in the files that hold the wanted bytes. Fillers of earlier repairs are left out."""
+        """Return runs of good records in the files with the wanted bytes, without fillers of earlier repairs."""
         result = self._log_result(lead, wanted)
         if result is None:
             return []
@@ -77,7 +76,7 @@ class Replica:
         return self._sound[id(result)]
 
     def end(self, lead: int, since: int) -> int:
-        """Where its log ends, if that is behind `since`; in DLedger data, as far as it says that it is committed."""
+        """Return the end of its log, at least `since`; in DLedger data, the end of the committed entries."""
         result = self._log_result(lead, [(since, 1 << 62)])
         if result is None:
             return since
@@ -89,16 +88,15 @@ class Replica:
 
     @property
     def damaged(self) -> bool:
-        """Whether its own log is damaged before its end, if it is small enough to read all of it for a hint."""
-        logs = [queue for lead in (0, dledger.ENTRY.size) if (queue := self.log(lead)) is not None]
-        if sum(queue.bytes_on_disk for queue in logs) > _SOON_READ:
+        """Return whether its own log is damaged before its end; False for a log too large to read only for a hint."""
+        if sum(queue.bytes_on_disk for queue in _logs(self.store)) > _SMALL:
             return False
-        results = [self._log_result(lead, [(0, 1 << 62)]) for lead in (0, dledger.ENTRY.size)]
+        results = [self._log_result(lead, [(0, 1 << 62)]) for lead in _LEADS]
         bad = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
         return any(r.kind in bad and r.start < found.wrote for found in results if found for r in found.tiling)
 
     def closes_file(self, lead: int, at: int, stop: int) -> bool:
-        """Whether the BLANK at `at` fills its file up to `stop`."""
+        """Return whether the bytes from `at` to `stop`, the end of a file, are a valid BLANK."""
         if stop - at < BLANK_SIZE:
             return stop == at
         wanted = dledger.build_blank(stop - at) if lead else build_blank(stop - at)
@@ -116,7 +114,7 @@ class Replica:
         return self._read[key]
 
     def _pass(self, queue: MappedFileQueue, lead: int, files: Sequence[MappedFile]) -> LogResult:
-        """Reads some of its files; those that a broker deletes meanwhile are left out."""
+        """Read some of its files, without those that a broker deletes meanwhile."""
         given = tuple(sorted(self.store.config.given.items()))
         options = ScanOptions(drop_cache=True, max_rate=self.max_rate)
         passing = PassOptions(self.store.path, given, options, crosscheck=False)
@@ -132,8 +130,15 @@ class Replica:
                 files = left
 
 
+def log_of(store: Store, lead: int) -> MappedFileQueue | None:
+    """Return a store's commitlog (`lead` 0) or its DLedger data (48); None if it has no file of that log."""
+    group = store.dledger
+    queue = (group.data if group is not None else None) if lead else store.commitlog
+    return queue if queue is not None and queue.files else None
+
+
 def filler_spans(store: Store, result: LogResult) -> list[Span]:
-    """The fillers of earlier repairs in a log, as [start, stop) of records or entries, joined where they touch."""
+    """Return the fillers of earlier repairs in a log, as joined ranges of records or entries."""
     spans = []
     for at in filler_offsets(store, Logs([result])):
         message = message_at(result.queue, at)
@@ -143,7 +148,7 @@ def filler_spans(store: Store, result: LogResult) -> list[Span]:
 
 
 def open_replica(path: Path, sizes: Mapping[str, str], *, jobs: int | None = None, max_rate: int = 0) -> Replica:
-    """A replica by its directory, or by the broker.conf that names it; `sizes`: file sizes if nothing else says them.
+    """Open a replica by its directory, or by a broker.conf; `sizes` are file sizes if they cannot be determined.
 
     Errors: NotReadable, NotAStore; BadBrokerConfig; UsageError for a broker.conf without storePathRootDir.
     """
@@ -151,7 +156,7 @@ def open_replica(path: Path, sizes: Mapping[str, str], *, jobs: int | None = Non
     try:
         is_file = stat.S_ISREG(path.stat().st_mode)
     except OSError:
-        is_file = False  # open_store says why
+        is_file = False  # open_store raises the error
     if is_file and not kind_of_file(path):
         config = BrokerConfig.read(path)
         given = config.given.get("storePathRootDir", "").strip()
@@ -162,18 +167,17 @@ def open_replica(path: Path, sizes: Mapping[str, str], *, jobs: int | None = Non
 
 
 def refuse_same(store: Store, replica: Replica) -> None:
-    """Errors: Refused where the replica is the store itself, or shares a log file with it; NotAStore without a log."""
-    if not any(replica.log(lead) for lead in (0, dledger.ENTRY.size)):
+    """Errors: Refused if the replica is the store itself, or shares a log file with it; NotAStore without a log."""
+    if not _logs(replica.store):
         raise NotAStore(f"{replica.name} has no file of a log", "give the replica's storePathRootDir")
-    own = {_identity(f.path) for queue in _queues(store) for f in queue.files}
-    theirs = {_identity(f.path) for queue in _queues(replica.store) for f in queue.files}
+    own = {_identity(f.path) for queue in _logs(store) for f in queue.files}
+    theirs = {_identity(f.path) for queue in _logs(replica.store) for f in queue.files}
     if own & theirs - {None}:
         raise Refused(f"{replica.name} and {store.path} share their log files", "give another copy of the store")
 
 
-def _queues(store: Store) -> list[MappedFileQueue]:
-    found = (store.commitlog, store.dledger.data if store.dledger is not None else None)
-    return [queue for queue in found if queue is not None]
+def _logs(store: Store) -> list[MappedFileQueue]:
+    return [queue for lead in _LEADS if (queue := log_of(store, lead)) is not None]
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""Which replica's bytes go where: all replicas with good bytes at a place must agree. Reads the replicas only."""
+"""Chooses the replica for each place; all replicas with good bytes there must agree. Reads only the replicas."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rmqstore.files.records import message_at
+from rmqstore.repair.log.spans import Span, joined, overlapping, within, without
 from rmqstore.repair.replica.places import Place
 from rmqstore.repair.replica.replica import Replica
-from rmqstore.repair.replica.spans import Span, joined, overlapping, within, without
 
 _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Bytes [start, stop) of one file of a log, global offsets, that come from a replica.
+    """Bytes [start, stop) of one file of a log (global offsets) to take from a replica.
 
-    `good`: whole records, and a BLANK. Else they are what a replica with damage of its own has in place of a missing
-    file: what can be told of them is for the rest of the repair to find.
+    `good` bytes are whole records, or a BLANK. Others are the damaged bytes of a replica in place of a missing file;
+    the rest of the repair examines them.
     """
 
     place: Place
@@ -30,21 +30,20 @@ class Taken:
 
 @dataclass(slots=True)
 class Sources:
-    """What the replicas give for the places; `notes` say what is not taken, and why."""
+    """What to take for the places; `notes` say what is not taken, and why."""
 
     taken: list[Taken] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def find_sources(places: Sequence[Place], allowed: Mapping[Place, Sequence[Replica]]) -> Sources:
-    """Bytes for each place from the replicas that are proved for it."""
+def find_sources(allowed: Mapping[Place, Sequence[Replica]]) -> Sources:
+    """Find the bytes for each place in the replicas that are proved for it."""
     out = Sources()
     wanted: dict[int, list[Span]] = {}
     for place in allowed:
         wanted.setdefault(place.log.lead, []).append(place.span)
     files = {lead: joined(spans) for lead, spans in wanted.items()}
-    for place in places:
-        replicas = allowed.get(place, ())
+    for place, replicas in allowed.items():
         if replicas:
             _take(place, replicas, files[place.log.lead], out)
     return out
@@ -70,13 +69,13 @@ def _take(place: Place, replicas: Sequence[Replica], wanted: Sequence[Span], out
             covered = joined([*covered, *found])
         gaps = without([(low, high)], covered)
         end = next((start for start, stop in gaps if stop >= place.lost_until), None) if place.open_end else None
-        if end is not None:  # what this store never had is not taken from behind damage
+        if end is not None:  # nothing after damage that this store never had
             taken = [t for t in taken if t.start < end]
             taken += _raw(place, [gap for gap in gaps if gap[0] < end], replicas)
             break
         if place.open_end or place.log.queue.find(low) is None:
             taken += _raw(place, gaps, replicas)
-    if place.open_end:  # behind the last good record nothing needs the replica's damage
+    if place.open_end:  # no damage of the replica after its last good record
         end = max((t.stop for t in taken if t.good), default=place.start)
         taken = [t for t in taken if t.stop <= end]
     if any(t.good for t in taken):
@@ -86,9 +85,9 @@ def _take(place: Place, replicas: Sequence[Replica], wanted: Sequence[Span], out
 
 
 def _good(replica: Replica, place: Place, low: int, high: int, wanted: Sequence[Span]) -> list[Span] | None:
-    """Runs of whole good records of a replica in [low, high); None where they do not fit the place.
+    """Return runs of whole good records of a replica in [low, high); None if they do not fit the place.
 
-    Records of the replica that reach over an end of the place contradict the records of the store beside it.
+    Records of the replica that extend beyond the place contradict the records of this store beside it.
     """
     lead, size = place.log.lead, place.log.queue.file_size
     border = (low // size + 1) * size
@@ -105,22 +104,17 @@ def _good(replica: Replica, place: Place, low: int, high: int, wanted: Sequence[
 
 
 def _records_in(replica: Replica, lead: int, run: Span, low: int, high: int) -> Span:
-    """The records of a run that have a byte in [low, high), from the start of the first to the end of the last."""
+    """Return the range of a run's records that share a byte with [low, high)."""
     begin, end = run
-    if begin < low:
-        begin = _border(replica, lead, run, low)
+    if begin < low and replica.sound_record(lead, low):
+        begin = low
     if end > high:
         end = high if replica.sound_record(lead, high) else _border_behind(replica, lead, (begin, end), high)
     return begin, end
 
 
-def _border(replica: Replica, lead: int, run: Span, at: int) -> int:
-    """`at` where a record starts there; else something before it."""
-    return at if replica.sound_record(lead, at) else run[0]
-
-
 def _border_behind(replica: Replica, lead: int, run: Span, at: int) -> int:
-    """Where the record that holds the byte before `at` ends."""
+    """Return the end of the record that contains the byte before `at`."""
     queue, start = replica.log(lead), run[0]
     while queue is not None and start < at:
         message = message_at(queue, start + lead)
@@ -131,7 +125,7 @@ def _border_behind(replica: Replica, lead: int, run: Span, at: int) -> int:
 
 
 def _first_disagreement(place: Place, replica: Replica, found: Sequence[Span], taken: Sequence[Taken]) -> int | None:
-    """The first offset at which a replica has other good bytes than those that were taken from the others."""
+    """Return the first offset at which a replica's good bytes differ from those taken from others; None if none do."""
     for other in taken:
         for low, high in within(found, other.start, other.stop):
             for at in range(low, high, _BLOCK):
@@ -144,7 +138,7 @@ def _first_disagreement(place: Place, replica: Replica, found: Sequence[Span], t
 
 
 def _raw(place: Place, gaps: Sequence[Span], replicas: Sequence[Replica]) -> list[Taken]:
-    """What the replicas have, damaged as it is, where this store has no bytes at all."""
+    """Take damaged bytes of the replicas for gaps where this store has no bytes at all."""
     out = []
     for low, high in gaps:
         for replica in replicas:

@@ -1,17 +1,17 @@
-"""Contents of the steps of a salvage: long runs of zeros as such, splits, and the ranges that really change."""
+"""Contents of a salvage's steps: runs of zeros, splits, and the ranges that change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from rmqstore.repair.plan.content import Content, ContentReader, Literal, Parts, Reencoded, Zeros, chunks
+from rmqstore.repair.plan.content import ContentReader, Literal, Parts, Zeros
 
 Piece = Literal | Zeros
 _SHORT = 1 << 12
 
 
 def sparse(record: bytes) -> list[Piece]:
-    """The bytes of a record, a long run of zeros in it as such."""
+    """Return the bytes of a record as pieces, with a long run of zeros as `Zeros`."""
     low = record.find(bytes(_SHORT)) if len(record) >= _SHORT << 4 else -1
     if low < 0:
         return [Literal(record)]
@@ -20,7 +20,7 @@ def sparse(record: bytes) -> list[Piece]:
 
 
 def joined(parts: Iterable[Piece]) -> Parts:
-    """One content; neighbouring bytes, and short zeros, become one piece."""
+    """Join pieces into one content; adjacent bytes and short runs of zeros become one piece."""
     out: list[Piece] = []
     for part in parts:
         if isinstance(part, Zeros) and part.size < _SHORT:
@@ -32,11 +32,9 @@ def joined(parts: Iterable[Piece]) -> Parts:
     return Parts(tuple(out))
 
 
-def split(content: Content, at: int) -> tuple[Content, Content]:
-    """A content as two: its first `at` bytes, and the rest."""
+def split(content: Parts, at: int) -> tuple[Literal, Parts]:
+    """Split a content into its first `at` bytes and the rest."""
     first = Literal(ContentReader(content).take(at))
-    if not isinstance(content, Parts):
-        return first, Reencoded(content.size - at, lambda: _behind(content, at))
     rest: list[Piece] = []
     for part in content.parts:
         skip, at = min(at, part.size), max(0, at - part.size)
@@ -44,16 +42,10 @@ def split(content: Content, at: int) -> tuple[Content, Content]:
     return first, joined(rest)
 
 
-def _behind(content: Content, at: int) -> Iterator[bytes]:
-    for chunk in chunks(content):
-        yield chunk[min(at, len(chunk)) :]
-        at = max(0, at - len(chunk))
-
-
 def differences(old: bytes, new: bytes) -> list[tuple[int, int]]:
-    """Ranges in which two texts of one length differ; ranges close to each other are one.
+    """Return the ranges in which two byte strings of equal length differ; near ranges are merged.
 
-    Errors: ValueError for texts of different lengths.
+    Errors: ValueError for different lengths.
     """
     out: list[tuple[int, int]] = []
     for i, (a, b) in enumerate(zip(old, new, strict=True)):

@@ -1,15 +1,15 @@
-"""Fillers: valid records of exactly a wanted length that replace damaged ones, harmless to every reader.
+"""Fillers: valid records of an exact length that replace damaged ones, and that every reader can process safely.
 
-A *visible* filler keeps a queue offset: same topic, queue and queue offset as the lost message. An *unseen* one is a
-rollback record, which no broker dispatches. What a filler must say in the broker's own topics:
+A *visible* filler keeps a queue offset: it has topic, queue and queue offset of the lost message. An *unseen* one is a
+rollback record, which no broker dispatches. A filler in a system topic must satisfy the service that reads it:
 
-* SCHEDULE_TOPIC_XXXX: REAL_TOPIC is the half topic, which the delivery service throws away (`[BUG] the real topic of
-  schedule msg is …, discard`); without a valid REAL_TOPIC and REAL_QID the delay level would stop for good.
+* SCHEDULE_TOPIC_XXXX: REAL_TOPIC is the half topic, which the delivery service discards (`[BUG] the real topic of
+  schedule msg is …, discard`); without a valid REAL_TOPIC and REAL_QID the delay level would stop forever.
 * half topic: TRANSACTION_CHECK_TIMES above any transactionCheckMax, so that the check discards it.
-* op topic: tag `d` and a negative number as body; 4.9 reads the body as one number and fails without a body.
-* wheel timer: due at once, and a delete order, which is never delivered.
-* POP revive log: neither tag `ck`, `ack` nor `bAck`, so it is passed over; but 5.1 wants a time of delivery in
-  every message, and without one reads the queue from the same place forever (`revive error`).
+* op topic: tag `d` and a negative number as body; 4.9 parses the body as one number and fails on an empty body.
+* wheel timer: due at once, and a delete request, which is never delivered.
+* POP revive log: none of the tags `ck`, `ack` and `bAck`, so that it is skipped; but 5.1 requires a delivery time in
+  every message, and without one reads the same queue offset forever (`revive error`).
 
 Source: ScheduleMessageService, TransactionalMessageServiceImpl#check, #fillOpRemoveMap, TimerMessageStore#enqueue,
 #doPut, PopReviveService#consumeReviveMessage (4.9.7 to 5.4.0), HookUtils#checkBeforePutMessage (no empty bodies).
@@ -18,10 +18,9 @@ Source: ScheduleMessageService, TransactionalMessageServiceImpl#check, #fillOpRe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from rmqstore.formats import consumequeue, properties
+from rmqstore.formats import properties
 from rmqstore.formats.message import (
     CRC32_RESERVED_LEN,
     MAGIC_V2,
@@ -37,20 +36,21 @@ from rmqstore.repair.salvage.evidence.places import Around
 from rmqstore.repair.salvage.evidence.values import QueueSlot
 
 FILLER_KEY = properties.FILLER_KEY
+OP_TOPICS = (properties.OP_HALF_TOPIC, properties.ROCKSDB_OP_HALF_TOPIC)
 FILLER_TAG = "RMQSTORE-FILLER"
-"""Tag of a filler whose tags are free; one that must have a certain tags code has a text that begins like this."""
+"""Tag of a filler without a given tags code; a tag for a given code begins with this text."""
 
 UNSEEN_TOPIC, SHORT_UNSEEN_TOPIC = properties.FILLER_TOPICS
 SMALLEST = record_size(0, len(SHORT_UNSEEN_TOPIC), 0)
-"""Length of the smallest filler, bytes."""
+"""Length of the shortest filler in bytes."""
 
 LARGEST_UNSEEN = 1 << 20
-"""Longer spans get several unseen fillers: below maxMessageSize, and below the 4 MiB of a DLedger entry."""
+"""Maximum length in bytes; less than maxMessageSize, and than the 4 MiB of a DLedger entry."""
 
 _COMPRESSION = 0x701  # the compressed bit and the compression type
-_BATCH_BITS = 0xC0  # need-unwrap and inner-batch: the body of a filler is not a batch
+_BATCH_BITS = 0xC0  # need-unwrap and inner-batch
 _BODIES = (
-    b'{"rmqstore": "filler", "why": "the message that stood here was damaged; its bytes are kept in lost+found"}',
+    b'{"rmqstore": "filler", "why": "the original message was damaged; its bytes are in lost+found"}',
     b'{"rmqstore": "filler"}',
     b"{}",
     b" ",
@@ -61,16 +61,8 @@ _DISCARDED = properties.HALF_TOPIC
 _NOBODY = "SELF_TEST_TOPIC"
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
-    """A filler's bytes; `marked` is how a consumer can tell it: "property", "tag" or ""."""
-
-    record: bytes
-    marked: str
-
-
 class _Wanted(NamedTuple):
-    """A visible filler to be: `length` bytes at global offset `at`."""
+    """The request for a visible filler of `length` bytes at global offset `at`."""
 
     slot: QueueSlot
     at: int
@@ -80,16 +72,19 @@ class _Wanted(NamedTuple):
 
 
 def smallest_visible(slot: QueueSlot) -> int:
-    """Length of the shortest visible filler for a slot, bytes."""
+    """Return the length of the shortest visible filler for a slot in bytes."""
     needed = min(len(properties.build_properties(p, last_separator=False)) for p in _needed(slot))
     topic = slot.topic.encode()
     return record_size(_least_body(slot.topic), len(topic), needed, v2=len(topic) > MAX_TOPIC_V1)
 
 
-def build_visible(slot: QueueSlot, at: int, length: int, around: Around, old: Message | None = None) -> Built | None:
-    """A record of exactly `length` bytes at global offset `at` that keeps a slot; None where it cannot fit.
+def build_visible(
+    slot: QueueSlot, at: int, length: int, around: Around, old: Message | None = None
+) -> tuple[bytes, str] | None:
+    """Build a record of exactly `length` bytes at global offset `at` that keeps a slot; None if it cannot fit.
 
-    `old` is the damaged record whose header and properties are right: they are kept, only the body goes.
+    Also return how a consumer can recognise it: "property", "tag", or "" for not at all.
+    `old` is the damaged record if its header and properties are sound: the filler keeps them, and replaces the body.
     """
     wanted = _Wanted(slot, at, length, around, old)
     for pairs, marked in _choices(slot, _kept(old), length, around):
@@ -97,14 +92,14 @@ def build_visible(slot: QueueSlot, at: int, length: int, around: Around, old: Me
             for crc in (True, False) if around.append_crc else (False,):
                 record = _fit(wanted, pairs, crc=crc, old_hosts=old_hosts)
                 if record is not None:
-                    return Built(record, marked)
+                    return record, marked
     return None
 
 
 def build_unseen(at: int, length: int, around: Around) -> bytes:
-    """A record of exactly `length` bytes (at least `SMALLEST`) that no queue and no index ever gets.
+    """Build a record of exactly `length` bytes that no broker dispatches to a queue or to the index.
 
-    Errors: ValueError below `SMALLEST`.
+    Errors: ValueError if `length` is below `SMALLEST`.
     """
     mark = properties.build_properties({FILLER_KEY: str(length)}, last_separator=True)
     for topic in (UNSEEN_TOPIC, SHORT_UNSEEN_TOPIC):
@@ -123,24 +118,24 @@ def build_unseen(at: int, length: int, around: Around) -> bytes:
                         store_host=around.store_host,
                         append_crc=crc,
                     )
-    raise ValueError(f"no record of {length} bytes can be made")
+    raise ValueError(f"a record cannot be as short as {length} bytes")
 
 
 def tag_with_code(code: int, prefix: str = FILLER_TAG + "-") -> str | None:
-    """A tag that begins like a filler's and has a certain tags code; None for codes that are not a hash.
+    """Return a tag with a prefix and a given tags code; None for a code that is not a hash.
 
-    Brokers that filter by code still find the unit right, and clients, which compare the text, drop the filler.
+    The unit stays valid for brokers, which filter by code, and clients, which compare the text, drop the filler.
     """
     if not -(1 << 31) <= code < 1 << 31 or code == 0:
         return None
     target = (code - properties.java_string_hash(prefix) * 31**_DIGITS) % (1 << 32)
     for turn in range(64):
         rest, text = target + (turn << 32) - sum(_FIRST * 31**k for k in range(_DIGITS)), prefix
-        for k in reversed(range(_DIGITS)):  # the rest in base 31, with digits that may be as large as the alphabet
+        for k in reversed(range(_DIGITS)):  # the rest in base 31, with digits up to 74
             digit = max(0, min(rest // 31**k, _LAST - _FIRST))
             rest -= digit * 31**k
             text += chr(_FIRST + digit)
-        if rest == 0 and "\\" not in text[len(prefix) :]:  # which JSON listings would escape
+        if rest == 0 and "\\" not in text[len(prefix) :]:  # JSON would escape it
             return text
     return None
 
@@ -150,7 +145,7 @@ _DIGITS = 7  # 75**7 texts for 2**32 codes
 
 
 def _kept(old: Message | None) -> dict[str, str]:
-    """The properties of a damaged record that a filler keeps, if their text is sound."""
+    """Return the properties of a damaged record that its filler keeps; none if their text is damaged."""
     if old is None or properties.property_faults(old.properties):
         return {}
     kept = properties.parse_properties(old.properties)
@@ -160,14 +155,14 @@ def _kept(old: Message | None) -> dict[str, str]:
 
 
 def _least_body(topic: str) -> int:
-    """A broker does not store an empty body again, and 4.9 reads the op topic's body as a number."""
-    if topic in (properties.OP_HALF_TOPIC, properties.ROCKSDB_OP_HALF_TOPIC):
+    """Return the minimum body length: brokers cannot store an empty body again, and 4.9 parses an op body."""
+    if topic in OP_TOPICS:
         return 2
     return 1 if properties.is_system_topic(topic) else 0
 
 
 def _needed(slot: QueueSlot) -> Iterator[dict[str, str]]:
-    """Properties without which a filler would do harm in its topic, the best first."""
+    """Yield the properties that the readers of a topic require, the best set first."""
     base: dict[str, str] = {}
     if slot.count:
         base = {properties.INNER_BASE: str(slot.queue_offset), properties.INNER_NUM: str(slot.count)}
@@ -180,9 +175,9 @@ def _needed(slot: QueueSlot) -> Iterator[dict[str, str]]:
         yield base | {properties.REAL_TOPIC: "TBW102"} | place
     elif slot.topic in (properties.HALF_TOPIC, properties.ROCKSDB_HALF_TOPIC):
         discard = {properties.TRANSACTION_CHECK_TIMES: _NEVER_A_HALF}
-        yield base | discard | {properties.REAL_TOPIC: _NOBODY, properties.REAL_QUEUE_ID: "0"}  # metrics ask for it
+        yield base | discard | {properties.REAL_TOPIC: _NOBODY, properties.REAL_QUEUE_ID: "0"}  # for metrics
         yield base | discard
-    elif slot.topic in (properties.OP_HALF_TOPIC, properties.ROCKSDB_OP_HALF_TOPIC):
+    elif slot.topic in OP_TOPICS:
         yield base | {properties.TAGS: _OP_TAG}
     elif slot.topic == properties.TIMER_TOPIC:
         due = {properties.TIMER_OUT_MS: "1", properties.REAL_TOPIC: _NOBODY, properties.REAL_QUEUE_ID: "0"}
@@ -198,9 +193,9 @@ def _needed(slot: QueueSlot) -> Iterator[dict[str, str]]:
 def _choices(
     slot: QueueSlot, kept: Mapping[str, str], length: int, around: Around
 ) -> Iterator[tuple[dict[str, str], str]]:
-    """Property sets from the best to the barest, and how each is marked: first those that leave the unit right."""
+    """Yield (properties, `marked`) from the most to the fewest properties; those that fit the unit come first."""
     mark = {FILLER_KEY: str(length)}
-    own_tag = slot.topic in (properties.OP_HALF_TOPIC, properties.ROCKSDB_OP_HALF_TOPIC)
+    own_tag = slot.topic in OP_TOPICS
     more = {properties.DUP_INFO: "0_0"} if around.dup_info else {}
     tags: list[dict[str, str]] = [{}] if own_tag else list(_tags(slot))
     for needed in _needed(slot):
@@ -208,11 +203,11 @@ def _choices(
         old = {k: v for k, v in kept.items() if k not in needed}
         if slot.topic.startswith(properties.REVIVE_TOPIC_PREFIX):
             old.pop(properties.TAGS, None)
-        if old and (own_tag or _fits_code(slot, old.get(properties.TAGS))):
+        if old and (own_tag or slot.fits_tags(old.get(properties.TAGS))):
             yield {**old, **needed, **mark}, "property"
         old.pop(properties.TAGS, None)
         for right in (True, False):
-            some = [tag for tag in tags if own_tag or _fits_code(slot, tag.get(properties.TAGS)) is right]
+            some = [tag for tag in tags if own_tag or slot.fits_tags(tag.get(properties.TAGS)) is right]
             for tag in some if old else ():
                 yield {**old, **needed, **tag, **mark}, "property"
             for tag in some:
@@ -224,7 +219,7 @@ def _choices(
 
 
 def _tags(slot: QueueSlot) -> Iterator[dict[str, str]]:
-    """Tags that keep the unit's code where there is one, then none."""
+    """Yield TAGS with the unit's tags code, then no TAGS."""
     code = slot.tags_code
     if slot.topic == properties.SCHEDULE_TOPIC:
         yield {}
@@ -239,16 +234,8 @@ def _tags(slot: QueueSlot) -> Iterator[dict[str, str]]:
     yield {}
 
 
-def _fits_code(slot: QueueSlot, tags: str | None) -> bool:
-    """Whether kept tags give the code that the unit has."""
-    code = slot.tags_code
-    if code is None or slot.topic == properties.SCHEDULE_TOPIC or consumequeue.is_ext_address(code):
-        return True
-    return properties.tags_code(tags) == code
-
-
 def _fit(wanted: _Wanted, pairs: Mapping[str, str], *, crc: bool, old_hosts: bool) -> bytes | None:
-    """The filler with these properties, and perhaps the old record's hosts; None where it is longer than wanted."""
+    """Build the filler with these properties; None if it would be too long."""
     slot, at, length, around, old = wanted
     topic = slot.topic.encode()
     v2 = len(topic) > MAX_TOPIC_V1 or (old is not None and old.magic == MAGIC_V2)
@@ -288,8 +275,8 @@ def _fit(wanted: _Wanted, pairs: Mapping[str, str], *, crc: bool, old_hosts: boo
 
 
 def _body(topic: str, room: int) -> bytes:
-    """A body of exactly `room` bytes: JSON that says what it is, padded with blanks; in the op topic a number."""
-    if topic in (properties.OP_HALF_TOPIC, properties.ROCKSDB_OP_HALF_TOPIC):
+    """Return a body of exactly `room` bytes: an explanation in JSON, padded with spaces; for the op topic a number."""
+    if topic in OP_TOPICS:
         return b"-" + b"0" * (room - 2) + b"1"
     for text in _BODIES:
         if len(text) <= room:

@@ -1,9 +1,8 @@
-"""Solves records that frame and fit their body CRC, while a witness contradicts a field that the CRC does not cover.
+"""Corrects records with valid framing and body CRC if a witness contradicts a field that the CRC does not cover.
 
-Queue, queue id and queue offset follow from the one unit that points to the record, from its neighbours in the queue,
-or from the order of the units; TAGS and the fields of a batch from the unit's tags code and numbers; compression bits
-from the body. Damaged properties are corrected where that can be proved; else they are made readable and the message
-stays.
+Topic, queue id and queue offset follow from the only unit that points to the record, from its neighbours in the queue,
+or from the order of the units; TAGS and the fields of a batch from the unit; compression bits from the body. Damaged
+properties are corrected if there is a proof; otherwise they are made readable, and the message stays.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from enum import Enum
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.log_pass import is_sound_topic
-from rmqstore.checks.log.queue_parts import UNIT
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.files.records import message_at
@@ -44,12 +42,12 @@ _HOST = problem_codes.CL_HOST
 _PLACE = {problem_codes.CL_HEADER, problem_codes.CL_QUEUE_OFFSET, problem_codes.CL_TOPIC}
 _TEXT = {problem_codes.CL_PROPERTIES, *_PLACE}
 _MOST_OF_A_GAP = 10_000
-_MOST_TAGS = 1000  # more are not single flipped bits: somebody built the queue, perhaps from other messages
+_MOST_TAGS = 1000  # so many are not flipped bits: the queue may have been built from other messages
 _LISTED = 8
 
 
 class Proof(Enum):
-    """What was proved wrong in a record, where that matters even if the log is not changed."""
+    """The damaged part of a record, if it matters for queues and index although the log is not changed."""
 
     TAGS = "tags"
     OFFSET = "queue offset"
@@ -58,10 +56,10 @@ class Proof(Enum):
 
 @dataclass(slots=True)
 class Fix:
-    """One record: `old` bytes at global offset `start`, `new` ones; None for a filler that keeps `slot`.
+    """The correction of one record at global offset `start`; `new` is None for a filler that keeps `slot`.
 
-    `reasons` say what is wrong; `queues` must be brought to the change; `unproved` says what of the record nobody can
-    tell.
+    `reasons` explain the correction; `queues` must be rebuilt; `unproved` says which bytes of the record remain
+    unknown.
     """
 
     log: LogResult
@@ -70,19 +68,19 @@ class Fix:
     new: bytes | None
     reasons: list[str] = field(default_factory=list)
     queues: set[Name] = field(default_factory=set)
-    unproved: list[str] = field(default_factory=list)
+    unproved: str = ""
     slot: QueueSlot | None = None
     proofs: set[Proof] = field(default_factory=set)
 
     @property
     def why(self) -> str:
-        """For the plan."""
+        """Return the reason of the step in the plan."""
         return ", ".join(self.reasons) if self.slot is not None else f"mended in place: {', '.join(self.reasons)}"
 
 
 @dataclass(slots=True)
 class _Suspect:
-    """A record with all findings about it."""
+    """A record, with all findings about it."""
 
     log: LogResult
     start: int
@@ -98,10 +96,10 @@ class _Suspect:
 
 @dataclass(slots=True)
 class FramedRecords:
-    """The answers for framed records, and what could not be solved.
+    """The corrections of framed records, and what could not be corrected.
 
-    `fixes` by global offset. `gaps`: queue offsets that nothing holds, in words; `torn`: queues with zeros there, which
-    end at the gap for a broker; `left`: (place of a finding, problem) that stays.
+    `fixes` by global offset. `gaps` describe queue offsets without a record; `torn` are queues with zeros at such a
+    gap, where they end for a broker; `left` are (offset of a finding, problem) that remain.
     """
 
     evidence: Evidence
@@ -113,7 +111,7 @@ class FramedRecords:
     _placed: set[int] = field(default_factory=set)  # records whose place in a queue is proved
 
     def solve(self) -> FramedRecords:
-        """Ask every witness about every suspect record."""
+        """Find the corrections of all suspect records."""
         found = self.evidence.verified.report.findings
         self._by_order()
         misfiled = self._units_of_misfiled()
@@ -131,7 +129,7 @@ class FramedRecords:
         for start, mended, queues in proved_batches(self.evidence):
             if start not in self.fixes:
                 reason = f"its unit proves its {mended.fields[0]}"
-                fix = self._change(self._log_of(start), start, mended.record, reason, queues)
+                fix = self._change(self.evidence.log_at(start), start, mended.record, reason, queues)
                 fix.proofs.add(Proof.BATCH)
         codes = _TEXT | {_FLAG, _HOST}
         unlisted = sum(found.counts.get(c, 0) for c in codes) - sum(f.code in codes for f in found.listed)
@@ -143,11 +141,8 @@ class FramedRecords:
 
     # --- records and their fixes ----------------------------------------------------------------------------------
 
-    def _log_of(self, offset: int) -> LogResult | None:
-        return next((log for log in self.evidence.logs.results if log.queue.find(offset) is not None), None)
-
     def _now(self, log: LogResult | None, start: int) -> tuple[bytes, Message] | None:
-        """A record with all earlier fixes; None where it becomes a filler, or is not a record."""
+        """Return a record with all earlier fixes; None if it becomes a filler, or is no record."""
         fix = self.fixes.get(start)
         if fix is not None:
             message = parse_message(fix.new)[0] if fix.new is not None else None
@@ -156,7 +151,7 @@ class FramedRecords:
         return (log.queue.pread(message.size, start), message) if log is not None and message is not None else None
 
     def _change(self, log: LogResult | None, start: int, new: bytes, reason: str, queues: Iterable[Name] = ()) -> Fix:
-        """Give a record other bytes, on top of what was fixed before."""
+        """Change a record, in addition to its earlier fixes."""
         if start not in self.fixes:
             assert log is not None
             self.fixes[start] = Fix(log, start, log.queue.pread(len(new), start), new)
@@ -172,9 +167,9 @@ class FramedRecords:
         by_name = {("dledger" if log.lead else "commitlog"): log for log in logs.results}
         for finding in listed:
             whole = "fault" not in finding.facts and "cause" not in finding.facts
-            asked = finding.code in _TEXT or finding.code in (_GAP, _FLAG, _HOST)
+            handled = finding.code in _TEXT or finding.code in (_GAP, _FLAG, _HOST)
             log = by_name.get(finding.queue)
-            if log is None or not (asked or (finding.code == problem_codes.DL_BODY and whole)):
+            if log is None or not (handled or (finding.code == problem_codes.DL_BODY and whole)):
                 continue
             if not logs.damaged(finding.offset):
                 start = finding.offset + log.lead
@@ -184,7 +179,7 @@ class FramedRecords:
     # --- the place in a queue -------------------------------------------------------------------------------------
 
     def _by_order(self) -> None:
-        """Neighbouring records with wrong queue offsets, between units whose messages agree with them."""
+        """Correct groups of records with wrong queue offsets, between units that agree with their messages."""
         for (topic, queue_id), part in sorted(self.evidence.logs.queues.items()):
             if not (part.repeats or part.outliers or part.restarts):
                 continue
@@ -197,18 +192,18 @@ class FramedRecords:
             for start, stop in proved_by_units(part, unit_at):
                 for number in range(start, stop):
                     unit = unit_at(number)
-                    log = self._log_of(unit[0]) if unit else None
+                    log = self.evidence.log_at(unit[0]) if unit else None
                     if unit is None or log is None:
                         continue
                     if self._renumber(log, QueueSlot(topic, queue_id, number, unit[1]), unit[0]):
                         mended.add(unit[0])
                         if unit[0] in self.fixes:
                             self.fixes[unit[0]].proofs.add(Proof.OFFSET)
-            if mended & set(part.restarts):  # the queue did not begin again there: it is rebuilt as one
+            if mended & set(part.restarts):  # the queue did not restart there: it is rebuilt as one
                 part.restarts[:] = [at for at in part.restarts if at not in mended]
 
     def _fill_gap(self, suspect: _Suspect) -> None:
-        """Queue offsets that no record says, while their units point to records of this queue that say another."""
+        """Correct records of a queue whose units have the queue offsets that no record has."""
         topic, queue_id, expected, got = (suspect.fact(_GAP, n) for n in ("topic", "queue_id", "expected", "got"))
         if not (isinstance(topic, str) and isinstance(queue_id, int)):
             return
@@ -220,20 +215,21 @@ class FramedRecords:
             slot = QueueSlot(topic, queue_id, number, unit["tags_code"] if unit else None)
             if unit is None or not self._renumber(suspect.log, slot, unit["commitlog_offset"]):
                 left.append(number)
-                if self.evidence.raw_unit(topic, queue_id, number) == bytes(UNIT):
+                zeros = self.evidence.any_unit(topic, queue_id, number)
+                if zeros is not None and not any(zeros.values()):
                     self.torn.add((topic, queue_id))
                 if len(left) > _LISTED:
                     break
         if left:
             self.gaps.append(
                 f"{topic}/{queue_id} has no message at queue offset {', '.join(map(str, left[:_LISTED]))}, and no "
-                "damaged span can hold it: rebuilt from the log alone, the queue would be shifted"
+                "damaged span can contain it: a queue rebuilt from the log alone would be shifted"
             )
 
     def _renumber(self, log: LogResult, slot: QueueSlot, offset: int) -> bool:
-        """Give a record the queue offset that its unit has; a dispatched one is neither prepared nor rollback."""
+        """Give a record the queue offset of its unit; return whether the queue offset is then accounted for."""
         if self.evidence.logs.damaged(offset):
-            return True  # the damage there is covered by a filler
+            return True  # a filler will replace the damage there
         now = self._now(log, offset)
         if now is None:
             return offset in self.fixes  # it becomes a filler
@@ -252,14 +248,13 @@ class FramedRecords:
     def _units_of_misfiled(self) -> dict[int, QueueSlot]:
         out: dict[int, QueueSlot] = {}
         for topic, queue_id, number in sorted(self.evidence.logs.misfiled.units):
-            raw = self.evidence.raw_unit(topic, queue_id, number)
-            if len(raw) == UNIT:
-                unit = consumequeue.UNIT.parse(raw)
+            unit = self.evidence.any_unit(topic, queue_id, number)
+            if unit is not None:
                 out[unit["commitlog_offset"]] = QueueSlot(topic, queue_id, number, unit["tags_code"])
         return out
 
     def _slot(self, suspect: _Suspect, message: Message) -> QueueSlot | None:
-        """The place that a record truly has; None where its own header is right or nothing proves another."""
+        """Return the slot that a record truly has; None if its header is right, or if nothing proves another one."""
         expected = suspect.fact(_OFFSET, "expected")
         if isinstance(expected, int) and expected >= 0:
             unit = self.evidence.unit(message.topic_text, message.queue_id, expected)
@@ -271,7 +266,7 @@ class FramedRecords:
         return None
 
     def _near_topic(self, suspect: _Suspect, message: Message) -> QueueSlot | None:
-        """The only known topic that is one bit away and has the record's queue offset free."""
+        """Return the slot in the only topic that differs in one bit and lacks the record's queue offset."""
         found = []
         for (topic, queue_id), part in self.evidence.logs.queues.items():
             name = topic.encode()
@@ -287,24 +282,24 @@ class FramedRecords:
         if now is None:
             return
         (raw, message), start = now, suspect.start
-        new, reasons, unproved, queues, proofs = raw, [], "", set[Name](), set[Proof]()
+        reasons, unproved, queues, proofs = list[str](), "", set[Name](), set[Proof]()
         placed = start in self._placed
         slot = None if placed else misfiled or self._slot(suspect, message)
+        if slot is None and not placed and (suspect.codes & _PLACE or not is_sound_topic(message.topic)):
+            self._leave(suspect, message)
+            return
+        new = set_fields(raw, slot) if slot is not None else raw
         if slot is not None:
             self._placed.add(start)
-            changed = set_fields(raw, slot)
-            if changed is None:
+            if new is None:
                 self.refusals.append(
-                    f"the record at {start:,} says {message.topic_text!r}, its unit {slot.topic!r}: "
-                    "too different to be one bit"
+                    f"the record at {start:,} has topic {message.topic_text!r}, its unit {slot.topic!r}: "
+                    "that is more than a flipped bit"
                 )
-                return
-            new = changed
-            if new != raw:
+            elif new != raw:
                 reasons.append(f"it belongs to {slot.topic}/{slot.queue_id} at {slot.queue_offset}")
                 queues |= {(message.topic_text, message.queue_id), (slot.topic, slot.queue_id)}
-        elif not placed and (suspect.codes & _PLACE or not is_sound_topic(message.topic)):
-            self._leave(suspect, message)
+        if new is None:
             return
         after, _ = parse_message(new)
         assert after is not None
@@ -318,9 +313,7 @@ class FramedRecords:
                 return
             new, unproved = mended.record, mended.unproved
             reasons.append(
-                "the damaged characters of its property text replaced"
-                if unproved
-                else "its property text is sound again"
+                "damaged characters of its property text replaced" if unproved else "its property text restored"
             )
             queues.add((after.topic_text, after.queue_id))
             proofs |= {Proof.TAGS} if code is not None and not unproved else set()
@@ -328,11 +321,11 @@ class FramedRecords:
             new = with_tags(new, slot.tags_code)
         if new != raw:
             fix = self._change(suspect.log, start, new, ", ".join(reasons), queues)
-            fix.unproved += [unproved] * bool(unproved)
+            fix.unproved = unproved
             fix.proofs |= {Proof.OFFSET} if suspect.codes == {_OFFSET} else proofs
 
     def _tags_code(self, message: Message, at: int) -> int | None:
-        """What the record's own unit says of its tags."""
+        """Return the tags code of the record's own unit; None if there is none."""
         if message.topic_text == properties.SCHEDULE_TOPIC:
             return None
         unit = self.evidence.unit(message.topic_text, message.queue_id, message.queue_offset)
@@ -341,7 +334,7 @@ class FramedRecords:
         return unit["tags_code"]
 
     def _leave(self, suspect: _Suspect, message: Message) -> None:
-        """No unit and no neighbour says where a record belongs."""
+        """Report a record whose queue and queue offset nothing proves."""
         codes = suspect.codes - {_FLAG, _HOST}
         self.left.update((suspect.start - suspect.log.lead, code) for code in codes)
         self.refusals.append(
@@ -352,7 +345,7 @@ class FramedRecords:
     # --- other fields ---------------------------------------------------------------------------------------------
 
     def _fix_flag(self, suspect: _Suspect) -> None:
-        """SYSFLAG's compression bits, where the body proves them and no checksum says that a broker wrote them so."""
+        """Correct the compression bits of SYSFLAG if the body proves them, and no record CRC confirms the old ones."""
         now = self._now(suspect.log, suspect.start)
         if now is None:
             return
@@ -362,27 +355,27 @@ class FramedRecords:
             self.left.add((suspect.start - suspect.log.lead, _FLAG))
             self.refusals.append(
                 f"SYSFLAG 0x{message.sys_flag:X} at {suspect.start:,} ({message.topic_text}/{message.queue_id} "
-                f"{message.queue_offset}) says {compression_words(message.sys_flag)}, which its body is not; nothing "
-                "proves another, it stays as it is"
+                f"{message.queue_offset}) means {compression_words(message.sys_flag)}, which its body is not; nothing "
+                "proves another value, so it is left unchanged"
             )
             return
         new = set_fields(raw, sys_flag=proved)
         if new is not None:
-            reason = f"its body is {compression_words(proved)}, as SYSFLAG says now"
+            reason = f"SYSFLAG corrected to match its body, which is {compression_words(proved)}"
             self._change(suspect.log, suspect.start, new, reason)
 
     def _fix_host(self, suspect: _Suspect) -> None:
-        """Invalid ports: bits that are 0 in every valid port are cleared; a record CRC fits again."""
+        """Clear the bits of invalid ports that are 0 in every valid one, and update the record CRC."""
         now = self._now(suspect.log, suspect.start)
         if now is not None:
             new = sound_ports(now[0])
             new = set_record_crc(new) if carries_crc(now[1]) else new
-            self._change(suspect.log, suspect.start, new, "the upper bytes of its hosts' ports are cleared")
+            self._change(suspect.log, suspect.start, new, "upper bytes of its hosts' ports cleared")
 
     def _fix_tags(self, finding: Finding) -> None:
-        """A unit with another tags code than its message: one flipped bit in the TAGS that explains it proves the unit.
+        """Correct TAGS whose tags code differs from the unit's if one flipped bit in the TAGS explains it.
 
-        Where one bit of the unit explains the difference as well, the unit is taken to be wrong.
+        If one flipped bit in the unit explains the difference as well, the unit is assumed to be wrong.
         """
         topic, _, queue_id = finding.queue.rpartition("/")
         start, code, expected = (finding.facts.get(name) for name in ("commitlog_offset", "tags_code", "expected"))
@@ -390,7 +383,7 @@ class FramedRecords:
             return
         if topic == properties.SCHEDULE_TOPIC or consumequeue.one_bit_apart(code, expected):
             return
-        log = self._log_of(start)
+        log = self.evidence.log_at(start)
         now = self._now(log, start) if not self.evidence.logs.damaged(start) else None
         new = proved_tags(*now, code) if now is not None else None
         if new is not None:
@@ -399,7 +392,7 @@ class FramedRecords:
 
 
 def usable(message: Message, record: bytes) -> bool:
-    """Whether a broker's own topic still finds in a record what it cannot do without."""
+    """Return whether a record still has the properties that the services of its system topic require."""
     found, _ = parse_message(record)
     if found is None:
         return False

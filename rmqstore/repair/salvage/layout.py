@@ -1,4 +1,4 @@
-"""How a damaged span is divided into records: what was where, as far as units, frames and indexes tell."""
+"""Divides a damaged span into cells, one per record, as far as units, framing and the DLedger index tell."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from rmqstore.repair.salvage.fillers import LARGEST_UNSEEN, SMALLEST, smallest_v
 from rmqstore.scan.tiling import Kind
 
 _ROOMY = 320
-"""Bytes that a filler of unknown size should get: enough for its mark."""
+"""Preferred length (bytes) of a filler for a record of unknown size: enough for its mark."""
 
 MERGE_OPTION = "--merge-neighbours"
-_MOST = 1024
-_TRIED = 64
+_MOST = 1024  # bytes of such a filler
+_TRIED = 64  # slots that do not fit, before the next room is tried
 
 
 @dataclass(slots=True)
 class Cell:
-    """One record to be: `length` bytes from `start` (global offset; in DLedger data the entry's).
+    """The place of one record: `length` bytes from `start` (global offset; in DLedger data the entry's).
 
-    `expected` is the message whose queue offset it keeps, None for none. `message` is what frames there, `blank` the
-    end of the file. `kept`: the solver's answer, if the message is not lost. `given_up`: a good message was here, and
-    made room for damage beside it.
+    `expected` is the message that witnesses expect there, `message` a record with valid framing, `blank` the end of the
+    file. `kept` is the solver's answer if the message is not lost. `given_up`: a good message is lost, because the
+    damage beside it is too short for a filler.
     """
 
     start: int
@@ -48,11 +48,11 @@ class Cell:
 
     @property
     def unknown(self) -> bool:
-        """Whether nothing says what was here."""
+        """Return whether nothing is known about the record."""
         return self.expected is None and self.kept is None and not self.blank and self.message is None
 
     def take_in(self, start: int, length: int) -> None:
-        """Take bytes beside the cell that are too few for a record; a kept message becomes a filler."""
+        """Add bytes beside the cell that are too few for a record; a kept message is then lost."""
         if not length:
             return
         self.start = min(self.start, start)
@@ -65,16 +65,21 @@ class Cell:
 
 @dataclass(slots=True)
 class Free:
-    """Bytes [start, stop) without known record; `slots` are to be placed in them. `last`: the file ends behind."""
+    """Bytes [start, stop) without a known record, in which `slots` are placed.
+
+    `last`: the file ends at `stop`. `single`: the bytes are those of one unknown record.
+    """
 
     start: int
     stop: int
     last: bool
     lead: int
+    single: bool = False
     slots: list[QueueSlot] = field(default_factory=list)
 
     def take(self, slot: QueueSlot, least: int) -> bool:
-        """Take one more slot, if there are at least `least` bytes for each."""
+        """Place one more slot, with at least `least` bytes for each, unless `full`; return whether it fits."""
+        least = 0 if self.single else least
         used = sum(max(least, smallest_visible(s) + self.lead) for s in (*self.slots, slot))
         fits = used + (BLANK_SIZE if self.last else 0) <= self.stop - self.start
         if fits:
@@ -83,43 +88,19 @@ class Free:
 
     @property
     def full(self) -> bool:
-        """Whether not even the shortest filler finds room."""
+        """Return whether there is no room for another filler."""
+        if self.single and self.slots:
+            return True
         used = sum(smallest_visible(s) + self.lead for s in self.slots)
         return self.stop - self.start - used < SMALLEST + self.lead
 
 
 @dataclass(slots=True)
-class _OneCell:
-    """Room for one slot in a cell of which nothing is known."""
-
-    cell: Cell
-    lead: int
-    slot: QueueSlot | None = None
-
-    @property
-    def start(self) -> int:
-        return self.cell.start
-
-    @property
-    def stop(self) -> int:
-        return self.cell.stop
-
-    @property
-    def full(self) -> bool:
-        return self.slot is not None
-
-    def take(self, slot: QueueSlot, _least: int) -> bool:
-        if self.slot is not None or self.cell.length < smallest_visible(slot) + self.lead:
-            return False
-        self.slot = slot
-        return True
-
-
-@dataclass(slots=True)
 class Layout:
-    """The cells of one damaged span; `free` is what nothing is known of.
+    """The cells of one damaged span, and the `free` bytes in which no record is known.
 
-    `merge`: a message that could be kept may make room for damage beside it that is too short for a record.
+    `refused` is the reason if the span cannot be repaired. `merge` allows a good message to be given up for damage
+    beside it that is too short for a record.
     """
 
     damage: Damage
@@ -133,13 +114,13 @@ class Layout:
         return self.damage.log.lead
 
     def finish(self) -> None:
-        """Divide the free bytes, so that the cells cover the span."""
+        """Divide the free bytes into cells, so that the cells cover the span."""
         size = self.damage.log.queue.file_size
         divided = (cell for free in self.free for cell in _divide(free, size))
         self.cells = self._joined(sorted((*self.cells, *divided), key=lambda c: c.start))
 
     def _joined(self, cells: list[Cell]) -> list[Cell]:
-        """Give cells too short for a record to a neighbour that is rebuilt; a good message goes only on request."""
+        """Merge cells too short for a record into a rebuilt neighbour, or into a good message if `merge` allows it."""
         out: list[Cell] = []
         for i, cell in enumerate(cells):
             least = BLANK_SIZE if cell.blank else SMALLEST + self.lead
@@ -156,8 +137,8 @@ class Layout:
                 min(beside, key=lambda c: c.expected is not None).take_in(cell.start, cell.length)
             else:
                 self.refused = (
-                    f"{cell.length} bytes at {cell.start:,} are too few for a record, and a good message beside them "
-                    f"would have to go: {MERGE_OPTION} gives it up"
+                    f"{cell.length} bytes at {cell.start:,} are too few for a record: {MERGE_OPTION} gives up a good "
+                    "message beside them"
                 )
                 out.append(cell)
         return out
@@ -170,10 +151,11 @@ def lay_out(
     taken: Sequence[Cell],
     own: Callable[[Message, int], bool],
 ) -> Layout:
-    """What is known to be in a span. `bounds`: (start, length) of its first entries, where DLedger's index says so.
+    """Find the cells of a span.
 
-    `taken`: the good records in it. `own`: whether a record that says another place may be of this one; else it is a
-    stale one, and its bounds say nothing.
+    `bounds` are (start, length) of its first entries if DLedger's index has them, `taken` the good records by which it
+    was extended. `own` returns whether a record with another PHYSICALOFFSET may belong here; otherwise it is stale, and
+    its size tells nothing.
     """
     lead, cells, rest = damage.log.lead, {cell.start: cell for cell in taken}, damage.start
     if bounds and cells.keys() <= {start for start, _ in bounds}:
@@ -207,7 +189,7 @@ def lay_out(
 
 
 def _frames(damage: Damage) -> Iterator[tuple[int, Message]]:
-    """Records that frame but are wrong in another way; one run can hold several."""
+    """Yield records with valid framing and other damage; a run can hold several."""
     for run in damage.runs:
         if run.kind is Kind.DIRTY and run.count:
             yield from framed_records(damage.log, run.start, run.stop)
@@ -223,13 +205,13 @@ def _sound_messages(damage: Damage, start: int) -> Iterator[tuple[int, Message]]
 
 
 def _moved(frames: Sequence[Cell], lead: int) -> frozenset[int]:
-    """The shift in bytes that several records of a span agree on: a swapped file, an old one."""
+    """Return shifts (bytes) that several records of a span share, as after a swap of files."""
     shifts = Counter(f.message.physical_offset - f.start - lead for f in frames if f.message is not None)
     return frozenset(shift for shift, n in shifts.items() if n > 1 and shift)
 
 
 def _is_here(cell: Cell, lead: int, moved: frozenset[int], own: Callable[[Message, int], bool]) -> bool:
-    """Whether a framed record is of this place, whatever its header says of that."""
+    """Return whether a framed record belongs here, whatever its PHYSICALOFFSET is."""
     message, at = cell.message, cell.start + lead
     if message is None or message.physical_offset == at:
         return True
@@ -239,7 +221,7 @@ def _is_here(cell: Cell, lead: int, moved: frozenset[int], own: Callable[[Messag
 
 
 def _named(damage: Damage, expected: Mapping[int, Expected], frames: Sequence[Cell]) -> Iterator[Cell]:
-    """Places that units give, where they fit between the frames and each other."""
+    """Yield cells at the offsets of units, if they fit between the framed records and each other."""
     lead = damage.log.lead
     inside = sorted(
         offset - lead
@@ -257,30 +239,31 @@ def _named(damage: Damage, expected: Mapping[int, Expected], frames: Sequence[Ce
             yield Cell(start, length, one)
 
 
-# --- queue offsets that nothing places --------------------------------------------------------------------------------
+# --- queue offsets without a known place ------------------------------------------------------------------------------
 
 
 def place(layouts: Sequence[Layout], between: Sequence[Between]) -> list[QueueSlot]:
-    """Give lost queue offsets without a place one between the records around them; returns those without room.
+    """Assign lost queue offsets to rooms between the records around them; return those without room.
 
-    The one whose room ends first comes first, so that the offsets of a queue stay in their order. With much room every
-    filler gets enough for its mark.
+    The one whose range ends first is placed first, so that the offsets of a queue stay in order. If there is enough
+    room, each filler gets the bytes for its mark.
     """
     unplaced: list[QueueSlot] = []
     for least in (_ROOMY, 0):
-        single = [_OneCell(c, layout.lead) for layout in layouts for c in layout.cells if c.unknown]
+        unknown = [(c, layout.lead) for layout in layouts for c in layout.cells if c.unknown]
+        single = [Free(c.start, c.stop, False, lead, single=True) for c, lead in unknown]
         free = [f for layout in layouts for f in layout.free]
         for one in free:
             one.slots.clear()
         unplaced = _fill(sorted((*single, *free), key=lambda room: room.start), between, least)
         if not unplaced or not least:
-            for cell in single:
-                cell.cell.expected = Expected(cell.slot) if cell.slot is not None else None
+            for (cell, _), room in zip(unknown, single, strict=True):
+                cell.expected = Expected(room.slots[0]) if room.slots else None
             break
     return unplaced
 
 
-def _fill(rooms: Sequence[Free | _OneCell], between: Sequence[Between], least: int) -> list[QueueSlot]:
+def _fill(rooms: Sequence[Free], between: Sequence[Between], least: int) -> list[QueueSlot]:
     waiting: list[tuple[int, str, int, int, QueueSlot]] = []
     coming = sorted(between, key=lambda row: row[0], reverse=True)
     unplaced: list[QueueSlot] = []
@@ -290,7 +273,7 @@ def _fill(rooms: Sequence[Free | _OneCell], between: Sequence[Between], least: i
             heappush(waiting, (behind, *slot.key, slot))
         while waiting and waiting[0][0] < room.stop:
             unplaced.append(heappop(waiting)[-1])
-        passed: set[tuple[str, int]] = set()  # a queue whose next offset does not fit here waits with all of them
+        passed: set[tuple[str, int]] = set()  # if an offset does not fit, all later ones of its queue wait
         held: list[tuple[int, str, int, int, QueueSlot]] = []
         while waiting and not room.full and len(held) <= _TRIED:
             row = heappop(waiting)
@@ -304,7 +287,7 @@ def _fill(rooms: Sequence[Free | _OneCell], between: Sequence[Between], least: i
 
 
 def _divide(free: Free, file_size: int) -> Iterator[Cell]:
-    """Cells over free bytes: a filler for each slot, then what is left."""
+    """Yield cells over free bytes: one per slot, then the rest."""
     at, ends = free.start, BLANK_SIZE if free.last else 0
     share = (free.stop - at - ends) // max(1, len(free.slots))
     for i, slot in enumerate(free.slots):
@@ -321,7 +304,7 @@ def _divide(free: Free, file_size: int) -> Iterator[Cell]:
 
 
 def _rest(at: int, free: Free, file_size: int) -> Iterator[Cell]:
-    """Bytes that no queue misses: a BLANK at a file's end, else fillers that no queue sees."""
+    """Yield cells for the rest of free bytes: a BLANK at the end of a file, otherwise unseen fillers."""
     least = SMALLEST + free.lead
     if free.last:
         if at % file_size == 0 and free.stop - at >= least + BLANK_SIZE:  # a file starts with a record

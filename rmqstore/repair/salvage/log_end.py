@@ -1,7 +1,7 @@
-"""Steps at the end of a log: everything behind it is zeroed, so that old records do not reappear.
+"""Plans the end of a log: zeroes everything after it, so that old records do not reappear.
 
-A zero file of the right length behind the end is normal and stays. Nothing inside of a closing BLANK is touched: those
-bytes are undefined, and nobody reads them.
+A zero file of the right length after the end is normal and stays. The bytes of a BLANK at the end of a file are
+undefined and never read, so they stay, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rmqstore.scan.units import last_nonzero_in
 
 
 def zero_from(draft: PlanBuilder, log: LogResult, end: int, why: str) -> None:
-    """Zero everything from `end` (global offset) on; files that begin behind it go into quarantine."""
+    """Zero everything from `end` (global offset) on; files that begin after it go into quarantine."""
     dirty = False
     for file in log.queue.files:
         if file.stop <= end or draft.path(file.path) in draft.gone:
@@ -36,7 +36,7 @@ def zero_from(draft: PlanBuilder, log: LogResult, end: int, why: str) -> None:
                 _zero(draft, file, end - file.start, last + 1, why)
             continue
         dirty |= last is not None
-        if dirty:  # the files behind a discarded one go too: a hole must not stay
+        if dirty:  # also discard the files after it: a hole must not remain
             draft.discard(file.path, why)
 
 
@@ -69,7 +69,7 @@ def plan_tail(draft: PlanBuilder, log: LogResult, end: int) -> None:
 
 
 def lose_tail(draft: PlanBuilder, evidence: Evidence, log: LogResult) -> frozenset[Name]:
-    """Count what was behind the end of the log and is gone; the queues that lose a message by it."""
+    """Count the messages lost after the end of the log; return the queues that lose one."""
     counts = evidence.verified.report.findings.counts
     between = _lose_between(draft, evidence)
     end = reach(evidence, log)
@@ -87,9 +87,9 @@ def lose_tail(draft: PlanBuilder, evidence: Evidence, log: LogResult) -> frozens
 
 
 def _lose_between(draft: PlanBuilder, evidence: Evidence) -> frozenset[Name]:
-    """The same for DLedger's first files, behind a legacy commitlog's end, where no step makes them again.
+    """Do the same for DLedger's first files if they are missing after a legacy commitlog and no step creates them.
 
-    Where fillers can take their place their units stay: they alone know of those messages.
+    If fillers could replace them, their units stay: these are the only trace of the messages.
     """
     legacy, log = evidence.verified.legacy, evidence.verified.dledger
     if legacy is None or log is None or not legacy.queue.files or not log.queue.files:
@@ -107,14 +107,14 @@ def _lose_between(draft: PlanBuilder, evidence: Evidence) -> frozenset[Name]:
 
 
 def drop_behind_hole(draft: PlanBuilder, log: LogResult) -> None:
-    """Files behind the end of the log that do not join it, since one is missing between: nothing good is in them."""
+    """Discard files after the end of the log and after a missing file: they have no good record."""
     before = None
     hole = False
     for file in log.queue.files:
         hole |= before is not None and file.start > before.stop and file.start >= log.wrote
         before = file
         if hole and draft.path(file.path) not in draft.gone:
-            draft.discard(file.path, "behind the end of the log, and behind a missing file")
+            draft.discard(file.path, "after the end of the log, and after a missing file")
             draft.cures.add(codes.DL_MISSING_FILE if log.lead else codes.CL_MISSING_FILE)
 
 

@@ -1,9 +1,9 @@
-"""The ledger of loss: every message that a repair gives up is counted here, and nowhere else.
+"""The ledger of loss, the only place that counts the messages that a repair loses.
 
-A message can be lost in a damaged span, behind a log's end that is cut or gone, in a missing file, or with a consume
-queue that alone knew of it. What the evidence names is counted by queue; what only shows that a message existed is
-counted as of an unknown queue. Where damage may have held more than anything tells, the loss is a lower bound, and a
-note says so.
+A message can be lost in a damaged span, after the end of a log that was cut or is missing, in a missing file, or with
+the only consume queue that had its place. A message with a known queue is counted by queue, any other as of an unknown
+queue. If damage may have contained more messages than the evidence shows, the loss is a lower bound, and a note says
+so.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
 from rmqstore.repair.log.redispatch import QueueRows
 from rmqstore.repair.plan.plan import Loss
 from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.wording import first_few
 from rmqstore.repair.salvage.evidence.places import find_damage, framed_records
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
 from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
@@ -34,15 +35,14 @@ from rmqstore.scan.units import unit_chunks
 
 _UNITS_GONE = (codes.CQ_MISSING_UNIT, codes.CQ_MISSING_QUEUE, codes.CQ_MISSING_FILE, codes.CQ_PARTLY_REBUILT)
 _CHUNK = 1 << 16  # bytes of units
-_FAR = 1 << 40  # bytes; what is farther behind the end was never a place of this log
-_FILES = 2  # as far behind the end as consumers count, in files
-_LISTED = 8
+_FAR = 1 << 40  # bytes after the end; no log extends so far
+_FILES = 2  # files after the end in which consumed messages can have been
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 
 @dataclass(slots=True)
 class Ledger:
-    """What is lost: messages by queue, messages of unknown queues, bytes. `at_least`: there may have been more."""
+    """Lost messages by queue, lost messages of unknown queues, and bytes; `at_least` if the loss is a lower bound."""
 
     queues: Counter[Name] = field(default_factory=Counter)
     unknown: int = 0
@@ -52,7 +52,7 @@ class Ledger:
 
     @property
     def messages(self) -> int:
-        """All that are known of."""
+        """Return the number of all lost messages."""
         return sum(self.queues.values()) + self.unknown
 
     def add(self, slot: QueueSlot) -> None:
@@ -60,19 +60,19 @@ class Ledger:
         self.queues[slot.topic, slot.queue_id] += max(1, slot.count)
 
     def loss(self) -> Loss:
-        """The same for a plan, by `TOPIC/ID`."""
+        """Return the loss in the form of a plan, by `TOPIC/ID`."""
         more = {"at_least": True} if self.at_least else {}
         return Loss(self.messages, self.bytes, {f"{t}/{q}": n for (t, q), n in self.queues.items()}, more)
 
     def book(self, draft: PlanBuilder) -> None:
-        """Enter everything in a plan."""
+        """Add everything to a plan."""
         loss = self.loss()
         draft.lose(loss.queues, self.bytes)
         draft.lost_messages += self.unknown
         draft.more.update(loss.more)
         draft.notes.extend(self.notes)
 
-    # good records that are cut off are dispatched into the ledger
+    # `redispatch.Sink`: good records that are cut off are dispatched into the ledger
 
     def rows(self, names: list[Name], rows: QueueRows) -> None:
         found, counts = np.unique(rows.number, return_counts=True)
@@ -89,7 +89,7 @@ class Ledger:
 
 
 def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[Layout], queues: tuple[Name, ...]) -> None:
-    """Count what is left of the spans when everything known is in its cell. `queues`: those whose end is unknown."""
+    """Count messages that may have been in unknown cells; `queues` are those of unknown end."""
     size = entries = held = floating = 0
     for layout in layouts if queues else ():
         if layout.refused:
@@ -100,7 +100,7 @@ def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[Layout],
         if layout.lead:  # every entry is a message
             entries += len(unknown)
             continue
-        # a message that only a gap tells of may have been in any of the spans: it is not counted again for its key
+        # a message known only from a gap may have been in any span: its index entry must not count it again
         floating += sum(c.expected is not None and c.expected.offset is None for c in cells)
         if unknown:
             placed = {c.start for c in cells if c.expected is not None and c.expected.offset is not None}
@@ -110,18 +110,17 @@ def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[Layout],
     count = entries + max(0, held - floating)
     ledger.unknown += count
     ledger.at_least = True
-    names = ", ".join(f"{topic}/{queue_id}" for topic, queue_id in queues[:_LISTED])
-    more = f" and {len(queues) - _LISTED} more" if len(queues) > _LISTED else ""
+    names = first_few([f"{topic}/{queue_id}" for topic, queue_id in queues])
     counted = f"; {count:,} were messages of unknown queues" if count else ""
     ledger.notes.append(
-        f"the loss is a lower bound: {size:,} damaged bytes may have held the last messages of queues whose "
-        f"consume queues are missing too ({names}{more}){counted}. New messages of such a queue get queue offsets "
-        "that were in use before"
+        f"the loss is a lower bound: {size:,} damaged bytes may have contained the last messages of queues whose "
+        f"consume queues are missing too ({names}){counted}. New messages of these queues get queue offsets "
+        "that were used before"
     )
 
 
 def damage_behind(evidence: Evidence, log: LogResult, cut: int) -> Ledger:
-    """What damage behind a cut (global offset) held, up to the end of the log and behind it."""
+    """Count the messages in damage after a cut (global offset), and after the end of the log."""
     end = min(reach(evidence, log), log.tiling.stop)
     ledger = behind_end(evidence, log) if log is evidence.logs.results[-1] else Ledger()
     spans = [(d.start, d.stop) for d in find_damage(log, end=end) if d.stop > cut]
@@ -141,18 +140,18 @@ def damage_behind(evidence: Evidence, log: LogResult, cut: int) -> Ledger:
 
 
 def missing_between(evidence: Evidence, spans: Sequence[tuple[int, int]]) -> Ledger:
-    """What files held that are missing between a legacy commitlog and DLedger's data, and that no step makes again."""
+    """Count the messages of files that are missing between a legacy commitlog and DLedger's data."""
     ledger, known = Ledger(), evidence.about(spans)
     for slot in (*(expected.slot for expected in known.at.values()), *(slot for _, _, slot in known.between)):
         ledger.add(slot)
     ledger.bytes = sum(expected.size or 0 for expected in known.at.values())
     first, last = spans[0][0], spans[-1][1]
-    ledger.notes.append(f"no file of the log holds {first:,} to {last:,}: their content cannot be recovered")
+    ledger.notes.append(f"no file of the log contains {first:,} to {last:,}: their content cannot be recovered")
     return ledger
 
 
 def _framed(log: LogResult, start: int) -> dict[int, QueueSlot]:
-    """Framed but wrong records at or behind a place, by global offset: they count as lost like good ones."""
+    """Return framed but damaged records from an offset on, by global offset: they count as lost like good ones."""
     out: dict[int, QueueSlot] = {}
     for run in log.tiling:
         if run.kind is Kind.DIRTY and run.count and run.start >= start and run.cause is not Fault.PHYSICAL_OFFSET:
@@ -162,11 +161,11 @@ def _framed(log: LogResult, start: int) -> dict[int, QueueSlot]:
     return out
 
 
-# --- behind the end of the log ----------------------------------------------------------------------------------------
+# --- after the end of the log -----------------------------------------------------------------------------------------
 #
-# A unit counts where it follows its queue's good units without a gap, and points behind what the unit before it points
-# to: so a broker wrote it. What no unit names is told by the index and by consumers; what nothing names makes the loss
-# a lower bound. Units that contradict each other are of two lives of the log: the ones that follow on count.
+# A unit counts if it follows its queue's good units without a gap, and points to a higher offset than the unit before
+# it: then a broker wrote it. The index and consumers tell of messages without a unit; bytes of which nothing tells make
+# the loss a lower bound. Units that overlap are from two histories of the log: those that continue the log count.
 
 
 def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
@@ -204,7 +203,7 @@ def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
 
 
 def _units_gone(evidence: Evidence, floor: int) -> bool:
-    """Whether queues that may have had messages behind the end of the log have lost units that would say so."""
+    """Return whether queues that may have had messages after the end of the log lack the units that would show it."""
     counts = evidence.verified.report.findings.counts
     if not any(counts.get(code) for code in _UNITS_GONE):
         return False
@@ -212,35 +211,33 @@ def _units_gone(evidence: Evidence, floor: int) -> bool:
 
 
 def _indexed_up_to(evidence: Evidence) -> int:
-    """Global offset behind the last message that the headers of the index files name."""
+    """Return the end of the range of global offsets in the headers of the index files."""
     index = evidence.verified.index
     return max((file.end_phy_offset for file in index.files), default=-1) + 1 if index is not None else 0
 
 
 def _bound(ledger: Ledger, evidence: Evidence, floor: int, unnamed: int, *, gone: bool) -> None:
-    """Whether there may have been more messages than are counted, and what says so."""
+    """Note whether there may have been more messages than counted."""
     why = ""
     if unnamed and (ledger.messages or gone):
-        why = f"{unnamed:,} bytes behind the log's end at {floor:,} may have held more messages, and nothing names them"
+        why = f"{unnamed:,} bytes after the log's end at {floor:,} may have contained more messages"
     elif ledger.messages and evidence.logs.lag_is_normal:
         why = "the broker was killed, and its last messages may not have been in a queue yet"
     elif gone and (_checkpoint_knows_more(evidence) or ledger.messages):
-        why = (
-            f"messages were behind the log's end at {floor:,}, and consume queues that would name them are missing too"
-        )
+        why = f"messages were after the log's end at {floor:,}, and the consume queues with their units are missing too"
     if why:
         ledger.at_least = True
         ledger.notes.append(f"the loss is a lower bound: {why}")
 
 
 def _checkpoint_knows_more(evidence: Evidence) -> bool:
-    """Whether the checkpoint knows of messages behind the log's end: no broker wrote a time that is yet to come."""
+    """Return whether the checkpoint has the time of a message after the log's end, and not one in the future."""
     ahead = [f for f in evidence.verified.report.findings.listed if f.code == codes.CK_AHEAD]
     return any(not f.facts.get("in_future") for f in ahead)
 
 
 def last_named(evidence: Evidence, log: LogResult) -> int:
-    """Offset of the last message behind the end of a log that a queue or DLedger's index still names; -1 for none."""
+    """Return the offset of the last message after the end of a log that has a unit or a DLedger entry; -1 if none."""
     _, units = _units_behind(evidence, log, log.wrote)
     return max([-1, *units[1].tolist(), *_entries_behind(evidence, log)])
 
@@ -268,7 +265,7 @@ def _units_behind(evidence: Evidence, log: LogResult, floor: int) -> tuple[list[
 def _attached(
     files: ConsumeQueueFiles, evidence: Evidence, log: LogResult
 ) -> Iterator[np.ndarray[tuple[int], np.dtype[np.void]]]:
-    """Units behind those that good messages own or are owed, as long as each points behind the one before it."""
+    """Yield the units after those of good messages, as long as their offsets rise."""
     batch = files.kind is QueueKind.BATCH
     layout = consumequeue.BATCH_UNIT if batch else consumequeue.UNIT
     part = evidence.logs.queues.get((files.topic, files.queue_id))
@@ -283,7 +280,7 @@ def _attached(
         units = chunk.units
         at += len(units) * layout.size
         offset, size = units["commitlog_offset"].astype(np.int64), units["size"].astype(np.int64)
-        if not begun:  # pre-blanks, and units of expired files, come first
+        if not begun:  # skip pre-blanks, and units of expired files
             expired = (size > 0) & (offset < evidence.logs.min_offset)
             real = ~consumequeue.is_pre_blank(offset, size) & ~expired
             if not real.any():
@@ -302,7 +299,7 @@ def _attached(
 
 
 def _one_life(units: Table) -> tuple[Table, int]:
-    """Units of which none overlaps another, and how many were left out."""
+    """Return units that do not overlap, and the number of those left out."""
     keep: list[int] = []
     end = 0
     for i, (offset, size) in enumerate(zip(*units[1:3].tolist(), strict=True)):
@@ -313,7 +310,7 @@ def _one_life(units: Table) -> tuple[Table, int]:
 
 
 def _entries_behind(evidence: Evidence, log: LogResult) -> set[int]:
-    """Messages of entries that DLedger's index still names, one right behind the other from the end of the data on."""
+    """Return the messages of the consecutive entries that DLedger's index has after the end of the data."""
     out: set[int] = set()
     files = evidence.store.dledger
     if files is None or not log.lead or not log.messages:
@@ -331,11 +328,11 @@ def _entries_behind(evidence: Evidence, log: LogResult) -> set[int]:
 
 
 def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult, floor: int) -> int:
-    """Count what consumers have passed and no unit names, in queues that do not end in damage before the log's end."""
+    """Count consumed messages without a unit, in queues that do not end in damage before the log's end."""
     logs = evidence.logs
     spans = [(d.start, d.stop) for r in logs.results for d in find_damage(r, end=min(floor, r.tiling.stop))]
     without = {*evidence.open_ends(Known(), Ranges(spans))}
-    without |= {name for name, part in logs.queues.items() if part.repeats or part.outliers}  # their ends are not sure
+    without |= {name for name, part in logs.queues.items() if part.repeats or part.outliers}  # their ends are uncertain
     known = Known()
     evidence.add_ends(known, Ranges([(floor, floor + _FILES * log.queue.file_size)]), without=without)
     for _, _, slot in known.between:
@@ -345,13 +342,13 @@ def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult, floor: int) ->
 
 
 def _unnamed_bytes(log: LogResult, end: int, offsets: Sequence[int], sizes: Sequence[int]) -> int:
-    """Bytes behind the end that are not zero or lie before a message that was there, and that nothing names."""
+    """Count the bytes after the end of which nothing tells: dirty ones, and those before a known message."""
     size, lead = log.queue.file_size, log.lead
     total, at = 0, end
     for start, length in zip(offsets, sizes, strict=True):
         gap = start - lead - at
         if (start - lead) % size == 0 and gap < length + lead + BLANK_SIZE:
-            gap = 0  # the rest of a file, too short for this message
+            gap = 0  # the rest of a file was too short for this message
         total += gap if gap >= MIN_SIZE else 0
         at = start + length
     for run in log.tiling.tail():

@@ -1,12 +1,12 @@
-"""Damaged spans too short for a record: a BLANK behind takes them in, or a good message beside them has to go.
+"""Extends damaged spans that are too short for a filler: by a BLANK after them, or by a good message beside them.
 
-A filler needs `SMALLEST` bytes (with DLedger's header in front). Shorter damage between good messages can only be
-covered together with one of them. That costs a message, so it is done only when the operator asks for it.
+A filler needs `SMALLEST` bytes, plus DLedger's header. Shorter damage between good messages can only be replaced
+together with one of them. That loses a message, so it is done only on request (--merge-neighbours).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,19 +14,18 @@ from rmqstore.files.records import message_at
 from rmqstore.formats import message as records
 from rmqstore.formats import properties
 from rmqstore.formats.message import Message
+from rmqstore.repair.log.records_near import first_behind, last_before
 from rmqstore.repair.salvage.candidates.edit import Keep
 from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
 from rmqstore.repair.salvage.evidence.places import Damage
 from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot
 from rmqstore.repair.salvage.fillers import SMALLEST
 from rmqstore.repair.salvage.layout import Cell
-from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
-from rmqstore.scan.window import ScanOptions
 
 
 class _Side(NamedTuple):
-    """A good record beside a span; in DLedger data `start` is its entry's."""
+    """A good record beside a span; in DLedger data `start` is the start of its entry."""
 
     start: int
     stop: int
@@ -34,7 +33,7 @@ class _Side(NamedTuple):
 
 
 def slot_of(message: Message, levels: properties.DelayLevels) -> QueueSlot | None:
-    """The place in a queue that a record says itself; None for one that no queue gets."""
+    """Return the queue offset in a record's header; None if no queue contains the record."""
     if not message.is_dispatched or message.queue_offset < 0 or message.queue_id < 0:
         return None
     topic = message.topic_text
@@ -48,14 +47,14 @@ def slot_of(message: Message, levels: properties.DelayLevels) -> QueueSlot | Non
 
 
 def take_in_blanks(damages: Sequence[Damage]) -> list[Damage]:
-    """Short spans right before a BLANK reach to their file's end: the BLANK is written again in front of them."""
+    """Extend short spans directly before a BLANK to the end of their file: a new BLANK replaces both."""
     return [_with_blank(d) if _short(d) else d for d in damages]
 
 
 def take_in_neighbours(
     damages: Sequence[Damage], progress: ConsumerProgress, levels: properties.DelayLevels
 ) -> list[Damage]:
-    """Short spans with the good record beside them that costs least; those that touch each other then are one."""
+    """Extend short spans by the good record beside them whose loss costs least, and merge spans that then touch."""
     out: list[Damage] = []
     for i, damage in enumerate(damages):
         if not (out and _touch(out[-1], damage)) and _short(damage):
@@ -90,11 +89,12 @@ def _with_blank(damage: Damage) -> Damage:
 def _with_neighbour(
     damage: Damage, after: int | None, progress: ConsumerProgress, levels: properties.DelayLevels
 ) -> Damage:
-    """A neighbour that no queue misses goes first, then one that all groups have consumed; a broker's own goes last.
+    """Extend a span by one neighbour: preferably one in no queue, else one that most groups have consumed.
 
-    `after` is where the next damage starts: a neighbour of both would make one large span of two.
+    Messages of system topics are the last choice. `after` is the start of the next damage: the record between both
+    would merge two spans into a large one.
     """
-    sides = [side for side in (_before(damage), _behind(damage)) if side is not None]
+    sides = list(_sides(damage))
     if not sides:
         return damage
 
@@ -112,34 +112,19 @@ def _with_neighbour(
     return replace(damage, start=start, stop=stop, runs=runs, taken=(side.start,))
 
 
-def _behind(damage: Damage) -> _Side | None:
-    """The good record that starts where a span ends, in the same file."""
-    log = damage.log
-    run = log.tiling.find(damage.stop)
-    if run is None or run.kind is not Kind.RECORDS or damage.stop % log.queue.file_size == 0:
-        return None
-    message = message_at(log.queue, damage.stop + log.lead)
-    return None if message is None else _Side(damage.stop, damage.stop + log.lead + message.size, message)
-
-
-def _before(damage: Damage) -> _Side | None:
-    """The good record that ends where a span starts, in the same file."""
-    log, file = damage.log, damage.file
-    run = log.tiling.find(damage.start - 1)
-    if file is None or run is None or run.kind is not Kind.RECORDS or damage.start == file.start:
-        return None
-    start, stop, last = max(run.start, file.start) - file.start, damage.start - file.start, -1
-    for part in scan_file(file, start=start, stop=stop, lead=log.lead, exact=True, options=ScanOptions(crc=False)):
-        if part.kind is Kind.RECORDS and part.columns is not None and len(part.columns):
-            last = int(part.columns.offset[-1])
-    message = message_at(log.queue, last) if last >= 0 else None
-    if message is None or last + message.size != damage.start:
-        return None
-    return _Side(last - log.lead, damage.start, message)
+def _sides(damage: Damage) -> Iterator[_Side]:
+    """Yield the good records that touch a span, in the same file."""
+    log, size = damage.log, damage.log.queue.file_size
+    before = last_before(log, damage.start)[-1:] if damage.start % size else ()
+    behind = first_behind(log, damage.stop)[:1] if damage.stop % size else ()
+    for start, stop in (*before, *behind):
+        message = message_at(log.queue, start + log.lead) if damage.start == stop or damage.stop == start else None
+        if message is not None:
+            yield _Side(start, stop, message)
 
 
 def taken_cells(damage: Damage, levels: properties.DelayLevels) -> list[Cell]:
-    """The good records that a span has taken in, unchanged."""
+    """Return the good records by which a span was extended, as cells."""
     out: list[Cell] = []
     lead = damage.log.lead
     for start in damage.taken:

@@ -1,7 +1,6 @@
-"""DLedger: the headers around the records of a repaired span, with the index that continuity requires.
+"""Numbers the DLedger entries of repaired spans: index and term in each header continue those of the entries around.
 
-How many entries a span held follows from the indexes around it; where they were, from the index file. The bodies are
-made as in a plain commitlog.
+The indexes on both sides of a span tell how many entries it held, and the index file where they were.
 """
 
 from __future__ import annotations
@@ -13,13 +12,12 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import MIN_SIZE
+from rmqstore.repair.log.records_near import last_before
 from rmqstore.repair.salvage.evidence.entries import Entry, header_at, unit_of
 from rmqstore.repair.salvage.evidence.places import Damage
 from rmqstore.repair.salvage.fillers import SMALLEST
 from rmqstore.repair.salvage.layout import Cell, Layout
-from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
-from rmqstore.scan.window import ScanOptions
 
 _LEAD = dledger.ENTRY.size
 _LEAST = SMALLEST + _LEAD
@@ -28,25 +26,21 @@ _MOST_ENTRIES = 1 << 20
 
 @dataclass(slots=True)
 class EntryNumbers:
-    """Index and term of every cell in DLedger data, by the cell's position."""
+    """Index and term of each cell in DLedger data, by the start of the cell."""
 
     numbers: dict[int, tuple[int, int]] = field(default_factory=dict)
 
-    def entry(self, cell: Cell) -> Entry:
-        """What the index unit of a cell must say."""
-        return Entry(*self.numbers[cell.start], cell.start, cell.length)
-
     def head(self, cell: Cell, body: int) -> bytes:
-        """The 48 bytes in front of a record of `body` bytes."""
+        """Return the header (48 bytes) for a record of `body` bytes."""
         index, term = self.numbers[cell.start]
         return dledger.ENTRY.build(size=_LEAD + body, index=index, term=term, pos=cell.start, body_length=body)
 
 
 def index_bounds(store: Store, damage: Damage) -> list[tuple[int, int]]:
-    """(start, length) of the entries of a span, where the index file has them all and they tile it; else nothing.
+    """Return (start, length) of the entries of a span if the index file has all of them; otherwise nothing.
 
-    At the end of a file a BLANK may follow the last one. Behind the last good entry: the first entries, as far as the
-    index file has them without a gap.
+    The entries must tile the span; at the end of a file a BLANK may follow the last one. After the last good entry of
+    the log, return the first entries, as far as the index file has them without a gap.
     """
     log, out = damage.log, list[tuple[int, int]]()
     if damage.start >= log.wrote:
@@ -81,7 +75,7 @@ def _bounds_behind(store: Store, damage: Damage) -> list[tuple[int, int]]:
 def number_entries(store: Store, layouts: Sequence[Layout], begin: int | None) -> EntryNumbers:
     """Number the cells of all spans; spans without good entries between them are numbered together.
 
-    `begin`: the global offset of entry 0, where that is known. A span whose cells cannot be numbered is refused.
+    `begin` is the global offset of entry 0 if it is known. A span whose cells cannot be numbered is refused.
     """
     out = EntryNumbers()
     groups: dict[tuple[int, int], list[Layout]] = {}
@@ -102,7 +96,7 @@ def number_entries(store: Store, layouts: Sequence[Layout], begin: int | None) -
 def _number(
     store: Store, out: EntryNumbers, group: list[Layout], before: Run | None, after: Run | None, origin: int | None
 ) -> str:
-    """Number the spans between two runs of good entries; says why that is not possible."""
+    """Number the spans between two runs of good entries; return the reason if that is impossible, otherwise ""."""
     log, start = group[0].damage.log, group[0].damage.start
     first, behind = _first_of(log, before), _first_of(log, after)
     begin = first.index + before.count if first is not None and before is not None else None
@@ -111,12 +105,10 @@ def _number(
     elif begin is None and behind is not None:
         begin = behind.index - len(list(_entries(group)))
     if begin is None or begin < 0:
-        return "no good entry says which index the lost ones had"
+        return "no good entry tells the indexes of the lost ones"
     if behind is not None and not _fit_count(group, behind.index - begin):
         return f"{behind.index - begin} entries are missing at {start:,}, more than the span can hold"
-    term = 0
-    if first is not None and before is not None:
-        term = _last_term(log, before)
+    term = _last_term(log, before) if before is not None else 0
     high = behind.term if behind is not None else term
     for index, (_, cell) in enumerate(_entries(group), begin):
         said = (unit_of(store, index), header_at(log, cell.start))
@@ -127,7 +119,7 @@ def _number(
 
 
 def _first_of(log: LogResult, run: Run | None) -> Entry | None:
-    """The header of the first entry of a run."""
+    """Return the first entry of a run according to its header."""
     return header_at(log, run.start) if run is not None else None
 
 
@@ -136,7 +128,7 @@ def _entries(group: Sequence[Layout]) -> Iterator[tuple[Layout, Cell]]:
 
 
 def _fit_count(group: list[Layout], wanted: int) -> bool:
-    """Split or join cells that nobody knows until there are as many as indexes are missing."""
+    """Split or merge unknown cells until their number is that of the missing indexes; return whether that succeeds."""
     while (count := len(list(_entries(group)))) != wanted:
         if not (_split_one(group) if count < wanted else _join_one(group)):
             return False
@@ -144,7 +136,7 @@ def _fit_count(group: list[Layout], wanted: int) -> bool:
 
 
 def _split_one(group: list[Layout]) -> bool:
-    """Make one more entry, in the longest cell that nobody knows, else in a BLANK."""
+    """Add an entry: split the longest unknown cell, or shorten a BLANK."""
     free = [(a, c) for a, c in _entries(group) if c.kept is None and c.length >= 2 * _LEAST and c.expected is None]
     blanks = [(a, c) for a in group for c in a.cells if c.blank and c.length >= _LEAST + dledger.MIN_BLANK_SIZE]
     if not free and not blanks:
@@ -164,7 +156,7 @@ def _split_one(group: list[Layout]) -> bool:
 
 
 def _join_one(group: list[Layout]) -> bool:
-    """Give the bytes of one cell that nobody knows to its neighbour."""
+    """Merge an unknown cell into its neighbour."""
     for layout in group:
         for i, cell in enumerate(layout.cells):
             if cell.blank or cell.kept is not None or cell.expected is not None:
@@ -181,7 +173,7 @@ def _join_one(group: list[Layout]) -> bool:
 
 
 def _runs_around(damage: Damage) -> tuple[Run | None, Run | None]:
-    """The good entries on both sides, without those that the damage has taken in."""
+    """Return the runs of good entries on both sides, without entries by which the damage was extended."""
     before = None
     for run in (run for run in damage.log.tiling if run.kind is Kind.RECORDS):
         taken = sum(run.start <= at < run.stop for at in damage.taken)
@@ -193,11 +185,7 @@ def _runs_around(damage: Damage) -> tuple[Run | None, Run | None]:
 
 
 def _last_term(log: LogResult, run: Run) -> int:
-    """Term of the last entry of a run; the same as the first one's in nearly every log."""
-    file, term = log.queue.find(run.start), 0
-    if file is not None:
-        start, stop = run.start - file.start, run.stop - file.start
-        for part in scan_file(file, start=start, stop=stop, lead=_LEAD, exact=True, options=ScanOptions(crc=False)):
-            if part.kind is Kind.RECORDS and part.columns is not None:
-                term = int(part.columns.entry_term[-1])
-    return term
+    """Return the term of the last entry of a run."""
+    found = last_before(log, run.stop)
+    entry = header_at(log, found[-1][0]) if found else None
+    return entry.term if entry is not None else 0

@@ -1,18 +1,20 @@
-"""Where the log is not changed, what is made from it must not be made to fit its damage.
+"""Original records for plans that do not change the log, so that they do not rebuild queues and index to fit damage.
 
-Salvage mends records that their units prove damaged (`framed.py`). A replica, a rebuild of one part and `--only` change
-nothing in the log: there queues and index are made as from the message that was.
+Salvage corrects records that their units prove damaged (`framed.py`). On a replica, in a rebuild of one part and with
+`--only`, the log stays unchanged; then queues and index are rebuilt as if from the original records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.repair.log.repaired_log import Patch, RepairedLog
 from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.wording import first_few
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.framed import FramedRecords, Proof
 
@@ -23,48 +25,55 @@ _SHIFTED = (
     problem_codes.CL_QUEUE_OFFSET,
 )
 _BATCHES = (problem_codes.BCQ_WRONG_UNIT, problem_codes.BCQ_DANGLING_UNIT, problem_codes.BCQ_MISSING_UNIT)
-_LISTED = 8
+_TAGS = (problem_codes.CQ_WRONG_TAG, problem_codes.CL_CONTRADICTED)
 
-_ROWS = (
-    (
-        Proof.TAGS,
-        "proved_tags",
-        (problem_codes.CQ_WRONG_TAG, problem_codes.CL_CONTRADICTED),
-        ("TAGS", "tags code of its unit proves"),
-    ),
-    (Proof.OFFSET, "proved_offsets", _SHIFTED, ("QUEUEOFFSETs", "order of its queue proves")),
-    (Proof.BATCH, "proved_batches", _BATCHES, ("headers or properties", "unit of its batch proves")),
+
+class _Kind(NamedTuple):
+    """How a plan reports messages with one kind of proof.
+
+    `fact` is the name of the plan's fact with their global offsets, `codes` are the problems that verify still finds.
+    """
+
+    proof: Proof
+    fact: str
+    codes: tuple[str, ...]
+    damaged: str
+    witness: str
+
+
+_KINDS = (
+    _Kind(Proof.TAGS, "proved_tags", _TAGS, "TAGS", "tags code of its unit proves"),
+    _Kind(Proof.OFFSET, "proved_offsets", _SHIFTED, "QUEUEOFFSETs", "order of its queue proves"),
+    _Kind(Proof.BATCH, "proved_batches", _BATCHES, "headers or properties", "unit of its batch proves"),
 )
-"""Proof, the fact of a plan that lists such messages (global offsets), what verify goes on to say of them, words."""
 
 
 class ProvedRecords:
-    """The records of a store that units prove, for the views of its logs."""
+    """The original records of a store that units prove, for the views of its logs."""
 
     def __init__(self, evidence: Evidence) -> None:
         fixes = FramedRecords(evidence).solve().fixes
         self._records = {at: fix for at, fix in fixes.items() if fix.proofs and fix.new is not None}
 
     def view(self, log: LogResult, end: int, draft: PlanBuilder) -> RepairedLog:
-        """A log as a draft leaves it, with those records as they were."""
+        """Return the view of a log after the steps of a draft, with the original records."""
         found = ((at, fix.new) for at, fix in self._records.items() if fix.log is log and fix.new is not None)
         return RepairedLog.of(log, end, draft, [Patch(at, at + len(new), Literal(new)) for at, new in found])
 
-    def tell(self, draft: PlanBuilder, views: Sequence[RepairedLog]) -> None:
-        """Say which messages of the views stay as they are, once."""
-        places = sorted(patch.start for view in views for patch in view.believed)
-        if not places or any(fact in draft.facts for _, fact, _, _ in _ROWS):
+    def note(self, draft: PlanBuilder, views: Sequence[RepairedLog]) -> None:
+        """Note which messages of the views stay damaged, only once per draft."""
+        places = sorted(patch.start for view in views for patch in view.proved)
+        if not places or any(kind.fact in draft.facts for kind in _KINDS):
             return
-        for proof, fact, _, (what, why) in _ROWS:
-            found = [at for at in places if _strongest(self._records[at].proofs) is proof]
-            if not found:
-                continue
-            draft.facts[fact] = list(found)
-            more = f" and {len(found) - _LISTED:,} more" if len(found) > _LISTED else ""
-            draft.notes.append(
-                f"the {what} of the message at {', '.join(f'{at:,}' for at in found[:_LISTED])}{more} are damaged, as "
-                f"the {why}: unit and log are left unchanged"
-            )
+        for kind in _KINDS:
+            found = [at for at in places if _strongest(self._records[at].proofs) is kind.proof]
+            if found:
+                draft.facts[kind.fact] = list(found)
+                places_text = first_few([f"{at:,}" for at in found])
+                draft.notes.append(
+                    f"the {kind.damaged} of the message at {places_text} are damaged, as the {kind.witness}: unit and "
+                    "log are left unchanged"
+                )
 
 
 def _strongest(proofs: set[Proof]) -> Proof:
@@ -72,10 +81,10 @@ def _strongest(proofs: set[Proof]) -> Proof:
 
 
 def cured(draft: PlanBuilder, codes: Iterable[str]) -> set[str]:
-    """Those of the codes that are cured though such messages stay."""
+    """Return those of the codes that the draft cures although such messages stay damaged."""
     return {code for code in codes if code not in open_codes(draft)}
 
 
 def open_codes(draft: PlanBuilder) -> frozenset[str]:
-    """What verify goes on to say of such messages."""
-    return frozenset(code for _, fact, codes, _ in _ROWS if fact in draft.facts for code in codes)
+    """Return the problems that verify still finds because such messages stay damaged."""
+    return frozenset(code for kind in _KINDS if kind.fact in draft.facts for code in kind.codes)

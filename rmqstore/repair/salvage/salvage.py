@@ -1,18 +1,19 @@
-"""plan_salvage: damage within the logs, from the evidence to the steps of a plan. Pure."""
+"""plan_salvage: repairs damage within the logs, from the evidence to the steps of a plan. Pure."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.problems import codes
-from rmqstore.files.store import Store
 from rmqstore.formats import message as records
-from rmqstore.formats import properties
+from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.plan.wording import first_few
 from rmqstore.repair.salvage.candidates.batch_records import CODES as BATCH_CODES
 from rmqstore.repair.salvage.evidence.places import Damage, Neighbours, entries_begin, find_damage, missing_front
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
+from rmqstore.repair.salvage.fillers import OP_TOPICS
 from rmqstore.repair.salvage.framed import FramedRecords
 from rmqstore.repair.salvage.layout import Layout, place
 from rmqstore.repair.salvage.loss import count_unnamed
@@ -24,43 +25,23 @@ from rmqstore.repair.salvage.solve import Solver
 from rmqstore.repair.salvage.steps import Steps
 
 MOST_FILLERS = 1000
-"""More visible fillers than this need the operator's decision (--accept-fillers)."""
-
-_LISTED = 8
+"""Maximum number of visible fillers without --accept-fillers."""
 
 
-@dataclass(frozen=True, slots=True)
-class SalvageOptions:
-    """What the operator accepts.
-
-    `accept_fillers`: also more than 1,000 visible fillers, and fillers for a missing file. `allow_shift`: also queue
-    offsets that stay without a record, so that a queue built again by a broker is shifted. `merge_neighbours`: also
-    damage too short for a record is covered, together with a good message beside it, which is lost then. `accept_odds`:
-    also a flipped bit that other damage looks like more often than `ACCEPTED_ODDS`, and a wrong byte that it looks like
-    at most so often. `now_ms` is a store time where no neighbour has one.
-    """
-
-    accept_fillers: bool = False
-    allow_shift: bool = False
-    merge_neighbours: bool = False
-    accept_odds: bool = False
-    now_ms: int = 0
-
-
-def plan_salvage(evidence: Evidence, options: SalvageOptions | None = None) -> SalvageResult:
-    """The steps that repair all damage in front of the last record that is good or can be proved."""
-    return _Salvage(evidence, options or SalvageOptions()).result()
+def plan_salvage(evidence: Evidence, options: RecoverOptions) -> SalvageResult:
+    """Plan the steps that repair all damage before the last record that is good or can be proved."""
+    return _Salvage(evidence, options).result()
 
 
 class _Salvage:
-    def __init__(self, evidence: Evidence, options: SalvageOptions) -> None:
+    def __init__(self, evidence: Evidence, options: RecoverOptions) -> None:
         self.evidence = evidence
-        self.store: Store = evidence.store
+        self.store = evidence.store
         self.logs = evidence.logs
         self.findings = evidence.verified.report.findings
         self.options = options
         self.levels = delay_levels(evidence.store)
-        neighbours = Neighbours(evidence.logs.results, options.now_ms)
+        neighbours = Neighbours(evidence.logs.results, options.now_ms or int(time.time() * 1000))
         self.solver = Solver(evidence, neighbours, self.levels, accept_odds=options.accept_odds)
         self.steps = Steps(evidence, neighbours, self.levels)
         self.refusals: list[str] = []
@@ -91,12 +72,12 @@ class _Salvage:
         self._blanks()
         self._gaps(framed)
         count_unnamed(steps.loss, evidence, layouts, evidence.open_ends(known, ranges))
-        return self._put_together(framed)
+        return self._assemble(framed)
 
-    # --- what is where --------------------------------------------------------------------------------------------
+    # --- damage and layouts ---------------------------------------------------------------------------------------
 
     def _damages(self) -> list[Damage]:
-        """The spans to cover."""
+        """Return the spans to repair."""
         out: list[Damage] = []
         for log in self.logs.results:
             front = missing_front(self.evidence, log)
@@ -104,7 +85,7 @@ class _Salvage:
                 if damage.file is None and not self.options.accept_fillers:
                     self.missing = True
                     self.refusals.append(
-                        f"{damage.home.name} is missing: --accept-fillers puts a file of fillers in its place"
+                        f"{damage.home.name} is missing: --accept-fillers replaces it with a file of fillers"
                     )
                 else:
                     out.append(damage)
@@ -113,7 +94,7 @@ class _Salvage:
         return take_in_neighbours(out, self.evidence.progress, self.levels) if merge else out
 
     def _place(self, layouts: Sequence[Layout], known: Known) -> None:
-        """Lost queue offsets without a place get one in free bytes between the records around them, in their order."""
+        """Assign lost queue offsets without a place to free bytes between the records around them, in their order."""
         cells = [c for layout in layouts for c in layout.cells]
         claimed = {c.expected.slot.key for c in cells if c.expected is not None}
         between = [row for row in known.between if row[2].key not in claimed]
@@ -126,7 +107,7 @@ class _Salvage:
             layout.finish()
 
     def _blanks(self) -> None:
-        """BLANKs in the right place with a size that differs from what is left of their file."""
+        """Correct the size of BLANKs that do not fill the rest of their file."""
         log = next((r for r in self.logs.results if not r.lead), None)
         for finding in self.findings.listed:
             left = finding.facts.get("left")
@@ -134,44 +115,41 @@ class _Salvage:
             if finding.code != codes.CL_BLANK_SIZE or file is None or not isinstance(left, int):
                 continue
             size, at = records.build_blank(left)[:4], finding.offset - file.start
-            self.steps.draft.overwrite(file.path, at, size, "the BLANK says what is left of its file")
+            self.steps.draft.overwrite(file.path, at, size, "the size of a BLANK is the rest of its file")
             self.steps.covered.append((finding.offset, finding.offset + records.BLANK_SIZE))
 
     def _gaps(self, framed: FramedRecords) -> None:
-        """Queue offsets that stay without a record: a rebuilt queue would be shifted."""
+        """Report queue offsets without a record: a rebuilt queue would be shifted."""
         steps, shift = self.steps, self.options.allow_shift
         for slot in steps.unplaced:
             steps.loss.add(slot)
             steps.rebuild.add((slot.topic, slot.queue_id))
         if steps.unplaced:
-            some = ", ".join(map(str, steps.unplaced[:_LISTED]))
-            more = f" and {len(steps.unplaced) - _LISTED} more" if len(steps.unplaced) > _LISTED else ""
-            text = f"no filler finds room for {some}{more}: a queue that a broker builds again is shifted by them"
+            some = first_few([str(slot) for slot in steps.unplaced])
+            text = f"no room for a filler for {some}: a queue that a broker rebuilds is shifted by them"
             hint = "--accept-fillers makes room" if self.missing else "--accept-shift accepts that"
             (steps.draft.notes if shift else steps.draft.brakes).append(text if shift else f"{text}; {hint}")
         steps.rebuild.update(framed.torn)
         (steps.draft.notes if shift else self.refusals).extend(framed.gaps)
 
-    # --- the whole ------------------------------------------------------------------------------------------------
+    # --- result ---------------------------------------------------------------------------------------------------
 
-    def _put_together(self, framed: FramedRecords) -> SalvageResult:
+    def _assemble(self, framed: FramedRecords) -> SalvageResult:
         steps, draft = self.steps, self.steps.draft
         visible = sum(f.kind == "visible" for f in steps.fillers)
         if visible > MOST_FILLERS and not self.options.accept_fillers:
-            draft.brakes.append(f"{visible:,} lost messages get a visible filler; --accept-fillers accepts that")
+            draft.brakes.append(f"{visible:,} lost messages would get a visible filler; --accept-fillers accepts that")
         draft.notes.extend(steps.loss.notes)
         if visible and self.evidence.progress.unreadable:
-            draft.notes.append(f"which groups will see the fillers is not known: {self.evidence.progress.unreadable}")
-        if any(f.topic in (properties.OP_HALF_TOPIC, properties.ROCKSDB_OP_HALF_TOPIC) for f in steps.fillers):
-            draft.notes.append("with a lost op message the end of transactions is lost: producers may be asked again")
+            draft.notes.append(f"unknown which groups will get the fillers: {self.evidence.progress.unreadable}")
+        if any(f.topic in OP_TOPICS for f in steps.fillers):
+            draft.notes.append("a lost op message ended transactions: the broker may ask their producers again")
         return SalvageResult(
             steps=tuple(draft.steps),
             spans=tuple(draft.spans),
-            lost_spans=tuple(sorted(steps.lost_spans)),
             fillers=tuple(sorted(steps.fillers, key=lambda f: f.offset)),
             restored=tuple(sorted(steps.restored, key=lambda r: r.offset)),
             damaged=tuple(steps.damaged),
-            entries=tuple(steps.entries),
             rebuild_queues=frozenset(steps.rebuild),
             loss=steps.loss.loss(),
             given_up=steps.given_up,
@@ -198,5 +176,5 @@ class _Salvage:
             out.update(code for code in repeats if self.findings.counts.get(code))
             queues = {f"{topic}/{queue_id}" for topic, queue_id in self.steps.rebuild}
             units = [f for f in self.findings.listed if f.code in (codes.CQ_DANGLING_UNIT, codes.CQ_SHIFTED)]
-            out.update(f.code for f in units if f.queue in queues)  # right as they are, now that their messages are
+            out.update(f.code for f in units if f.queue in queues)  # correct, now that their messages are
         return tuple(sorted(out))

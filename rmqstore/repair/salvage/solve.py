@@ -1,11 +1,11 @@
-"""The solver: for each damaged place the one answer that all witnesses allow.
+"""The solver: for each damaged record the one answer that all witnesses allow.
 
-* `Keep`: the record is sound, only what is around it is damaged.
+* `Keep`: the record is sound, only the bytes around it are damaged.
 * `Mended`: its original bytes are proved; the answer names the fields and the witnesses.
-* `Lost`: nothing proves them. The queue offset, where one is known, is kept by a filler.
+* `Lost`: nothing proves them. A filler keeps the queue offset if it is known.
 
-The candidates (`candidates/`) are asked in order, the likeliest first. A candidate that a witness contradicts is never
-taken, nor one of several that fit.
+The candidates (`candidates/`) are tried in order, the likeliest first. The solver never takes a candidate that a
+witness contradicts, nor one of several that fit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rmqstore.repair.salvage.candidates.flipped_bit import unflip_body
 from rmqstore.repair.salvage.candidates.property_text import mend_properties
 from rmqstore.repair.salvage.evidence.places import Around, Damage, Neighbours
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, fits_queue
-from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot
+from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot, key_of
 from rmqstore.repair.salvage.framed import usable
 from rmqstore.repair.salvage.layout import Cell, Layout, lay_out
 from rmqstore.repair.salvage.neighbours import slot_of, taken_cells
@@ -38,7 +38,7 @@ from rmqstore.repair.salvage.numbering import index_bounds
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The solver's answer for a record that cannot be brought back; `slot` None: no queue misses it."""
+    """The solver's answer for a record that cannot be restored; `slot` is None if no queue contains it."""
 
     slot: QueueSlot | None
 
@@ -47,7 +47,10 @@ Answer = Keep | Mended | Lost
 
 
 class Solver:
-    """Answers for the records of damaged spans. `accept_odds`: also bits and bytes that other damage may look like."""
+    """Finds the answers for the records of damaged spans.
+
+    `accept_odds` accepts corrections of which the odds of being wrong are high.
+    """
 
     def __init__(
         self,
@@ -77,7 +80,7 @@ class Solver:
         return out
 
     def solve(self, layout: Layout, known: Known) -> None:
-        """Answer for every cell of a span, and look for records in the bytes of which nothing is known."""
+        """Set the answer of every cell of a span, and search free bytes for records."""
         damage, lead = layout.damage, layout.lead
         around = self.neighbours.around(damage.stop)
         slots = {expected.slot.key: at for at, expected in known.at.items()}
@@ -102,16 +105,16 @@ class Solver:
         layout.cells.sort(key=lambda c: c.start)
 
     def answer(self, cell: Cell, raw: bytes, lead: int, around: Around) -> Answer:
-        """What the store itself proves of one record: `raw` are its bytes as they are."""
+        """Return the answer for one record, of which `raw` are the bytes on disk."""
         message, at, expected = cell.message, cell.start + lead, cell.expected
         slot = expected.slot if expected is not None else None
         lost = Lost(slot)
         agrees = message is not None and (
-            not message.is_dispatched or (slot is not None and own_key(message) == slot.key)
+            not message.is_dispatched or (slot is not None and key_of(message) == slot.key)
         )
         if message is not None and lead and agrees and is_sound(message, raw, at):
-            return self._with_sound_text(message, raw, slot)  # only the header around it is wrong
-        dispatched = expected is not None and expected.offset == at  # its unit says so, whatever SYSFLAG says
+            return self._with_sound_text(message, raw, slot)  # only the entry header is wrong
+        dispatched = expected is not None and expected.offset == at  # it has a unit, whatever SYSFLAG says
         if message is not None and not message.is_dispatched and not dispatched:
             if expected is not None:
                 return lost
@@ -135,13 +138,14 @@ class Solver:
         return mended if mended is not None and usable(message, mended.record) else Lost(slot)
 
     def own_slot(self, message: Message, at: int, named: dict[tuple[str, int, int], int]) -> Expected | None:
-        """The place in a queue that a damaged record says itself, if the queue has it free.
+        """Return the queue offset in a damaged record's own header, if no other record of the queue has it.
 
-        `named`: global offsets of the slots that units name; such a slot belongs to a record there (a swapped file).
+        `named` are the global offsets of slots to which units point: such a slot belongs to the record there, although
+        a record of a swapped file claims it.
         """
         topic = message.topic_text
         part = self.logs.queues.get((topic, message.queue_id))
-        if named.get(own_key(message), at) != at:
+        if named.get(key_of(message), at) != at:
             return None
         if part is None:
             if topic not in (self.logs.topics or ()) and not any(name == topic for name, _ in self.logs.queues):
@@ -152,18 +156,13 @@ class Solver:
         return Expected(slot) if slot is not None else None
 
     def _unflip(self, message: Message, raw: bytes, at: int) -> Mended | None:
-        """The record with a flipped bit of its body corrected; everything else in it must be sound."""
+        """Correct a flipped bit of the body; everything else in the record must be sound."""
         if check_message(message, at) is not Fault.BODY_CRC or properties.property_faults(message.properties):
             return None
         return unflip_body(raw, message, accept_odds=self.accept_odds)
 
 
-def own_key(message: Message) -> tuple[str, int, int]:
-    """The place in a queue that a record says itself."""
-    return message.topic_text, message.queue_id, message.queue_offset
-
-
 def is_sound(message: Message, raw: bytes, at: int) -> bool:
-    """Whether a record is where it says, and fits all its checksums."""
+    """Return whether a record has the right PHYSICALOFFSET and fits all its checksums."""
     stored, computed = record_crc(raw, 0, len(raw))
     return check_message(message, at) is Fault.NONE and stored in (None, computed)

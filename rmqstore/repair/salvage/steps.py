@@ -1,38 +1,37 @@
-"""The steps that cover damaged spans: what each cell becomes, who sees the fillers, and what is lost."""
+"""Builds the steps that repair damaged spans and records, and counts what is lost."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger, properties
 from rmqstore.formats import message as records
 from rmqstore.formats.message import Message, parse_message
-from rmqstore.repair.plan.content import Content, Json, Literal, Zeros, chunks
+from rmqstore.repair.plan.content import Json, Literal, Parts, Zeros, chunks
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Extend, Span
 from rmqstore.repair.salvage.candidates.edit import Mended, Restored
 from rmqstore.repair.salvage.contents import differences, joined, sparse, split
-from rmqstore.repair.salvage.evidence.entries import Entry
 from rmqstore.repair.salvage.evidence.places import Around, Damage, Neighbours
 from rmqstore.repair.salvage.evidence.table import Evidence
-from rmqstore.repair.salvage.evidence.values import Expected, Name, QueueSlot
+from rmqstore.repair.salvage.evidence.values import Expected, Name, QueueSlot, key_of
 from rmqstore.repair.salvage.fillers import build_unseen, build_visible
 from rmqstore.repair.salvage.framed import Fix
 from rmqstore.repair.salvage.layout import Cell, Layout
 from rmqstore.repair.salvage.loss import Ledger
 from rmqstore.repair.salvage.numbering import EntryNumbers
 from rmqstore.repair.salvage.result import Filler
-from rmqstore.repair.salvage.solve import own_key
 from rmqstore.scan.tiling import Kind
 
 _LISTED = 20
 
 
 class Steps:
-    """The steps of a salvage, and what they cost, while they are collected.
+    """The steps of a salvage, with fillers, losses and notes, while they are collected.
 
-    `covered`: global offsets of what the steps repair; `unplaced`: lost queue offsets without room for a filler;
-    `rebuild`: queues that must be brought to the repaired log.
+    `covered` are the ranges of global offsets that steps repair, `unplaced` lost queue offsets without room for a
+    filler, `rebuild` queues that must be rebuilt.
     """
 
     def __init__(self, evidence: Evidence, neighbours: Neighbours, levels: properties.DelayLevels) -> None:
@@ -44,8 +43,6 @@ class Steps:
         self.fillers: list[Filler] = []
         self.restored: list[Restored] = []
         self.damaged: list[dict[str, Json]] = []
-        self.entries: list[Entry] = []
-        self.lost_spans: list[tuple[int, int]] = []
         self.rebuild: set[Name] = set()
         self.unplaced: list[QueueSlot] = []
         self.covered: list[tuple[int, int]] = []
@@ -54,7 +51,7 @@ class Steps:
     # --- damaged spans --------------------------------------------------------------------------------------------
 
     def cover(self, layout: Layout, numbers: EntryNumbers) -> None:
-        """One step for a span, and what it costs."""
+        """Add the step for a span, and count what is lost there."""
         damage, lead = layout.damage, layout.lead
         around = self.neighbours.around(damage.stop)
         parts: list[Literal | Zeros] = []
@@ -70,7 +67,6 @@ class Steps:
                 self._give_unit(cell.expected, cell.start + lead, len(record))
             if lead:
                 parts.append(Literal(numbers.head(cell, len(record))))
-                self.entries.append(numbers.entry(cell))
             parts += sparse(record)
         why = _why(layout)
         self._keep_lost_bytes(layout, why)
@@ -79,35 +75,40 @@ class Steps:
         if not _frames(layout):
             self._write(damage, content, why)
         elif damage.file is not None:
-            old, new = damage.log.queue.pread(damage.length, damage.start), b"".join(chunks(content))
-            for low, high in differences(old, new):  # only the bytes that change
-                self.draft.overwrite(damage.file.path, damage.start - damage.file.start + low, new[low:high], why)
+            old = damage.log.queue.pread(damage.length, damage.start)
+            self._write_changes(damage.file, damage.start, old, b"".join(chunks(content)), why)
 
     def _keep_lost_bytes(self, layout: Layout, why: str) -> None:
-        """Count the bytes that go, and have them kept in lost+found."""
+        """Count the lost bytes, and have them saved in lost+found."""
         damage = layout.damage
         if damage.file is None:
-            self.lost_spans.append((damage.start, damage.length))
             self.loss.bytes += damage.length
             return
-        path, at = self.draft.path(damage.file.path), damage.start - damage.file.start
         for cell in layout.cells:
             if isinstance(cell.kept, Mended) and cell.kept.unproved:
-                place, length = cell.start + layout.lead, cell.length - layout.lead
-                self._tell_damaged(cell.kept.record, place, cell.kept.unproved)
-                self.draft.spans.append(Span(path, place - damage.file.start, length, f"{place}.bin", why))
+                self._list_damaged(cell.kept.record, cell.start + layout.lead, cell.kept.unproved)
+                self._save(damage.file, cell.start + layout.lead, cell.length - layout.lead, why)
         dirty = [run for run in damage.runs if run.kind is Kind.DIRTY]
         gone = [c for c in layout.cells if c.kept is None]
         lossy = any(not c.blank or any(run.stop > c.start for run in dirty) for c in gone)
         on_disk = damage.length - damage.short
         if lossy and on_disk:
-            self.lost_spans.append((damage.start, damage.length))
             self.loss.bytes += sum(c.length for c in gone if not c.blank)
             if any(run.kind in (Kind.DIRTY, Kind.RECORDS) for run in damage.runs):
-                self.draft.spans.append(Span(path, at, on_disk, f"{damage.start}.bin", why))
+                self._save(damage.file, damage.start, on_disk, why)
 
-    def _write(self, damage: Damage, content: Content, why: str) -> None:
-        """Write over a span, make a file as long as it must be, or make a missing one."""
+    def _save(self, file: MappedFile, start: int, length: int, why: str) -> None:
+        """Have `length` bytes from a global offset on saved in lost+found."""
+        path = self.draft.path(file.path)
+        self.draft.spans.append(Span(path, start - file.start, length, f"{start}.bin", why))
+
+    def _write_changes(self, file: MappedFile, start: int, old: bytes, new: bytes, why: str) -> None:
+        """Overwrite only the bytes that differ, from a global offset on."""
+        for low, high in differences(old, new):
+            self.draft.overwrite(file.path, start - file.start + low, new[low:high], why)
+
+    def _write(self, damage: Damage, content: Parts, why: str) -> None:
+        """Overwrite a span, extend a file that is too short, or create a missing one."""
         file, at = damage.file, damage.start
         if file is None:
             self.draft.create(damage.home, content.size, content, why, damage.log.queue.files[0].path)
@@ -122,27 +123,27 @@ class Steps:
     # --- fillers --------------------------------------------------------------------------------------------------
 
     def _filler(self, cell: Cell, lead: int, around: Around) -> bytes:
-        """The bytes of the record that replaces a lost one."""
+        """Return the bytes of the filler for a lost record."""
         at, length, record = cell.start + lead, cell.length - lead, b""
         if cell.expected is not None:
             slot, old = cell.expected.slot, cell.message
-            old = old if old is not None and own_key(old) == slot.key else None  # its header agrees with its unit
+            old = old if old is not None and key_of(old) == slot.key else None  # its header agrees with its unit
             there = replace(around, store_timestamp=self._time(cell.expected, old, around))
             built = build_visible(slot, at, length, there, old)
             if built is not None:
-                record = built.record
-                self._count_visible(cell.expected, at, record, built.marked)
+                record, marked = built
+                self._count_visible(cell.expected, at, record, marked)
             else:
                 self.unplaced.append(slot)
         if not record:
             record = build_unseen(at, length, around)
             self.fillers.append(Filler(at, length, "unseen"))
         if cell.given_up:
-            self._tell_given_up(cell, lead)
+            self._note_given_up(cell, lead)
         return record
 
-    def _tell_given_up(self, cell: Cell, lead: int) -> None:
-        """Say which good message made room for damage beside it."""
+    def _note_given_up(self, cell: Cell, lead: int) -> None:
+        """Note a good message that is lost to the damage beside it."""
         self.given_up += 1
         what = str(cell.expected.slot) if cell.expected is not None else "a record of no queue"
         if self.given_up <= _LISTED:
@@ -152,7 +153,7 @@ class Steps:
             )
 
     def _time(self, expected: Expected, old: Message | None, around: Around) -> int:
-        """The store time of the lost message where something says it, else the next record's."""
+        """Return the store time (ms) of the lost message if a witness knows it, otherwise the next record's."""
         top, slot = around.store_timestamp, expected.slot
         wanted = expected.store_timestamp
         if slot.topic == properties.SCHEDULE_TOPIC and slot.tags_code and expected.offset is not None:
@@ -168,7 +169,7 @@ class Steps:
         found = properties.parse_properties(message.properties)
         code = properties.dispatch_tags_code(slot.topic, found, message.store_timestamp, self.levels)
         groups = self.evidence.progress.groups(slot)
-        self.fillers.append(Filler(at, len(record), "visible", *slot.key, code, groups, marked))
+        self.fillers.append(Filler(at, len(record), "visible", *slot.key, groups, marked))
         self.loss.add(slot)
         self._give_unit(expected, at if slot.tags_code == code else -1, len(record))
 
@@ -181,33 +182,29 @@ class Steps:
 
     # --- single records -------------------------------------------------------------------------------------------
 
-    def fix(self, fix: Fix) -> bool:
-        """The steps for a framed record with a wrong field; False where a step covers its place already."""
+    def fix(self, fix: Fix) -> None:
+        """Add the steps for a framed record with a wrong field, unless a step already repairs its place."""
         log, at, new = fix.log, fix.start, fix.new
         file = log.queue.find(at)
         if file is None or any(a < at + len(fix.old) and at < b for a, b in self.covered):
-            return False
-        if new is None and fix.slot is not None:  # nothing sound can be made of it: a filler
+            return
+        if new is None and fix.slot is not None:  # it cannot be mended: a filler
             around = self.neighbours.around(at + len(fix.old))
             cell = Cell(at - log.lead, len(fix.old) + log.lead, Expected(fix.slot, at, len(fix.old)))
             new = self._filler(cell, log.lead, around)
-            self.lost_spans.append((at, len(fix.old)))
             self.loss.bytes += len(fix.old)
         assert new is not None
         if fix.slot is not None or fix.unproved:
-            path = self.draft.path(file.path)
-            self.draft.spans.append(Span(path, at - file.start, len(fix.old), f"{at}.bin", fix.why))
-        for low, high in differences(fix.old, new):
-            self.draft.overwrite(file.path, at - file.start + low, new[low:high], fix.why)
+            self._save(file, at, len(fix.old), fix.why)
+        self._write_changes(file, at, fix.old, new, fix.why)
         self.covered.append((at - log.lead, at + len(fix.old)))
         self.rebuild.update(fix.queues)
         if fix.unproved:
-            self._tell_damaged(new, at, ", ".join(fix.unproved))
-        return True
+            self._list_damaged(new, at, fix.unproved)
 
-    def _tell_damaged(self, record: bytes, at: int, why: str) -> None:
-        """Note a message that stays readable, although some of its original bytes are unknown."""
-        self.draft.notes.append(f"the message at {at:,} stays: {why}")
+    def _list_damaged(self, record: bytes, at: int, why: str) -> None:
+        """List a message that stays readable, although some of its original bytes are unknown."""
+        self.draft.notes.append(f"the message at {at:,} is kept, but {why}")
         message, _ = parse_message(record)
         if message is not None:
             self.damaged.append(
@@ -223,7 +220,7 @@ class Steps:
 
 
 def _frames(layout: Layout) -> bool:
-    """Whether a span frames, and nothing in it is lost: then the rest of its records stay as they are."""
+    """Return whether the records of a span have valid framing and none is lost: only single bytes change."""
     runs = layout.damage.runs
     framed = len(runs) == 1 and bool(runs[0].count) and not layout.damage.short
     return framed and all(cell.kept is not None for cell in layout.cells)
@@ -239,5 +236,5 @@ def _why(layout: Layout) -> str:
     parts = [f"{visible} visible"] * bool(visible) + [f"{unseen} unseen"] * bool(unseen)
     text = f"{' and '.join(parts)} filler{'s' if visible + unseen > 1 else ''}" if parts else ""
     if any(c.blank for c in layout.cells):
-        text = f"{text} and a BLANK" if text else "BLANK at the file's end"
+        text = f"{text} and a BLANK" if text else "BLANK at the end of the file"
     return text + (f", {len(kept)} mended" if kept else "")

@@ -141,7 +141,7 @@ def _facts(spark: Any, ref: StoreRef, output: Path, progress: Progress | None, s
     verified: Verified = examine(store, options, spark_mapper(spark, progress))
     results = [r for r in (verified.legacy, verified.dledger) if r is not None]
     if not any(r.messages for r in results):
-        raise Refused("the log has no good message to build from", "run `rmqstore verify` on it")
+        raise Refused("the log has no good message from which to rebuild", "run `rmqstore verify` on it")
     if store.kind is StoreKind.ROCKSDB:
         raise Refused("the consume queues are in RocksDB", "run `rmqstore rebuild STORE cq`, which writes them")
     bad = [r for x in results for r in x.tiling if r.kind is not Kind.RECORDS and r.start < x.wrote]
@@ -307,7 +307,7 @@ class _Queue:
         else:
             extension = Extension.of(store, topic, queue_id)
             delay = delay_levels(store).longest(queue_id + 1)
-            image = QueueImage(files, units, facts.min_offset, facts.damaged, codes=KeptCodes(extension, delay))
+            image = QueueImage(files, units, facts.min_offset, facts.damaged, KeptCodes(extension, delay))
             plan_queue(draft, image, WHY)
             if image.gaps:
                 answer["notes"] = [f"{files.label}: {len(image.gaps)} gaps: no message has these queue offsets"]

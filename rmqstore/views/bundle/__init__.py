@@ -1,1 +1,1 @@
-"""A copy of a store that can be given away: the same damage, but no names, ids, hosts or bodies of its owner."""
+"""Anonymized copies of stores: the same damage, but without names, ids, hosts and bodies of the owner."""

@@ -1,7 +1,4 @@
-"""A tar archive whose sparse files stay sparse: GNU's format 1.0 in PAX headers, which tar and Python read.
-
-Python's tarfile only reads it.
-"""
+"""Write tar archives with sparse files (GNU sparse format 1.0 in PAX headers), which Python's tarfile can only read."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import gzip
 import os
 import tarfile
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,13 +16,13 @@ from rmqstore.files.disk.sparse import data_extents
 
 _PAGE = 4096
 _BLOCK = 4 << 20
-_GAP = 64 << 10  # zeros that are worth an extent of their own
+_GAP = 64 << 10  # shorter gaps of zeros do not divide an extent
 Extent = tuple[int, int]
 Piece = tuple[int, bytes]
 
 
 def extents_of(path: Path) -> list[Extent]:
-    """Where a file has other bytes than zeros, [start, stop) in whole pages. Errors: OSError."""
+    """Return the extents [start, stop) of a file with bytes other than zeros, in whole pages. Errors: OSError."""
     out: list[Extent] = []
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -49,10 +47,10 @@ def _add(extents: list[Extent], start: int, stop: int) -> None:
 
 
 class Archive:
-    """A compressed tar archive that is written from front to back."""
+    """A compressed tar archive, written sequentially."""
 
     def __init__(self, target: BinaryIO) -> None:
-        # noise does not get smaller, and the rest does at any level
+        # noise cannot be compressed, and everything else compresses well at any level
         self._gzip = gzip.GzipFile(filename="", mode="wb", compresslevel=1, fileobj=target, mtime=0)
         self._tar = tarfile.TarFile(fileobj=self._gzip, mode="w", format=tarfile.PAX_FORMAT)
 
@@ -66,7 +64,7 @@ class Archive:
         self._tar.addfile(info)
 
     def text(self, name: str, data: bytes) -> None:
-        """A small file that no store has."""
+        """Add a small file that is not from the store."""
         import io
 
         info = tarfile.TarInfo(name)
@@ -74,7 +72,7 @@ class Archive:
         self._tar.addfile(info, io.BytesIO(data))
 
     def file(self, name: str, like: os.stat_result, extents: list[Extent], pieces: Iterable[Piece]) -> None:
-        """A file of `like`'s length, mode and time; `pieces` are its bytes, in order, and zeros between them."""
+        """Add a file with length, mode and time of `like`. `pieces`: its bytes in order; the rest is zeros."""
         info = _info(name, like)
         if extents == [(0, like.st_size)] or not like.st_size:
             info.size = like.st_size
@@ -92,7 +90,7 @@ class Archive:
         }
         info.name = f"GNUSparseFile.0/{name}"
         info.size = len(table) + sum(stop - start for start, stop in extents)
-        self._tar.addfile(info, _Reader(_chained(table, _cut(pieces, extents))))  # type: ignore[arg-type]
+        self._tar.addfile(info, _Reader(chain([table], _cut(pieces, extents))))  # type: ignore[arg-type]
 
 
 def _info(name: str, like: os.stat_result) -> tarfile.TarInfo:
@@ -102,13 +100,8 @@ def _info(name: str, like: os.stat_result) -> tarfile.TarInfo:
     return info
 
 
-def _chained(first: bytes, rest: Iterable[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
-
-
 def _cut(pieces: Iterable[Piece], extents: list[Extent]) -> Iterator[bytes]:
-    """The bytes of some extents, out of pieces in order; zeros where no piece is."""
+    """Yield the bytes of some extents from pieces in order, with zeros between pieces."""
     todo = iter(extents)
     start, stop = next(todo, (0, 0))
     for at, data in pieces:
@@ -130,11 +123,11 @@ def _cut(pieces: Iterable[Piece], extents: list[Extent]) -> Iterator[bytes]:
 
 
 class _Reader:
-    """Bytes of an iterator, for who reads them like a file."""
+    """A file object that reads the bytes of an iterator."""
 
     def __init__(self, parts: Iterable[bytes]) -> None:
         self._parts = iter(parts)
-        self._left = memoryview(b"")  # a slice of bytes would copy the rest of a part for each block that is read
+        self._left = memoryview(b"")  # slices of bytes would be copies
 
     def read(self, size: int) -> bytes:
         out = []

@@ -1,4 +1,4 @@
-"""Which files of a store a bundle has, what becomes of each, and the manifest that says so."""
+"""Make a bundle: select the files of a store, convert each of them, and write archive and manifest."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from rmqstore.views.lookup import topics, topics_of_queues
 SCHEMA = "rmqstore.bundle/1"
 MANIFEST = "manifest.json"
 STORE = "store"
-"""Directory of the archive with the copy of the store."""
+"""Directory of the store in the archive."""
 _TREES = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "compactionLog", "compactionCq")
 _PLAIN_NAMES = re.compile(
     r"\.rmqstore|commitlog|consumequeue|batchconsumequeue|consumequeue_ext|index|config|checkpoint|abort|lock|timerlog|timerwheel"
@@ -51,20 +51,20 @@ _SMALL_TEXT = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a bundle is of: the whole store, the log files `around` an offset, or what there is of a `topic`."""
+    """The content of a bundle: the whole store, the log files `around` an offset, or the files of a `topic`."""
 
     around: int | None = None
     topic: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The manifest's `scope`; the topic is not named."""
+        """Return `scope` of the manifest, without the topic's name."""
         kind = "around" if self.around is not None else "topic" if self.topic is not None else "whole"
         return {"kind": kind, "offset": self.around}
 
 
 @dataclass(slots=True)
 class Bundle:
-    """What was written: files and bytes per part of the store, and what was left out and why."""
+    """The result: number of files and bytes per part of the store, and files that were left out, by reason."""
 
     scope: Scope
     kind: str = ""
@@ -73,7 +73,7 @@ class Bundle:
     replaced: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The manifest."""
+        """Return the manifest."""
         return {
             "schema": SCHEMA,
             "store_kind": self.kind,
@@ -89,14 +89,15 @@ class Bundle:
 
 _NAMED = 20
 _JOURNALS = "journals of repairs hold original bytes"
-_ROCKSDB = "a RocksDB: its keys and values cannot be replaced"
+_ROCKSDB = "RocksDB: its keys and values cannot be replaced"
+_OUT_OF_SCOPE = "outside of the selected part"
 KEPT = [
     "lengths, offsets, queue ids, queue offsets, times, sizes and flags",
     "words of RocketMQ itself: system topics, names of its properties and settings",
     "numbers in config/, ports, offsets in message ids",
-    "damage, and what checksums say about it",
+    "damage, and the results of checksums",
 ]
-"""What of the original is in a bundle."""
+"""What a bundle reveals about the original store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +111,10 @@ class _Item:
 def make_bundle(
     store: Store, scope: Scope, target: BinaryIO, progress: Callable[[int], None] = lambda _: None
 ) -> Bundle:
-    """Writes the archive of a store, or of a part of it, to a file that is open for writing.
+    """Write a bundle to an open file. `progress` is called with the bytes of each file.
 
-    Memory does not grow with the store, but with its largest index file. `progress` gets the bytes of each file.
-    Errors: UsageError for an offset or a topic that is not in the store; OSError for a file that cannot be read.
+    Memory grows with the largest index file, not with the store.
+    Errors: UsageError for an offset or topic that is not in the store; OSError for a file that cannot be read.
     """
     return _Builder(store, scope).write(target, progress)
 
@@ -130,10 +131,10 @@ class _Builder:
         self._index_of_dledger = frozenset(f.path for f in dledger.index.files) if dledger is not None else frozenset()
         self.span = self._span()
 
-    # --- what is wanted -----------------------------------------------------------------------------------------------
+    # --- scope --------------------------------------------------------------------------------------------------------
 
     def _span(self) -> tuple[str, int, int] | None:
-        """Name of a log and the offsets [start, stop) of its files that are wanted; None for all of all logs."""
+        """Return the log and the offsets [start, stop) of the files around the wanted offset; None for other scopes."""
         if self.scope.around is not None:
             for log in self.logs:
                 if log.queue.start <= self.scope.around < log.queue.stop:
@@ -145,7 +146,7 @@ class _Builder:
         return None
 
     def _topic_files(self) -> dict[str, tuple[int, int]]:
-        """Offsets of each log between which the messages of the topic are."""
+        """Return the offsets [start, stop) of the topic's messages in each log."""
         if self.scope.topic is None:
             return {}
         out = {}
@@ -168,7 +169,7 @@ class _Builder:
     # --- files --------------------------------------------------------------------------------------------------------
 
     def _items(self) -> Iterator[tuple[Path, _Item | None, str]]:
-        """Every file below the root with what becomes of it; None and a reason for those that are left out."""
+        """Yield (path, item, "") for every file of the store, or (path, None, reason) for those left out."""
         known = self._known()
         of_topic = self._topic_files()
         wanted = {f.path for log in self.logs for f in log.queue.files if self._wants(log, f, of_topic)}
@@ -178,14 +179,14 @@ class _Builder:
         elsewhere = sorted(path for path in log_files if not path.is_relative_to(self.root))
         for path in (*_files_below(self.root, self._leave_out), *elsewhere):
             if path in log_files:
-                yield path, known[path] if path in wanted else None, "outside of the part that was asked for"
+                yield path, known[path] if path in wanted else None, _OUT_OF_SCOPE
             elif whole or (self.scope.topic is not None and own in path.parents):
                 yield path, known.get(path) or self._other(path), ""
             else:
-                yield path, None, "outside of the part that was asked for"
+                yield path, None, _OUT_OF_SCOPE
 
     def _known(self) -> dict[Path, _Item]:
-        """Log files, queues and index files."""
+        """Return the items of log, queue, index and timer log files."""
         out: dict[Path, _Item] = {}
         for log in self.logs:
             for file in log.queue.files:
@@ -264,7 +265,7 @@ class _Builder:
         return path.is_dir() and not path.is_symlink() and below[0] != ".rmqstore" and (whole or len(below) == 1)
 
     def _name(self, path: Path) -> str:
-        if not path.is_relative_to(self.root):  # broker.conf has another place for the log
+        if not path.is_relative_to(self.root):  # a log directory configured in broker.conf
             log = next(log for log in self.logs if any(f.path == path for f in log.queue.files))
             folder = f"{self.store.dledger.directory.name}/data" if log.lead and self.store.dledger else log.name
             return f"{STORE}/{folder}/{path.name}"
@@ -276,7 +277,7 @@ class _Builder:
         return "/".join(names)
 
     def _component(self, name: str, parent: str) -> str:
-        """A file name with pseudonyms: names of topics below their trees, and words that no broker writes."""
+        """Return a file name with pseudonyms in place of topics and of words that brokers do not use."""
         if parent in _TREES and not name.isdigit():
             return os.fsdecode(self.names.topic(os.fsencode(name)))
         if _PLAIN_NAMES.fullmatch(name):
@@ -287,7 +288,7 @@ class _Builder:
         )
 
     def _settings(self) -> bytes:
-        """Numbers and switches of the broker.conf that the store was read with; no names, no paths."""
+        """Return the numbers and switches of broker.conf, without names and paths."""
         given = self.store.config.given
         return "".join(
             f"{key}={value}\n"
@@ -303,7 +304,7 @@ def _some_offset(store: Store, log: Log, selection: Selection) -> int | None:
 
 
 def _placed(path: Path, log: Log) -> MappedFile:
-    """A file of a log that is not where its name says: it begins where its first record says."""
+    """Return a misnamed file of a log, with the start offset that its first record indicates."""
     length = path.stat().st_size
     raw = read_at(path, log.lead + HEAD.size, 0)
     at = log.lead + PHYSICAL_OFFSET_AT
@@ -312,7 +313,7 @@ def _placed(path: Path, log: Log) -> MappedFile:
 
 
 def _placed_queue(log: Log) -> MappedFileQueue:
-    """A log with its files where their first records say that they are."""
+    """Return a log whose files start at the offsets that their first records indicate."""
     size = log.queue.file_size
     found: dict[int, MappedFile] = {}
     for path in (*(f.path for f in log.queue.files), *(o.path for o in log.queue.odd if o.path.is_file())):
@@ -324,13 +325,13 @@ def _placed_queue(log: Log) -> MappedFileQueue:
 
 
 def _files_below(root: Path, leave_out: Callable[[Path, str], None]) -> Iterator[Path]:
-    """Regular files, also behind links at the top; what is left out is noted."""
+    """Yield all regular files, following directory links only at the top; call `leave_out` for everything else."""
     if root.is_file():
         yield root
         return
     links = sorted(path for path in root.iterdir() if path.is_symlink() and path.is_dir())
     for link in links:
-        leave_out(link, "a link; the directory is in its place")
+        leave_out(link, "a link, replaced by its target directory")
     for top in (root, *links):
         for directory, names, files in os.walk(top):
             here = Path(directory)
@@ -348,12 +349,12 @@ def _files_below(root: Path, leave_out: Callable[[Path, str], None]) -> Iterator
 
 
 def _is_text(data: bytes) -> bool:
-    """Whether a small file is JSON or lines of names and numbers."""
+    """Return whether bytes are text: at most 2 % control characters."""
     return bool(data) and sum(b < 9 or 13 < b < 32 for b in data) * 50 < len(data)
 
 
 def _same(path: Path) -> Iterator[Piece]:
-    """A file that holds nothing but numbers."""
+    """Yield a file unchanged, as it contains only numbers."""
     at = 0
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -366,7 +367,7 @@ def _noise(path: Path) -> Iterator[Piece]:
 
 
 def _checkpoint(path: Path) -> Iterator[Piece]:
-    """The checkpoint: times; what is behind them is noise."""
+    """Yield the checkpoint: its times, and noise in place of what follows."""
     raw = read_at(path, path.stat().st_size, 0)
     size = checkpoint.STORE_CHECKPOINT.size
     yield 0, raw[:size] + byte_noise(raw[size:])

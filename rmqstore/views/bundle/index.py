@@ -1,7 +1,7 @@
-"""Index files: the hash of every entry follows the pseudonyms, and with it the slots and chains.
+"""Convert index files: replace the hash of every entry, and accordingly slots and chains.
 
-What a broker would have written is computed for the old hashes and for the new ones. Where the file is what a broker
-writes, the bundle has the new form; where it is not, it has the damage.
+Slots and chains are computed for the old hashes and for the new ones. Where the file has the computed old value, the
+bundle gets the new one; elsewhere, it gets the file's damaged value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rmqstore.files.records import MAX_RECORD
 from rmqstore.formats import index
 from rmqstore.formats.message import MIN_SIZE
 from rmqstore.scan.columns import Columns, framed
-from rmqstore.scan.kernels import I64, U8, Bool
+from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.window import SLACK
 from rmqstore.views.bundle.logs import Piece
@@ -30,10 +30,9 @@ _BLOCK = 1 << 20
 
 
 class IndexHashes:
-    """What becomes of the hashes of entries, by the messages that they point to.
+    """Replaces the hashes of index entries, according to the keys of the messages to which they point.
 
-    The messages are read in blocks of the log, and their keys taken from whole blocks: an index file has an entry for
-    each key of each message.
+    The messages are read in large blocks, as an index file has an entry for each key of each message.
     """
 
     def __init__(self, logs: Iterable[MappedFileQueue], names: Names) -> None:
@@ -43,9 +42,9 @@ class IndexHashes:
         self._readers = KeyReader(self._old), KeyReader(self._new)
 
     def new(self, hashes: I64, offsets: I64) -> I64:
-        """The hashes of the pseudonyms of the keys, tags and ids that have these hashes; of none, another hash.
+        """Return the hash of the pseudonym of the key with this hash, for each entry; another hash if no key has it.
 
-        Shape: (n,) each, also of the result.
+        Shape: all arrays and the result (n,)
         """
         out = np.full(len(hashes), -1, dtype=np.int64)
         order = np.argsort(offsets, kind="stable")
@@ -55,12 +54,12 @@ class IndexHashes:
             low, high = np.searchsorted(ordered, [columns.offset[0], columns.offset[-1] + 1])
             mine = order[low:high]
             of = np.searchsorted(columns.offset, offsets[mine])
-            asked = (of << 32 | hashes[mine])[columns.offset[of] == offsets[mine]]
-            mine = mine[columns.offset[of] == offsets[mine]]
-            told = row << 32 | old
-            by = np.argsort(told, kind="stable")
-            at = np.minimum(np.searchsorted(told[by], asked, side="right") - 1, len(by) - 1)
-            found = (at >= 0) & (told[by][at] == asked) if len(by) else np.zeros(len(asked), dtype=np.bool_)
+            exists = columns.offset[of] == offsets[mine]
+            mine, wanted = mine[exists], (of << 32 | hashes[mine])[exists]
+            known = row << 32 | old
+            by = np.argsort(known, kind="stable")
+            at = np.minimum(np.searchsorted(known[by], wanted, side="right") - 1, len(by) - 1)
+            found = (at >= 0) & (known[by][at] == wanted) if len(by) else np.zeros(len(wanted), dtype=np.bool_)
             out[mine[found]] = new[by][at[found]]
         unknown = np.flatnonzero(out < 0)
         others = {h: self._names.key_hash(h) for h in np.unique(hashes[unknown]).tolist()}
@@ -68,7 +67,7 @@ class IndexHashes:
         return out
 
     def _pairs(self, columns: Columns) -> tuple[I64, I64, I64]:
-        """(row, hash, hash of the pseudonym) of the keys of all messages of a block."""
+        """Return (row, hash, hash of the pseudonym) of the keys of all messages of a block."""
         renamed = bytearray(columns.raw)
         spans = (columns.topic_at, columns.topic_length, columns.properties_at, columns.properties_length)
         for topic, length, at, size in zip(*(span.tolist() for span in spans), strict=True):
@@ -79,13 +78,13 @@ class IndexHashes:
             _in_order(one, reader.keys(one, table.of(one)))
             for one, reader, table in zip((columns, others), self._readers, (self._old, self._new), strict=True)
         )
-        if not np.array_equal(rows, other_rows):  # a text that is not one any more, or now is one
+        if not np.array_equal(rows, other_rows):  # replacing has changed which texts are keys
             _, first, second = np.intersect1d(_numbered(rows), _numbered(other_rows), True, return_indices=True)
             rows, old, new = rows[first], old[first], new[second]
         return rows, old, new
 
     def _messages(self, wanted: I64) -> Iterator[Columns]:
-        """The messages at some global offsets, in order and without repeats, as far as there are any."""
+        """Yield the messages at these sorted global offsets, if there are any."""
         for log in self._logs:
             for file in log.files:
                 low, high = np.searchsorted(wanted, [file.start, min(file.stop, file.start + file.length)])
@@ -93,7 +92,7 @@ class IndexHashes:
 
 
 def _read(file: MappedFile, wanted: I64) -> Iterator[Columns]:
-    """The messages of a file at some global offsets, block by block."""
+    """Yield the messages of a file at these sorted global offsets, block by block."""
     length, block, i = min(file.length, file.file_size), _BLOCK, 0
     while i < len(wanted):
         start = int(wanted[i]) - file.start
@@ -106,7 +105,7 @@ def _read(file: MappedFile, wanted: I64) -> Iterator[Columns]:
         whole = possible & (stops <= len(raw))
         cut = np.flatnonzero(possible & ~whole)
         if len(cut) and cut[0] == 0 and len(raw) == block:
-            block = int(stops[0])  # a message that is longer than a block
+            block = int(stops[0])  # the message is longer than a block
             continue
         block = _BLOCK
         take = len(at) if not len(cut) else max(1, int(cut[0]))
@@ -118,20 +117,20 @@ def _read(file: MappedFile, wanted: I64) -> Iterator[Columns]:
 
 
 def _in_order(columns: Columns, keys: Keys) -> tuple[I64, I64]:
-    """Row and hash of keys, in the order of the messages, and of each message in that in which a broker writes them."""
+    """Return row and hash of keys in the order of messages; within a message, as brokers write them."""
     rows = np.searchsorted(columns.offset, keys.offset)
     order = np.argsort(rows, kind="stable")
     return rows[order], keys.hash[order]
 
 
 def _numbered(rows: I64) -> I64:
-    """Numbers that tell which key of which row one is."""
+    """Return a number for each key that identifies its row and its position in the row."""
     which: I64 = np.arange(len(rows)) - np.searchsorted(rows, rows)
     return rows << 32 | which
 
 
 def index_pieces(path: Path, slots: int, hashes: IndexHashes) -> Iterator[Piece]:
-    """An index file with that many slots. Errors: OSError when it cannot be read."""
+    """Yield a converted index file with this number of slots. Errors: OSError if it cannot be read."""
     with path.open("rb") as file:
         head = file.read(index.HEADER.size)
         actual = np.frombuffer(file.read(slots * index.SLOT.size), dtype=">i4").astype(np.int64)
@@ -140,22 +139,21 @@ def index_pieces(path: Path, slots: int, hashes: IndexHashes) -> Iterator[Piece]
         count = max(0, length - units_at) // index.UNIT.size
         used = _used(path, units_at, count)
         file.seek(units_at)
-        units = np.frombuffer(file.read(used * index.UNIT.size), dtype=np.uint8).reshape(-1, index.UNIT.size).copy()
+        units = index.UNIT.array(file.read(used * index.UNIT.size)).copy()
         rest = file.read(index.UNIT.size) if used == count else b""
-    old = _field(units, "key_hash")
-    offsets = _field(units, "phy_offset", 8)
+    old, offsets, previous = (units[name].astype(np.int64) for name in ("key_hash", "phy_offset", "prev_index"))
     new = old.copy()
     real = np.flatnonzero(old >= 0)
     real = real[real > 0]
     new[real] = hashes.new(old[real], offsets[real])
-    previous = _field(units, "prev_index")
-    told = int(index.HEADER.unpack(head)["index_count"])
-    entries = min({told, used}, key=lambda n: _wrong(*_chains(old, slots, n), actual, previous))
+    stated = int(index.HEADER.unpack(head)["index_count"])
+    entries = min({stated, used}, key=lambda n: _wrong(*_chains(old, slots, n), actual, previous))
     expected_slots, expected = _chains(old, slots, entries)
     new_slots, chained = _chains(new, slots, entries)
-    _set(units, "key_hash", new)
+    units["key_hash"] = new
+    # a loop must remain one: its unit points to the newest unit of its new chain
     damaged = np.where(_loops(old, previous, slots), new_slots[np.maximum(new, 0) % max(1, slots)], previous)
-    _set(units, "prev_index", np.where(previous == expected, chained, damaged))
+    units["prev_index"] = np.where(previous == expected, chained, damaged)
     shown = np.where(actual == expected_slots[: len(actual)], new_slots[: len(actual)], actual)
     yield 0, _head(head, int(np.count_nonzero(expected_slots)), int(np.count_nonzero(new_slots)))
     yield index.HEADER.size, shown.astype(">i4").tobytes()
@@ -164,14 +162,14 @@ def index_pieces(path: Path, slots: int, hashes: IndexHashes) -> Iterator[Piece]
 
 
 def _head(head: bytes, old: int, new: int) -> bytes:
-    """The header with as many slots in use as the new hashes take; wrong by as much as it was."""
+    """Return the header with hash_slot_count for the new hashes; an error in it is preserved."""
     at = index.HEADER.at("hash_slot_count")
     count = int.from_bytes(head[at : at + 4], "big", signed=True) + (new - old if any(head) else 0)
     return head[:at] + (count & 0xFFFFFFFF).to_bytes(4, "big") + head[at + 4 :]
 
 
 def _used(path: Path, start: int, count: int) -> int:
-    """Units up to the last one that is not zero."""
+    """Return the number of units up to the last one that is not zero."""
     used = 0
     with path.open("rb") as file:
         file.seek(start)
@@ -184,10 +182,7 @@ def _used(path: Path, start: int, count: int) -> int:
 
 
 def _loops(hashes: I64, previous: I64, slots: int) -> Bool:
-    """Which units lead up their own chain, for which a query never ends.
-
-    A unit that is the newest of its chain by the new hash leads to itself afterwards: no loop, but wrong as before.
-    """
+    """Return the mask of units that point to a newer unit of their own chain, so that queries never end."""
     numbers = np.arange(len(hashes))
     up = (previous >= numbers) & (previous < len(hashes)) & (numbers > 0) & (hashes >= 0)
     target = hashes[np.where(up, previous, 0)]
@@ -196,12 +191,12 @@ def _loops(hashes: I64, previous: I64, slots: int) -> Bool:
 
 
 def _wrong(expected_slots: I64, expected: I64, slots: I64, previous: I64) -> int:
-    """In how many places a file is not what it would be with a number of entries: a header may be wrong about it."""
+    """Return in how many places slots and chains of a file differ from the expected ones."""
     return int(np.count_nonzero(expected_slots[: len(slots)] != slots) + np.count_nonzero(expected != previous))
 
 
 def _chains(hashes: I64, slots: int, entries: int) -> tuple[I64, I64]:
-    """Slots, and the unit before each in its chain, of entries that are put one after the other."""
+    """Return the slots, and for each unit the previous one in its chain, as a broker writes them for these entries."""
     numbers = np.flatnonzero(hashes[: max(0, entries)] >= 0)
     numbers = numbers[numbers > 0]
     of = hashes[numbers] % max(1, slots)
@@ -214,13 +209,3 @@ def _chains(hashes: I64, slots: int, entries: int) -> tuple[I64, I64]:
     heads = np.zeros(slots, dtype=np.int64)
     heads[of] = numbers
     return heads, before
-
-
-def _field(units: U8, name: str, size: int = 4) -> I64:
-    at = index.UNIT.at(name)
-    return np.ascontiguousarray(units[:, at : at + size]).view(f">i{size}")[:, 0].astype(np.int64)
-
-
-def _set(units: U8, name: str, values: I64) -> None:
-    at = index.UNIT.at(name)
-    units[:, at : at + 4] = values.astype(">i4").view(np.uint8).reshape(-1, 4)

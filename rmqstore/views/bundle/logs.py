@@ -1,7 +1,6 @@
-"""Log files with pseudonyms and noise: every record where it was, and damaged in the same way.
+"""Convert log files: every record keeps its place and its damage, with pseudonyms and noise in place of its contents.
 
-A checksum that did not fit does not fit by the same bits: CRC-32 is linear, so that even what a repair concludes from
-it stays.
+A wrong CRC differs from the right one in the same bits as before, and CRC-32 is linear. So a repair concludes the same.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from rmqstore.views.bundle.texts import property_text
 
 Read = Callable[[int, int], bytes]
 Piece = tuple[int, bytes]
-"""Bytes at a position of a file."""
+"""(position in the file, bytes)"""
 _MAGIC_AT = HEAD.at("magic")
 _CRC_AT = HEAD.at("body_crc")
-_DAMAGED_BITS = 4  # of a magic that is still taken for one
+_DAMAGED_BITS = 4  # a magic with up to this many wrong bits is recognized
 _BLOCK = 1 << 20
 _HOSTS_AT = {
     flag: ((at("born_host"), at("store_timestamp")), (at("store_host"), at("reconsume_times")))
@@ -46,9 +45,9 @@ _HOSTS_AT = {
 
 
 def log_pieces(file: MappedFile, lead: int, names: Names, *, check_offset: bool = True) -> Iterator[Piece]:
-    """A log file's bytes for the bundle, in order; what is between the pieces is zero.
+    """Yield a converted log file, in order; bytes between the pieces are zeros.
 
-    `lead` bytes precede every message. Errors: OSError when the file cannot be read.
+    `lead`: bytes before every message. Errors: OSError if the file cannot be read.
     """
     with file.path.open("rb") as source:
 
@@ -69,11 +68,11 @@ def log_pieces(file: MappedFile, lead: int, names: Names, *, check_offset: bool 
                 yield from _raw(read, start + 8, stop)
             elif run.kind is Kind.DIRTY:
                 yield from _dirty(read, start, stop, file.start, lead, names)
-        yield from _raw(read, end, file.length)  # a file that is longer than its queue's
+        yield from _raw(read, end, file.length)  # a file longer than the file size of its queue
 
 
 def _records(run: Run, names: Names) -> bytes:
-    """The records of a run, with the DLedger headers before them."""
+    """Return the converted records of a run, with their DLedger entry headers."""
     columns = run.columns
     assert columns is not None
     first = int(columns.at[0]) - columns.lead
@@ -84,7 +83,7 @@ def _records(run: Run, names: Names) -> bytes:
 
 
 def record(data: bytes, names: Names) -> bytes:
-    """One framed record with pseudonyms and noise."""
+    """Return a framed record with pseudonyms and noise."""
     out = bytearray(data)
     sys_flag = int.from_bytes(data[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
     _hosts(out, sys_flag & 0x30, names)
@@ -95,7 +94,7 @@ def record(data: bytes, names: Names) -> bytes:
         stored, computed = int.from_bytes(data[_CRC_AT : _CRC_AT + 4], "big"), body_crc(body)
         error = stored ^ computed
         bits = flipped_bits(length, stored, computed) if error else []
-        if len(bits) == 1:  # a repair flips it back, and then the body unpacks, or is text
+        if len(bits) == 1:  # a repair flips this bit back; afterwards, the body can be decompressed, or is text
             body = flip(body_noise(flip(body, *bits[0]), sys_flag, sound=True), *bits[0])
         else:
             body = body_noise(body, sys_flag, sound=not error)
@@ -106,15 +105,15 @@ def record(data: bytes, names: Names) -> bytes:
     topic_stop = topic_at + int.from_bytes(data[topic_at - wide : topic_at], "big")
     out[topic_at:topic_stop] = names.topic(data[topic_at:topic_stop])
     out[topic_stop + 2 :] = property_text(data[topic_stop + 2 :], names)
-    told, computed = record_crc(data, 0, len(data)) if CRC32_PROPERTY in data[topic_stop:] else (None, 0)
-    if told is not None:
+    stored_crc, computed = record_crc(data, 0, len(data)) if CRC32_PROPERTY in data[topic_stop:] else (None, 0)
+    if stored_crc is not None:
         new = int(crc32(out[:-CRC32_RESERVED_LEN])) & 0x7FFFFFFF
-        out[-11:-1] = f"{told ^ computed ^ new:010d}".encode()[::-1]
+        out[-11:-1] = f"{stored_crc ^ computed ^ new:010d}".encode()[::-1]
     return bytes(out)
 
 
 def _hosts(out: bytearray, flag: int, names: Names) -> None:
-    """Other hosts in the head of a record; `flag` tells which of them are IPv6."""
+    """Replace the hosts in the head of a record; `flag`: which of them are IPv6."""
     for start, stop in _HOSTS_AT[flag]:
         out[start:stop] = names.host(bytes(out[start:stop]))
 
@@ -128,7 +127,7 @@ def _raw(read: Read, start: int, stop: int) -> Iterator[Piece]:
 
 
 def _dirty(read: Read, start: int, stop: int, base: int, lead: int, names: Names) -> Iterator[Piece]:
-    """Damage: heads of records stay, since what is wrong with them is what the bundle is for; the rest is noise."""
+    """Yield damaged bytes as noise, except heads of records: a bundle must show what is wrong with them."""
     for at in range(start, stop, _BLOCK):
         data = read(at, min(at + _BLOCK, stop))
         out = bytearray(byte_noise(data))
@@ -146,7 +145,7 @@ def _dirty(read: Read, start: int, stop: int, base: int, lead: int, names: Names
 
 
 def _heads(data: bytes, base: int, lead: int) -> Iterator[int]:
-    """Where records begin whose head tells it, although something in them is wrong."""
+    """Yield the positions of damaged records whose heads can be recognized."""
     at = 0
     while 0 <= at < len(data):
         if not _is_head(data, at, base, lead):

@@ -1,15 +1,15 @@
-"""Pseudonyms: the same text always becomes the same other text of the same length; a secret decides which.
+"""Pseudonyms: within a bundle, a text always gets the same pseudonym, of the same length, derived from a secret.
 
-The secret is made for one bundle and is nowhere in it, so that nobody can tell by trying whether a name is in the
-store. What brokers treat specially keeps its name: system topics and groups, prefixes of retry and dead-letter topics,
-names of properties and settings.
+The secret is created for one bundle and not stored, so that nobody can test whether a name is in the store. Names with
+a special meaning for brokers stay: system topics and groups, prefixes of retry and dead-letter topics, names of
+properties and settings.
 """
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
 from rmqstore.formats import properties
@@ -21,11 +21,11 @@ _AS_HEX = bytes(b"0123456789ABCDEF"[i % 16] for i in range(256))
 _HEX = re.compile(rb"[0-9A-F]{16,}")
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 _PLAIN = re.compile(rb"[ -~]*")
-_SHORT = 8  # of shorter names two could become the same
-_MOST_KNOWN = 1 << 18
-_NEAR = 2  # bytes in which a damaged name differs from the one that it was
+_SHORT = 8  # pseudonyms of shorter names may collide
+_MAX_CACHED = 1 << 18
+_NEAR = 2  # maximum number of damaged bytes in a damaged name
 _CASE = 0x20
-_MADE_OF = ("rmq_sys_REVIVE_LOG_", "rmq_sys_SYNC_BROKER_MEMBER_")
+_SYSTEM_PREFIXES = ("rmq_sys_REVIVE_LOG_", "rmq_sys_SYNC_BROKER_MEMBER_")
 _REPLIES = "_REPLY_TOPIC"
 
 PROPERTY_NAMES = frozenset(
@@ -48,8 +48,8 @@ SYSTEM_WORDS = frozenset(
 class Names:
     """The pseudonyms of one bundle.
 
-    `topics` are the topics that the store knows: a name that differs from one of them by a few bits is a damaged one,
-    and its pseudonym differs in the same bits from that topic's. `words` keep their names.
+    `topics`: the topics of the store. A name that differs from one of them in a few bits is considered damaged; its
+    pseudonym differs in the same bits from that topic's. `words` are not replaced.
     """
 
     def __init__(self, topics: Iterable[str] = (), words: Iterable[bytes] = (), secret: bytes = b"") -> None:
@@ -66,25 +66,18 @@ class Names:
         self._hosts: dict[bytes, bytes] = {}
         self._tags: dict[bytes, bytes] = {}
         self.codes: dict[int, int] = {}
-        """Tags code of a tag → tags code of its pseudonym."""
+        """Tags code of each tag → tags code of its pseudonym."""
 
     def stream(self, text: bytes, size: int) -> bytes:
-        """`size` bytes that follow from a text and the secret."""
-        out = blake2b(text, key=self._secret).digest()  # keyed: nobody can try texts without the secret
+        """Return `size` bytes derived from a text and the secret."""
+        out = blake2b(text, key=self._secret).digest()
         while len(out) < size:
             out += blake2b(out[-64:] + text, key=self._secret).digest()
         return out[:size]
 
     def word(self, text: bytes) -> bytes:
-        """The pseudonym of a name, key, id or value, in letters and digits; of upper-case hex digits in such digits."""
-        if not text or text in self._kept:
-            return text
-        found = self._known.get(text)
-        if found is None:
-            found = self._new(text)
-            if len(self._known) < _MOST_KNOWN:
-                self._known[text] = found
-        return found
+        """Return the pseudonym of a name, key, id or value: letters and digits; only hex digits if `text` is hex."""
+        return text if not text or text in self._kept else _cached(self._known, text, self._new)
 
     def _new(self, text: bytes) -> bytes:
         size = len(text)
@@ -100,23 +93,16 @@ class Names:
         return _with_faults_of(text, name)
 
     def property_name(self, text: bytes) -> bytes:
-        """The name of a property: one that clients and brokers set stays, also a damaged one."""
-        found = self._property_names.get(text)
-        if found is None:
-            kept = text in PROPERTY_NAMES or nearest(text, PROPERTY_NAMES) is not None
-            found = text if kept else self.word(text)
-            if len(self._property_names) < _MOST_KNOWN:
-                self._property_names[text] = found
-        return found
+        """Return the name of a property; those of clients and brokers stay, even if damaged."""
+        return _cached(self._property_names, text, self._property_name)
+
+    def _property_name(self, text: bytes) -> bytes:
+        is_kept = text in PROPERTY_NAMES or nearest(text, PROPERTY_NAMES) is not None
+        return text if is_kept else self.word(text)
 
     def topic(self, text: bytes) -> bytes:
-        """The pseudonym of a topic, group or queue directory; prefixes and system topics stay."""
-        found = self._topic_names.get(text)
-        if found is None:
-            found = self._topic(text)
-            if len(self._topic_names) < _MOST_KNOWN:
-                self._topic_names[text] = found
-        return found
+        """Return the pseudonym of a topic or group; prefixes and system topics stay."""
+        return _cached(self._topic_names, text, self._topic)
 
     def _topic(self, text: bytes) -> bytes:
         if text not in self._topics:
@@ -125,7 +111,7 @@ class Names:
                 changed = self.topic(near)
                 return bytes(c ^ a ^ b for a, b, c in zip(text, near, changed, strict=True))
         name = text.decode("utf-8", "surrogateescape")
-        for prefix in (RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX, *_MADE_OF):
+        for prefix in (RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX, *_SYSTEM_PREFIXES):
             if name.startswith(prefix):
                 return text[: len(prefix)] + self._retried(text[len(prefix) :])
         if is_system_topic(name):
@@ -135,59 +121,65 @@ class Names:
         return self.word(text)
 
     def _retried(self, text: bytes) -> bytes:
-        """What follows a prefix: a group, or with pop consumers GROUP_TOPIC or GROUP+TOPIC."""
+        """Replace what follows a prefix: a group, or with pop consumers, GROUP_TOPIC or GROUP+TOPIC."""
         for match in re.finditer(rb"[_+]", text):
             if text[match.end() :] in self._topics:
                 return self.word(text[: match.start()]) + match[0] + self.topic(text[match.end() :])
         return self.word(text)
 
     def tags(self, text: bytes) -> bytes:
-        """The pseudonym of a TAGS value; remembers what becomes of its tags code."""
+        """Return the pseudonym of a TAGS value, and remember the new tags code."""
         new = self._tags.get(text)
         if new is None:
             new = self.word(text)
-            if len(self.codes) < _MOST_KNOWN:
+            if len(self.codes) < _MAX_CACHED:
                 self.codes.setdefault(_code(text), _code(new))
                 self._tags[text] = new
         return new
 
     def code(self, code: int) -> int:
-        """Tags code of a unit for a tag's pseudonym; addresses, times and 0 stay."""
+        """Return the tags code of a unit for the pseudonym of its tag; addresses, times and 0 stay."""
         if code == 0 or not -(1 << 31) <= code < 1 << 31:
             return code
         found = self.codes.get(code)
         return int.from_bytes(self.stream(b"code %d" % code, 4), "big", signed=True) if found is None else found
 
     def key_hash(self, value: int) -> int:
-        """A hash in place of one that belongs to no key which is still there."""
+        """Return a replacement for a hash whose key is unknown."""
         return int.from_bytes(self.stream(b"hash %d" % value, 4), "big") & 0x7FFFFFFF
 
     def host(self, raw: bytes) -> bytes:
-        """An address (4 or 16 bytes, and the port, which stays) in 10.0.0.0/8 or fd00::/8."""
-        address = raw[:-4]
-        found = self._hosts.get(address)
-        if found is None:
-            head = b"\x0a" if len(address) == 4 else b"\xfd\x00"
-            found = head + self.stream(b"host " + address, len(address) - len(head))
-            if len(self._hosts) < _MOST_KNOWN:
-                self._hosts[address] = found
-        return found + raw[-4:]
+        """Return a stored host with an address in 10.0.0.0/8 or fd00::/8 and the same port."""
+        return _cached(self._hosts, raw[:-4], self._address) + raw[-4:]
+
+    def _address(self, address: bytes) -> bytes:
+        head = b"\x0a" if len(address) == 4 else b"\xfd\x00"
+        return head + self.stream(b"host " + address, len(address) - len(head))
 
     def is_known(self, text: bytes) -> bool:
-        """Whether it is a topic of the store."""
+        """Return whether a text is a topic of the store."""
         return text in self._topics
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many different names of each kind were replaced, as far as they were counted."""
+        """The number of distinct names of each kind that were replaced (at most 2^18)."""
         topics = sum(name != new for name, new in self._topic_names.items())
         return {"topics_and_groups": topics, "other_texts": len(self._known), "hosts": len(self._hosts)}
 
 
-def nearest(text: bytes, names: Iterable[bytes]) -> bytes | None:
-    """The one of some names that a text was before damage: it differs in one bit of at most `_NEAR` bytes.
+def _cached(table: dict[bytes, bytes], text: bytes, make: Callable[[bytes], bytes]) -> bytes:
+    found = table.get(text)
+    if found is None:
+        found = make(text)
+        if len(table) < _MAX_CACHED:
+            table[text] = found
+    return found
 
-    The bit that makes a letter small is not taken for damage: Order is not order.
+
+def nearest(text: bytes, names: Iterable[bytes]) -> bytes | None:
+    """Return the name of which a text is a damaged copy: one bit differs in at most `_NEAR` bytes.
+
+    The bit that distinguishes upper and lower case is not considered damage: order is not a damaged Order.
     """
     for name in names:
         if len(name) != len(text) or len(text) <= _NEAR:
@@ -199,7 +191,7 @@ def nearest(text: bytes, names: Iterable[bytes]) -> bytes | None:
 
 
 def _with_faults_of(text: bytes, name: bytes) -> bytes:
-    """A pseudonym with what no name has where its text has it: control characters, and bytes that are not UTF-8."""
+    """Return a pseudonym with the control characters and invalid UTF-8 of the original text."""
     if _PLAIN.fullmatch(text):
         return name
     out = bytearray(name)

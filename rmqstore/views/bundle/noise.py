@@ -1,7 +1,7 @@
-"""Noise in place of bodies and of bytes that nobody can read: the same length, and what a check looks at stays.
+"""Replace bodies and unknown bytes by noise of the same length that checks treat in the same way.
 
-A body that is compressed becomes noise that unpacks: in frames of zlib, LZ4 and Zstandard that hold it as it is. Bytes
-between records keep their zeros: where zeros end is what tells where a log ends.
+A compressed body is replaced by noise that can be decompressed: zlib, LZ4 or Zstandard frames with uncompressed blocks.
+Zero bytes between records stay, as they determine the end of a log.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rmqstore.formats.bodies import LZ4_MAGIC, ZSTD_MAGIC
 from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK
 
 _RNG = np.random.default_rng()
-_POOL = 1 << 20  # bytes that are made at once: a call for each of many small bodies takes longer than its bytes
+_POOL = 1 << 20  # bytes generated at once, as calls for many small bodies are slow
 _TEXT = bytes((*b"\t\n\r", *range(0x20, 0x7F)))
 _AS_TEXT = bytes(0x20 + i % 95 for i in range(256))
 _ZLIB_BLOCK = 0xFFFF
@@ -42,7 +42,7 @@ _NOISE = _Noise()
 
 
 def body_noise(body: bytes, sys_flag: int, *, sound: bool) -> bytes:
-    """Noise for a body, printable where the body is. Of a damaged one (`sound` False) the zero bytes stay."""
+    """Return noise for a body, printable if the body is. If the body is damaged (not `sound`), its zero bytes stay."""
     if sys_flag & (COMPRESSED | COMPRESSION_TYPE_MASK):
         for head, wrap in _WRAPS:
             if head(body):
@@ -56,7 +56,7 @@ def body_noise(body: bytes, sys_flag: int, *, sound: bool) -> bytes:
 
 
 def byte_noise(data: bytes) -> bytes:
-    """Other bytes; zero bytes stay, and no other byte becomes zero."""
+    """Return noise with zero bytes exactly where `data` has them."""
     old = np.frombuffer(data, dtype=np.uint8)
     new = _RNG.integers(1, 256, len(old), dtype=np.uint8)
     return np.where(old == 0, old, new).tobytes()
@@ -68,7 +68,7 @@ def _with_zeros_of(data: bytes, noise: bytes) -> bytes:
 
 
 def _zlib(size: int) -> bytes | None:
-    """A zlib stream of stored blocks, `size` bytes long; None where that is too short for one."""
+    """Return a zlib stream of uncompressed blocks, `size` bytes long; None if `size` is too small."""
     blocks = -(-(size - 6) // (_ZLIB_BLOCK + 5))
     left = size - 6 - 5 * blocks
     if blocks < 1 or left < 0:

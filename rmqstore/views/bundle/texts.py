@@ -1,6 +1,6 @@
-"""Texts of a store with pseudonyms in place of names: properties of messages, JSON of config/, small text files.
+"""Replace names by pseudonyms in texts: properties of messages, JSON files of config/, small text files.
 
-Every text keeps its length and its punctuation, so that a broken one is broken in the same place.
+A text keeps its length and punctuation, so that a damaged text is damaged in the same place.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ timingCount count transactionCount queueOffsetMap empty topicQueueMappingInfoMap
 currIdMap hostedQueues committedIndex endIndex voteLeader currTerm class
 """
 JSON_WORDS = frozenset(word.encode() for word in _JSON_WORDS.split())
-"""Names of fields and settings in the files below config/, and values that brokers know."""
+"""Names of fields and settings in the files of config/, and values with a meaning for brokers."""
 
 
 def property_text(data: bytes, names: Names) -> bytes:
-    """A property text with pseudonyms as values; names that only its producer gave are replaced as well."""
+    """Return a property text with pseudonyms in place of values, and of the names of user properties."""
     parts = []
     for part in data.split(b"\x02"):
         name, separator, value = part.partition(b"\x01")
@@ -55,7 +55,7 @@ def property_text(data: bytes, names: Names) -> bytes:
             parts.append(names.property_name(name) + separator + _value(name, value, names))
         elif part:
             parts.append(b"".join(names.word(t) if t.strip() else t for t in re.split(rb"(\s+)", part)))
-        else:  # behind the last separator
+        else:  # after the last separator
             parts.append(part)
     return b"\x02".join(parts)
 
@@ -63,7 +63,7 @@ def property_text(data: bytes, names: Names) -> bytes:
 def _value(name: bytes, value: bytes, names: Names) -> bytes:
     if name in _OF_BROKER and _NUMBERS.fullmatch(value):
         return value
-    if b"\x01" in value:  # the separator of the next property is lost
+    if b"\x01" in value:  # the separator before the next property is damaged
         return b"\x01".join(v if v in PROPERTY_NAMES else names.word(v) for v in value.split(b"\x01"))
     rename = _KINDS.get(name)
     return names.word(value) if rename is None else rename(value, names)
@@ -74,7 +74,7 @@ def _each(value: bytes, separator: bytes, rename: Callable[[bytes], bytes]) -> b
 
 
 def _offset_id_or_word(value: bytes, names: Names) -> bytes:
-    """An offset message id with another host; the offset in the log stays."""
+    """Replace the host of an offset message id, but not the log offset; replace any other value as a word."""
     if len(value) not in (32, 56):
         return names.word(value)
     try:
@@ -96,11 +96,11 @@ _KINDS: dict[bytes, Callable[[bytes, Names], bytes]] = {
     **dict.fromkeys(_TOPICS, lambda value, names: names.topic(value)),
     **dict.fromkeys(_IDS, _offset_id_or_word),
 }
-"""What becomes of the value of a property; of the others, a word."""
+"""How the values of properties are replaced; those of other properties are replaced as words."""
 
 
 def json_text(data: bytes, names: Names) -> bytes:
-    """JSON, or another text of names and numbers, sound or not; numbers stay."""
+    """Replace names in JSON or another text of names and numbers, which may be damaged; numbers stay."""
 
     def replaced(match: re.Match[bytes]) -> bytes:
         literal = match[1]
@@ -112,13 +112,13 @@ def json_text(data: bytes, names: Names) -> bytes:
 
 
 def _joined_names(text: bytes, names: Names) -> bytes:
-    """A name, or several that an @ joins: TOPIC@GROUP."""
+    """Replace a name, or names joined by @ (TOPIC@GROUP)."""
     return b"@".join(_name(part, names) for part in text.split(b"@"))
 
 
 def _name(text: bytes, names: Names) -> bytes:
     if text in JSON_WORDS or text.isdigit():
         return text
-    if not names.is_known(text) and nearest(text, JSON_WORDS) is not None:  # a damaged name of a field
+    if not names.is_known(text) and nearest(text, JSON_WORDS) is not None:  # the damaged name of a field
         return text
     return names.topic(text)

@@ -1,4 +1,4 @@
-"""Consume queues, their extension files and timer logs: hashes of tags and topics follow the pseudonyms."""
+"""Convert consume queues, extension files and timer logs: replace the hashes of tags and topics."""
 
 from __future__ import annotations
 
@@ -18,26 +18,20 @@ _UNITS = 50_000
 
 
 def unit_pieces(path: Path, layout: Layout, names: Names) -> Iterator[Piece]:
-    """A file of consume queue or batch queue units. Errors: OSError when it cannot be read."""
+    """Yield a converted file of consume queue or batch queue units. Errors: OSError if it cannot be read."""
     at = 0
-    code_at = layout.at("tags_code")
     with path.open("rb") as file:
         while block := file.read(_UNITS * layout.size):
-            count = len(block) // layout.size
-            out = bytearray(block)
-            rows = np.frombuffer(out, dtype=np.uint8, count=count * layout.size).reshape(count, layout.size)
-            codes = np.ascontiguousarray(rows[:, code_at : code_at + 8]).view(">i8")[:, 0]
-            different, inverse = np.unique(codes, return_inverse=True)
-            new = np.array([names.code(int(code)) for code in different], dtype=">i8")[inverse]
-            rows[:, code_at : code_at + 8] = new.view(np.uint8).reshape(count, 8)
-            del rows
-            out[count * layout.size :] = byte_noise(bytes(out[count * layout.size :]))
-            yield at, bytes(out)
+            whole = len(block) // layout.size * layout.size
+            units = layout.array(block).copy()
+            codes, inverse = np.unique(units["tags_code"], return_inverse=True)
+            units["tags_code"] = np.array([names.code(int(code)) for code in codes], dtype=np.int64)[inverse]
+            yield at, units.tobytes() + byte_noise(block[whole:])
             at += len(block)
 
 
 def ext_pieces(path: Path, names: Names) -> Iterator[Piece]:
-    """A consume queue extension file. Errors: OSError when it cannot be read."""
+    """Yield a converted consume queue extension file. Errors: OSError if it cannot be read."""
     layout = consumequeue.EXT_UNIT
 
     def renamed(out: bytearray) -> None:
@@ -54,7 +48,7 @@ def ext_pieces(path: Path, names: Names) -> Iterator[Piece]:
 
 
 def timer_pieces(path: Path, topics: Iterable[str], names: Names) -> Iterator[Piece]:
-    """A timer log file. Errors: OSError when it cannot be read."""
+    """Yield a converted timer log file. Errors: OSError if it cannot be read."""
     known = {java_string_hash(topic): topic for topic in topics}
     layout = timer.LOG_UNIT
 

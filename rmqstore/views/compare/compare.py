@@ -1,7 +1,7 @@
-"""compare: two replicas record by record, each record with the one at the same offset of the other.
+"""Compare two replicas: each record of one with the record at the same offset of the other.
 
-What differs is one of four things: the other side is damaged there, it has another content there, it has the message at
-another offset, or it lacks the message. Equal records are compared chunk by chunk; 72 bytes are kept per differing one.
+A record differs for one of four reasons: the other side is damaged there, has other content there, has the message at
+another offset, or does not have the message. Memory: 72 bytes per differing record.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ from rmqstore.views.compare.rows import LogRows, Rows
 LISTED = 100
 DLEDGER_NUMBERS = ("first_index", "last_index", "term", "committed_index")
 _MIX = [np.uint64(k) for k in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)]
-
-
 _STATES: dict[Kind, State] = {
     Kind.DIRTY: "damaged",
     Kind.HOLE: "missing-file",
@@ -55,7 +53,11 @@ def compare(store: Store, other: Store, *, jobs: int | None = None, max_rate: in
 
 
 class Unequal:
-    """Collects the records that are not equal at the same offset, from rows of both sides in address order."""
+    """Collects the records that differ at the same offset, from rows of both sides in address order.
+
+    `equal` counts the equal records; the first `leading` of them, up to `stop` (bytes), precede the first difference.
+    `first`: offset of the first difference. `last_index`: DLedger index of the last leading record, or -1.
+    """
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -68,7 +70,7 @@ class Unequal:
         self._b: list[Rows] = []
 
     def add(self, a: Rows, b: Rows) -> None:
-        """The next rows: all of both sides up to some offset."""
+        """Add the next rows: all rows of both sides up to some offset."""
         same_a, same_b = _equal_at(a, b), _equal_at(b, a)
         self.equal += int(np.count_nonzero(same_a))
         unequal = [int(rows.start[int(np.argmin(same))]) for rows, same in ((a, same_a), (b, same_b)) if not same.all()]
@@ -83,17 +85,17 @@ class Unequal:
             self.keep(a.where(~same_a), b.where(~same_b))
 
     def keep(self, a: Rows, b: Rows) -> None:
-        """The next unequal rows of both sides."""
+        """Add unequal rows of both sides."""
         self._a.append(a)
         self._b.append(b)
 
     def rows(self) -> tuple[Rows, Rows]:
-        """The unequal rows of both sides."""
+        """Return the unequal rows of both sides."""
         return _joined(self._a), _joined(self._b)
 
 
 def _equal_at(a: Rows, b: Rows) -> Bool:
-    """Which rows of `a` the other side has at the same offset with the same bytes.
+    """Return the mask of the rows of `a` that `b` has at the same offset with the same bytes.
 
     Shape: (len(a),)
     """
@@ -105,7 +107,7 @@ def _equal_at(a: Rows, b: Rows) -> Bool:
 
 
 def comparison(left: LogRows, right: LogRows, found: Unequal, table: QueueTable) -> Comparison:
-    """Say of each unequal record why it is unequal."""
+    """Classify the unequal records by the reason for the difference."""
     a, b = found.rows()
     changed_a, changed_b = _changed(a, b), _changed(b, a)
     out = Comparison(side_of(left), side_of(right), found.start, found.stop, found.leading, found.equal)
@@ -129,9 +131,9 @@ def comparison(left: LogRows, right: LogRows, found: Unequal, table: QueueTable)
 
 
 def _changed(a: Rows, b: Rows) -> Bool:
-    """Which rows of `a` are the same message of the same queue at the same offset as one of `b`.
+    """Return the mask of the rows of `a` that have the offset, queue and queue offset of a row of `b`.
 
-    A record is not the same as an entry that holds it: its own offset is 48 bytes behind the entry's.
+    A commitlog record never matches a DLedger entry.
     """
     if not len(b):
         return np.zeros(len(a), dtype=np.bool_)
@@ -142,7 +144,7 @@ def _changed(a: Rows, b: Rows) -> Bool:
 
 
 def _overlaps(rows: Rows, spans: list[tuple[int, int]]) -> Bool:
-    """Which rows have bytes in one of the spans, which are in order and do not overlap."""
+    """Return the mask of the rows with bytes in one of the spans, which are sorted and do not overlap."""
     if not spans:
         return np.zeros(len(rows), dtype=np.bool_)
     starts, stops = np.array(spans, dtype=np.int64).T
@@ -182,7 +184,7 @@ def _divergence(
 
 
 def _state(log: LogRows, offset: int) -> State:
-    """What a side without a record at an offset has there."""
+    """Return what a side has at an offset where no record starts."""
     if offset >= log.end:
         return "ended"
     for result in log.results:
@@ -193,7 +195,7 @@ def _state(log: LogRows, offset: int) -> State:
 
 
 def side_of(log: LogRows) -> Side:
-    """A store in numbers."""
+    """Return the summary of a store."""
     last = log.results[-1]
     entries = None
     if last.lead and log.store.dledger is not None:
@@ -217,7 +219,7 @@ def side_of(log: LogRows) -> Side:
 
 
 def _divided_offset(last: LogResult) -> int:
-    """Start of the first DLedger file; in a commitlog the end of the file that is written to."""
+    """Return the start of the first DLedger file; for a commitlog, the end of the file that is being written."""
     if last.lead:
         return last.queue.start
     file = last.queue.find(last.next_append)
@@ -225,12 +227,12 @@ def _divided_offset(last: LogResult) -> int:
 
 
 def place_of(rows: Rows, i: int, table: QueueTable) -> Place:
-    """Row i in words."""
+    """Return the place of row i."""
     queue = int(rows.queue[i])
     return Place(
         int(rows.start[i]),
         int(rows.size[i]),
-        table.topics[queue].decode("utf-8", "backslashreplace"),
+        table.topic(queue),
         table.queue_ids[queue],
         int(rows.queue_offset[i]),
         int(rows.time[i]),
@@ -240,7 +242,7 @@ def place_of(rows: Rows, i: int, table: QueueTable) -> Place:
 
 
 class _Cursor:
-    """Rows of one side, taken from the front."""
+    """The rows of one side, consumed in order."""
 
     def __init__(self, source: Iterator[Rows]) -> None:
         self._source = source
@@ -255,7 +257,7 @@ class _Cursor:
         return True
 
     def take(self, until: int) -> Rows:
-        """The rows that start at or before an offset."""
+        """Remove and return the rows that start at or before an offset."""
         count = int(np.searchsorted(self.rows.start, until, side="right"))
         taken, self.rows = self.rows.slice(0, count), self.rows.slice(count, len(self.rows))
         return taken
@@ -270,7 +272,7 @@ def _joined(parts: list[Rows]) -> Rows:
 
 
 def mix(queue_offset: I64, content: I64) -> U64:
-    """One number per message of a queue that does not depend on where it lies.
+    """Return a hash of each message that does not depend on its log offset and queue.
 
     Shape: (n,)
     """
@@ -281,7 +283,7 @@ def mix(queue_offset: I64, content: I64) -> U64:
 
 
 def _keys(rows: Rows) -> U64:
-    """The same with the queue in it."""
+    """Return a hash of each message and its queue that does not depend on its log offset."""
     keys: U64 = mix(rows.queue_offset, rows.content) ^ (rows.queue.astype(np.uint64) * _MIX[0])
     return keys
 
@@ -291,7 +293,6 @@ def _messages(rows: Rows, table: QueueTable) -> Messages:
     for queue in np.unique(rows.queue).tolist():
         offsets = np.unique(rows.queue_offset[rows.queue == queue])
         ranges = [(int(offsets[a]), int(offsets[b - 1])) for a, b in consecutive(offsets)]
-        label = f"{table.topics[queue].decode('utf-8', 'backslashreplace')}/{table.queue_ids[queue]}"
-        out.queues[label] = (int(np.count_nonzero(rows.queue == queue)), ranges)
+        out.queues[table.label(queue)] = (int(np.count_nonzero(rows.queue == queue)), ranges)
     out.listed = [place_of(rows, i, table) for i in range(min(len(rows), LISTED))]
     return out

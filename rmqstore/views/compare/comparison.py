@@ -1,4 +1,4 @@
-"""What `compare` answers: both sides in numbers, where they part, and why each unequal message is unequal."""
+"""The result of `compare`: both sides in numbers, the first difference, and the reasons for all differences."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 SCHEMA = "rmqstore.compare/1"
-
-
 _DAMAGE = ("damaged", "missing-file", "zeros")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One record of one side. Units: bytes for `offset` (of the record or entry) and `size`, ms for the time."""
+    """One record of one side. `offset`: of the record or DLedger entry. Units: bytes, ms."""
 
     offset: int
     size: int
@@ -41,9 +39,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One store in numbers: global offsets, messages, damaged stretches; DLedger's indexes or None.
+    """One store in numbers: global offsets, number of messages, number of damaged ranges, DLedger indexes or None.
 
-    `divided_offset`: where DLedger begins, in a plain store where it would begin.
+    `divided_offset`: the offset where DLedger starts, or in a plain store, where it would start after a conversion.
     """
 
     path: str
@@ -63,9 +61,9 @@ State = Literal["message", "damaged", "missing-file", "zeros", "blank", "other-r
 
 @dataclass(slots=True)
 class Divergence:
-    """The lowest offset where the two differ: `log`, the offset, and the record that starts there on each side.
+    """The lowest offset where the two stores differ, and the record that starts there on each side.
 
-    `store_state` and `other_state` say what a side has at the offset, so also why it has no record there.
+    `store_state` and `other_state`: what each side has at the offset.
     """
 
     log: str
@@ -78,7 +76,7 @@ class Divergence:
 
 @dataclass(slots=True)
 class Messages:
-    """Some messages: how many, the first ones, and per queue their number and ranges of queue offsets (inclusive)."""
+    """Some messages: their number, the first ones, and per queue, number and ranges of queue offsets (inclusive)."""
 
     messages: int = 0
     queues: dict[str, tuple[int, list[tuple[int, int]]]] = field(default_factory=dict)
@@ -97,7 +95,7 @@ class Messages:
 
 @dataclass(frozen=True, slots=True)
 class BothDamaged:
-    """Bytes [offset, until) that are damaged on both sides, and whether they are the same bytes."""
+    """Bytes [offset, until) that are damaged on both sides, and whether the bytes are the same."""
 
     offset: int
     until: int
@@ -106,13 +104,13 @@ class BothDamaged:
 
 @dataclass(slots=True)
 class Comparison:
-    """The answer.
+    """The result of a comparison.
 
     `equal_messages` are equal at the same offset on both sides; the first `leading_messages` of them, up to
-    `common_stop` (bytes), come before the first difference. `changed`: same offset, queue and queue offset, other
-    content. `damaged_in_*`: good on the other side only, because the bytes at their offset are damaged on this one.
-    `only_*`: neither of these, and on one side only. `moved`: on both sides, at different offsets.
-    `equal_index`: the last DLedger index before the first difference, -1 without one.
+    `common_stop` (bytes), precede the first difference. `changed`: same offset, queue and queue offset, other content.
+    `damaged_in_*`: missing on this side because the bytes at their offset are damaged. `only_*`: on one side only, for
+    another reason. `moved`: on both sides, at different offsets. `equal_index`: the last DLedger index before the first
+    difference, or -1.
     """
 
     store: Side
@@ -133,12 +131,12 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """No record differs from where both have files on."""
+        """Whether no record differs, from the first offset for which both stores have files."""
         return self.divergence is None
 
     @property
     def relation(self) -> str:
-        """`equal`, `store-is-prefix`, `other-is-prefix`, `moved` (same messages elsewhere), or `diverged`."""
+        """`equal`, `store-is-prefix`, `other-is-prefix`, `moved` (same messages, other offsets), or `diverged`."""
         first = self.divergence
         if first is None:
             return "equal"
@@ -151,16 +149,14 @@ class Comparison:
 
     @property
     def heal_commands(self) -> list[str]:
-        """Commands that take what is damaged or missing on one side from the other one; none for another broker's."""
+        """Commands that replace what is damaged or missing on one side from the other; none without equal messages."""
         if not self.equal_messages:
-            return []
+            return []  # not replicas of each other: recover would refuse
         sides = (
             (self.store, self.other, self.damaged_in_store, "store_state"),
             (self.other, self.store, self.damaged_in_other, "other_state"),
         )
         out: list[str] = []
-        if not self.equal_messages:
-            return out  # no replica of each other: recover would refuse
         for broken, good, damaged, name in sides:
             state = getattr(self.divergence, name, "")
             words = f"rmqstore recover {shlex.quote(broken.path)} --replica {shlex.quote(good.path)}"
@@ -175,7 +171,7 @@ class Comparison:
         return self.changed, self.damaged_in_store, self.damaged_in_other, self.only_store, self.only_other
 
     def to_json(self) -> dict[str, Any]:
-        """The object of `compare --json`."""
+        """Return the object of `compare --json`."""
         first = self.divergence
         return {
             "schema": SCHEMA,
@@ -208,7 +204,7 @@ class Comparison:
 
     @property
     def queue_divergence(self) -> dict[str, int]:
-        """Per queue the lowest queue offset whose message is not equal on both sides."""
+        """The lowest queue offset of each queue whose message differs."""
         out: dict[str, int] = {}
         for part in self._parts:
             for queue, (_, ranges) in part.queues.items():

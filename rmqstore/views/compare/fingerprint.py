@@ -1,4 +1,4 @@
-"""Fingerprints: a small file that says of every range of a store's logs what is in it, to compare two hosts by."""
+"""Fingerprints: small files with a hash for every range of a store's logs, to compare stores on two hosts."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from rmqstore.views.compare.comparison import Side
 from rmqstore.views.compare.rows import LogRows, Rows
 
 SCHEMA = "rmqstore.fingerprint/1"
-_SMALLEST = 1 << 16
-_MOST_RANGES = 4096
+_MIN_STEP = 1 << 16
+_MAX_RANGES = 4096
 _MAX_FILE = 64 << 20
-_TAIL = 1024  # last records that a fingerprint names one by one
+_TAIL = 1024  # number of last records that a fingerprint lists one by one
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The records that start in [start, start + step): how many, and a hash of where they are and what they say."""
+    """The records that start in [start, start + step): their number, and a hash of their offsets and contents."""
 
     start: int
     count: int
@@ -39,7 +39,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class QueueSum:
-    """A queue: its lowest queue offset, messages, and a sum over their contents that no order or place changes."""
+    """A queue: its lowest queue offset, number of messages, and a sum of hashes of queue offsets and contents."""
 
     first: int
     messages: int
@@ -48,9 +48,9 @@ class QueueSum:
 
 @dataclass(slots=True)
 class Fingerprint:
-    """A store's side, its ranges of `step` bytes each, its queues by `TOPIC/ID`, its last records.
+    """The fingerprint of a store: its summary, ranges of `step` bytes, queues by `TOPIC/ID`, and last records.
 
-    `tail` rows: start and size of the record or entry in bytes, CRC of all its bytes.
+    `tail`: (start, size, CRC of all bytes) of records or DLedger entries.
     """
 
     side: Side
@@ -60,7 +60,7 @@ class Fingerprint:
     tail: list[tuple[int, int, int]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """The fingerprint file."""
+        """Return the contents of the fingerprint file."""
         return {
             "schema": SCHEMA,
             "side": asdict(self.side),
@@ -74,9 +74,10 @@ class Fingerprint:
 def fingerprint(
     store: Store, *, step: int | None = None, until: int | None = None, jobs: int | None = None, max_rate: int = 0
 ) -> Fingerprint:
-    """The fingerprint of a store.
+    """Compute the fingerprint of a store.
 
-    `step`: bytes per range (default: so that there are at most 4,096); `until`: only records that start before it.
+    `step`: bytes per range (default: so that there are at most 4,096 ranges). `until`: ignore records from this offset
+    on.
     Errors: NotAStore
     """
     table = QueueTable()
@@ -94,20 +95,19 @@ def fingerprint(
         out.tail = (out.tail + list(zip(*numbers, strict=True)))[-_TAIL:]
     out.ranges = ranges.finish()
     for number, total in sums.items():
-        topic = table.topics[number].decode("utf-8", "backslashreplace")
-        out.queues[f"{topic}/{table.queue_ids[number]}"] = total
+        out.queues[table.label(number)] = total
     return out
 
 
 def _step(length: int) -> int:
-    step = _SMALLEST
-    while length > step * _MOST_RANGES:
+    step = _MIN_STEP
+    while length > step * _MAX_RANGES:
         step *= 2
     return step
 
 
 class _Ranges:
-    """Rows in address order, hashed range by range."""
+    """Hashes rows, which are in address order, range by range."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -167,7 +167,7 @@ def read_fingerprint(path: Path) -> Fingerprint:
     try:
         return _from_json(json.loads(raw))
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
-        advice = "make one with `rmqstore compare STORE --fingerprint-out FILE`"
+        advice = "create one with `rmqstore compare STORE --fingerprint-out FILE`"
         raise UsageError(f"{path} is not a fingerprint file", advice) from error
 
 
@@ -177,7 +177,7 @@ def _from_json(document: Any) -> Fingerprint:
     side = Side(**document["side"])
     numbers = [side.min_offset, side.wrote, side.next_append, side.divided_offset, side.messages, side.damaged]
     numbers.append(document["step"])
-    if not all(type(n) is int and 0 <= n < 1 << 63 for n in numbers) or document["step"] < _SMALLEST:
+    if not all(type(n) is int and 0 <= n < 1 << 63 for n in numbers) or document["step"] < _MIN_STEP:
         raise ValueError("numbers")
     if not isinstance(side.path, str) or not isinstance(side.kind, str):
         raise ValueError("side")
@@ -196,10 +196,10 @@ def _from_json(document: Any) -> Fingerprint:
 
 @dataclass(slots=True)
 class Against:
-    """A store compared with a fingerprint. `equal_until`: everything that starts before it is equal, bytes.
+    """The result of comparing a store with a fingerprint.
 
-    `differs`: the first range that differs, [start, stop), None when none does; `relation` as in a comparison, or
-    `undecided`; `queues` whose contents differ.
+    `equal_until`: all records that start before this offset are equal. `differs`: the first range that differs, or
+    None. `relation`: as in `Comparison`, or `undecided`. `queues`: those whose contents differ.
     """
 
     store: Side
@@ -214,7 +214,7 @@ class Against:
         return self.relation == "equal"
 
     def to_json(self) -> dict[str, Any]:
-        """The object of `compare --against --json`."""
+        """Return the object of `compare --against --json`."""
         return {
             "schema": "rmqstore.compare/1",
             "store": asdict(self.store),
@@ -230,10 +230,10 @@ class Against:
 
 
 def compare_with(store: Store, other: Fingerprint, *, jobs: int | None = None, max_rate: int = 0) -> Against:
-    """Compare a store with the fingerprint of another.
+    """Compare a store with the fingerprint of another store.
 
-    Where this store is the longer one, the other is found to be a prefix of it exactly. Where it is the shorter one its
-    end must lie among the other's last records, or within a range that is known as a whole only: `undecided` then.
+    If this store is the shorter one and ends before the other's listed last records, its last range cannot be compared;
+    the relation is then `undecided`.
     Errors: NotAStore
     """
     mine = fingerprint(store, step=other.step, until=other.side.wrote, jobs=jobs, max_rate=max_rate)
@@ -267,6 +267,6 @@ def compare_with(store: Store, other: Fingerprint, *, jobs: int | None = None, m
 
 
 def _tail_covers(which: Fingerprint, offset: int) -> bool:
-    """Whether the last records that are named go back to an offset (bytes), or to the first record."""
-    named = sum(r.count for r in which.ranges)
-    return len(which.tail) >= named or which.tail[0][0] <= offset
+    """Return whether the listed last records go back to an offset, or to the first record."""
+    count = sum(r.count for r in which.ranges)
+    return len(which.tail) >= count or which.tail[0][0] <= offset

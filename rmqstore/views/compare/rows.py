@@ -1,4 +1,4 @@
-"""The records of a whole store in address order, as rows of numbers that two stores can be compared by."""
+"""The records of a store in address order, as rows of numbers by which two stores are compared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from rmqstore.checks.log.commitlog import LogResult, PassWork, read_log
 from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.problems.report import Findings
 from rmqstore.errors import NotAStore
-from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, HEAD, HEADS_BY_FLAG, crc32
 from rmqstore.scan import kernels
@@ -19,7 +18,6 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool, u64
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
-from rmqstore.scan.resync import ENTRY_SIZE
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper, jobs_or_default
@@ -30,10 +28,11 @@ _BEHIND_ADDRESS = HEAD.at("sys_flag")
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Records of one stretch. `start` is where record or DLedger entry starts, bytes; `whole` the CRC of all its bytes.
+    """Some consecutive records.
 
-    `content` is the CRC of what stays when a record moves: all behind PHYSICALOFFSET but PREPAREDTXOFFSET and the
-    record CRC. `index` and `term` are -1 in a commitlog.
+    `start`, `size`: offset and length of the record or DLedger entry, bytes; `whole`: CRC of these bytes.
+    `content`: CRC of what does not change if a record gets another offset: everything after PHYSICALOFFSET except
+    PREPAREDTXOFFSET and the record CRC. `index` and `term` are -1 in a commitlog.
     Shape: (n,)
     """
 
@@ -51,16 +50,16 @@ class Rows:
         return len(self.start)
 
     def slice(self, low: int, high: int) -> Rows:
-        """Rows [low, high)."""
+        """Return the rows [low, high)."""
         return Rows(*(getattr(self, name)[low:high] for name in Rows.__slots__))
 
     def where(self, which: Bool) -> Rows:
-        """The rows that are marked."""
+        """Return the rows where a mask is true."""
         return Rows(*(getattr(self, name)[which] for name in Rows.__slots__))
 
 
 class LogRows:
-    """One store's logs, legacy first: where they end, and their rows. The ends are found first and bound all."""
+    """The rows of a store's logs, the legacy commitlog first. First of all, a pass over the logs finds their ends."""
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class LogRows:
         mapper: Mapper | None = None,
     ) -> None:
         if store.kind is StoreKind.PART and store.commitlog is None and store.dledger is None:
-            raise NotAStore(f"{store.path} has no log to compare", "give a whole store, a commitlog/ or a dledger-*/")
+            raise NotAStore(f"{store.path} has no log to compare", "give a store, commitlog/ or dledger-*/ directory")
         self.store = store
         self.table = table
         live = store.lock_state().held
@@ -80,26 +79,20 @@ class LogRows:
         passing = PassOptions(store.path, tuple(sorted(store.config.given.items())), self.options, crosscheck=False)
         self.findings = Findings(keep=0)
         self.results: list[LogResult] = []
-        queues: list[tuple[MappedFileQueue, int]] = []
-        if store.commitlog is not None:
-            queues.append((store.commitlog, 0))
-        if store.dledger is not None:
-            queues.append((store.dledger.data, ENTRY_SIZE))
-        for queue, lead in queues:
-            if queue.files:
-                work = PassWork(jobs_or_default(jobs, queue.bytes_on_disk), mapper=mapper)
-                self.results.append(read_log(queue, passing, self.findings, lead=lead, work=work))
+        for queue, lead in store.logs:
+            work = PassWork(jobs_or_default(jobs, queue.bytes_on_disk), mapper=mapper)
+            self.results.append(read_log(queue, passing, self.findings, lead=lead, work=work))
         if not self.results:
             raise NotAStore(f"{store.path} has no file of a log")
 
     @property
     def min_offset(self) -> int:
-        """Start of the first file of the first log."""
+        """The start of the first file of the first log."""
         return self.results[0].queue.start
 
     @property
     def wrote(self) -> int:
-        """End of the last good record of the last log that has one."""
+        """The end of the last sound record."""
         return max((r.wrote for r in self.results if r.messages), default=self.results[0].queue.start)
 
     @property
@@ -108,36 +101,36 @@ class LogRows:
 
     @property
     def damaged(self) -> int:
-        """Stretches of damage, and missing files, before the end."""
+        """The number of damaged ranges and missing files before the end."""
         bad = (Kind.DIRTY, Kind.HOLE)
         return sum(1 for r in self.results for run in r.tiling if run.kind in bad and run.start < r.wrote)
 
     @property
     def end(self) -> int:
-        """End of the log's content in bytes: also of damage behind the last good record, but not of stale records."""
+        """The end of the log's content: includes damage after the last sound record, but not stale records."""
         return max((_end(r) for r in self.results if r.messages), default=self.results[0].queue.start)
 
     def damage(self) -> list[tuple[int, int]]:
-        """The damaged bytes before the end as spans [start, stop), in order: damage and zeros, but no missing file."""
+        """Return the damaged bytes and zeros before the end as sorted spans [start, stop), without missing files."""
         bad = (Kind.DIRTY, Kind.ZERO)
         return [
             (run.start, run.stop) for r in self.results for run in r.tiling if run.kind in bad and run.start < _end(r)
         ]
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes of the log that holds an offset; fewer where no file has them."""
+        """Return bytes of the log that contains an offset; fewer at the end of a file."""
         for result in self.results:
             if result.queue.start <= offset < result.queue.stop:
                 return result.queue.pread(length, offset)
         return b""
 
     def log_of(self, offset: int) -> str:
-        """`commitlog` or `dledger`: which log holds an offset."""
+        """Return the log that contains an offset: `commitlog` or `dledger`."""
         last = self.results[-1]
         return "dledger" if last.lead and offset >= last.queue.start else "commitlog"
 
     def rows(self, since: int = 0) -> Iterator[Rows]:
-        """Rows of all good records that start at or behind `since`, in address order; files before it are not read."""
+        """Yield the rows of all sound records that start at `since` or later, in address order."""
         for result in self.results:
             for file in result.queue.files:
                 if file.stop <= since or file.start >= result.wrote:
@@ -159,7 +152,7 @@ def _end(result: LogResult) -> int:
 
 
 def rows_of(columns: Columns, table: QueueTable) -> Rows:
-    """The rows of a chunk; `queue` numbers the table's queues."""
+    """Return the rows of a chunk, with the table's queue numbers."""
     raw = columns.raw
     stops = columns.at + columns.size
     starts = columns.at - columns.lead
@@ -179,7 +172,7 @@ def rows_of(columns: Columns, table: QueueTable) -> Rows:
 
 
 def _content(columns: Columns, raw: bytearray, stops: I64) -> I64:
-    """CRC of what does not change when a record is re-laid; few records need the long way."""
+    """Return the CRC of what does not change if a record gets another offset (see `Rows`)."""
     out = kernels.body_crcs(raw, columns.at + _BEHIND_ADDRESS, stops)
     signed = u64(columns.buf)[stops - CRC32_RESERVED_LEN] == _CRC32_NAME
     moved = (columns.prepared_transaction_offset != 0) | signed

@@ -1,4 +1,4 @@
-"""Rows as columns: arrays, and constants that hold for every row."""
+"""Batches of rows, stored as columns: an array per column, or a constant for a column of one value."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from rmqstore.messages.text import dumps
+from rmqstore.messages.text import dumps, valid_text
 
 Array = npt.NDArray[Any]
 Batch = Mapping[str, "Array | str | int"]
 
 
 def batch_length(batch: Batch) -> int:
-    """Rows of a batch; a batch of constants only has one."""
+    """Return the number of rows; a batch of only constants has one."""
     return next((len(v) for v in batch.values() if isinstance(v, np.ndarray)), 1)
 
 
 def batch_rows(batch: Batch) -> list[dict[str, Any]]:
-    """Rows as dicts."""
+    """Return the rows as dicts."""
     n = batch_length(batch)
     cells: list[Iterable[Any]] = [v.tolist() if isinstance(v, np.ndarray) else repeat(v, n) for v in batch.values()]
     return [dict(zip(batch, row, strict=True)) for row in zip(*cells, strict=True)]
 
 
 def batch_lines(batch: Batch) -> list[str]:
-    """Rows as JSON lines."""
+    """Return the rows as JSON lines."""
     n = batch_length(batch)
     cells: list[Iterable[str]] = []
     for value in batch.values():
@@ -38,19 +38,18 @@ def batch_lines(batch: Batch) -> list[str]:
             text = orjson.dumps(column, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].decode()
             cells.append(text.split(",") if n else [])
         else:
-            text = value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else ""
-            cells.append(repeat(dumps(text if isinstance(value, str) else value), n))
+            cells.append(repeat(dumps(valid_text(value) if isinstance(value, str) else value), n))
     form = "{{" + ",".join(f'"{name}":{{}}' for name in batch) + "}}"
     return [form.format(*row) for row in zip(*cells, strict=True)]
 
 
-def pick(batch: Batch, index_: Array) -> Batch:
-    """The rows of a batch with these numbers."""
-    return {k: v[index_] if isinstance(v, np.ndarray) else v for k, v in batch.items()}
+def pick(batch: Batch, rows: Array) -> Batch:
+    """Return the rows of a batch with these indexes."""
+    return {k: v[rows] if isinstance(v, np.ndarray) else v for k, v in batch.items()}
 
 
 def within(values: Array, low: int | None, high: int | None) -> Array:
-    """Which of the values are in [low, high); None: no bound."""
+    """Return the mask of the values in [low, high); None is no bound."""
     out = np.ones(len(values), dtype=np.bool_)
     if low is not None:
         out &= values >= low

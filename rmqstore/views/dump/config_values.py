@@ -1,4 +1,4 @@
-"""What info says of a store's configuration: the broker's JSON files, and their tables where they are in a RocksDB."""
+"""Summaries of a store's configuration for `info`: the broker's JSON files, and configuration in RocksDB."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import Store
 from rmqstore.formats import configjson
 
-_SMALL = 64 << 20  # a bigger configuration file is not read
+_MAX_SIZE = 64 << 20  # larger files are not read
 
 
 def config_files(store: Store) -> Iterator[Path]:
-    """The broker's JSON files, `.bak` left out."""
+    """Yield the paths of the broker's JSON files, without `.bak` files."""
     if store.part == "config":
         if store.path.is_file():
             yield store.path
@@ -28,7 +28,7 @@ def config_files(store: Store) -> Iterator[Path]:
         yield from sorted(p for p in folder.glob("*.json") if p.is_file())
 
 
-# file -> (table in it, what its entries are)
+# file → (the table in it, what its entries are)
 _TABLES = {
     "topics.json": ("topicConfigTable", "topics"),
     "subscriptionGroup.json": ("subscriptionGroupTable", "groups"),
@@ -39,16 +39,16 @@ _TABLES = {
 
 
 def config_tables(store: Store) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each JSON file: its bytes, its condition, and how many entries its table has."""
+    """Yield (name, summary) of each JSON file: its bytes, its condition, and the number of entries of its table."""
     for path in config_files(store):
         try:
             size = path.stat().st_size
         except OSError:
             continue
-        if size > _SMALL:
-            yield path.name, {"bytes": size, "condition": "too big to read here"}
+        if size > _MAX_SIZE:
+            yield path.name, {"bytes": size, "condition": "too large to read here"}
             continue
-        raw = read_at(path, _SMALL, 0)
+        raw = read_at(path, _MAX_SIZE, 0)
         row: dict[str, Any] = {"bytes": len(raw), "condition": configjson.Condition.SOUND.value}
         try:
             value = configjson.parse_config_object(raw)
@@ -62,23 +62,23 @@ def config_tables(store: Store) -> Iterator[tuple[str, dict[str, Any]]]:
         yield path.name, row
 
 
-# directory of configuration v1 -> what its rows are
+# RocksDB directory below config/ → what its rows are
 _ROWS = {"topics": "topics", "subscriptionGroups": "groups", "consumerOffsets": "topic@group pairs"}
 
 
-def config_rows(store: Store, problems: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The same of directories of configuration v1 in a RocksDB; `problems` gets what cannot be read."""
+def rocksdb_config_tables(store: Store, problems: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (name, summary) of each RocksDB directory of configuration v1; adds what cannot be read to `problems`."""
     from rmqstore.files.rocksdb.database import CannotRead, is_readable
 
     for name in store.rocksdb_config:
         if name not in _ROWS or not is_readable():
-            problems.append(f"config/{name} is a RocksDB: not read")
+            problems.append(f"config/{name} is a RocksDB database: not read")
             continue
         from rmqstore.views.dump.rocksdb import config_entries
 
         try:
             size, rows = config_entries(store, name)
         except (CannotRead, OSError) as e:
-            problems.append(f"config/{name} is a RocksDB that cannot be read: {e}")
+            problems.append(f"config/{name} is a RocksDB database that cannot be read: {e}")
             continue
         yield f"{name}/", {"bytes": size, "condition": "sound", "entries": rows, "what": _ROWS[name]}

@@ -1,4 +1,4 @@
-"""Bytes of one record with its fields beside them; also of damaged ones: what the bytes would be as each field."""
+"""Annotated hex dump of one record, also of a damaged one: the bytes of each field, its value, and what is wrong."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.formats import dledger, message, properties
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import BLANK_MAGIC, HEADS_BY_FLAG, MAGIC_V1, MAGIC_V2, Fault, parse_message
+from rmqstore.formats.text.times import utc
 
 ROW = 16
 _BODY_SHOWN = 256
@@ -17,7 +18,7 @@ _DAMAGE_SHOWN = 512
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some bytes with a name: `at` is their global offset, `text` what they say, `note` what is wrong with them."""
+    """The bytes of a field. `at`: their global offset; `text`: the value; `note`: what is wrong, or empty."""
 
     at: int
     raw: bytes
@@ -27,9 +28,9 @@ class Part:
 
 
 def annotate(queue: MappedFileQueue, offset: int, lead: int, *, body: bool) -> Iterator[Part]:
-    """The record, entry or BLANK at an offset field by field; any other bytes as the fields they would be.
+    """Yield the fields of the record, DLedger entry or BLANK at an offset; other bytes are interpreted as a record.
 
-    Units: `offset` is global, of the DLedger entry where `lead`. At most what one record takes is read.
+    Units: `offset` is global; with `lead`, it is the offset of the DLedger entry.
     """
     file = queue.find(offset)
     if file is None:
@@ -38,7 +39,7 @@ def annotate(queue: MappedFileQueue, offset: int, lead: int, *, body: bool) -> I
     left = min(file.length, file.file_size) - (offset - file.start)
     head = queue.pread(min(left, lead + HEADS_BY_FLAG[0x30].size), offset)
     if not any(head):
-        yield Part(offset, head[:ROW], "zeros", "zero bytes: unused space, or a page that was lost")
+        yield Part(offset, head[:ROW], "zeros", "zero bytes: unused space or a lost page")
         return
     if lead:
         yield from _entry(head, offset, left)
@@ -98,11 +99,9 @@ def _value(name: str, raw: bytes, unit: str) -> str:
 
 
 def _time(ms: int) -> str:
-    from datetime import UTC, datetime
-
     try:
-        return f" ({datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec='milliseconds')})" if ms > 0 else ""
-    except (ValueError, OverflowError, OSError):
+        return f" ({utc(ms).isoformat(timespec='milliseconds')})" if ms > 0 else ""
+    except OverflowError:
         return ""
 
 
@@ -122,22 +121,22 @@ def _message(
     if values["magic"] not in (MAGIC_V1, MAGIC_V2):
         notes["magic"] = "neither a message nor a BLANK"
     if not message.MIN_SIZE <= size <= left:
-        notes["size"] = f"cannot be: {left} bytes are left in the file, a record has at least {message.MIN_SIZE}"
+        notes["size"] = f"impossible: {left} bytes are left in the file, a record has at least {message.MIN_SIZE}"
     if values["physical_offset"] != offset:
         notes["physical_offset"] = f"the record is at {offset}"
     if fault is Fault.LENGTHS:
-        notes["body_length"] = "the parts do not add up to size"
+        notes["body_length"] = "the lengths of the parts do not add up to size"
     if parsed is not None and parsed.body_length > 0 and message.body_crc(parsed.body) != parsed.body_crc:
         notes["body_crc"] = f"the body's CRC is {message.body_crc(parsed.body)}"
     yield from _fields(layout, head, offset, notes)
     at = offset + layout.size
     if parsed is None:
         rest = queue.pread(min(left - layout.size, _DAMAGE_SHOWN), at)
-        yield Part(at, rest, "rest", f"{len(rest)} bytes from here; they cannot be told apart into fields")
+        yield Part(at, rest, "rest", f"the next {len(rest)} bytes, which cannot be divided into fields")
         return
     faults = properties.property_faults(parsed.properties)
     texts = {
-        "body": f"{len(parsed.body)} bytes" + ("" if body else " (not shown: --body hex shows them)"),
+        "body": f"{len(parsed.body)} bytes" + ("" if body else " (hidden; show with --body hex)"),
         "topic_length": f"{len(parsed.topic)} bytes",
         "topic": parsed.topic_text,
         "properties_length": f"{len(parsed.properties)} bytes",
@@ -153,7 +152,7 @@ def _message(
 
 
 def hex_lines(parts: Iterator[Part]) -> Iterator[str]:
-    """`offset  bytes  name  text`, with what is wrong marked by an arrow."""
+    """Yield lines `offset  bytes  name: value`, with an arrow before what is wrong."""
     for part in parts:
         first, *more = [part.raw[i : i + ROW] for i in range(0, len(part.raw), ROW)] or [b""]
         wrong = f"   <-- {part.note}" if part.note else ""

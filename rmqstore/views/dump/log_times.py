@@ -1,9 +1,9 @@
-"""Which part of a log can hold messages of a time: store times rise, so that some hundred records tell.
+"""Find the part of a log that can contain messages of a time range from some hundred records, as store times increase.
 
-They rise while a broker's clock is right. A clock that was set back is seen where it was wrong for long enough: times
-of records all over the log are compared, and a part over which they fall is always read. `SLACK` is how far a clock may
-have been off unseen. Not found are messages of a clock that was off by more, and right again within `SAMPLES`-th of the
-log, and single records with a damaged time; logs up to `WHOLE` are therefore read from end to end.
+Store times decrease where a broker's clock was set back. So records all over the log are sampled, and a part over which
+the times decrease by more than `SLACK` is always read. The search misses messages that were stored while the clock was
+off by more than `SLACK` if all of them lie between two samples, and single records with a damaged time. Logs of up to
+`WHOLE` bytes are therefore read completely.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from rmqstore.scan.resync import resync
 from rmqstore.scan.window import ScanOptions, Window
 
 SLACK = 60_000
-"""How far store times may go back unseen, in ms, before a search by time can miss a message."""
+"""By how much store times may decrease, in ms, without the search missing a message."""
 SAMPLES = 128
-"""Places of a log at which a record's time is read, besides the start of every file."""
+"""Number of positions in a log at which a store time is read, in addition to the start of every file."""
 WHOLE = 64 << 20
-"""Bytes of a log that are read whole: that takes less than a tenth of a second."""
+"""Logs of up to this many bytes are read completely, in less than a tenth of a second."""
 _GRID = 64 << 10
 _LONGEST_HEAD = HEADS_BY_FLAG[0x30].size
 
 
 def offsets_between(queue: MappedFileQueue, lead: int, since: int | None, until: int | None) -> tuple[int, int]:
-    """Global offsets [start, stop) outside of which no message is stored in [since, until) (ms, None: open).
+    """Return global offsets [start, stop) that contain all messages stored in [since, until) (ms; None: no bound).
 
-    See the module's first words for what a clock that was set back does to this.
+    See the module's docstring for brokers whose clock was set back.
     """
     start, stop = queue.start, queue.stop
     if (since is None and until is None) or queue.bytes_on_disk <= WHOLE:
@@ -44,7 +44,7 @@ def offsets_between(queue: MappedFileQueue, lead: int, since: int | None, until:
 
 
 class _Part:
-    """Bytes [start, stop) of a log, between two records of known times (ms); None at its ends."""
+    """Bytes [start, stop) of a log between two sampled records with their store times (ms; None at the log's ends)."""
 
     def __init__(self, start: int, stop: int, first: int | None, last: int | None) -> None:
         self.start, self.stop, self.first, self.last = start, stop, first, last
@@ -56,23 +56,23 @@ class _Part:
         return self.falls or not (too_early or too_late)
 
     def low(self, queue: MappedFileQueue, lead: int, since: int | None) -> int:
-        """Where records stored at `since` or later can begin."""
+        """Return an offset before which no record of this part was stored at `since` or later."""
         if since is None or self.falls:
             return self.start
         return max(self.start, self._first_from(queue, lead, since - SLACK, unknown_is_late=True) - _GRID)
 
     def high(self, queue: MappedFileQueue, lead: int, until: int | None) -> int:
-        """Where records stored before `until` can end."""
+        """Return an offset from which no record of this part was stored before `until`."""
         if until is None or self.falls or self.last is None:
             return self.stop
         return self._first_from(queue, lead, until + SLACK, unknown_is_late=False)
 
     def _first_from(self, queue: MappedFileQueue, lead: int, time: int, *, unknown_is_late: bool) -> int:
-        """A place between the records stored before a time and those stored at it or later."""
+        """Return an offset between the records stored before a time and those stored at that time or later."""
 
         def is_late(number: int) -> bool:
             at = self.start + number * _GRID
-            # every part but the last ends with a known record; behind the end of the log may be a GiB of zeros
+            # every part but the last ends with a known record; after the end of the log, there may be 1 GiB of zeros
             found = record_from(queue, lead, at, _GRID if self.last is None else self.stop + 1 - at)
             return unknown_is_late if found is None else found[1] >= time
 
@@ -81,7 +81,7 @@ class _Part:
 
 
 def _parts(queue: MappedFileQueue, lead: int) -> Iterator[_Part]:
-    """The whole log, cut at records of known times."""
+    """Yield the whole log, cut at the sampled records."""
     known: list[tuple[int, int | None]] = [(queue.start, None), *_samples(queue, lead), (queue.stop, None)]
     for (start, first), (stop, last) in itertools.pairwise(known):
         yield _Part(start, stop, first, last)
@@ -102,7 +102,7 @@ def _samples(queue: MappedFileQueue, lead: int) -> Iterator[tuple[int, int]]:
 
 
 def time_span(queue: MappedFileQueue, lead: int) -> tuple[int, int] | None:
-    """Store times (ms) of the first record and of one among the last; None for a log without records."""
+    """Return the store times (ms) of the first record and of one of the last; None for a log without records."""
     start = queue.start
     first = record_from(queue, lead, start)
     if first is None:
@@ -114,9 +114,9 @@ def time_span(queue: MappedFileQueue, lead: int) -> tuple[int, int] | None:
 
 
 def record_from(queue: MappedFileQueue, lead: int, offset: int, within: int = MAX_RECORD) -> tuple[int, int] | None:
-    """Offset and store time (ms) of the first record at a global offset or behind it; None where none follows.
+    """Return offset and store time (ms) of the first record from a global offset on, or None.
 
-    Of every file `within` bytes are searched.
+    Searches at most `within` bytes of every file.
     """
     for file in queue.files:
         if file.stop > offset:

@@ -1,16 +1,16 @@
-"""The messages of a store in address order: the legacy commitlog, then DLedger; selected, rendered, in parallel.
+"""Read the messages of a store in address order: the legacy commitlog, then DLedger.
 
-One split of a file is the unit of work, as in `scan.workers`. A split's answer is a list of rendered records and the
-runs that are not records; `Damage` reads off them what was skipped.
+Work is distributed by splits of files, as in `scan.workers`. The result for a split is its selected records, rendered,
+and the runs that are not records, from which `Damage` sums up what was skipped.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -18,14 +18,13 @@ import orjson
 from rmqstore.files.disk.sparse import data_end
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
-from rmqstore.formats import dledger
 from rmqstore.formats.message import Fault, Message
 from rmqstore.messages.lines import MessageLines
 from rmqstore.messages.rows import BodyStyle, Row, record_is_sound
 from rmqstore.messages.table import MessageTable
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool
-from rmqstore.scan.records import scan_file
+from rmqstore.scan.records import scan_file, scan_split
 from rmqstore.scan.resync import resync
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions, Window
@@ -38,20 +37,20 @@ if TYPE_CHECKING:
     from rmqstore.messages.arrow import ArrowRows
 
 SPLIT = 4 << 20
-CHUNK = SPLIT + (64 << 10)  # one of them holds a split, and the record over its end
+CHUNK = SPLIT + (64 << 10)  # holds a split with the record that extends beyond its end
 _WRONG_CRC = (Fault.BODY_CRC, Fault.RECORD_CRC)
-_KEPT = 100
+_MAX_SPANS = 100
 
 Buffer = bytes | memoryview
-T = TypeVar("T")
 Progress = Callable[[int], None] | None
 
 
 @dataclass(slots=True)
 class Damage:
-    """What a reader skipped: spans of bytes that are not records, and records shown although they are damaged.
+    """What a reader skipped, and how many damaged records it showed nevertheless (`shown`).
 
-    `spans` are the first of them as (queue, start, stop, why). Units: bytes, global offsets.
+    `count` spans of `bytes` in total were skipped; `spans` lists the first 100 as (queue, start, stop, reason).
+    Units: bytes, global offsets.
     """
 
     count: int = 0
@@ -59,21 +58,21 @@ class Damage:
     shown: int = 0
     spans: list[tuple[str, int, int, str]] = field(default_factory=list)
     live: bool = False
-    """A broker is writing: what follows the last record may be half written."""
-    _pending: tuple[str, Run] | None = None
-    _reached: int | None = None  # where the last file of the queue ends
+    """A broker is writing to the store: bytes after the last record may be half-written."""
+    _pending: tuple[str, Run] | None = None  # counts only if records follow
+    _reached: int | None = None  # end of the previous file of the queue
 
     def __bool__(self) -> bool:
         return self.count > 0 or self.shown > 0
 
     def at_file(self, queue: str, file: MappedFile) -> None:
-        """The file that the next runs are of; files missing before it are a hole."""
+        """Announce the file that contains the next runs. Files missing before it count as a hole."""
         if self._reached is not None and file.start > self._reached:
             self.feed(queue, Run(Kind.HOLE, self._reached, file.start))
         self._reached = file.stop
 
     def feed(self, queue: str, run: Run, shown: bool = False) -> None:
-        """The next run of a queue; zeros and holes count only when records follow them."""
+        """Add the next run of a queue. Zeros and holes count only if records follow them."""
         if run.kind in (Kind.RECORDS, Kind.INTERNAL):
             self._settle()
         elif run.kind is Kind.DIRTY:
@@ -89,20 +88,20 @@ class Damage:
             self._pending = (queue, run)
 
     def take(self, other: Damage) -> None:
-        """What another reader skipped."""
+        """Add what another reader skipped."""
         self.count += other.count
         self.bytes += other.bytes
         self.shown += other.shown
-        self.spans += other.spans[: _KEPT - len(self.spans)]
+        self.spans += other.spans[: _MAX_SPANS - len(self.spans)]
 
     def close(self, *, records_follow: bool = False) -> None:
-        """The end of a queue, or of a file that is not the last."""
+        """End a queue, or a file if files are read in another order; `records_follow` in a later file."""
         if records_follow:
             self._settle()
         self._pending = self._reached = None
 
     def _settle(self) -> None:
-        """Records follow what was waiting: damage, unless a broker wrote there after it was read, and went on."""
+        """Count the pending run, as records follow it; on a live store, the broker may have filled it since."""
         if self._pending is not None and not (self.live and self._pending[1].kind is not Kind.HOLE):
             self._add(*self._pending)
         self._pending = None
@@ -110,14 +109,14 @@ class Damage:
     def _add(self, queue: str, run: Run) -> None:
         self.count += 1
         self.bytes += run.stop - run.start
-        if len(self.spans) < _KEPT:
+        if len(self.spans) < _MAX_SPANS:
             why = run.cause.name.lower().replace("_", " ") if run.cause is not Fault.NONE else run.kind.name.lower()
             self.spans.append((queue, run.start, run.stop, why))
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """One log of a store: `lead` bytes precede every message."""
+    """One log of a store. `lead`: bytes before every message (the DLedger entry header)."""
 
     name: str
     queue: MappedFileQueue
@@ -125,23 +124,19 @@ class Log:
 
 
 def logs_of(store: Store, what: str = "messages") -> list[Log]:
-    """The logs that `--what` asks for, in address order: "messages" both, "commitlog" or "dledger" one of them."""
-    out = []
-    if what in ("messages", "commitlog") and store.commitlog is not None and store.commitlog.files:
-        out.append(Log("commitlog", store.commitlog, 0))
-    if what in ("messages", "dledger") and store.dledger is not None and store.dledger.data.files:
-        out.append(Log("dledger", store.dledger.data, dledger.ENTRY.size))
-    return sorted(out, key=lambda log: log.queue.start)
+    """Return the logs of a store in address order. `what`: "messages" for both, or "commitlog" or "dledger"."""
+    logs = [Log("dledger" if lead else "commitlog", queue, lead) for queue, lead in store.logs]
+    return sorted((log for log in logs if what in ("messages", log.name)), key=lambda log: log.queue.start)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker does with a split: everything in it can be sent to another process.
+    """What a worker does with a split. It can be pickled.
 
-    `form` is how records are rendered: "text" (JSON lines) or "csv" for `read_text` and `read_messages`, "message" (the
-    record itself), "arrow" (a batch) or "columns" (a table). `entries`: as DLedger entries with the message inside.
-    `foreign` shows records whose PHYSICALOFFSET is not their own. `export`: sound records only, with the fields of an
-    export, and with `positions` those that another store will not have.
+    `form`: how records are rendered: "text" (JSON lines), "csv", "message" (`FoundRecord`), "arrow" (record batch) or
+    "columns" (`MessageTable`). `entries`: render DLedger entries with the message inside. `foreign`: include records
+    whose PHYSICALOFFSET is not their offset. `export`: only sound records, with the fields of an export, and with
+    `schema.POSITIONS` if `positions`.
     """
 
     selection: Selection
@@ -156,7 +151,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """A record as it was parsed, its global offset, and what is wrong with it."""
+    """A parsed record, its global offset, and its fault."""
 
     message: Message
     offset: int
@@ -165,10 +160,11 @@ class FoundRecord:
 
 @dataclass(slots=True)
 class Rendered:
-    """A worker's result: the bounds of its runs, `count` records as rows or as text, and the runs that are not records.
+    """A worker's result for a split: `count` records, and the runs between them (runs of records merged, no columns).
 
-    `used` bytes of the text are in the area that the worker was given, the rest is in `text`. `ends` is where each
-    line ends, if only some of them may be wanted.
+    `begin` and `end` are the bounds of the runs. Text: the first `used` bytes are in the area that the worker was
+    given, the rest is in `text`; `ends` has the line ends of every chunk, only if not all lines may be needed. Other
+    forms are in `records`. `runs`: (run, whether its damaged record is shown).
     """
 
     begin: int | None = None
@@ -188,7 +184,7 @@ def _selector(selection: Selection) -> Selector:
 
 @lru_cache(maxsize=4)
 def lines_of(body: BodyStyle, entries: bool, csv: bool, export: bool, positions: bool) -> MessageLines:
-    """One of each per process: they remember topics, queues and hosts."""
+    """Return the renderer, one per process and style: it caches the texts of topics, queues and hosts."""
     return MessageLines(body, entries=entries, csv=csv, export=export, positions=positions)
 
 
@@ -200,10 +196,7 @@ def _arrow_rows(body: BodyStyle, positions: bool) -> ArrowRows:
 
 
 def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
-    """All wanted records that start in a split, rendered; text goes into `area` as far as it has room.
-
-    Errors: none for a file that has vanished meanwhile (expired by a live broker): it gives nothing.
-    """
+    """Render the selected records that start in a split. Text goes into `area` while it has room."""
     out = Rendered()
     selector = _selector(job.selection)
     lines = lines_of(job.body, job.entries, job.form == "csv", job.export, job.positions)
@@ -218,39 +211,34 @@ def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
         out.text.append(new.data)
         return new
 
-    try:
-        for run in scan_file(
-            split.file, start=split.start, stop=split.stop, lead=split.lead, exact=split.exact, options=job.scan
-        ):
-            if out.begin is None:
-                out.begin = run.start
-            out.end = run.stop
-            columns, oks, shown = _shown(run, job, selector)
-            if columns is not None and len(columns):
-                out.count += len(columns)
-                if job.form == "message":
-                    fault = run.cause if run.kind is Kind.DIRTY else Fault.NONE
-                    out.records += [
-                        FoundRecord(columns.message(i), at, fault) for i, at in enumerate(columns.offset.tolist())
-                    ]
-                elif job.form == "columns":
-                    copy = Columns(bytearray(columns.raw), columns.base, columns.at, columns.lead)
-                    out.records.append(MessageTable.of(copy, selector.table))
-                elif job.form == "arrow":
-                    out.records.append(_arrow_rows(job.body, job.positions).batch(columns))
-                else:
-                    ends = lines.text(columns, name, oks, sink)
-                    out.ends += [ends] if by_line else []
-            if run.kind is Kind.RECORDS and out.runs and out.runs[-1][0].kind is Kind.RECORDS:
-                continue
-            out.runs.append((replace(run, columns=None), shown and run.kind is Kind.DIRTY))
-    except FileNotFoundError:
-        pass
+    for run in scan_split(split, job.scan):
+        if out.begin is None:
+            out.begin = run.start
+        out.end = run.stop
+        columns, oks, shown = _shown(run, job, selector)
+        if columns is not None and len(columns):
+            out.count += len(columns)
+            if job.form == "message":
+                fault = run.cause if run.kind is Kind.DIRTY else Fault.NONE
+                out.records += [
+                    FoundRecord(columns.message(i), at, fault) for i, at in enumerate(columns.offset.tolist())
+                ]
+            elif job.form == "columns":
+                copy = Columns(bytearray(columns.raw), columns.base, columns.at, columns.lead)
+                out.records.append(MessageTable.of(copy, selector.table))
+            elif job.form == "arrow":
+                out.records.append(_arrow_rows(job.body, job.positions).batch(columns))
+            else:
+                ends = lines.text(columns, name, oks, sink)
+                out.ends += [ends] if by_line else []
+        if run.kind is Kind.RECORDS and out.runs and out.runs[-1][0].kind is Kind.RECORDS:
+            continue
+        out.runs.append((replace(run, columns=None), shown and run.kind is Kind.DIRTY))
     return out
 
 
 def _shown(run: Run, job: Job, selector: Selector) -> tuple[Columns | None, Bool | None, bool]:
-    """The wanted records of a run, which of them are sound (None: all), and whether the run may be shown at all."""
+    """Return the selected records of a run, which of them are sound (None: all), and whether the job shows the run."""
     columns = run.columns
     if columns is None or (job.export and run.kind is not Kind.RECORDS):
         return None, None, False
@@ -260,7 +248,7 @@ def _shown(run: Run, job: Job, selector: Selector) -> tuple[Columns | None, Bool
 
 
 def wanted_records(run: Run, columns: Columns, selector: Selector) -> tuple[Columns, Bool | None]:
-    """The records of a run that are asked for, and which of them are sound (None: all)."""
+    """Return the selected records of a run, and which of them are sound (None: all)."""
     oks: Bool | None = None
     if run.kind is Kind.DIRTY:
         oks = np.array([run.cause not in _WRONG_CRC and record_is_sound(columns, 0)])
@@ -275,10 +263,10 @@ def wanted_records(run: Run, columns: Columns, selector: Selector) -> tuple[Colu
 def read_text(
     store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = None
 ) -> Iterator[tuple[int, list[Buffer]]]:
-    """Text of some thousand records at a time, as (records, pieces), in address order.
+    """Yield (number of records, pieces of text) for some thousand records at a time, in address order.
 
-    The pieces are good until the next are asked for. `damage` is filled on the way. With a limit the reading stops
-    when it is reached; `job.selection.reverse`: newest first. `progress` gets the bytes of every split that was read.
+    The pieces are valid until the next iteration. Reading stops at `job.selection.limit`; with `reverse`, the newest
+    records come first. Fills in `damage`. `progress` is called with the bytes of every split that was read.
     """
     left = job.selection.limit
     for part in _parts(store, what, job, damage, jobs, progress):
@@ -295,7 +283,7 @@ def read_text(
 
 
 def _cut_lines(text: bytes, chunks: list[I64]) -> list[bytes]:
-    """The lines of some chunks; a row of CSV may go over several lines of a file."""
+    """Return the lines of some chunks. A row of CSV may contain line breaks, so line ends are given (`chunks`)."""
     out, begin = [], 0
     for ends in chunks:
         low = begin
@@ -309,31 +297,28 @@ def _cut_lines(text: bytes, chunks: list[I64]) -> list[bytes]:
 def read_messages(
     store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = None
 ) -> Iterator[list[Row]]:
-    """As `read_text`, for rows (dicts)."""
+    """Yield rows (dicts), otherwise as `read_text`."""
     for _, text in read_text(store, what, replace(job, form="text"), damage, jobs=jobs, progress=progress):
         yield [orjson.loads(line) for line in b"".join(text).splitlines()]
 
 
 def read_records(store: Store, what: str, selection: Selection, damage: Damage) -> Iterator[list[FoundRecord]]:
-    """As `read_text`, for the records themselves."""
+    """Yield records, otherwise as `read_text`."""
     job = Job(selection, "message")
-    return _limited(selection, (part.records for part in _parts(store, what, job, damage, 1, None)))
-
-
-def _limited(selection: Selection, parts: Iterable[list[T]]) -> Iterator[list[T]]:
-    """The wanted number of rows, newest first where that is asked for; reading stops with the last of them."""
     left = selection.limit
-    for part in parts:
-        rows = (part[::-1] if selection.reverse else part)[:left]
-        left = left if left is None else left - len(rows)
-        if rows:
-            yield rows
+    for part in _parts(store, what, job, damage):
+        records = (part.records[::-1] if selection.reverse else part.records)[:left]
+        left = left if left is None else left - len(records)
+        if records:
+            yield records
         if left == 0:
             return
 
 
-def _parts(store: Store, what: str, job: Job, damage: Damage, jobs: int, progress: Progress) -> Iterator[Rendered]:
-    """What the splits give; with `reverse` the last one first, the records in each of them still in address order."""
+def _parts(
+    store: Store, what: str, job: Job, damage: Damage, jobs: int = 1, progress: Progress = None
+) -> Iterator[Rendered]:
+    """Yield the results of all splits; with `reverse` the last split first, its records still in address order."""
     logs = logs_of(store, what)
     if job.selection.reverse:
         for log in reversed(logs):
@@ -360,9 +345,9 @@ def _forwards(log: Log, job: Job, damage: Damage, jobs: int, progress: Progress)
 
 
 def splits_for(log: Log, selection: Selection, size: int = SPLIT) -> Iterator[Split]:
-    """Splits of the files that can hold wanted records; the first begins at the first record that can be wanted."""
+    """Yield splits that cover all records that the selection can match by offset and store time."""
     low, high = offsets_between(log.queue, log.lead, selection.since, selection.until)
-    if selection.start is not None:  # a DLedger entry begins `lead` bytes before its message
+    if selection.start is not None:  # a DLedger entry starts `lead` bytes before its message
         low = max(low, selection.start - log.lead)
     if selection.stop is not None:
         high = min(high, selection.stop - log.lead)
@@ -386,7 +371,7 @@ def splits_for(log: Log, selection: Selection, size: int = SPLIT) -> Iterator[Sp
 
 
 def _data_end(file: MappedFile) -> int:
-    """Where the last data of a file ends, as far as the file system knows: behind it are holes, which read as zeros."""
+    """Return the end of a file's data according to the file system: only holes follow, which read as zeros."""
     length = min(file.length, file.file_size)
     try:
         fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -410,7 +395,7 @@ def _first_record(file: MappedFile, at: int, lead: int) -> int | None:
 
 
 def _backwards(log: Log, job: Job, damage: Damage) -> Iterator[Rendered]:
-    """Newest first: a file is walked once without CRCs to learn where records begin, then read group by group."""
+    """Yield results newest first: scan each file without CRCs to find record borders, then read it group by group."""
     seen_records = False
     by_file: dict[int, list[Split]] = {}
     for split in splits_for(log, job.selection):
@@ -438,7 +423,7 @@ def _backwards(log: Log, job: Job, damage: Damage) -> Iterator[Rendered]:
         seen_records = seen_records or has_records
         for start, end in reversed(groups):
             part = render_split(job, Split(file, start, end, log.lead, exact=True))
-            for run, shown in part.runs:  # the walk saw all but wrong CRCs
+            for run, shown in part.runs:  # the scan above has reported everything but wrong CRCs
                 if run.cause in _WRONG_CRC:
                     damage.feed(log.name, run, shown)
             yield part
@@ -453,9 +438,9 @@ def dump_messages(
     raw_body: bool = False,
     damage: Damage | None = None,
 ) -> Iterator[Row]:
-    """Messages as plain dicts, in the order and with the fields of `rmqstore dump --format ndjson`.
+    """Yield messages as dicts, in the order and with the fields of `rmqstore dump --format ndjson`.
 
-    `body` is one of text, json, hex, base64, or None for none; `damage` is filled with what was passed over.
+    `body`: "text", "json", "hex", "base64", or None for no body; `raw_body` leaves it compressed. Fills in `damage`.
     """
     style = BodyStyle(body or ("base64" if raw_body else None), raw_body)
     job = Job(selection or Selection(), "text", what == "dledger", style, foreign=what == "commitlog")
@@ -465,10 +450,10 @@ def dump_messages(
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """What the rows of an export hold.
+    """The contents of exported rows.
 
-    `body` False leaves bodies out; `decode` unpacks compressed ones (SYSFLAG then says so); `text` gives them as text
-    where they are UTF-8; `positions` adds offset, size and message id, which another store will not have.
+    `body`: include bodies. `decode`: decompress them, and clear the compression bits of SYSFLAG. `text`: UTF-8 bodies
+    as text instead of base64. `positions`: include offset, size and message id, which are only valid in this store.
     """
 
     body: bool = True
@@ -478,7 +463,7 @@ class ExportOptions:
     scan: ScanOptions = field(default_factory=ScanOptions)
 
     def job(self, selection: Selection, form: str) -> Job:
-        """The job that reads such rows."""
+        """Return the job that reads these rows."""
         style = BodyStyle(("text" if self.text else "base64") if self.body else None, not self.decode)
         return Job(selection, form, body=style, export=True, positions=self.positions, scan=self.scan)
 
@@ -491,16 +476,16 @@ def export_messages(
     damage: Damage | None = None,
     jobs: int = 1,
 ) -> Iterator[list[Row]]:
-    """Rows of the selected sound records, some thousand at a time, with the fields of `rmqstore export`.
+    """Yield the selected sound records as rows, some thousand at a time, with the fields of `rmqstore export`.
 
-    `damage` is filled with what was passed over. Errors: OSError only for files that cannot be opened.
+    Fills in `damage`. Errors: OSError only for files that cannot be opened.
     """
     job = (options or ExportOptions()).job(selection or Selection(), "text")
     return read_messages(store, "messages", job, damage if damage is not None else Damage(), jobs=jobs)
 
 
 def read_batches(store: Store, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = None) -> Iterator[Any]:
-    """The same as Arrow batches; with a limit as many rows."""
+    """Yield the records of a job of form "arrow" as record batches."""
     left = job.selection.limit
     for part in _parts(store, "messages", job, damage, jobs, progress):
         for batch in part.records:
@@ -512,8 +497,8 @@ def read_batches(store: Store, job: Job, damage: Damage, *, jobs: int = 1, progr
                 return
 
 
-def read_tables(store: Store, damage: Damage, progress: Progress = None) -> Iterator[MessageTable]:
-    """The sound messages of a store as tables, each good until the next is asked for."""
+def read_tables(store: Store, damage: Damage) -> Iterator[MessageTable]:
+    """Yield the sound messages of a store as tables."""
     job = ExportOptions(scan=ScanOptions(chunk=CHUNK)).job(Selection(), "columns")
-    for part in _parts(store, "messages", job, damage, 1, progress):
+    for part in _parts(store, "messages", job, damage):
         yield from part.records

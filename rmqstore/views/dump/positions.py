@@ -1,30 +1,28 @@
-"""The tiling of a log as rows: what every span of its files is, with its real end and the broker's."""
+"""The tiling of a log as rows, with the end of its content and the broker's next append position."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rmqstore.files.store import Store
 from rmqstore.formats.message import Fault
-from rmqstore.scan.records import scan_file
+from rmqstore.scan.records import scan_split
 from rmqstore.scan.tiling import Kind, Run, Tiling
-from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Split, joined, plan_splits
 from rmqstore.views.dump.messages import Log, logs_of
 
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """One log: its tiling and what is read off it. Units: bytes, global offsets."""
+    """One log and its tiling. Units: bytes, global offsets."""
 
     log: Log
     tiling: Tiling
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """{"queue", "file", "kind", "start", "stop", "bytes", "records", "cause"} for every run, file by file."""
+        """Yield {"queue", "file", "kind", "start", "stop", "bytes", "records", "cause"} for every run."""
         for run in self.tiling:
             file = self.log.queue.find(run.start)
             yield {
@@ -39,7 +37,7 @@ class Positions:
             }
 
     def summary(self) -> dict[str, Any]:
-        """{"queue", "wrote", "next_append", "records", "dirty_bytes"}."""
+        """Return {"queue", "wrote", "next_append", "records", "dirty_bytes"}."""
         return {
             "queue": self.log.name,
             "wrote": self.tiling.wrote(),
@@ -50,39 +48,28 @@ class Positions:
 
 
 @dataclass(slots=True)
-class _Runs:
+class _Part:
     begin: int | None = None
     end: int | None = None
-    runs: list[Run] = field(default_factory=list)
+    runs: tuple[Run, ...] = ()
 
 
-def _tile(options: ScanOptions, split: Split) -> _Runs:
-    out = _Runs()
+def _tile(split: Split) -> _Part:
     tiling: Tiling | None = None
-    try:
-        for run in scan_file(
-            split.file, start=split.start, stop=split.stop, lead=split.lead, exact=split.exact, options=options
-        ):
-            if tiling is None:
-                tiling = Tiling(run.start)
-                out.begin = run.start
-            tiling.add(replace(run, columns=None))
-    except FileNotFoundError:
-        pass
-    if tiling is not None:
-        out.runs = list(tiling)
-        out.end = tiling.stop
-    return out
+    for run in scan_split(split):
+        tiling = tiling or Tiling(run.start)
+        tiling.add(replace(run, columns=None))
+    return _Part() if tiling is None else _Part(tiling.start, tiling.stop, tuple(tiling))
 
 
-def positions(store: Store, what: str, *, jobs: int = 1, options: ScanOptions | None = None) -> Iterator[Positions]:
-    """Tilings of the logs that `what` asks for."""
+def positions(store: Store, what: str, *, jobs: int) -> Iterator[Positions]:
+    """Yield the tilings of the logs that `logs_of` returns for `what`."""
     for log in logs_of(store, what):
         queue = log.queue
         tiling = Tiling(queue.start)
         tiling.breaks = frozenset(f.start for f in queue.files)
         splits = plan_splits(queue, lead=log.lead, size=SPLIT_SIZE)
-        for _, part in joined(partial(_tile, options or ScanOptions()), splits, jobs):
+        for _, part in joined(_tile, splits, jobs):
             if part.begin is not None and part.begin > tiling.stop:
                 tiling.add(Run(Kind.HOLE, tiling.stop, part.begin))
             tiling.extend(part.runs)

@@ -1,4 +1,4 @@
-"""What RocksDB directories of a store hold, as `info` and `dump` show it; needs the extra `rocksdb`."""
+"""Consume queues and configuration in RocksDB, for `info` and `dump`. Needs the extra `rocksdb`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rmqstore.views.dump.selection import Selection
 
 
 def queue_bounds(store: Store, log_start: int) -> dict[Name, QueueBounds]:
-    """Every queue as its readers see it, by topic and id.
+    """Return the bounds of every queue as consumers see them, by topic and queue id.
 
     Errors: CannotRead.
     """
@@ -28,9 +28,10 @@ def queue_bounds(store: Store, log_start: int) -> dict[Name, QueueBounds]:
 
 
 def bounds_of(queue: RocksDBQueue, last: Bound | None, log_start: int) -> QueueBounds:
-    """A queue as its readers see it; rows below the log's start are expired. `last`: what `max` of the queue says.
+    """Return the bounds of a queue as consumers see them. Rows that point below the log's start have expired.
 
-    Errors: CannotRead. Source: RocksDBConsumeQueueOffsetTable#getMinCqOffset, #getMaxCqOffset (RocketMQ 5.4.0)
+    `last`: the queue's row `max` in the offset table. Errors: CannotRead.
+    Source: RocksDBConsumeQueueOffsetTable#getMinCqOffset, #getMaxCqOffset (RocketMQ 5.4.0)
     """
     _all_readable(queue)
     stop = last.queue_offset + 1 if last is not None else queue.behind
@@ -52,9 +53,9 @@ def _all_readable(queue: RocksDBQueue) -> None:
 
 
 def config_entries(store: Store, name: str) -> tuple[int, int]:
-    """(bytes on disk, rows) of a directory of configuration v1.
+    """Return (bytes on disk, number of rows) of a RocksDB directory of configuration v1.
 
-    Errors: CannotRead; OSError when the directory cannot be listed.
+    Errors: CannotRead; OSError if the directory cannot be listed.
     """
     directory = store.root / "config" / name
     rows = sum(len(keys) for keys, _ in open_database(directory).chunks("default"))
@@ -62,28 +63,28 @@ def config_entries(store: Store, name: str) -> tuple[int, int]:
 
 
 def consume_queue_rows(store: Store, selection: Selection) -> Iterator[Batch]:
-    """Units of the wanted queues with the store time that a row has beside them.
+    """Yield the units of the selected queues with the store time that RocksDB rows have in addition.
 
-    `selection.start` and `stop` are queue offsets, tags are compared by their code.
-    Errors: CannotRead, behind all rows that could be read.
+    `selection.start` and `stop` are queue offsets; tags are compared by their code.
+    Errors: CannotRead, after all readable rows.
     """
     queues = RocksDBQueues(store)
     codes = np.array([properties.tags_code(t) for t in selection.tags], dtype=np.int64)
     names = sorted(n for n in queues.names() if selection.wants_queue(*n))
     problem = ""
-    for topic, queue_id in reversed(names) if selection.reverse else names:
+    for topic, queue_id in selection.ordered(names):
         queue = queues.queue(topic, queue_id)
         for number, units, times in _runs(queue, selection):
             wanted = within(times, selection.since, selection.until)
             if len(codes):
                 wanted &= np.isin(units["tags_code"].astype(np.int64), codes)
-            hits = np.flatnonzero(wanted)
-            if len(hits):
+            rows = selection.ordered(np.flatnonzero(wanted))
+            if len(rows):
                 batch: dict[str, Array | str | int] = {"topic": topic, "queue_id": queue_id}
                 batch["queue_offset"] = np.arange(number, number + len(units))
                 batch |= {f.name: units[f.name] for f in consumequeue.UNIT}
                 batch["store_timestamp"] = times
-                yield pick(batch, hits[::-1] if selection.reverse else hits)
+                yield pick(batch, rows)
         if queue.unreadable:
             problem = problem or f"{topic}/{queue_id}: {queue.unreadable[0].reason}"
     if problem:
@@ -91,7 +92,7 @@ def consume_queue_rows(store: Store, selection: Selection) -> Iterator[Batch]:
 
 
 def _runs(queue: RocksDBQueue, selection: Selection) -> Iterator[tuple[int, Array, Array]]:
-    """Stretches of rows in the wanted direction; backwards a bounded piece at a time."""
+    """Yield runs of rows in the selected order; in reverse, a bounded number of rows at a time."""
     start = max(queue.first, selection.start or 0)
     stop = queue.behind if selection.stop is None else min(queue.behind, selection.stop)
     if not selection.reverse:

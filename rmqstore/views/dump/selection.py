@@ -1,11 +1,13 @@
-"""Which records are wanted: the filters of `dump`, `du` and others, applied to columns first and texts last."""
+"""Filters of `dump`, `du` and others for records. They are applied to columns first and to texts last."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqstore.errors import UsageError
 from rmqstore.formats import properties
@@ -16,15 +18,18 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import Bool
 from rmqstore.scan.queues import QueueTable
 
+Ordered = TypeVar("Ordered", list[Any], tuple[Any, ...], range, npt.NDArray[Any])
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Filters that all have to hold; an empty one holds for every record.
+    """Filters for records. A record must match all of them; an empty filter matches every record.
 
-    `queue_ids` count for every topic, `queues` are (topic, id) pairs; `keys` are words of KEYS; `msg_ids` offset
-    message ids or UNIQ_KEYs; `texts` are words of KEYS or UNIQ_KEYs; `grep` is a regular expression for the body as the
-    producer sent it, and for lines `NAME=value` of the properties. Units: `since` and `until` store time in ms,
-    half-open; `start` and `stop` offsets of records (queue offsets for consume queues), half-open.
+    `queue_ids`: in any topic; `queues`: pairs (topic, queue id). `keys`: words of KEYS; `msg_ids`: offset message ids
+    or UNIQ_KEYs; `texts`: words of KEYS, or UNIQ_KEYs. `grep`: regular expression, searched in the decompressed body
+    and in lines `NAME=value` of the properties. `limit`: number of records; `reverse`: newest first.
+    Units: `since` and `until` are store times in ms, half-open; `start` and `stop` are global offsets of records (queue
+    offsets for consume queues), half-open.
     """
 
     topics: frozenset[str] = frozenset()
@@ -43,14 +48,14 @@ class Selection:
     reverse: bool = False
 
     def __post_init__(self) -> None:
-        """Errors: TypeError for one text where several are expected: "Order" would be the letters O, r, d and e."""
+        """Errors: TypeError for a string instead of a set of strings ("Order" would mean O, r, d and e)."""
         for name in ("topics", "tags", "keys", "msg_ids"):
             if isinstance(getattr(self, name), str):
-                raise TypeError(f"{name} is a set of texts: frozenset({{{getattr(self, name)!r}}})")
+                raise TypeError(f"{name} is a set of strings: frozenset({{{getattr(self, name)!r}}})")
 
     @property
     def by_text(self) -> bool:
-        """Whether property texts have to be read."""
+        """Whether a filter needs the properties or the body."""
         return bool(self.tags or self.keys or self.msg_ids or self.texts or self.grep)
 
     @property
@@ -58,15 +63,19 @@ class Selection:
         return bool(self.topics or self.queue_ids or self.queues)
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
-        """Whether records of this queue are wanted."""
+        """Return whether records of this queue can match."""
         if self.topics and topic not in self.topics:
             return False
         if not self.queue_ids and not self.queues:
             return True
         return queue_id in self.queue_ids or (topic, queue_id) in self.queues
 
+    def ordered(self, items: Ordered) -> Ordered:
+        """Return items in the order in which they are read: the last one first with `reverse`."""
+        return items[::-1] if self.reverse else items
+
     def wants_texts(self, text: bytes, msg_id: str) -> bool:
-        """Whether a record with this property text is wanted."""
+        """Return whether a record with this property text and offset message id matches."""
         found = properties.parse_properties(text)
         if self.tags and found.get(properties.TAGS) not in self.tags:
             return False
@@ -81,7 +90,7 @@ class Selection:
 
     @property
     def needles(self) -> list[bytes]:
-        """Texts of which a chunk with a wanted record contains at least one; empty: no such text is known."""
+        """Texts, at least one of which is in every chunk that contains a match; empty if there are no such texts."""
         if any(decode_offset_message_id(i) is not None for i in self.msg_ids):
             return []
         wanted = self.keys or self.texts or self.tags or self.msg_ids
@@ -89,20 +98,20 @@ class Selection:
 
     @property
     def pattern(self) -> re.Pattern[str] | None:
-        """`grep`, compiled; ^ and $ are the ends of lines.
+        """`grep`, compiled; ^ and $ match at lines.
 
-        Errors: UsageError for what is not a regular expression.
+        Errors: UsageError if it is not a regular expression.
         """
         if not self.grep:
             return None
         try:
             return re.compile(self.grep, re.MULTILINE)
         except re.error as error:
-            raise UsageError(f"--grep {self.grep}: {error}", "give a regular expression of Python's re") from None
+            raise UsageError(f"--grep {self.grep}: {error}", "use the syntax of Python's re module") from None
 
 
 def matches(pattern: re.Pattern[str], message: Message) -> bool:
-    """Whether a pattern is found in a message's properties, or in its body as the producer sent it."""
+    """Return whether a pattern is found in a message's properties (`NAME=value`) or in its decompressed body."""
     found = properties.parse_properties(message.properties)
     if pattern.search("\n".join(f"{name}={value}" for name, value in found.items())):
         return True
@@ -114,7 +123,7 @@ def matches(pattern: re.Pattern[str], message: Message) -> bool:
 
 
 class Selector:
-    """Applies a selection to chunks; remembers the queues it has met."""
+    """Applies a selection to chunks of records; remembers which queues match."""
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
@@ -124,7 +133,7 @@ class Selector:
         self._pattern = selection.pattern
 
     def mask(self, columns: Columns) -> Bool | None:
-        """Which records of a chunk are wanted; None for all.
+        """Return the mask of the matching records of a chunk; None if all match.
 
         Shape: (n,)
         """
@@ -141,8 +150,8 @@ class Selector:
         if s.by_queue:
             numbers = self.table.of(columns)
             for number in range(len(self._wanted), len(self.table)):
-                topic = self.table.topics[number].decode("utf-8", "backslashreplace")
-                self._wanted = np.append(self._wanted, s.wants_queue(topic, self.table.queue_ids[number]))
+                wanted = s.wants_queue(self.table.topic(number), self.table.queue_ids[number])
+                self._wanted = np.append(self._wanted, wanted)
             out = _both(out, self._wanted[numbers])
         if s.by_text:
             out = self._texts(columns, out)

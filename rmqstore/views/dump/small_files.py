@@ -1,4 +1,4 @@
-"""The small files of a store as rows: checkpoints, terms, epochs, and the broker's JSON."""
+"""The small files of a store as rows: checkpoints, currterm, epochs, and the broker's JSON files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 
 def checkpoint_rows(store: Store) -> Iterator[Row]:
-    """Every file that says how far something had come: {"file", "what", fields …}; only those that are there."""
+    """Yield {"file", "what", "bytes", fields …} for every existing file that records the progress of something."""
     for path, what in _checkpoint_files(store):
         raw = read_at(path, _TEXT, 0)
         row: Row = {"file": path.name if path == store.path else store.relative(path), "what": what, "bytes": len(raw)}
@@ -65,7 +65,7 @@ def _existing(folder: Path, names: dict[str, str]) -> Iterator[tuple[Path, str]]
 
 
 def config_rows(store: Store) -> Iterator[Row]:
-    """The broker's JSON files: {"file", "condition", "value"}; the value is null where the text is not JSON."""
+    """Yield {"file", "bytes", "condition", "value"} for the broker's JSON files; the value of invalid JSON is None."""
     for path in config_files(store):
         raw = read_at(path, _LARGEST, 0)
         row: Row = {"file": path.name, "bytes": len(raw), "condition": configjson.Condition.SOUND.value, "value": None}

@@ -1,4 +1,4 @@
-"""Fixed-size units as batches of columns: consume queues, DLedger index, index files, timer log and wheel."""
+"""Read fixed-size units as batches of columns: consume queues, DLedger index, index files, timer log and wheel."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
+from rmqstore.files.index_units import index_header
 from rmqstore.files.log_ends import OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import QueueKind, Store
@@ -19,23 +20,27 @@ from rmqstore.views.dump.selection import Selection
 UNITS = 1 << 15  # units read at a time
 
 
-def _arrays(file: MappedFile, layout: Layout, *, backwards: bool = False) -> Iterator[tuple[int, Array]]:
-    """(position in the file, units) of a file, chunk by chunk; stops at an unreadable place."""
+def _arrays(file: MappedFile, layout: Layout, selection: Selection) -> Iterator[tuple[int, Array]]:
+    """Yield (position in the file, units) of a file chunk by chunk; chunks of zeros are omitted."""
     size = layout.size
     whole = min(file.length, file.file_size) // size * size
-    starts = range(0, whole, UNITS * size)
     with OpenFile(file.path) as f:
-        for at in reversed(starts) if backwards else starts:
+        for at in selection.ordered(range(0, whole, UNITS * size)):
             raw = f.pread(min(UNITS * size, whole - at), at)
             if raw.count(0) != len(raw):
                 yield at, layout.array(raw)
 
 
-def consume_queue_units(store: Store, selection: Selection, *, batch: bool = False) -> Iterator[Batch]:
-    """Written units of the wanted queues; filler in front and zeros are left out.
+def _picked(batch: dict[str, Array | str | int], units: Array, layout: Layout, rows: Array) -> Batch:
+    """Return the rows of a batch with these indexes, with the fields of their units."""
+    return pick(batch | {f.name: units[f.name] for f in layout}, rows)
 
-    `selection.start` and `stop` are queue offsets, tags are compared by their code; times only in batch queues
-    and in a RocksDB. Errors: CannotRead from a RocksDB.
+
+def consume_queue_units(store: Store, selection: Selection, *, batch: bool = False) -> Iterator[Batch]:
+    """Yield the units of the selected queues, without zeros and pre-blanks.
+
+    `selection.start` and `stop` are queue offsets. Tags are compared by their code, store times only in batch queues
+    and RocksDB. Errors: CannotRead from RocksDB.
     """
     if store.rocksdb_consume_queue and not batch:
         from rmqstore.views.dump.rocksdb import consume_queue_rows
@@ -46,10 +51,9 @@ def consume_queue_units(store: Store, selection: Selection, *, batch: bool = Fal
     layout = consumequeue.BATCH_UNIT if batch else consumequeue.UNIT
     codes = np.array([properties.tags_code(t) for t in selection.tags], dtype=np.int64)
     queues = [q for q in store.consume_queues(kind) if selection.wants_queue(q.topic, q.queue_id)]
-    for one in reversed(queues) if selection.reverse else queues:
-        files = one.queue.files[::-1] if selection.reverse else one.queue.files
-        for file in files:
-            for at, units in _arrays(file, layout, backwards=selection.reverse):
+    for one in selection.ordered(queues):
+        for file in selection.ordered(one.queue.files):
+            for at, units in _arrays(file, layout, selection):
                 wanted = (units["size"] != 0) | (units["commitlog_offset"] != 0)
                 if batch:
                     position = units["base_offset"].astype(np.int64)
@@ -60,17 +64,16 @@ def consume_queue_units(store: Store, selection: Selection, *, batch: bool = Fal
                 wanted &= within(position, selection.start, selection.stop)
                 if len(codes):
                     wanted &= np.isin(units["tags_code"].astype(np.int64), codes)
-                hits = np.flatnonzero(wanted)
-                if len(hits):
+                rows = selection.ordered(np.flatnonzero(wanted))
+                if len(rows):
                     head: dict[str, Array | str | int] = {"topic": one.topic, "queue_id": one.queue_id}
                     if not batch:
                         head["queue_offset"] = position
-                    body = {f.name: units[f.name] for f in layout}
-                    yield pick(head | body, hits[::-1] if selection.reverse else hits)
+                    yield _picked(head, units, layout, rows)
 
 
 def dledger_index_units(store: Store, selection: Selection) -> Iterator[Batch]:
-    """Written units of the DLedger index; `selection.start` and `stop` are entry indexes."""
+    """Yield the units of the DLedger index, without zeros; `selection.start` and `stop` are entry indexes."""
     layout = dledger.INDEX_UNIT
     if store.dledger is not None:
         queue = store.dledger.index
@@ -78,15 +81,13 @@ def dledger_index_units(store: Store, selection: Selection) -> Iterator[Batch]:
         queue = _part(store, layout.size)
     else:
         return
-    files = queue.files[::-1] if selection.reverse else queue.files
-    for file in files:
-        for _, units in _arrays(file, layout, backwards=selection.reverse):
+    for file in selection.ordered(queue.files):
+        for _, units in _arrays(file, layout, selection):
             wanted = (units["magic"] != 0) | (units["size"] != 0)
             wanted &= within(units["index"], selection.start, selection.stop)
-            hits = np.flatnonzero(wanted)
-            if len(hits):
-                batch: Batch = {"file": file.name, **{f.name: units[f.name] for f in layout}}
-                yield pick(batch, hits[::-1] if selection.reverse else hits)
+            rows = selection.ordered(np.flatnonzero(wanted))
+            if len(rows):
+                yield _picked({"file": file.name}, units, layout, rows)
 
 
 def _part(store: Store, unit: int) -> MappedFileQueue:
@@ -95,41 +96,36 @@ def _part(store: Store, unit: int) -> MappedFileQueue:
     return MappedFileQueue.of_file(store.part or "", store.path, default=dledger.INDEX_FILE_SIZE, unit=unit)
 
 
-# --- index files -----------------------------------------------------------------------------------------------------
-
-
 def index_units(store: Store, selection: Selection) -> Iterator[Batch]:
-    """Per index file its header, then its units with their store time; keys give the hash of `topic#key`.
+    """Yield per index file its header, then its units with their store time.
 
-    Units: `timestamp` in ms (to the second), `phy_offset` in bytes; `selection.start` and `stop` are commitlog offsets.
+    Keys are compared by the hash of `topic#key`. `selection.start` and `stop` are commitlog offsets.
+    Units: `timestamp` in ms (to the second), `phy_offset` in bytes.
     """
     hashes = np.array(
         [index.key_hash(index.key_text(t, k)) for t in selection.topics for k in selection.keys], dtype=np.int64
     )
-    entries = store.index_files[::-1] if selection.reverse else store.index_files
     slots, _ = index_sizes(store) or (store.config.int("maxHashSlotNum"), 0)
-    for entry in entries:
-        raw = read_at(entry.path, index.HEADER.size, 0)
-        if len(raw) < index.HEADER.size:
+    for entry in selection.ordered(store.index_files):
+        header = index_header(entry.path)
+        if header is None:
             continue
-        header = index.HEADER.parse(raw)
         name = entry.path.name
         if not selection.keys and selection.limit is None:
             yield {"file": name, "slots": slots, **header}
         count = min(max(header["index_count"], 0), index.units_in(entry.length, slots))
-        numbers = range(1, count, UNITS)
-        for first in reversed(numbers) if selection.reverse else numbers:
+        for first in selection.ordered(range(1, count, UNITS)):
             stop = min(first + UNITS, count)
             size = index.UNIT.size
             units = index.UNIT.array(read_at(entry.path, (stop - first) * size, index.unit_at(first, slots)))
             time = header["begin_timestamp"] + units["time_diff"].astype(np.int64) * 1000
             wanted = within(units["phy_offset"], selection.start, selection.stop)
-            since = None if selection.since is None else selection.since - 999  # the unit has whole seconds
+            since = None if selection.since is None else selection.since - 999  # units have whole seconds
             wanted &= within(time, since, selection.until)
             if selection.keys:
                 wanted &= np.isin(units["key_hash"].astype(np.int64), hashes)
-            hits = np.flatnonzero(wanted)
-            if len(hits):
+            rows = selection.ordered(np.flatnonzero(wanted))
+            if len(rows):
                 batch: Batch = {
                     "file": name,
                     "unit": np.arange(first, first + len(units)),
@@ -137,43 +133,37 @@ def index_units(store: Store, selection: Selection) -> Iterator[Batch]:
                     **{f.name: units[f.name] for f in index.UNIT},
                     "timestamp": time,
                 }
-                yield pick(batch, hits[::-1] if selection.reverse else hits)
-
-
-# --- timer -----------------------------------------------------------------------------------------------------------
+                yield pick(batch, rows)
 
 
 def timer_log_units(store: Store, selection: Selection) -> Iterator[Batch]:
-    """Units of the timer log with their own position; a file's BLANK and the zeros behind the end are left out."""
+    """Yield the units of the timer log with their offset, without BLANKs and zeros."""
     queue = store.timer_log
     layout = timer.LOG_UNIT
     if queue is None:
         return
-    for file in queue.files[::-1] if selection.reverse else queue.files:
-        for at, units in _arrays(file, layout, backwards=selection.reverse):
+    for file in selection.ordered(queue.files):
+        for at, units in _arrays(file, layout, selection):
             position = file.start + at + np.arange(len(units)) * layout.size
             wanted = units["size"] == layout.size
             wanted &= within(position, selection.start, selection.stop)
             wanted &= within(units["write_time"], selection.since, selection.until)
-            hits = np.flatnonzero(wanted)
-            if len(hits):
-                batch: Batch = {"file": file.name, "offset": position, **{f.name: units[f.name] for f in layout}}
-                yield pick(batch, hits[::-1] if selection.reverse else hits)
+            rows = selection.ordered(np.flatnonzero(wanted))
+            if len(rows):
+                yield _picked({"file": file.name, "offset": position}, units, layout, rows)
 
 
 def timer_wheel_slots(store: Store, selection: Selection) -> Iterator[Batch]:
-    """Slots of the timer wheel that hold or held something."""
+    """Yield the slots of the timer wheel that have been used."""
     path = store.path if store.part == "timerwheel" else store.root / "timerwheel"
     length = path.stat().st_size if path.is_file() else 0
     layout = timer.WHEEL_SLOT
     file = MappedFile(path, 0, length, length)
-    for at, slots in _arrays(file, layout, backwards=selection.reverse):
+    for at, slots in _arrays(file, layout, selection):
         number = at // layout.size + np.arange(len(slots))
-        wanted = (slots["time"] != 0) | (slots["num"] != 0)
-        hits = np.flatnonzero(wanted)
-        if len(hits):
-            batch: Batch = {"slot": number, **{f.name: slots[f.name] for f in layout}}
-            yield pick(batch, hits[::-1] if selection.reverse else hits)
+        rows = selection.ordered(np.flatnonzero((slots["time"] != 0) | (slots["num"] != 0)))
+        if len(rows):
+            yield _picked({"slot": number}, slots, layout, rows)
 
 
 Reader = Callable[[Store, Selection], Iterator[Batch]]

@@ -1,7 +1,7 @@
-"""Text made by several processes and written by one, without a copy on its way.
+"""Render text in several processes and pass it to the parent through shared memory, without copies.
 
-The workers are forked with a piece of memory that all share, cut into areas. A worker writes the text of a split into
-an area and sends only what it is about; the parent writes the area out, in the order of the splits, and lends it again.
+The workers inherit one block of shared memory, cut into areas. A worker writes the text of a split into an area and
+sends only the rest of its result. The parent uses the areas in the order of the splits, and then reuses them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     import mmap
     from concurrent.futures import Future
 
-AREA = 16 << 20  # several times the text of a usual split; what does not go in is sent
-_MOST = 512 << 20  # of all areas
+AREA = 16 << 20  # several times the text of a usual split; text that does not fit is sent
+_MAX_MEMORY = 512 << 20  # for all areas
 
 
 class TextPart(Part, Protocol):
-    """A part of which `used` bytes of text are in the area; `text` are its pieces."""
+    """A result whose first `used` bytes of text are in the area; `text` has the other pieces."""
 
     used: int
     text: list[bytes | memoryview]
@@ -37,7 +37,7 @@ _memory: mmap.mmap | None = None  # of a worker
 
 
 def map_into_shared(function: Callable[..., P], splits: Sequence[Split], jobs: int) -> Iterator[tuple[Split, P]]:
-    """`function(split, area)` for every split, in the order of the splits; parts are good until the next is asked for.
+    """Yield `function(split, area)` for every split, in order; each result is valid until the next iteration.
 
     Errors: CouldNotCheck when a worker is killed.
     """
@@ -46,14 +46,14 @@ def map_into_shared(function: Callable[..., P], splits: Sequence[Split], jobs: i
         yield from map_ordered(function, splits)
         return
     import mmap
-    import multiprocessing  # 15 ms that one process does not need
+    import multiprocessing  # takes 15 ms, which a single process does not need
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
     forks = hasattr(os, "fork") and threading.active_count() == 1
     waiting: list[tuple[Split, int, Future[P]]] = []
     areas = list(range(2 * jobs + 1))
-    size = min(AREA, _MOST // len(areas))
+    size = min(AREA, _MAX_MEMORY // len(areas))
     memory = mmap.mmap(-1, size * len(areas)) if forks else None
     context = multiprocessing.get_context("fork" if forks else "spawn")
     try:
@@ -76,7 +76,7 @@ def map_into_shared(function: Callable[..., P], splits: Sequence[Split], jobs: i
 def _taken(
     waiting: list[tuple[Split, int, Future[P]]], areas: list[int], memory: mmap.mmap | None, size: int
 ) -> Iterator[tuple[Split, P]]:
-    """The first of those that are waited for; afterwards its area is free."""
+    """Yield the first result when it is ready; afterwards free its area."""
     split, area, future = waiting.pop(0)
     part = future.result()
     if memory is not None:
@@ -96,5 +96,5 @@ def _work(function: Callable[..., P], split: Split, start: int, size: int) -> P:
     if _memory is not None:
         area = np.frombuffer(_memory, dtype=np.uint8, count=size, offset=start)
     part = function(split, area)
-    part.text = [bytes(piece) for piece in part.text]  # to be sent
+    part.text = [bytes(piece) for piece in part.text]  # memoryviews cannot be pickled
     return part

@@ -1,1 +1,1 @@
-"""Where a message is, and whether consumers get it."""
+"""Find messages, and tell whether consumers get them."""

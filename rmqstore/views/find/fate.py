@@ -1,4 +1,4 @@
-"""What consumers get of a message: its record, its queue entry, its index entries, and the groups that are past it."""
+"""The fate of a message: whether record, queue entry and index entries are present, and which groups consumed it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from rmqstore.views.lookup import Found, Unit, queue_reader
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """The unit that a consume queue has for a message.
+    """The consume queue unit of a message.
 
-    `state`: present, wrong (the unit leads to another message), missing, not-wanted (a queue gets no such message),
-    unreadable, or not-here (of a part of a store that has no queues). `tag_matches`: whether consumers that filter by
-    tag get it; None where the unit does not tell.
+    `state`: present, wrong (the unit points to another message), missing, not-wanted (brokers do not dispatch such a
+    message), unreadable, or not-here (the opened part of a store has no queues). `offset`: log offset in the unit.
+    `tag_matches`: whether consumers that filter by tag get the message; None if the unit does not contain its tags
+    code.
     """
 
     state: str
@@ -30,7 +31,11 @@ class QueueEntry:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntries:
-    """Which keys of a message the index holds. `state`: present, partly, missing, not-wanted, no-index or not-here."""
+    """Which keys of a message are in the index.
+
+    `state`: present, partly, missing, not-wanted (brokers do not index such a message), no-index, or not-here (the
+    opened part of a store has no index).
+    """
 
     state: str
     present: tuple[str, ...] = ()
@@ -39,7 +44,7 @@ class IndexEntries:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """All of it. `consumers` is None where the progress of groups is not known, see `ConsumerOffsets.unreadable`."""
+    """The fate of a message. `consumers` is None if consumer progress is unknown (see `ConsumerOffsets.unreadable`)."""
 
     record: str
     queue_entry: QueueEntry
@@ -48,7 +53,7 @@ class Fate:
 
 
 class Fates:
-    """Answers for many messages of one store; what they share is read once."""
+    """The fates of messages of one store. Queues, index and consumer offsets are read once."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -57,7 +62,7 @@ class Fates:
         self.offsets = ConsumerOffsets.read(store)
 
     def of(self, found: Found) -> Fate:
-        """What became of a message of the log."""
+        """Return the fate of a message of the log."""
         message = found.message
         known = properties.parse_properties(message.properties)
         groups = self.offsets.of(message.topic_text, message.queue_id)
@@ -86,9 +91,9 @@ class Fates:
 
     def _tag_matches(self, message: Message, known: dict[str, str], unit: Unit) -> bool | None:
         if consumequeue.is_ext_address(unit.tags_code):
-            return None  # the extension has the code
+            return None  # the code is in the extension file
         topic = message.topic_text
-        if topic == properties.SCHEDULE_TOPIC:  # the code is the time that the message is due
+        if topic == properties.SCHEDULE_TOPIC:  # the code is the delivery time
             code = properties.dispatch_tags_code(topic, known, message.store_timestamp, delay_levels(self.store))
         else:
             code = properties.dispatch_tags_code(topic, known, message.store_timestamp)

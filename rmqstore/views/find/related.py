@@ -1,6 +1,6 @@
-"""The other records of the same message: its half message and verdict, its delayed form, its retries, its original.
+"""The other records of a message: half message and transaction outcome, delayed copies, retries, original.
 
-All copies of a message have one unique id; ORIGIN_MESSAGE_ID and PREPAREDTRANSACTIONOFFSET lead to others directly.
+Copies of a message share its unique id; ORIGIN_MESSAGE_ID and PREPAREDTRANSACTIONOFFSET point to others directly.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OP_OF = {
     properties.HALF_TOPIC: properties.OP_HALF_TOPIC,
     properties.ROCKSDB_HALF_TOPIC: properties.ROCKSDB_OP_HALF_TOPIC,
 }
-_MOST_OPS = 5_000
+_MAX_OPS = 5_000  # operation messages read per half message
 _DELAYED = (properties.SCHEDULE_TOPIC, properties.TIMER_TOPIC)
 
 
@@ -40,10 +40,10 @@ class Related:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What a message is in its journey, and where the others are.
+    """The related records of a message, in log order, and what became of it.
 
-    `outcome`: committed, rolled-back, undecided, checked-again, checked-too-often or not-known for a half message;
-    delivered or waiting for a delayed one, which is due at `due` (ms); empty for all others.
+    `outcome`: of a half message, committed, rolled-back, undecided, checked-again, checked-too-often or not-known; of a
+    delayed message, delivered or waiting; otherwise empty. `due`: delivery time of a delayed message (ms).
     """
 
     related: tuple[Related, ...] = ()
@@ -52,14 +52,14 @@ class Story:
 
 
 class Stories:
-    """The journeys of messages of one store; what they share is read once."""
+    """The stories of messages of one store. Topics and index headers are read once."""
 
     def __init__(self, store: Store, index: IndexFiles) -> None:
         self.store, self.index = store, index
         self.topics = lookup.topics(store)
 
     def of(self, found: Found, others: Iterable[Found] = ()) -> Story:
-        """The journey of one. `others`: messages that are known already, some of which may be related to it."""
+        """Return the story of a message. `others`: messages already found, which may be related to it."""
         known = properties.parse_properties(found.message.properties)
         related = {r.found.offset: r for r in self._related(found, known, others) if r.found.offset != found.offset}
         ordered = [related[offset] for offset in sorted(related, key=lambda o: o or 0)]
@@ -92,7 +92,7 @@ class Stories:
 
 
 def _relation(copy: Found) -> str:
-    """What a record is among the records of its message, by its topic."""
+    """Return the role of a record among the copies of its message, according to its topic."""
     topic = copy.message.topic_text
     if topic in _HALF:
         return "half"
@@ -120,12 +120,12 @@ def _verdict(half: Found, related: list[Related], op: Found | None) -> str:
         return "checked-too-often"
     later = [r for r in related if r.relation == "half" and (r.found.offset or 0) > (half.offset or 0)]
     if later:
-        return "checked-again"  # the broker asked its producer, and stored it once more
+        return "checked-again"  # the broker asked the producer, and stored the half message again
     return "rolled-back" if op is not None else "undecided"
 
 
 def _due(store: Store, found: Found, known: dict[str, str]) -> int | None:
-    """When a delayed message is due, in ms: what its queue entry says, or TIMER_OUT_MS."""
+    """Return the delivery time of a delayed message (ms): from its queue entry, or TIMER_OUT_MS."""
     message = found.message
     if message.topic_text == properties.TIMER_TOPIC:
         return parse_long(known.get(properties.TIMER_OUT_MS, ""))
@@ -137,9 +137,9 @@ def _due(store: Store, found: Found, known: dict[str, str]) -> int | None:
 
 
 def _operation(store: Store, half: Found) -> tuple[Found | None, bool]:
-    """The operation message that ends a half message, and whether all that could be it were looked at.
+    """Return the operation message that ends a half message, and whether all candidates were read.
 
-    Its body names the queue offsets of half messages.
+    The body of an operation message lists queue offsets of half messages.
     Source: TransactionalMessageServiceImpl#fillOpRemoveMap
     """
     wanted = str(half.message.queue_offset)
@@ -149,11 +149,11 @@ def _operation(store: Store, half: Found) -> tuple[Found | None, bool]:
         start = first_true(
             first, stop, lambda n: (unit := queue.at(n)) is not None and unit.offset > (half.offset or 0)
         )
-        for number in range(start, min(stop, start + _MOST_OPS)):
+        for number in range(start, min(stop, start + _MAX_OPS)):
             unit = queue.at(number)
             found = lookup.by_offset(store, unit.offset) if unit is not None else None
             if found is not None and wanted in found.message.body.decode("utf-8", "replace").split(","):
                 return found, True
     except CannotRead:
         return None, False
-    return None, stop - start <= _MOST_OPS
+    return None, stop - start <= _MAX_OPS

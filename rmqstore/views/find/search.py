@@ -1,6 +1,6 @@
-"""The messages that a question asks for: by the offset in an id, by the index, by the time in an id, else by the log.
+"""Search for messages: by the offset in an id, by the index, by the time in a unique id, or by reading the log.
 
-The quicker ways answer only where they can: an index that does not cover a part of the log is completed with that part.
+The ways are tried in this order. Where the index does not cover a part of the log, that part is read.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from rmqstore.views.index_files import Covered, IndexFiles, IndexHit
 from rmqstore.views.lookup import Found
 
 _BEFORE, _AFTER = 5 * 60_000, 30 * 60_000
-"""How long before and after the time in a unique id (ms) its message is looked for: clocks differ, sends take time."""
+"""The range of store times around the time in a unique id (ms): clocks differ, and sending takes time."""
 _DAY = 86_400_000
 LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is looked for: any of the texts, and all that narrows it.
+    """The messages to search for: those that match any of the texts and all of the other conditions.
 
     `texts`: keys, unique ids, offset message ids or TOPIC/QUEUE/OFFSET. `since` and `until`: store time in ms,
     half-open. `read_log`: "never", "if-needed" or "always".
@@ -48,19 +48,14 @@ class Question:
 
     @property
     def selection(self) -> Selection:
-        """The same for a scan, but for the places and offset message ids among the texts."""
-        return Selection(
-            self.topics,
-            texts=frozenset(self.texts),
-            grep=self.grep,
-            since=self.since,
-            until=self.until,
-        )
+        """The selection for reading the log; finds no offset message ids and no TOPIC/QUEUE/OFFSET."""
+        texts = frozenset(self.texts)
+        return Selection(self.topics, texts=texts, grep=self.grep, since=self.since, until=self.until)
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """An index entry for a wanted key whose record cannot be read: `state` is damaged, expired or gone."""
+    """An index entry whose record cannot be read. `state`: damaged, expired or gone."""
 
     offset: int
     topic: str
@@ -70,10 +65,10 @@ class Trace:
 
 @dataclass(slots=True)
 class Answer:
-    """The messages by log offset, and traces of others.
+    """The messages found, by log offset, and traces of others.
 
-    `searched`: offset, index, time or log, the slowest way taken. `read`: ranges of the log that were read.
-    `more`: the limit was reached. `open_texts`: texts without an answer because the log was not to be read.
+    `searched`: the slowest way used: offset, index, time or log. `read`: the ranges of the log that were read.
+    `more`: there are more messages than the limit. `open_texts`: texts not found, with the log not read (`read_log`).
     """
 
     found: dict[int, Found] = field(default_factory=dict)
@@ -90,7 +85,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """How to read the log: with `jobs` processes; `say` is told before, `progress` how many bytes were read."""
+    """How to read the log. `say` is called with a message before that, `progress` with the number of bytes read."""
 
     jobs: int = 1
     scan: ScanOptions = field(default_factory=ScanOptions)
@@ -100,12 +95,12 @@ class Means:
 
 
 def search(store: Store, question: Question, means: Means | None = None) -> Answer:
-    """The answer to a question.
+    """Search for messages.
 
-    Errors: UsageError for a `grep` that is not a regular expression, or a question without anything to look for.
+    Errors: UsageError for an invalid regular expression, and without texts and `grep`.
     """
     if not question.texts and not question.grep:
-        raise UsageError("nothing to look for", "give a key, a message id, or --grep REGEX")
+        raise UsageError("nothing to search for", "give a key, a message id, or --grep REGEX")
     return _Search(store, question, means or Means()).run()
 
 
@@ -126,7 +121,7 @@ class _Search:
         left = self._index(left)
         left = self._times(left)
         if left and question.read_log == "if-needed":
-            self._log(left, f"neither an id nor the index answers for {_few(left)}: reading the log")
+            self._log(left, f"{_few(left)} not found by id or index: reading the log")
         elif left:
             self.answer.open_texts = tuple(sorted(left))
         return self.answer
@@ -134,7 +129,7 @@ class _Search:
     # --- direct -----------------------------------------------------------------------------------------------------
 
     def _places(self, texts: Iterable[str]) -> frozenset[str]:
-        """Looks up offset message ids and queue places; the texts that this does not answer."""
+        """Look up offset message ids and TOPIC/QUEUE/OFFSET; return the texts that were not found."""
         left = set()
         for text in texts:
             found = lookup.by_message_id(self.store, text) or self._at_place(text)
@@ -152,7 +147,7 @@ class _Search:
             return None
 
     def _take(self, found: Found | None) -> bool:
-        """Takes a message that fits all that narrows the question; whether the text is answered."""
+        """Add a message to the answer if it meets all conditions; return False only if there is no message."""
         question = self.question
         if found is None or found.offset is None:
             return False
@@ -170,7 +165,7 @@ class _Search:
     # --- the index --------------------------------------------------------------------------------------------------
 
     def _index(self, texts: frozenset[str]) -> frozenset[str]:
-        """Looks up keys in the index, and in what it does not cover of the log; the texts without an answer."""
+        """Look up keys in the index, and in the parts of the log that it does not cover; return the texts not found."""
         files = IndexFiles(self.store)
         if not texts or not files:
             return texts
@@ -194,7 +189,7 @@ class _Search:
         return texts - known
 
     def _hit(self, hit: IndexHit) -> bool:
-        """Takes what an index entry leads to; whether there is such a message."""
+        """Add the message of an index entry, or a trace if it is unreadable; return whether the message exists."""
         found = lookup.by_offset(self.store, hit.offset)
         if found is not None and found.offset == hit.offset and lookup.has_key(found.message, hit.key):
             return self._take(found)
@@ -206,7 +201,7 @@ class _Search:
         return False
 
     def _uncovered(self, covered: list[Covered]) -> Iterator[tuple[Log, int, int]]:
-        """Ranges of the logs that no index file covers. The first and last message of a file are covered by it."""
+        """Yield the ranges of the logs that no index file covers; a file covers its first and last message."""
         reached: int | None = None
         ranges: list[tuple[int, int | None]] = []
         for one in sorted(covered):
@@ -225,7 +220,7 @@ class _Search:
                     yield log, low, high
 
     def _is_next(self, offset: int, following: int) -> bool:
-        """Whether nothing is between the record at an offset and another offset but the end of a file."""
+        """Return whether the record at an offset ends at another offset, or only the end of a file is between them."""
         for log in self.logs:
             message = message_at(log.queue, offset)
             if message is not None:
@@ -236,7 +231,7 @@ class _Search:
     # --- the time in a unique id ------------------------------------------------------------------------------------
 
     def _times(self, texts: frozenset[str]) -> frozenset[str]:
-        """Looks for unique ids around the time that they contain; the texts without an answer."""
+        """Search for unique ids around the time that they contain; return the texts not found."""
         if self.question.read_log == "never":
             return texts
         left = set(texts)
@@ -266,7 +261,7 @@ class _Search:
         return replace(self.question.selection, texts=frozenset(texts))
 
     def _log(self, texts: frozenset[str], said: str) -> None:
-        """Reads the log, as far as the times asked for are in it."""
+        """Read the part of the log with the wanted store times."""
         self.answer.searched = "log"
         self.means.say(said or "reading the log")
         for log in self.logs:
@@ -275,15 +270,15 @@ class _Search:
             self._ids_in(log, texts)
 
     def _ids_in(self, log: Log, texts: frozenset[str]) -> None:
-        """Queue places whose unit is missing: their records are found by topic, queue and queue offset."""
+        """Search for the records of TOPIC/QUEUE/OFFSET texts whose queue unit is missing."""
         for text in texts:
             try:
                 place = lookup.parse_queue_offset(text)
             except UsageError:
                 continue
-            if place is not None and not any(_is_at(f, *place) for f in self.answer.found.values()):
+            if place is not None and not any(f.queue_place == place for f in self.answer.found.values()):
                 selection = Selection(queues=frozenset({place[:2]}), topics=frozenset({place[0]}))
-                self._read(log, selection, log.queue.start, log.queue.stop, lambda f, at=place: _is_at(f, *at))  # type: ignore[misc]
+                self._read(log, selection, log.queue.start, log.queue.stop, place)
 
     def _read(
         self,
@@ -291,21 +286,21 @@ class _Search:
         selection: Selection,
         start: int,
         stop: int,
-        wanted: Callable[[Found], bool] = lambda _: True,
+        place: tuple[str, int, int] | None = None,
     ) -> set[str]:
-        """Reads a range of a log; the texts that were found in it."""
+        """Read a range of a log, and return the texts found in it."""
         answered: set[str] = set()
         if start >= stop or self._has_more_than_enough():
             return answered
         self.answer.read.append((start, stop))
-        # a record's offset in DLedger is behind the header of its entry
+        # in DLedger, a record's offset is after the header of its entry
         job = Job(replace(selection, start=start, stop=stop + log.lead), scan=self.means.scan)
         rows = read_messages(
             self.store, log.name, job, self.answer.damage, jobs=self.means.jobs, progress=self.means.progress
         )
         for row in (row for chunk in rows for row in chunk):
             found = lookup.by_offset(self.store, int(row["offset"]))
-            if found is not None and wanted(found) and self._take(found):
+            if found is not None and place in (None, found.queue_place) and self._take(found):
                 answered |= {text for text in selection.texts if lookup.has_key(found.message, text)}
             if self._has_more_than_enough():
                 break
@@ -316,9 +311,9 @@ class _Search:
 
 
 def _made(key: messageid.UniqKey, first: int, last: int) -> Iterator[int]:
-    """When a unique id can have been made, latest first, for a store with messages of [first, last] (ms).
+    """Yield the times at which a unique id can have been created, latest first, for a store of [first, last] (ms).
 
-    An id knows the time in a month, of a time zone that it does not tell: this machine's or UTC.
+    An id contains the time within a month, in an unknown time zone: this machine's and UTC are tried.
     """
     seen = set()
     for zone in (None, UTC):
@@ -329,13 +324,8 @@ def _made(key: messageid.UniqKey, first: int, last: int) -> Iterator[int]:
     yield from sorted((made for made in seen if made >= first - _DAY), reverse=True)
 
 
-def _is_at(found: Found, topic: str, queue_id: int, queue_offset: int) -> bool:
-    message = found.message
-    return (message.topic_text, message.queue_id, message.queue_offset) == (topic, queue_id, queue_offset)
-
-
 def _only_blank(queue: MappedFileQueue, end: int, following: int) -> bool:
-    """Whether the file ends behind `end`, and `following` begins the next one."""
+    """Return whether the file that contains `end` ends at `following`, where the next one starts."""
     file = queue.find(end)
     return file is not None and file.stop == following and queue.find(following) is not None
 

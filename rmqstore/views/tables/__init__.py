@@ -1,1 +1,1 @@
-"""Stores as Arrow batches, for Spark's sources and for `rmqstore sql`. Needs pyarrow, not Spark."""
+"""Stores as Arrow batches, for Spark sources and `rmqstore sql`. Needs pyarrow, not Spark."""

@@ -1,7 +1,4 @@
-"""Messages as Arrow batches: the columns that the layouts name, plus what every table wants beside them.
-
-Numbers are gathered by `scan.columns`, texts are read by `formats` and `views`; here they only become Arrow arrays.
-"""
+"""Messages as Arrow batches: a column for each field of the layouts, and derived columns."""
 
 from __future__ import annotations
 
@@ -18,25 +15,25 @@ from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
 from rmqstore.formats.layout import Field, arrow_type
 from rmqstore.formats.message import HEAD
-from rmqstore.messages.arrow import Names, Pairs, bool_array, number_array, part_array, text_array
+from rmqstore.messages.arrow import Names, Pairs, bool_array, field_of, number_array, part_array, text_array
 from rmqstore.messages.bodies import bodies_of
 from rmqstore.messages.cells import listed
+from rmqstore.messages.schema import COLUMNS
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.properties.texts import read_texts
 
-MAP = pa.map_(pa.string(), pa.string())
 _DAY = 86_400_000
 _HOSTS = ("born_host", "store_host")
 
 
 @dataclass(frozen=True, slots=True)
 class MessageOptions:
-    """Which columns there are beside the fixed ones, and how bodies are shown.
+    """Optional columns.
 
-    `body`: "" (no column), "raw" as stored, "plain" decompressed. `tags`: TAGS, KEYS and UNIQ_KEY as text;
-    `properties`: all as a map; `entry`: the DLedger header around each message; `segment_bytes`: the columns `day` and
-    `segment`, by which an export is laid out; `only` keeps the columns named.
+    `body`: "" (none), "raw" (as stored) or "plain" (decompressed). `tags`: TAGS, KEYS and UNIQ_KEY. `properties`: all
+    properties as a map, and message ids. `entry`: the DLedger entry header. `crc`: check CRCs for `crc_ok`.
+    `segment_bytes`: the columns `day` and `segment`, the partitions of an export. `only`: keep just these columns.
     """
 
     body: str = ""
@@ -49,13 +46,13 @@ class MessageOptions:
 
 
 def segment_name(store: str, log: str, start: int, segment_bytes: int) -> str:
-    """Name of the stretch of a log that holds a file's start; the label's digest keeps stores apart."""
+    """Return the name of the segment of a log that contains an offset; a digest of the label identifies the store."""
     digest = hashlib.sha256(store.encode("utf-8", "surrogateescape")).hexdigest()[:12]
     return f"{digest}-{log}-{start // segment_bytes * segment_bytes}"
 
 
 class Chunk:
-    """One run of records with what its columns need; gathered when asked for."""
+    """A run of records with everything that its Arrow columns need."""
 
     def __init__(
         self,
@@ -84,7 +81,7 @@ class Chunk:
 
     @property
     def segment(self) -> str:
-        """Which stretch of which store's log a record is of."""
+        """The segment of the log that contains the records."""
         return segment_name(self.store, self.log, self.file.start, self.options.segment_bytes)
 
     def constant(self, text: str) -> Any:
@@ -93,7 +90,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: its Arrow type, the sentence of the manual, and how a chunk gives it."""
+    """A column: its Arrow type, its description in the manual, and a function from a chunk to its array."""
 
     name: str
     type: Any
@@ -102,12 +99,18 @@ class Column:
     make: Callable[[Chunk], Any]
 
 
+def _shared(name: str, make: Callable[[Chunk], Any]) -> Column:
+    """Return a column that other outputs have too, with the same type and description."""
+    column = COLUMNS[name]
+    return Column(name, field_of(name).type, column.about, column.unit, make)
+
+
 def _number(field: Field) -> Column:
     narrow = np.dtype(field.dtype).newbyteorder("=")
 
     def make(chunk: Chunk) -> Any:
         values: I64 = getattr(chunk.columns, field.name)
-        return number_array(values.astype(narrow))  # the magic is gathered unsigned and stored signed
+        return number_array(values.astype(narrow))  # the magic is unsigned in Columns
 
     return Column(field.name, arrow_type(field), field.about, field.unit, make)
 
@@ -143,7 +146,7 @@ def _body(chunk: Chunk) -> Any:
 
 
 def _sane(ms: I64) -> I64:
-    """A damaged time must not overflow microseconds: years 1 to 9999."""
+    """Limit damaged times to the years 1 to 9999, so that microseconds do not overflow."""
     return np.clip(ms, -62_135_596_800_000, 253_402_300_799_999)
 
 
@@ -158,62 +161,44 @@ def _day(chunk: Chunk) -> Any:
 
 
 def message_columns(options: MessageOptions) -> list[Column]:
-    """The columns that the options ask for, in order.
+    """Return the columns for some options, in order.
 
-    Errors: ValueError for a column name in `only` that there is not.
+    Errors: ValueError for an unknown column name in `only`.
     """
     out = [
         Column("store", pa.string(), "Label of the store.", "", lambda c: c.constant(c.store)),
         Column("log", pa.string(), "commitlog or dledger.", "", lambda c: c.constant(c.log)),
-        Column("file", pa.string(), "Name of the file.", "", lambda c: c.constant(c.file.name)),
-        Column(
-            "offset",
-            pa.int64(),
-            "Where the message starts in its log.",
-            "bytes",
-            lambda c: number_array(c.columns.offset),
-        ),
+        _shared("file", lambda c: c.constant(c.file.name)),
+        _shared("offset", lambda c: number_array(c.columns.offset)),
     ]
     if options.entry:
         out += [_entry_number(f) for f in dledger.ENTRY]
     for field in HEAD:
         out.append(_host(field) if field.name in _HOSTS else _number(field))
     out += [
-        Column("topic", pa.string(), "Topic.", "", _topics),
-        Column("crc_ok", pa.bool_(), "Whether body and record CRC fit; null where they were not tested.", "", _crc_ok),
-        Column("tags_code", pa.int64(), "Hash of TAGS, as consume queues have it; 0 without.", "", _tags_code),
+        _shared("topic", _topics),
+        Column("crc_ok", pa.bool_(), "Whether body CRC and record CRC are correct; null if not checked.", "", _crc_ok),
+        Column("tags_code", pa.int64(), "Hash of TAGS, as in consume queues; 0 without TAGS.", "", _tags_code),
         Column("store_time", pa.timestamp("us", "UTC"), "store_timestamp as a time.", "", _time),
     ]
     if options.tags:
         out += [
-            Column("tags", pa.string(), "TAGS.", "", lambda c: c.texts.values[0]),
-            Column("keys", pa.string(), "KEYS.", "", lambda c: c.texts.values[1]),
-            Column(
-                "unique_key",
-                pa.string(),
-                "UNIQ_KEY, the producer's message id.",
-                "",
-                lambda c: c.texts.values[2],
-            ),
+            _shared("tags", lambda c: c.texts.values[0]),
+            _shared("keys", lambda c: c.texts.values[1]),
+            _shared("unique_key", lambda c: c.texts.values[2]),
         ]
     if options.properties:
         out += [
-            Column("properties", MAP, "All properties.", "", lambda c: c.texts.map),
-            Column(
-                "msg_id",
-                pa.string(),
-                "Offset message id: store host and offset.",
-                "",
-                lambda c: c.names.message_ids(c.columns),
-            ),
+            _shared("properties", lambda c: c.texts.map),
+            _shared("msg_id", lambda c: c.names.message_ids(c.columns)),
         ]
     if options.segment_bytes:
         out += [
             Column("day", pa.string(), "Day of store_timestamp, UTC.", "", _day),
-            Column("segment", pa.string(), "Store and stretch of its log.", "", lambda c: c.constant(c.segment)),
+            Column("segment", pa.string(), "Store and segment of its log.", "", lambda c: c.constant(c.segment)),
         ]
     if options.body:
-        out.append(Column("body", pa.binary(), "Body.", "", _body))
+        out.append(_shared("body", _body))
     if not options.only:
         return out
     known = {c.name: c for c in out}
@@ -228,17 +213,17 @@ def _tags_code(chunk: Chunk) -> Any:
 
 
 def arrow_schema(columns: list[Column]) -> Any:
-    """The Arrow schema; names, types and order are what Spark is told."""
+    """Return the Arrow schema of columns."""
     return pa.schema([pa.field(c.name, c.type, metadata={"about": c.about, "unit": c.unit}) for c in columns])
 
 
 def batch(columns: list[Column], schema: Any, chunk: Chunk) -> Any:
-    """A chunk as a RecordBatch."""
+    """Convert a chunk to a RecordBatch."""
     return pa.RecordBatch.from_arrays([c.make(chunk) for c in columns], schema=schema)
 
 
 def merged(batches: Iterator[Any], rows: int = 8192) -> Iterator[Any]:
-    """The same rows in batches that are worth sending: damage cuts runs short."""
+    """Yield the same rows in batches of a useful size; damage makes runs short."""
     held: list[Any] = []
     count = 0
     for one in batches:

@@ -1,4 +1,4 @@
-"""Pieces of files, and whole stores, as Arrow batches: what Spark's executors and `rmqstore sql` read."""
+"""Read pieces of files, or whole stores, as Arrow batches, for Spark executors and `rmqstore sql`."""
 
 from __future__ import annotations
 
@@ -44,13 +44,16 @@ Seen = Callable[[str, Run, bool], None]
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How pieces are read: the columns, the filters, and what to do about a file that cannot be opened."""
+    """How pieces are read: columns, filters, and what to skip.
+
+    `skip_unreadable`: skip files that cannot be opened. `damaged`: include damaged records, for the column crc_ok.
+    """
 
     message: MessageOptions = field(default_factory=MessageOptions)
     selection: Selection = field(default_factory=Selection)
     max_rate: int = 0
     skip_unreadable: bool = False
-    damaged: bool = True  # give records that are framed but wrong, with crc_ok
+    damaged: bool = True
 
     @property
     def scan(self) -> ScanOptions:
@@ -59,12 +62,10 @@ class ReadOptions:
 
 
 def read_messages(pieces: Iterable[Piece], options: ReadOptions, seen: Seen | None = None) -> Iterator[Any]:
-    """Batches of the messages of some pieces; memory is bounded by a chunk, or one message where that is longer.
+    """Yield batches of the messages of some pieces. Files that a live broker has deleted are skipped.
 
-    `seen` is told every run, records and damage, and whether its records are shown, as `Damage.feed` wants it.
-
-    Errors: OSError for a file that cannot be opened, unless `skip_unreadable`; one that has vanished (expired by a
-    live broker) gives nothing.
+    `seen` is called with every run, as `Damage.feed`.
+    Errors: OSError for a file that cannot be opened, unless `skip_unreadable`.
     """
     columns = message_columns(options.message)
     yield from merged(_each(pieces, options, columns, arrow_schema(columns), seen))
@@ -107,20 +108,16 @@ def _chunks(piece: Piece, options: ReadOptions, selector: Selector, names: Names
 # --- consume queues ---------------------------------------------------------------------------------------------------
 
 
-def _layout_fields(layout: Layout) -> list[Any]:
-    return list(layout.arrow_schema())
-
-
 def unit_schema(*, batch_units: bool) -> Any:
-    """The Arrow schema of `rmqstore.consumequeue`."""
+    """Return the Arrow schema of `rmqstore.consumequeue`."""
     head = [pa.field("store", pa.string()), pa.field("topic", pa.string()), pa.field("queue_id", pa.int32())]
     if batch_units:
-        return pa.schema(head + _layout_fields(consumequeue.BATCH_UNIT))
-    return pa.schema([*head, pa.field("queue_offset", pa.int64()), *_layout_fields(consumequeue.UNIT)])
+        return pa.schema([*head, *consumequeue.BATCH_UNIT.arrow_schema()])
+    return pa.schema([*head, pa.field("queue_offset", pa.int64()), *consumequeue.UNIT.arrow_schema()])
 
 
 def queue_pieces(label: str, store: Store, selection: Selection, size: int, *, batch_units: bool) -> Iterator[Piece]:
-    """Files of the consume queues wanted; a file that is longer than `size` is cut at units."""
+    """Yield the files of the selected consume queues; files longer than `size` are cut between units."""
     kind = QueueKind.BATCH if batch_units else QueueKind.SIMPLE
     unit = (consumequeue.BATCH_UNIT if batch_units else consumequeue.UNIT).size
     step = max(unit, size // unit * unit)
@@ -133,7 +130,7 @@ def queue_pieces(label: str, store: Store, selection: Selection, size: int, *, b
 
 
 def read_units(pieces: Iterable[Piece], *, batch_units: bool, skip_unreadable: bool = False) -> Iterator[Any]:
-    """Batches of units as `dump --what consumequeue` shows them: zeros and fillers in front are left out."""
+    """Yield batches of units, without zeros and pre-blanks, as `dump --what consumequeue`."""
     layout = consumequeue.BATCH_UNIT if batch_units else consumequeue.UNIT
     schema = unit_schema(batch_units=batch_units)
     yield from merged(_unit_batches(pieces, layout, schema, batch_units, skip_unreadable))
@@ -142,7 +139,7 @@ def read_units(pieces: Iterable[Piece], *, batch_units: bool, skip_unreadable: b
 def _unit_batches(pieces: Iterable[Piece], layout: Layout, schema: Any, batch_units: bool, skip: bool) -> Iterator[Any]:
     for piece in pieces:
         if not skip and piece.file.path.exists():
-            with piece.file.path.open("rb"):  # a file that may not be read must not look empty
+            with piece.file.path.open("rb"):  # raises an error, so that an unreadable file does not seem empty
                 pass
         topic, _, queue_id = piece.queue.rpartition("/")
         for chunk in file_chunks(piece.file, layout, start=piece.start, stop=piece.stop):
@@ -169,14 +166,14 @@ def _unit_batches(pieces: Iterable[Piece], layout: Layout, schema: Any, batch_un
 
 
 def index_schema() -> Any:
-    """The Arrow schema of `rmqstore.index`."""
+    """Return the Arrow schema of `rmqstore.index`."""
     head = [("store", pa.string()), ("file", pa.string()), ("unit", pa.int64()), ("slot", pa.int64())]
     fields = [pa.field(n, t) for n, t in head]
-    return pa.schema([*fields, *_layout_fields(index.UNIT), pa.field("timestamp", pa.int64(), metadata={"unit": "ms"})])
+    return pa.schema([*fields, *index.UNIT.arrow_schema(), pa.field("timestamp", pa.int64(), metadata={"unit": "ms"})])
 
 
 def read_index(label: str, path: Path, selection: Selection) -> Iterator[Any]:
-    """Batches of the units of one index file."""
+    """Yield batches of the units of one index file."""
     schema = index_schema()
     for one in index_units(open_store(path), replace(selection, limit=None)):
         if "unit" not in one:
@@ -196,7 +193,7 @@ def read_index(label: str, path: Path, selection: Selection) -> Iterator[Any]:
 
 
 def findings_schema() -> Any:
-    """The Arrow schema of `rmqstore.findings`."""
+    """Return the Arrow schema of `rmqstore.findings`."""
     texts = ("store", "code", "severity", "queue", "file")
     return pa.schema(
         [pa.field(n, pa.string()) for n in texts]
@@ -207,7 +204,7 @@ def findings_schema() -> Any:
 
 
 def findings_batch(rows: list[Mapping[str, Any]]) -> Any:
-    """Findings (as in `verify --json`, with `store`) as one batch; facts are JSON text."""
+    """Convert findings (as in `verify --json`, with `store`) to a batch; facts become JSON text."""
     import orjson
 
     def cell(row: Mapping[str, Any], name: str) -> Any:
@@ -220,7 +217,7 @@ def findings_batch(rows: list[Mapping[str, Any]]) -> Any:
 
 
 def read_findings(ref: StoreRef, *, quick: bool = False, keep: int = KEPT_FINDINGS) -> Iterator[Any]:
-    """The findings of `verify` as batches; at most `keep` of them.
+    """Yield at most `keep` findings of `verify`, as one batch.
 
     Errors: NotReadable, NotAStore.
     """
@@ -235,13 +232,13 @@ def read_findings(ref: StoreRef, *, quick: bool = False, keep: int = KEPT_FINDIN
 
 
 def offsets_schema() -> Any:
-    """The Arrow schema of the view `consumer_offsets`."""
+    """Return the Arrow schema of the view `consumer_offsets`."""
     texts = [pa.field(name, pa.string()) for name in ("store", "group", "topic")]
     return pa.schema([*texts, pa.field("queue_id", pa.int32()), pa.field("offset", pa.int64())])
 
 
 def read_offsets(ref: StoreRef) -> Iterator[Any]:
-    """The offsets that consumer groups have committed, as one batch."""
+    """Yield the committed offsets of consumer groups, as one batch."""
     schema = offsets_schema()
     rows = consumer_offsets(ref)
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
@@ -250,7 +247,7 @@ def read_offsets(ref: StoreRef) -> Iterator[Any]:
 
 
 def consumer_offsets(ref: StoreRef) -> list[tuple[str, str, str, int, int]]:
-    """(store, group, topic, queue id, offset) of every offset that is known; none of a store that cannot be opened."""
+    """Return (store, group, topic, queue id, offset) of every committed offset; none if the store is unreadable."""
     try:
         offsets = ConsumerOffsets.read(ref.open())
     except (RmqStoreError, OSError):

@@ -1,4 +1,4 @@
-"""Which stores a load or a job is about: paths, globs, lists of paths in a file; each with a label."""
+"""The stores of a Spark load or job: paths, globs, or lists of paths in a file, each with a label."""
 
 from __future__ import annotations
 
@@ -19,31 +19,35 @@ _GLOB = frozenset("*?[")
 
 @dataclass(frozen=True, slots=True)
 class StoreRef:
-    """A store to be read: `label` is what its rows carry in the column `store` (its path, if nothing else is said)."""
+    """A store to read. `label`: the value of the column `store` in its rows, by default its path."""
 
     path: Path
     label: str
     given: tuple[tuple[str, str], ...] = ()
 
     def open(self) -> Store:
-        """The store. Errors: NotReadable, NotAStore."""
+        """Open the store. Errors: NotReadable, NotAStore."""
         return open_store(self.path, BrokerConfig(dict(self.given)))
 
 
 def store_refs(paths: Iterable[str | Path], config: Path | None = None) -> list[StoreRef]:
-    """Stores for paths; a glob gives all that match, `@FILE` the lines of a file (`PATH`, `LABEL<tab>PATH`).
+    """Return the stores of paths, globs, and files of paths: `@FILE` has lines `PATH` or `LABEL<tab>PATH`.
 
-    Errors: UsageError for no path at all and for two stores of one label; NotReadable for a glob that matches nothing.
+    Errors: UsageError without a store, and for two stores with the same label; NotReadable for a glob without matches.
     """
-    given = tuple(sorted(BrokerConfig.read(config).given.items())) if config is not None else ()
+    given = _settings(config)
     out: dict[str, StoreRef] = {}
     for label, path in _expanded(str(p) for p in paths):
         if label in out and out[label].path != path:
-            raise UsageError(f"two stores are called {label}", "give each a label of its own")
+            raise UsageError(f"two stores have the label {label}", "give each store its own label")
         out[label] = StoreRef(path, label, given)
     if not out:
-        raise UsageError("no store is given", "name at least one store directory")
+        raise UsageError("no store given", "give at least one store directory")
     return list(out.values())
+
+
+def _settings(config: Path | None) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(BrokerConfig.read(config).given.items())) if config is not None else ()
 
 
 def _expanded(paths: Iterable[str]) -> Iterator[tuple[str, Path]]:
@@ -55,7 +59,7 @@ def _expanded(paths: Iterable[str]) -> Iterator[tuple[str, Path]]:
         if _GLOB & set(text) and not os.path.lexists(text):
             found = sorted(glob.glob(text))  # noqa: PTH207  # absolute patterns, which Path.glob refuses
             if not found:
-                raise NotReadable(f"{text}: nothing matches")
+                raise NotReadable(f"{text}: no match")
             for one in found:
                 yield one, Path(one)
         else:
@@ -75,27 +79,25 @@ def _listed(file: Path) -> Iterator[tuple[str, Path]]:
 
 
 def refs_of_options(options: Mapping[str, str]) -> list[StoreRef]:
-    """Stores of a Spark load: `load(path)`, `load([path, …])`, a glob, `@FILE`, or the option `stores` (JSON).
+    """Return the stores of a Spark load: `load(path)`, `load([path, …])`, or the option `stores`, as `store_refs`.
 
-    `stores` is an object label to path, or a list of paths.
-
-    Errors: as `store_refs`.
+    `stores` is JSON: an object {label: path}, or a list of paths.
     """
-    config = options.get("config")
+    config = Path(options["config"]) if options.get("config") else None
     if "stores" in options:
         named = json.loads(options["stores"])
         if isinstance(named, dict):
-            given = tuple(sorted(BrokerConfig.read(Path(config)).given.items())) if config else ()
+            given = _settings(config)
             return [StoreRef(Path(path), str(label), given) for label, path in named.items()]
-        return store_refs([str(p) for p in named], Path(config) if config else None)
+        return store_refs([str(p) for p in named], config)
     paths = json.loads(options["paths"]) if "paths" in options else []
     if "path" in options:
         paths = [options["path"], *paths]
-    return store_refs(paths, Path(config) if config else None)
+    return store_refs(paths, config)
 
 
 def opened(refs: Iterable[StoreRef], *, skip: bool) -> Iterator[tuple[StoreRef, Store]]:
-    """The stores, opened; with `skip`, paths that are not stores are left out.
+    """Open the stores; with `skip`, skip paths that are not stores.
 
     Errors: NotReadable, NotAStore without `skip`.
     """
@@ -108,21 +110,21 @@ def opened(refs: Iterable[StoreRef], *, skip: bool) -> Iterator[tuple[StoreRef, 
 
 
 def logs_of(store: Store, what: str = "messages") -> list[tuple[str, MappedFileQueue, int]]:
-    """(name, files, bytes before each message) of the logs wanted: "messages" both, "commitlog", "dledger"."""
+    """Return (name, files, bytes before each message) of the logs, as `views.dump.messages.logs_of`."""
     from rmqstore.views.dump.messages import logs_of as logs
 
     return [(log.name, log.queue, log.lead) for log in logs(store, what)]
 
 
 def unreadable_files(store: Store) -> list[str]:
-    """Log files that cannot be opened here: what they hold is not in any answer."""
+    """Return a description of every log file that cannot be opened, whose messages are therefore not read."""
     out = []
     for _, queue, _ in logs_of(store):
         for file in queue.files:
             try:
                 os.close(os.open(file.path, os.O_RDONLY | os.O_CLOEXEC))
             except FileNotFoundError:
-                continue  # expired while we looked
+                continue  # deleted by a live broker
             except OSError as e:
                 out.append(f"{store.relative(file.path)}: {e.strerror}")
         out += [f"{store.relative(odd.path)}: not readable" for odd in queue.odd if odd.kind == "unreadable"]

@@ -19,8 +19,9 @@ from rmqstore.files.store import open_store
 from rmqstore.formats.message import PHYSICAL_OFFSET_AT
 from rmqstore.repair.expire import plan_expire
 from rmqstore.repair.journal.journal import apply
-from rmqstore.repair.plan.plan import Create, Discard, Plan, Rename
+from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.plan.steps import Create, Discard, Rename
 from rmqstore.repair.rebuild_parts import plan_rebuild
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.scan.records import scan_file
@@ -157,7 +158,7 @@ def test_what_was_copied_over_another_file_stays(store_copy: Copy) -> None:
     found = look(store)
     assert goes(found) == {} and stays(found) == {name(9): "the file there is in its right place"}
     why = "the file there is in its right place"
-    note = f"{name(9)} holds the records of {name(3)} and cannot go there: {why}"
+    note = f"{name(9)} contains the records of {name(3)}, but cannot be renamed: {why}."
     assert any(said.startswith(note) for said in plan(store).notes)
 
 
@@ -188,7 +189,7 @@ def test_copy_that_took_the_place_of_another_file_is_no_reason_to_leave_the_righ
     found = look(store)
     assert goes(found) == {name(12): name(3)}
     assert stays(found) == {name(9): "another file with the same bytes gets this name"}
-    assert any(f"Is the right {name(9)} kept elsewhere" in note for note in plan(store).notes)
+    assert any(f"If a backup or replica has the right {name(9)}, restore it" in note for note in plan(store).notes)
 
 
 def test_a_copy_of_a_legacy_file_in_the_address_space_of_dledger_goes_into_quarantine(store_copy: Copy) -> None:

@@ -22,7 +22,7 @@ def store(tmp_path: Path) -> Path:
     return copy_store(STORE, tmp_path)
 
 
-WHICH_LOG = "hardly any consume queue unit leads to a message: does this log belong to these queues?"
+WHICH_LOG = "hardly any consume queue unit points to a message: does this log belong to these queues?"
 
 
 def queue_of(store: Path) -> Units:

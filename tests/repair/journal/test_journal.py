@@ -19,7 +19,8 @@ from rmqstore.errors import (
     Refused,
 )
 from rmqstore.repair.journal import batches, journal, preflight
-from rmqstore.repair.plan.plan import Create, Literal, Reencoded, Span, Zeros
+from rmqstore.repair.plan.content import Literal, Reencoded, Zeros
+from rmqstore.repair.plan.steps import Create, Span
 from tests.repair.journals import apply_full, flip, half_apply, plan_of
 from tests.repair.trees import (
     CountingDisk,

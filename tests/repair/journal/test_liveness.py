@@ -17,7 +17,8 @@ from rmqstore.files.in_use.lock import LockState, lock_state, take_lock
 from rmqstore.files.in_use.users import Users, find_users, snapshot
 from rmqstore.repair.journal import journal, liveness
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.plan.plan import Literal, Plan, Zeros
+from rmqstore.repair.plan.content import Literal, Zeros
+from rmqstore.repair.plan.plan import Plan
 from tests.repair.trees import CountingDisk, discard, full_plan, look, overwrite
 
 pytestmark = [

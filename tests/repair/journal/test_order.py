@@ -11,7 +11,9 @@ from rmqstore.errors import ChangedSince, HalfApplied
 from rmqstore.repair.journal import journal
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.undo_log import Meta, UndoLog, UndoLogWriter
-from rmqstore.repair.plan.plan import Create, Literal, Plan
+from rmqstore.repair.plan.content import Literal
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.steps import Create
 from tests.repair.trees import CountingDisk, build, discard, failing_at, full_plan, killed_at, look, overwrite, pattern
 
 LOG = "commitlog/00000000000000000000"

@@ -13,12 +13,14 @@ from rmqstore.errors import (
     Refused,
 )
 from rmqstore.repair.journal import journal
-from rmqstore.repair.plan.plan import Create, Overwrite, Zeros
+from rmqstore.repair.plan.content import Zeros
+from rmqstore.repair.plan.steps import Create, Overwrite
 from tests.repair.journals import apply_full, plan_of
 from tests.repair.trees import (
     CountingDisk,
     discard,
     full_plan,
+    killed_at,
     look,
     overwrite,
 )
@@ -85,6 +87,33 @@ def test_link_at_the_top_to_another_file_system_gets_its_own_quarantine(store: P
         journal.undo(path, disk=CountingDisk())
         after = look(disk2)
         assert {**after, ".": before["."]} == before
+    finally:
+        shutil.rmtree(disk2)
+
+
+def test_prune_that_was_killed_anywhere_can_be_finished(store: Path, tmp_path: Path) -> None:
+    other = other_file_system(tmp_path)
+    if other is None:
+        pytest.skip("there is no second file system to write to")
+    disk2 = other / f"rmqstore-test-{os.getpid()}"
+    disk2.mkdir()
+    try:
+        shutil.copytree(store / "commitlog", disk2 / "commitlog")
+        shutil.rmtree(store / "commitlog")
+        (store / "commitlog").symlink_to(disk2 / "commitlog")
+        index = 0
+        while True:
+            path = journal.apply(plan_of(store, discard(store, "commitlog/stray"))).journal
+            assert path is not None
+            (disk2 / "commitlog/stray").mkdir()
+            killed = killed_at(index, lambda disk, path=path: journal.prune(path, disk=disk))  # type: ignore[misc]
+            if path.exists():
+                journal.prune(path)
+            assert journal.list_journals(store) == [] and not (disk2 / ".rmqstore").exists(), index
+            if not killed:
+                break
+            index += 1
+        assert index > 10
     finally:
         shutil.rmtree(disk2)
 

@@ -14,23 +14,21 @@ from hypothesis import strategies as st
 
 from rmqstore.errors import HalfApplied, RmqStoreError
 from rmqstore.repair.journal import batches, journal
+from rmqstore.repair.plan.content import Literal, Parts, Zeros
 from rmqstore.repair.plan.fingerprints import fingerprint_entry
-from rmqstore.repair.plan.plan import (
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_read import plan_from_json
+from rmqstore.repair.plan.steps import (
     Create,
     Discard,
     Extend,
-    Literal,
     MakeDirectory,
-    Parts,
-    Plan,
     RemoveEmptyDirectory,
     Rename,
     SetAside,
     Span,
     Step,
-    Zeros,
 )
-from rmqstore.repair.plan.plan_read import plan_from_json
 from tests.repair.trees import (
     OLD,
     CountingDisk,

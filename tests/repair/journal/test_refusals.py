@@ -19,17 +19,17 @@ from rmqstore.errors import (
     UsageError,
 )
 from rmqstore.repair.journal import journal
-from rmqstore.repair.plan.plan import (
+from rmqstore.repair.plan.content import Zeros
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.steps import (
     Create,
     Discard,
     Extend,
     MakeDirectory,
     Overwrite,
-    Plan,
     RemoveEmptyDirectory,
     Step,
     Truncate,
-    Zeros,
 )
 from tests.repair.journals import apply_full, flip, half_apply, plan_of
 from tests.repair.trees import (

@@ -52,7 +52,7 @@ def test_entries_on_one_node_only_are_left_out_when_all_nodes_are_given(tmp_path
 def test_follower_that_lacks_committed_entries_is_refused_in_favour_of_the_leader(tmp_path: Path) -> None:
     leader = unpack("5.4.0-dledger3-n0")
     said = refused(unpack("5.4.0-dledger3-n2"), tmp_path / "plain", "--peers", "3", "--replica", str(leader))
-    assert "goes on to index 401, this store to 300" in said
+    assert "ends at index 401, this store at 300" in said
     assert f"migrate {leader} instead" in said
 
 

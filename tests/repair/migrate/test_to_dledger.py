@@ -114,7 +114,7 @@ def test_saved_plan_is_applied_exactly_and_only_once(tmp_path: Path) -> None:
 def test_second_migration_is_refused(tmp_path: Path) -> None:
     store = make("5.4.0", "partly-filled", tmp_path)
     _plan(store, "--apply", exit_code=0)
-    assert "was already migrated: DLedger goes on at 524288" in _refused(store)
+    assert "was already migrated: DLedger begins at 524288" in _refused(store)
 
 
 def test_migration_that_was_killed_half_way_is_refused_until_undone_or_ended(tmp_path: Path) -> None:

@@ -15,6 +15,10 @@ from rmqstore.repair.plan.content import (
     CHUNK,
     Content,
     ContentReader,
+    Literal,
+    Parts,
+    Reencoded,
+    Zeros,
     chunks,
     content_digest,
     content_from_json,
@@ -22,22 +26,18 @@ from rmqstore.repair.plan.content import (
     content_to_json,
     fingerprint,
 )
-from rmqstore.repair.plan.plan import (
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_read import plan_from_json
+from rmqstore.repair.plan.steps import (
     Create,
     Discard,
     Extend,
-    Literal,
     MakeDirectory,
     Overwrite,
-    Parts,
-    Plan,
-    Reencoded,
     RemoveEmptyDirectory,
     Step,
     Truncate,
-    Zeros,
 )
-from rmqstore.repair.plan.plan_read import plan_from_json
 from rmqstore.repair.recover import Recovery
 from tests.command import run_json
 from tests.repair.plans import HASH, full
@@ -316,5 +316,5 @@ def test_a_planner_that_contradicts_itself_is_a_bug_and_not_wrong_usage(
     answer = run_json("recover", str(copy_store("5.4.0-clean", tmp_path)), exit_code=70)
     error = answer["error"]
     assert isinstance(error, dict)
-    assert (error["code"], error["message"]) == ("bug", "plan: checkpoint is changed and also made or discarded")
+    assert (error["code"], error["message"]) == ("bug", "plan: checkpoint is changed and also created or discarded")
     assert "report" in error["advice"]

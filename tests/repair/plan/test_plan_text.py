@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from rmqstore.repair.plan.plan import Create, Loss, MakeDirectory, Plan, Step, Zeros
+from rmqstore.repair.plan.content import Zeros
+from rmqstore.repair.plan.plan import Loss, Plan
 from rmqstore.repair.plan.plan_text import describe
+from rmqstore.repair.plan.steps import Create, MakeDirectory, Step
 from tests.repair.plans import full
 
 

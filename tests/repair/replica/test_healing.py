@@ -343,7 +343,7 @@ def test_a_follower_that_ends_inside_the_damage_is_proved_by_its_term(term: int,
     for row in theirs[last - 4 :]:
         damage.flip(row.path, row.at - 48 + dledger.ENTRY.at("term") + 7, 3) if term else None
     if term:
-        with pytest.raises(Refused, match="no record behind offset"):
+        with pytest.raises(Refused, match="no record after offset"):
             plan_healing(store, [other])
         return
     plan = plan_healing(store, [other])

@@ -230,7 +230,7 @@ def test_a_store_without_a_log_is_not_healed(tmp_path: Path) -> None:
     store = copy_store("4.9.7-clean", tmp_path)
     for path in (store / "commitlog").iterdir():
         path.unlink()
-    with pytest.raises(Refused, match="has no file of its log left"):
+    with pytest.raises(Refused, match="has no log file left"):
         plan_healing(store, [unpack("4.9.7-clean")])
 
 

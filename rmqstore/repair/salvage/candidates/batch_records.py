@@ -1,10 +1,10 @@
-"""Candidates for a BatchCQ topic's record that its unit contradicts, where something else proves the unit right.
+"""Candidates for a BatchCQ topic's record that its unit contradicts, if another witness proves the unit right.
 
-A unit of a BatchCQ says of its record all that queues need: size, tags code, store time, base offset and count. A
-record is taken to be the damaged one only if one field (or the queue that it names) is wrong, and another witness
-agrees with the unit: for the tags code one flipped bit of the TAGS, for the base offset what the record says a second
-time (QUEUEOFFSET beside INNER_BASE) or the units around it, for the count the messages in the body, for the store time
-its neighbours'. Otherwise the unit is made to fit the record.
+A BatchCQ unit has all that queues need of its record: size, tags code, store time, base offset and count. The record is
+the damaged one only if a single field (or its queue) differs, and another witness agrees with the unit: for the tags
+code one flipped bit of the TAGS, for the base offset its second copy in the record (QUEUEOFFSET beside INNER_BASE) or
+the units around it, for the count the messages in the body, for the store time those of the neighbours. Otherwise the
+unit is rebuilt from the record.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from rmqstore.scan.units import unit_chunks
 CODES = (codes.BCQ_WRONG_UNIT, codes.BCQ_DANGLING_UNIT)
 _UNIT = consumequeue.BATCH_UNIT
 _INNER_HEAD = 20  # bytes: total size, magic, body CRC, flag, body length
-_MOST = 1000
+_MOST = 1000  # findings
 
 
 class _Says(NamedTuple):
-    """What a record, or the unit of its queue, says."""
+    """The fields that a record and its unit have in common."""
 
     queue: Name
     tags: int
@@ -47,7 +47,7 @@ class _Says(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """A unit: what it says, and where its record is."""
+    """The fields of a unit, and the place of its record."""
 
     says: _Says
     offset: int
@@ -55,17 +55,17 @@ class _Unit(NamedTuple):
 
 
 def proved_batches(evidence: Evidence) -> Iterator[tuple[int, Mended, frozenset[Name]]]:
-    """(global offset of the record, its mended bytes, queues that may have it)."""
+    """Yield (global offset of the record, its mended bytes, queues that may contain it)."""
     store, logs = evidence.store, evidence.logs
     for finding in [f for f in evidence.verified.report.findings.listed if f.code in CODES][:_MOST]:
         topic, _, queue_id = finding.queue.rpartition("/")
         start = finding.facts.get("commitlog_offset")
         if not isinstance(start, int) or logs.damaged(start):
             continue
-        log = next((log for log in logs.results if log.queue.find(start) is not None), None)
+        log = evidence.log_at(start)
         message = message_at(log.queue, start) if log is not None else None
         if log is None or message is None or message.physical_offset != start or carries_crc(message):
-            continue  # with a record CRC what fits it is whole
+            continue  # a record that fits its record CRC is sound
         files = store.consume_queue(topic, int(queue_id), QueueKind.BATCH)
         unit = _unit_at(files, finding.offset)
         if unit is None or (unit.offset, unit.size) != (start, message.size):
@@ -76,7 +76,7 @@ def proved_batches(evidence: Evidence) -> Iterator[tuple[int, Mended, frozenset[
 
 
 def _mend(store: Store, raw: bytes, message: Message, unit: _Unit, at: int) -> Mended | None:
-    """The record with the one thing corrected that it says otherwise than its unit; `at`: of the unit, in its queue."""
+    """Correct the one field that differs from the unit (at byte `at` of its queue); None without a proof."""
     own, says = _says(store, raw), unit.says
     if own is None:
         return None
@@ -85,7 +85,7 @@ def _mend(store: Store, raw: bytes, message: Message, unit: _Unit, at: int) -> M
     new: bytes | None = None
     name = ""
     match [field for field, one, other in zip(_Says._fields, own, says, strict=True) if one != other]:
-        case ["queue"] if not _has_unit(store, own.queue, unit.offset):  # all else agrees: it is this record's unit
+        case ["queue"] if not _has_unit(store, own.queue, unit.offset):  # all else agrees: the unit is of this record
             name, new = "queue", set_fields(raw, QueueSlot(*says.queue, message.queue_offset))
         case ["tags"] if not consumequeue.one_bit_apart(own.tags, says.tags):
             name, new = "TAGS", proved_tags(raw, message, says.tags)
@@ -113,10 +113,9 @@ def _says(store: Store, raw: bytes) -> _Says | None:
 
 
 def _unit_at(files: ConsumeQueueFiles, at: int) -> _Unit | None:
-    raw = files.queue.pread(_UNIT.size, at) if at >= 0 else b""
-    if len(raw) < _UNIT.size:
+    unit = files.queue.unit(_UNIT, at // _UNIT.size)
+    if unit is None:
         return None
-    unit = _UNIT.parse(raw)
     offset, size, base, count = (int(unit[n]) for n in ("commitlog_offset", "size", "base_offset", "batch_size"))
     if not consumequeue.is_batch_unit(offset, size, base, count):
         return None
@@ -125,19 +124,19 @@ def _unit_at(files: ConsumeQueueFiles, at: int) -> _Unit | None:
 
 
 def _between(before: _Unit | None, one: _Says, behind: _Unit | None) -> bool:
-    """Whether a store time (ms) lies between those of the units beside it, which both exist."""
+    """Return whether a store time (ms) is between those of the two units beside it."""
     return before is not None and behind is not None and before.says.time <= one.time <= behind.says.time
 
 
 def _joins(before: _Unit | None, one: _Says, behind: _Unit | None) -> bool:
-    """Whether a batch begins where the one before it ends, and ends where the one behind it begins."""
+    """Return whether a batch begins where the one before it ends, and ends where the next one begins."""
     if before is None or behind is None:
         return False
     return before.says.base + before.says.number == one.base and one.base + one.number == behind.says.base
 
 
 def _has_unit(store: Store, name: Name, offset: int) -> bool:
-    """Whether a queue has a unit for the record at a global offset."""
+    """Return whether a queue has a unit for the record at a global offset."""
     if not can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1]):
         return False
     chunks = unit_chunks(store.consume_queue(*name, QueueKind.BATCH).queue, _UNIT)
@@ -145,7 +144,7 @@ def _has_unit(store: Store, name: Name, offset: int) -> bool:
 
 
 def _with_number(raw: bytes, message: Message, name: str, old: int, new: int) -> bytes | None:
-    """A record with another number in a property that occurs once; None where its length would change."""
+    """Replace the number in a property that occurs once; None if the length would change."""
     was, now = (f"{name}\x01{number}".encode() for number in (old, new))
     parts = message.properties.split(b"\x02")
     if parts.count(was) != 1 or len(was) != len(now):
@@ -154,7 +153,7 @@ def _with_number(raw: bytes, message: Message, name: str, old: int, new: int) ->
 
 
 def _messages_in(message: Message) -> int | None:
-    """How many messages the body of an inner batch holds (MessageDecoder#encodeMessage); None for any other body."""
+    """Count the messages in the body of an inner batch (MessageDecoder#encodeMessage); None for any other body."""
     try:
         body = decompress(message.sys_flag, message.body)
     except BodyError:

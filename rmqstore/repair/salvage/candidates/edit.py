@@ -1,4 +1,4 @@
-"""Records with other bytes in single fields: what all candidates are made with."""
+"""Replaces single fields of a record; all candidates are built with these functions."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from rmqstore.formats.message import (
     sound_host,
 )
 from rmqstore.repair.salvage.evidence.places import carries_crc
-from rmqstore.repair.salvage.evidence.values import QueueSlot
+from rmqstore.repair.salvage.evidence.values import QueueSlot, key_of
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A message whose one flipped bit, or one wrong byte, was found by a CRC.
+    """A message in which a CRC found one flipped bit, or one wrong byte.
 
-    `offset`: of the record, global; `at`: byte of the record; `bit`: 0 is the lowest, None for a byte with several
-    wrong bits; `mask`: the wrong bits of the byte; `odds`: probability that other damage looks like this one;
-    `crc`: which CRC found it, that of the body or that of the record (`__CRC32#`).
+    `offset` is the record's, global; `at` the position of the byte in the record; `bit` 0 is the lowest, None for a
+    byte with several wrong bits; `mask` has the wrong bits of the byte; `odds` is the probability that other damage
+    looks like this; `crc` is "body" or "record" (`__CRC32#`), the CRC that found it.
     """
 
     offset: int
@@ -40,17 +40,17 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The solver's answer for a sound record: its bytes stay, whatever is around them."""
+    """The solver's answer for a sound record beside or within damage: its bytes stay."""
 
     record: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """The solver's answer for a record whose original bytes are proved, or nearly so.
+    """The solver's answer for a record whose original bytes are proved.
 
-    `fields` names what differs from the damaged bytes, `witnesses` what proves it, `unproved` what of the record nobody
-    can tell.
+    `fields` are the names of the corrected fields, `witnesses` what proves them, `unproved` the reason if some bytes of
+    the record remain unknown.
     """
 
     record: bytes
@@ -61,14 +61,17 @@ class Mended:
 
 
 def put(record: bytearray, name: str, value: int) -> None:
-    """Set an integer field of the fixed part before the hosts."""
+    """Set an integer field that comes before the hosts."""
     size = next(f.size for f in HEAD if f.name == name)
     at = HEAD.at(name)
     record[at : at + size] = value.to_bytes(size, "big", signed=True)
 
 
 def set_fields(raw: bytes, slot: QueueSlot | None = None, **values: int) -> bytes | None:
-    """A framed record with header fields (and the topic, if its length stays) replaced, CRCs made to fit."""
+    """Replace header fields of a framed record, and topic, queue id and queue offset by those of a slot.
+
+    The record CRC is updated. None if the record is not framed, or if the topic has another length.
+    """
     message, fault = parse_message(raw)
     if message is None or fault is not Fault.NONE:
         return None
@@ -87,13 +90,13 @@ def set_fields(raw: bytes, slot: QueueSlot | None = None, **values: int) -> byte
 
 
 def set_properties(raw: bytes, message: Message, text: bytes) -> bytes:
-    """A record with another property text of the same length, its record CRC made to fit."""
+    """Replace the property text of a record by one of the same length, and update the record CRC."""
     record = raw[: len(raw) - len(message.properties)] + text
     return set_record_crc(record) if carries_crc(message) else record
 
 
 def sound_ports(raw: bytes) -> bytes:
-    """A framed record with the bytes of both ports cleared that are 0 in every port; its record CRC is left."""
+    """Clear the upper bytes of both ports, which are 0 in every valid port; the record CRC stays."""
     message, _ = parse_message(raw)
     if message is None:
         return raw
@@ -106,13 +109,12 @@ def sound_ports(raw: bytes) -> bytes:
 
 
 def restored(message: Message, at: int, mask: int, odds: float, crc: str) -> Restored:
-    """What a plan says of a mended message; `at`: the corrected byte of its record."""
-    slot = message.topic_text, message.queue_id, message.queue_offset
+    """Describe a mended message for the plan; `at` is the position of the corrected byte in the record."""
     bit = mask.bit_length() - 1 if mask.bit_count() == 1 else None
-    return Restored(message.physical_offset, *slot, at, bit, mask, odds, crc)
+    return Restored(message.physical_offset, *key_of(message), at, bit, mask, odds, crc)
 
 
 def changed_fields(old: bytes, new: bytes) -> tuple[str, ...]:
-    """Names of the header fields that differ, and "text" for anything behind them."""
+    """Return the names of the header fields that differ, and "text" if anything after the header does."""
     out = [f.name for f in HEAD if old[HEAD.at(f.name) :][: f.size] != new[HEAD.at(f.name) :][: f.size]]
     return tuple(out) if old[HEAD.size :] == new[HEAD.size :] else (*out, "text")

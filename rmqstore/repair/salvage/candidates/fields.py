@@ -1,14 +1,14 @@
-"""Candidates for a damaged record: its fields set to what witnesses say, where all checksums then fit.
+"""Candidates for a damaged record: header fields with the values that witnesses give, if all checksums then fit.
 
-A candidate must frame, fit its body CRC (and record CRC, where it has one), and say the queue position that its consume
-queue unit or its neighbours prove.
+A candidate must have valid framing, fit its body CRC (and its record CRC if it has one), and have the queue offset that
+its consume queue unit or its neighbours prove.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqstore.formats import consumequeue, properties
+from rmqstore.formats import properties
 from rmqstore.formats.message import (
     HEAD,
     HEADS_BY_FLAG,
@@ -27,25 +27,25 @@ from rmqstore.repair.salvage.candidates.edit import Mended, changed_fields, put,
 from rmqstore.repair.salvage.candidates.flipped_bit import body_crc_one_bit_off, unflip_beside_body
 from rmqstore.repair.salvage.candidates.sysflag import UNPROVED, dispatched_flag, is_garbage, provable_flag
 from rmqstore.repair.salvage.evidence.places import Around
-from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot
+from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot, key_of
 
-_DAY = 86_400_000
-_FAR = 1 << 40  # bytes; no record of this log, but a damaged PHYSICALOFFSET
+_DAY = 86_400_000  # ms
+_FAR = 1 << 40  # bytes; a PHYSICALOFFSET this far away is damaged
 
 
 def is_another_one(message: Message, at: int, slot: QueueSlot) -> bool:
-    """Whether a framed record is a sound one of another place and of another message than the expected one: a file that
-    was swapped, a misdirected write. To correct its header would give consumers the wrong message.
+    """Return whether a framed record is a sound one of another offset and of another message than the expected one.
+
+    Swapped files and misdirected writes leave such records; a corrected header would give consumers the wrong message.
     """
-    own = (message.topic_text, message.queue_id, message.queue_offset)
-    if own == slot.key or message.physical_offset == at:
+    if key_of(message) == slot.key or message.physical_offset == at:
         return False
     near = 0 <= message.physical_offset < at + _FAR
     return near and check_message(message, message.physical_offset) is Fault.NONE
 
 
 def _begins_another_one(raw: bytes, at: int, slot: QueueSlot) -> bool:
-    """Whether another record begins there; of a longer one only its header can be asked."""
+    """Return whether another record begins there; only the header of a record longer than `raw` can be compared."""
     framed, _ = parse_message(raw)
     if framed is not None and is_another_one(framed, at, slot):
         return True
@@ -56,9 +56,10 @@ def _begins_another_one(raw: bytes, at: int, slot: QueueSlot) -> bool:
 
 
 def mend_fields(raw: bytes, at: int, expected: Expected | None, around: Around) -> Mended | None:
-    """The record that `raw` (all of its bytes, at global offset `at`) once was, if that can be proved.
+    """Return the original of a damaged record if the body CRC proves it; None otherwise.
 
-    Everything that the unit of an expected message says is put back. The proof is the body CRC.
+    `raw` are all of its bytes, at global offset `at`. All fields that the unit of the expected message has are
+    restored.
     """
     if len(raw) < HEAD.size + 3 or (expected is not None and _begins_another_one(raw, at, expected.slot)):
         return None
@@ -68,30 +69,28 @@ def mend_fields(raw: bytes, at: int, expected: Expected | None, around: Around) 
             continue
         out = bytearray(candidate)
         if message.body_crc != body_crc(message.body):
-            if (
-                not body_crc_one_bit_off(message) or candidate != raw
-            ):  # where more was changed, the body CRC is the only proof
-                continue
+            if not body_crc_one_bit_off(message) or candidate != raw:
+                continue  # if more was changed, the body CRC is the only proof
             put(out, "body_crc", body_crc(message.body))  # one bit of the stored CRC; a body's damage changes more
         elif not message.body and (expected is None or len(changed_fields(raw, candidate)) > 1):
-            continue  # zeros, too, have a body of no bytes and its CRC: that proves nothing
+            continue  # zeros also look like an empty body with its CRC, which proves nothing
         _correct_times(out, message, around)
-        told = not is_garbage(message.sys_flag)
-        if not told or expected is not None:
-            put(out, "sys_flag", dispatched_flag(message) if told else provable_flag(message))
+        readable = not is_garbage(message.sys_flag)
+        if not readable or expected is not None:
+            put(out, "sys_flag", dispatched_flag(message) if readable else provable_flag(message))
         record = sound_ports(bytes(out))
         stored, computed = record_crc(record, 0, len(record))
         if stored in (None, computed) and not properties.property_faults(message.properties):
             witnesses = ("body CRC", *(("consume queue",) if expected is not None else ()))
-            return Mended(record, changed_fields(raw, record), witnesses, "" if told else UNPROVED)
+            return Mended(record, changed_fields(raw, record), witnesses, "" if readable else UNPROVED)
     return None
 
 
 def mend_record_crc(raw: bytes, at: int, expected: Expected | None, *, accept_odds: bool = False) -> Mended | None:
-    """A framed record whose body is right and whose record CRC is not: the CRC itself finds one flipped bit or byte.
+    """Correct the bit or byte that the record CRC of a framed record with a sound body finds.
 
-    Where that fails and the unit proves queue, place and tags, the record gets a new CRC: what else is damaged in it
-    (a key, a flag, a host, the CRC itself) cannot be told.
+    If the CRC finds none, but the unit proves queue, offset and tags, the record gets a new CRC: what else is damaged
+    in it (a key, a flag, a host, the CRC itself) cannot be determined. None if neither is possible.
     """
     message, _ = parse_message(raw)
     if message is None or check_message(message, at) is not Fault.NONE:
@@ -114,7 +113,7 @@ def mend_record_crc(raw: bytes, at: int, expected: Expected | None, *, accept_od
 
 
 def _candidates(raw: bytes, at: int, expected: Expected | None) -> Iterator[bytes]:
-    """Records of the right length that differ from `raw` in header fields only, the likeliest first."""
+    """Yield records of the right length that differ from `raw` only in header fields, the likeliest first."""
     base = bytearray(raw)
     put(base, "size", len(raw))
     put(base, "physical_offset", at)
@@ -133,7 +132,7 @@ def _candidates(raw: bytes, at: int, expected: Expected | None) -> Iterator[byte
 
 
 def _by_topic(base: bytearray, topic: bytes, magic: int, hosts: int) -> Iterator[bytes]:
-    """Candidates with the known topic where the body length says, or where its text is found."""
+    """Yield candidates with the known topic: after the body according to its length, and where its text is found."""
     head = HEADS_BY_FLAG[hosts].size
     wide = 2 if magic == MAGIC_V2 else 1
     if wide == 1 and len(topic) > MAX_TOPIC_V1:
@@ -156,21 +155,17 @@ def _by_topic(base: bytearray, topic: bytes, magic: int, hosts: int) -> Iterator
 
 
 def _agrees(message: Message, at: int, expected: Expected | None) -> bool:
-    """Whether a record is where it says and agrees with its unit."""
+    """Return whether a record has the right PHYSICALOFFSET and agrees with its unit."""
     if message.physical_offset != at or not message.topic:
         return False
     if expected is None:
         return True
-    slot, code = expected.slot, expected.slot.tags_code
-    if (message.topic_text, message.queue_id, message.queue_offset) != slot.key:
-        return False
-    if code is None or slot.topic == properties.SCHEDULE_TOPIC or consumequeue.is_ext_address(code):
-        return True
-    return properties.tags_code(properties.parse_properties(message.properties).get(properties.TAGS)) == code
+    tags = properties.parse_properties(message.properties).get(properties.TAGS)
+    return key_of(message) == expected.slot.key and expected.slot.fits_tags(tags)
 
 
 def _correct_times(out: bytearray, message: Message, around: Around) -> None:
-    """A store time far from the next record's is damage too; so is an invalid born time."""
+    """Correct a store time far from the next record's, and an invalid born time."""
     store = message.store_timestamp
     if not 0 < store <= around.store_timestamp + _DAY or around.store_timestamp - store > 366 * _DAY:
         store = around.store_timestamp

@@ -1,4 +1,4 @@
-"""Candidates with one flipped bit or wrong byte: the CRC itself tells which, and the original bytes come back."""
+"""Candidates with one flipped bit or wrong byte, which a CRC locates, so that the original bytes are restored."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rmqstore.formats.message import (
 from rmqstore.repair.salvage.candidates.edit import Mended, changed_fields, restored
 
 ACCEPTED_ODDS = 1e-4
-"""A mended record may be wrong with this probability unless the operator accepts more (--accept-odds)."""
+"""Maximum probability that a correction is wrong, unless the operator accepts more (--accept-odds)."""
 
 
 def unflip_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> Mended | None:
-    """The record with the one flipped bit, or one wrong byte, of its body corrected; None unless exactly one fits.
+    """Correct one flipped bit, or one wrong byte, of the body; None unless exactly one correction is possible.
 
-    Every witness must agree: the record CRC where there is one, the compression, and the text around the byte.
+    Every witness must agree: the record CRC if there is one, the compression, and the text around the byte.
     """
     computed = body_crc(message.body)
     if computed == message.body_crc or body_crc_one_bit_off(message):
@@ -41,10 +41,10 @@ def unflip_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> M
 def _explanations(
     length: int, stored: int, computed: int, *, accept_odds: bool, known: range = range(0)
 ) -> tuple[list[WrongByte], float]:
-    """The bits, else the bytes, that explain a CRC over `length` bytes, as far as their odds allow; and the odds.
+    """Return the flipped bits, otherwise the wrong bytes, that explain a CRC over `length` bytes, and their odds.
 
-    `known`: bytes that another CRC proves right. A flipped bit needs `accept_odds` above `ACCEPTED_ODDS`; a wrong byte
-    needs it always, and is never taken above them.
+    `known` are positions that another CRC proves right. Above `ACCEPTED_ODDS`, a flipped bit requires `accept_odds`,
+    and a wrong byte is never accepted; below, a wrong byte requires `accept_odds`.
     """
     found = [one for one in wrong_bytes(length, stored, computed) if one.at not in known]
     bits = [one for one in found if one.mask.bit_count() == 1]
@@ -57,14 +57,14 @@ def _explanations(
 
 
 def body_crc_one_bit_off(message: Message) -> bool:
-    """Whether the stored body CRC differs from that of the body in one bit (of the 32 that are stored)."""
+    """Return whether the stored body CRC differs from that of the body in one of its 32 bits."""
     return ((message.body_crc ^ body_crc(message.body)) & 0xFFFFFFFF).bit_count() == 1
 
 
 def unflip_beside_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> Mended | None:
-    """The record with the one flipped bit, or one wrong byte, of its header, topic or properties corrected.
+    """Correct one flipped bit, or one wrong byte, of header, topic or properties, which the record CRC locates.
 
-    Its record CRC finds it. The body must fit its own CRC.
+    The body must fit its own CRC. None unless exactly one correction is possible.
     """
     stored, computed = record_crc(raw, 0, len(raw))
     if stored is None or stored == computed:
@@ -84,7 +84,7 @@ def unflip_beside_body(raw: bytes, message: Message, *, accept_odds: bool = Fals
 
 
 def _agrees(record: bytes, damaged: Message, at: int) -> bool:
-    """Whether no witness contradicts the mended body; `at` is the changed byte of the body."""
+    """Return whether no witness contradicts the mended body; `at` is the position of the changed byte in it."""
     message, fault = parse_message(record)
     if message is None or fault is not Fault.NONE or body_crc(message.body) != message.body_crc:
         return False
@@ -102,5 +102,5 @@ def _agrees(record: bytes, damaged: Message, at: int) -> bool:
 
 
 def _is_text(body: bytes) -> bool:
-    """Whether all of it is printable ASCII, with white space."""
+    """Return whether a body consists of printable ASCII and white space."""
     return body.isascii() and not any(byte < 0x20 and byte not in b"\t\n\r" for byte in body)

@@ -1,7 +1,7 @@
-"""Candidates for a damaged property text: one flipped bit that a witness proves, else a sound text.
+"""Candidates for a damaged property text: one flipped bit that a witness proves, otherwise a readable text.
 
-No checksum covers the properties of most records. What proves a candidate is the tags code of the record's consume
-queue unit, or names of properties that brokers know.
+Most records have no checksum over their properties. The proof of a candidate is the tags code of the record's consume
+queue unit, or the name of a property that brokers use.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _NAMES = frozenset(
 
 
 def mend_properties(raw: bytes, tags_code: int | None) -> Mended | None:
-    """A record with a damaged property text: a sound text of the same length; its TAGS may be damaged besides.
+    """Give a record with a damaged property text a sound one of the same length; its TAGS may be damaged, too.
 
-    One wrong byte is corrected where names that brokers know, or the unit's tags code, leave only one answer; else the
-    wrong bytes are replaced, so that all other properties can be read.
+    One flipped bit is corrected if known property names, or the unit's tags code, leave only one answer. Otherwise the
+    wrong bytes are replaced, so that all other properties become readable.
     """
     mended = _mend(raw, tags_code)
     if tags_code is None or mended is None or not mended.unproved:
@@ -41,10 +41,10 @@ def mend_properties(raw: bytes, tags_code: int | None) -> Mended | None:
 
 
 def proved_tags(raw: bytes, message: Message, code: int) -> bytes | None:
-    """The record with the one bit of its property text flipped back that makes its TAGS those of a unit's tags code.
+    """Correct the one flipped bit of the property text that makes its TAGS fit a unit's tags code.
 
-    A code is 32 bits and some thousand bits are tried: that a wrong unit meets one of them is out of the question. None
-    without exactly one answer, where a record CRC covers the text, and for codes that are not the hash of a text.
+    A code has 32 bits, and a few thousand bits are tried, so that a wrong unit hardly ever fits by chance. None unless
+    there is exactly one answer, if a record CRC covers the text, and for codes that are not the hash of a text.
     """
     text = message.properties
     if not -_INT <= code < _INT or code == 0 or carries_crc(message) or len(text) > _SEARCHED:
@@ -59,7 +59,7 @@ def proved_tags(raw: bytes, message: Message, code: int) -> bytes | None:
 
 
 def with_tags(record: bytes, code: int | None) -> bytes:
-    """The record with the TAGS that its unit proves; the same record where they are right, or nothing proves others."""
+    """Correct the TAGS of a record if its unit proves others; otherwise return the same record."""
     message, _ = parse_message(record)
     if message is None or code is None or message.topic_text == properties.SCHEDULE_TOPIC:
         return record
@@ -84,14 +84,14 @@ def _mend(raw: bytes, tags_code: int | None) -> Mended | None:
 
 
 def _one_bit(text: bytes, places: Iterable[int], fits: Callable[[bytes], bool]) -> bytes | None:
-    """The only text with one bit flipped, in one of some bytes, that fits."""
+    """Return the only text that fits with one bit flipped at one of the positions; None unless there is exactly one."""
     tried = (flip(text, at, bit) for at in places for bit in range(8))
     found = {candidate for candidate in tried if fits(candidate)}
     return found.pop() if len(found) == 1 else None
 
 
 def _known_name(text: bytes, tags_code: int | None) -> bytes | None:
-    """The only sound text with one bit flipped that has one more known name, and gives the unit's tags code."""
+    """Return the only sound text with one flipped bit that has one more known name, and the unit's tags code."""
     before = len(properties.parse_properties(text).keys() & _NAMES)
 
     def fits(candidate: bytes) -> bool:
@@ -106,7 +106,7 @@ def _known_name(text: bytes, tags_code: int | None) -> bytes | None:
 
 
 def _parts(text: bytes) -> Iterator[tuple[int, int]]:
-    """[start, stop) of each part between separators."""
+    """Yield [start, stop) of each part between separators."""
     at = 0
     for part in text.split(b"\x02"):
         yield at, at + len(part)
@@ -114,7 +114,7 @@ def _parts(text: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _around_tags(text: bytes) -> Iterable[int]:
-    """Where the flipped bit can be: in the TAGS with their separators; anywhere in a text without TAGS."""
+    """Return the positions of a possible flipped bit: the TAGS with their separators; without TAGS the whole text."""
     for start, stop in _parts(text):
         if text.startswith(properties.TAGS.encode() + b"\x01", start, stop):
             return range(max(0, start - 1), min(len(text), stop + 1))
@@ -122,7 +122,7 @@ def _around_tags(text: bytes) -> Iterable[int]:
 
 
 def _suspects(text: bytes) -> Iterator[int]:
-    """Positions in the parts that are wrong, with the separators around them."""
+    """Yield the positions in faulty parts and of the separators around them."""
     for start, stop in _parts(text):
         if _is_bad(text, start, stop):
             yield from range(max(0, start - 1), min(len(text), stop + 1))
@@ -133,7 +133,7 @@ def _is_bad(text: bytes, start: int, stop: int) -> bool:
 
 
 def _sanitized(text: bytes) -> bytes | None:
-    """A valid text of the same length: invalid bytes become `?`, parts without a separator get one."""
+    """Return a valid text of the same length: invalid bytes become `?`, parts without a separator get one."""
     out = bytearray(text)
     for at in properties.wrong_controls(text):
         out[at] = 0x3F
@@ -154,8 +154,8 @@ def _sanitized(text: bytes) -> bytes | None:
 
 
 def _give_name(out: bytearray, start: int, stop: int) -> bool:
-    """Make a part that has no name a property, or join it to another."""
-    if stop - start >= 3:  # its first character becomes a name, unless that would split a letter
+    """Turn a part without a name into a property, or join it to another; return whether that is possible."""
+    if stop - start >= 3:  # its first character becomes the name, unless that would split a UTF-8 sequence
         plain = out[start] < 0x80 and out[start] not in (1, 2)
         name_end = next((at for at in range(start + 1, stop - 1) if plain and out[at] < 0x80), None)
         if name_end is None:
@@ -163,9 +163,9 @@ def _give_name(out: bytearray, start: int, stop: int) -> bool:
         else:
             out[name_end] = 1
     elif start:
-        out[start - 1] = 0x3F  # too short for a property: it belongs to the value before it
+        out[start - 1] = 0x3F  # too short for a property: append it to the value before it
     elif stop < len(out):
-        out[stop] = 0x3F  # the first part, too short: it belongs to the next name
+        out[stop] = 0x3F  # the first part, too short: prepend it to the next name
     else:
         return False
     return True

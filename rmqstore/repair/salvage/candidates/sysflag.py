@@ -1,4 +1,4 @@
-"""SYSFLAG of a damaged record: the bits that its body, its properties and its consume queue unit prove.
+"""Reconstructs the SYSFLAG of a damaged record from its body, its properties and its consume queue unit.
 
 Source: MessageSysFlag, SendMessageProcessor#sendBatchMessage, ConsumeQueue dispatch (RocketMQ 5.4.0)
 """
@@ -15,18 +15,18 @@ from rmqstore.formats.message import (
     Message,
 )
 
-_WRITTEN = 0x7FF  # all that any version writes: three bits of compression type on top of the lowest byte
-_HOSTS = 0x30
+_WRITTEN = 0x7FF  # all bits that any version sets; the upper three are the compression type
+_HOSTS = 0x30  # the address families of both hosts
 UNPROVED = "its other SYSFLAG bits are unknown"
 
 
 def is_garbage(sys_flag: int) -> bool:
-    """Whether a SYSFLAG has bits that nobody writes: then none of the others proves anything."""
+    """Return whether a SYSFLAG has bits that no version sets: then its other bits prove nothing."""
     return bool(sys_flag & ~_WRITTEN)
 
 
 def dispatched_flag(message: Message) -> int:
-    """SYSFLAG of a message that a consume queue had: neither a prepared nor a rollback record is put there."""
+    """Return the SYSFLAG of a message with a consume queue unit, which cannot be a prepared or rollback record."""
     if message.is_dispatched:
         return message.sys_flag
     kind = TRANSACTION_COMMIT if message.prepared_transaction_offset else 0
@@ -34,15 +34,15 @@ def dispatched_flag(message: Message) -> int:
 
 
 def provable_flag(message: Message) -> int:
-    """What can be told of a SYSFLAG that is garbage: the families of the hosts, the packing, an inner batch."""
+    """Return the provable bits of a garbled SYSFLAG: address families, compression, inner batch, commit."""
     found = properties.parse_properties(message.properties)
     batch = INNER_BATCH | NEED_UNWRAP if properties.inner_batch(found) is not None else 0
     commit = TRANSACTION_COMMIT if message.prepared_transaction_offset else 0
-    return message.sys_flag & _HOSTS | _packing(message.body) | batch | commit
+    return message.sys_flag & _HOSTS | _compression_bits(message.body) | batch | commit
 
 
-def _packing(body: bytes) -> int:
-    """The bits of the compression that a body unpacks with to its end; 0 for none."""
+def _compression_bits(body: bytes) -> int:
+    """Return the bits of the compression with which a body can be decompressed; 0 if there is none."""
     for kind in Compression:
         try:
             if body and decompress(kind.sys_flag, body):

@@ -1,1 +1,1 @@
-"""What is known about damaged places, and who says so."""
+"""Evidence about damaged places: what is known, and which witness says so."""

@@ -1,4 +1,4 @@
-"""How far consumers have read each queue: who will see a filler, and which messages must have existed."""
+"""Consumer progress per queue: it tells which groups will read a filler, and which messages must have existed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OWN_GROUPS = frozenset({"CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"})
 
 
 class ConsumerProgress:
-    """How far consumers have read, as the store's configuration says it. `unreadable` says why it is not known."""
+    """Consumer offsets and delay offsets of a store; `unreadable` is the reason if they cannot be read."""
 
     def __init__(self, store: Store) -> None:
         self._offsets = ConsumerOffsets.read(store)
@@ -22,12 +22,12 @@ class ConsumerProgress:
         self._delays = loaded_config(store.root, "delayOffset.json", delay_offsets) or {}
 
     def names(self) -> Iterator[tuple[str, int]]:
-        """Topic and queue id of every queue that a group, or a delay level, has consumed from."""
+        """Yield topic and queue id of every queue from which a group or a delay level has consumed."""
         yield from ((row.topic, row.queue_id) for row in self._offsets.rows())
         yield from ((SCHEDULE_TOPIC, queue_id) for queue_id in self._delays)
 
     def groups(self, slot: QueueSlot) -> tuple[str, ...]:
-        """Groups that have yet to read a slot, in its queue or in a light message queue that it is fanned out to."""
+        """Return the groups that have not consumed a slot yet, in its queue or in a light message queue."""
         places = ((slot.topic, slot.queue_id, slot.queue_offset), *((queue, 0, at) for queue, at in slot.fan_out))
         return tuple(
             sorted(
@@ -41,6 +41,6 @@ class ConsumerProgress:
         )
 
     def furthest(self, topic: str, queue_id: int) -> int:
-        """The largest queue offset that a group, or a delay level, has consumed up to; 0 where no group is known."""
+        """Return the largest consumer offset of any group or delay level, as a queue offset; 0 if no group is known."""
         delayed = self._delays.get(queue_id, 0) if topic == SCHEDULE_TOPIC else 0
         return max((one.offset for one in self._offsets.of(topic, queue_id)), default=0) or delayed

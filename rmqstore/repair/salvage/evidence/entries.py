@@ -1,4 +1,4 @@
-"""What DLedger's own headers and its index say of the entries of a damaged span."""
+"""DLedger entries according to their headers and to the DLedger index."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rmqstore.formats import dledger
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A DLedger entry as its header or its index unit says it; positions and sizes in bytes."""
+    """A DLedger entry according to its header or its index unit; `pos` and `size` in bytes."""
 
     index: int
     term: int
@@ -20,7 +20,7 @@ class Entry:
 
 
 def header_at(log: LogResult, at: int) -> Entry | None:
-    """What the header at a global offset says."""
+    """Return the entry according to the header at a global offset; None if bytes are missing."""
     raw = log.queue.pread(dledger.ENTRY.size, at)
     if len(raw) < dledger.ENTRY.size:
         return None
@@ -29,14 +29,9 @@ def header_at(log: LogResult, at: int) -> Entry | None:
 
 
 def unit_of(store: Store, index: int) -> Entry | None:
-    """The index unit of an entry, where its index has one."""
+    """Return an entry according to its index unit; None if there is no valid one."""
     files = store.dledger
-    if files is None or index < 0:
-        return None
-    raw = files.index.pread(dledger.INDEX_UNIT.size, dledger.index_at(index))
-    if len(raw) < dledger.INDEX_UNIT.size:
-        return None
-    values = dledger.INDEX_UNIT.parse(raw)
-    if values["magic"] != dledger.MAGIC or values["index"] != index:
+    values = files.index.unit(dledger.INDEX_UNIT, index) if files is not None else None
+    if values is None or (values["magic"], values["index"]) != (dledger.MAGIC, index):
         return None
     return Entry(index, values["term"], values["pos"], values["size"])

@@ -1,4 +1,4 @@
-"""Where the log is damaged: spans within one file each, the good records around them, and where each log ends."""
+"""Finds damaged spans, each within one file, the good records around them, and the start of DLedger's entries."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _FAR = 1 << 62  # global offset behind every log
 class Damage:
     """Bytes [start, stop) of one file that are not good records; global offsets.
 
-    `runs` are what the scan saw there. `at_end`: it reaches to the end of its file, so that the BLANK is gone too.
-    `file` None: the file is missing; `short`: bytes that the file lacks at its end (they are in [start, stop)).
-    `taken`: starts of good records (of their entries) that were taken in, because the damage is too short for a record.
+    `runs` are those of the scan. `at_end`: the span extends to the end of its file, and so includes the BLANK. `file`
+    is None if the file is missing; `short` is the number of bytes that it lacks at its end, which are in [start, stop).
+    `taken` are the starts of good records (or entries) by which a span too short for a record was extended.
     """
 
     log: LogResult
@@ -52,7 +52,7 @@ class Damage:
 
     @property
     def home(self) -> Path:
-        """The file, or where the missing one would be."""
+        """Return the path of the file, also if it is missing."""
         if self.file is not None:
             return self.file.path
         files = self.log.queue.files
@@ -61,13 +61,13 @@ class Damage:
 
 
 def find_damage(log: LogResult, *, end: int, front: tuple[int, int] | None = None) -> list[Damage]:
-    """Spans of a log up to `end` (global offset), also where no file is; a span never crosses the end of a file.
+    """Find the damaged spans of a log up to `end` (global offset), including missing files.
 
-    `front`: global offsets of files that are missing before the first one.
+    A span never crosses the end of a file. `front` is the range of files that are missing before the first one.
     """
     size = log.queue.file_size
     groups: list[list[Run]] = [[piece] for piece in _per_file(Run(Kind.HOLE, *front), size)] if front else []
-    joins = False  # whether a piece that follows belongs to the last group
+    joins = False  # whether an adjacent piece belongs to the last group
     for run in log.tiling:
         if run.start >= end:
             break
@@ -87,7 +87,7 @@ def find_damage(log: LogResult, *, end: int, front: tuple[int, int] | None = Non
 
 
 def _of_another_file(log: LogResult, run: Run) -> bool:
-    """Whether sound records of another place are there: the BLANK behind them is that of another file, too."""
+    """Return whether a run has sound records of another offset: the BLANK after them is of another file, too."""
     if run.kind is not Kind.DIRTY or run.count < 2:
         return False
     message = message_at(log.queue, run.start + log.lead)
@@ -116,7 +116,7 @@ def _damage(log: LogResult, runs: tuple[Run, ...]) -> Damage:
 
 
 def framed_records(log: LogResult, start: int, stop: int) -> Iterator[tuple[int, Message]]:
-    """(global offset, in DLedger of the entry; message) of records that follow each other within a span."""
+    """Yield (global offset, in DLedger of the entry; message) of consecutive records within a span."""
     at = start
     while at < stop:
         message = message_at(log.queue, at + log.lead, stop - at - log.lead)
@@ -131,7 +131,7 @@ def framed_records(log: LogResult, start: int, stop: int) -> Iterator[tuple[int,
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a record takes from the records around it. `store_timestamp` in ms; hosts as stored, IPv4."""
+    """What a filler copies from the records around it: `store_timestamp` in ms, an IPv4 host as stored, properties."""
 
     store_timestamp: int
     store_host: bytes
@@ -140,7 +140,7 @@ class Around:
 
 
 class Neighbours:
-    """The good records around damage: store times, hosts, and whether they carry a record CRC."""
+    """Finds the good records around damage, from which fillers take store time, host and properties."""
 
     def __init__(self, logs: Sequence[LogResult], now_ms: int) -> None:
         self.logs = logs
@@ -149,9 +149,9 @@ class Neighbours:
         self._starts = [run.start for _, run in self._runs]
 
     def around(self, offset: int) -> Around:
-        """What a filler at an offset takes over: the next record's time, so that times never fall.
+        """Return what a filler at an offset outside good records copies from the next, otherwise the last record.
 
-        At the log's end that of the last record. The offset is not inside a good record.
+        With the time of the next record, store times never decrease.
         """
         i = bisect_right(self._starts, offset) - 1
         behind = self._message(i, offset) if i >= 0 and offset < self._runs[i][1].stop else self._message(i + 1)
@@ -165,7 +165,7 @@ class Neighbours:
         return Around(time, sound_host(host), carries_crc(found), DUP_INFO in parse_properties(found.properties))
 
     def _message(self, i: int, offset: int | None = None) -> Message | None:
-        """The first record of a run of good ones, or the one at an offset (with DLedger's header) in it."""
+        """Return the first record of a run of good ones, or the one at an offset (in DLedger of its entry) in it."""
         if not 0 <= i < len(self._runs):
             return None
         log, run = self._runs[i]
@@ -173,21 +173,21 @@ class Neighbours:
 
 
 def carries_crc(message: Message) -> bool:
-    """Whether a record ends with the property __CRC32#."""
+    """Return whether a record ends with the property __CRC32#."""
     return message.properties[-CRC32_RESERVED_LEN:].startswith(CRC32_PROPERTY)
 
 
 # --- where a legacy commitlog ends and DLedger's entries begin --------------------------------------------------------
 #
-# While legacy files exist, DLedger deletes none of its own: its entry 0 was right behind the legacy log. A file that is
-# missing between the two is lost, and whose it was follows from what still knows entry 0, or its neighbours.
+# While legacy files exist, DLedger deletes none of its own files: its entry 0 directly followed the legacy log. Files
+# that are missing between the two are lost; to which log they belong follows from the place of entry 0.
 
 
 def entries_begin(evidence: Evidence) -> int | None:
-    """The global offset of DLedger's entry 0; None where nothing proves it, and where the log began later.
+    """Return the global offset of DLedger's entry 0; None if nothing proves it, or if the log begins later.
 
-    Proofs: entry 0 itself; files that join; entry 0's unit in DLedger's index; the first message's unit in a consume
-    queue, which is 48 bytes behind the start of a DLedger file and at the start of a legacy one.
+    Proofs: entry 0 itself; adjacent files; entry 0's unit in DLedger's index; the first message's consume queue unit,
+    which points 48 bytes after the start of a DLedger file, but to the start of a legacy one.
     """
     log, legacy = evidence.verified.dledger, evidence.verified.legacy
     if log is None or not log.queue.files:
@@ -215,6 +215,6 @@ def entries_begin(evidence: Evidence) -> int | None:
 
 
 def missing_front(evidence: Evidence, log: LogResult) -> tuple[int, int] | None:
-    """The first files of DLedger's data, where they are gone, as global offsets."""
+    """Return the range of the first files of DLedger's data if they are missing; otherwise None."""
     begin = entries_begin(evidence) if log is evidence.verified.dledger else None
     return (begin, log.queue.start) if begin is not None and begin < log.queue.start else None

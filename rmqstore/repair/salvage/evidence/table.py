@@ -1,9 +1,10 @@
 """The evidence table: what each witness says about the places where the log is damaged. Filled once per recovery.
 
-A row is (place, field, value, witness). A place is either the start of one record, which a consume queue unit names,
-or the room between two good messages of a queue, in which a gap in the queue offsets or the progress of a consumer
-shows that messages are missing. Two kinds of witnesses are asked where they are needed: index entries, of which there
-may be millions (`Evidence.indexed`), and header and checksums of a damaged record, which test candidates for it.
+A row is (place, field, value, witness). A place is either the start of one record, to which a consume queue unit
+points, or the range between two good messages of a queue, in which a gap in the queue offsets or the progress of a
+consumer shows that messages are missing. Two kinds of witnesses are no rows, but are read where they are needed: index
+entries, of which there may be millions (`Evidence.indexed`), and header and checksums of a damaged record, which test
+candidates.
 
 A new witness adds rows in `Evidence.rows`; `Evidence.about` and the solver need no change.
 """
@@ -20,6 +21,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import UNIT, QueuePart
 from rmqstore.checks.queues.queue_check import complement
@@ -36,16 +38,16 @@ from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 
-_BESIDE = 4  # units of a light message queue that are looked at on both sides
+_BESIDE = 4  # units of a light message queue to read on both sides
 _ROOMY = 256  # bytes that are enough for a visible filler
 _INDEX_CHUNK = 1 << 16  # index units
 SLOT, LIGHT_SLOT, SIZE, TIME = "slot", "light slot", "size", "store timestamp"
 MISSED, CONSUMED = "missed queue offsets", "consumed queue offsets"
-"""Fields of rows. A light slot is in a light message queue. MISSED are between two messages of a queue, CONSUMED behind
+"""Fields of rows. A light slot is in a light message queue. MISSED are between two messages of a queue, CONSUMED after
 its last one."""
 
 _Gap = tuple[str, int, int, int]
-"""Topic, queue id, and the records around what the queue misses."""
+"""Topic, queue id, and the global offsets of the records around a gap in the queue."""
 Between = tuple[int, int, QueueSlot]
 """A lost message somewhere between the records at two global offsets (-1: the start of the log)."""
 
@@ -54,9 +56,9 @@ Between = tuple[int, int, QueueSlot]
 class Known:
     """What the table says about some spans.
 
-    `at`: the message that is expected at a global offset. `between`: messages without a place of their own. `light`:
-    offsets to which only light message queues point; the slot is theirs. `inferred`: offsets in `at` whose slot no unit
-    of the queue itself says.
+    `at` are the messages expected at global offsets, `between` messages without an exact place. `light` are messages to
+    which only light message queues point, with a slot of these queues. `inferred` are offsets in `at` whose slot
+    follows from a gap, not from a unit of the queue.
     """
 
     at: dict[int, Expected] = field(default_factory=dict)
@@ -67,7 +69,7 @@ class Known:
 
 
 class Ranges:
-    """Sorted, disjoint ranges; asked whether points lie in them."""
+    """Sorted, disjoint ranges of global offsets, with fast tests for points."""
 
     def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
         ordered = sorted(ranges)
@@ -80,7 +82,7 @@ class Ranges:
         return i >= 0 and point < self.stops[i]
 
     def mask(self, points: I64) -> Bool:
-        """Which points lie in a range."""
+        """Return which points are in a range."""
         if not self.starts:
             return np.zeros(len(points), dtype=np.bool_)
         starts, stops = self._arrays
@@ -89,18 +91,17 @@ class Ranges:
         return inside
 
     def bytes_between(self, low: int, high: int) -> int:
-        """Bytes of the ranges that lie between two places."""
-        return sum(max(0, min(b, high) - max(a, low)) for a, b in zip(self.starts, self.stops, strict=True))
+        """Return how many bytes of the ranges are between two offsets."""
+        i, k = bisect_right(self.stops, low), bisect_left(self.starts, high)
+        return sum(max(0, min(b, high) - max(a, low)) for a, b in zip(self.starts[i:k], self.stops[i:k], strict=True))
 
     def room(self, before: int, behind: int) -> int:
-        """The most records that the parts of the ranges between two places can have held."""
-        i, k = max(0, bisect_right(self.starts, before) - 1), bisect_right(self.starts, behind - 1)
-        parts = zip(self.starts[i:k], self.stops[i:k], strict=True)
-        return sum(max(0, min(b, behind) - max(a, before)) for a, b in parts) // (MIN_SIZE + 1)
+        """Return the maximum number of records that can have been in the ranges between two offsets."""
+        return self.bytes_between(before, behind) // (MIN_SIZE + 1)
 
 
 class Evidence:
-    """The table of one store.
+    """The evidence table of one store.
 
     `mends_end`: messages behind the last good record of the log are kept where they are proved. `end` is the global
     offset where the log ends then, once somebody has asked (`reach.py`).
@@ -115,17 +116,17 @@ class Evidence:
 
     @cached_property
     def progress(self) -> ConsumerProgress:
-        """How far consumers have read; also asked who will see a filler."""
+        """Return the consumer progress, which also tells which groups will get a filler."""
         return ConsumerProgress(self.store)
 
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        """All rows: units that point outside of good records, gaps in the queue offsets, progress of consumers."""
+        """Return all rows: units that point outside good records, gaps in the queue offsets, consumer progress."""
         return (*self._unit_rows(), *self._queue_rows())
 
     @cached_property
     def _outside(self) -> Ranges:
-        """All bytes of the logs that are not good records, and the files that are missing between two logs."""
+        """Return all ranges of the logs without good records, and files that are missing between two logs."""
         runs = (run for log in self.logs.results for run in log.tiling if run.kind is not Kind.RECORDS)
         between = ((a.tiling.stop, b.tiling.start) for a, b in pairwise(self.logs.results))
         return Ranges([*((r.start, r.stop) for r in runs), *((a, b) for a, b in between if a < b)])
@@ -139,7 +140,7 @@ class Evidence:
         return out
 
     def about(self, spans: Sequence[tuple[int, int]]) -> Known:
-        """What the rows say about spans: half-open, global offsets of records, none of which holds a good record."""
+        """Return what the rows say about half-open spans of global offsets without a good record."""
         known, ranges = Known(), Ranges(spans)
         if not spans:
             return known
@@ -151,7 +152,7 @@ class Evidence:
         return known
 
     def add_ends(self, known: Known, ranges: Ranges, *, without: Collection[Name] = ()) -> None:
-        """Add messages behind the last good one of a queue that a consumer has read: they existed, so they are lost."""
+        """Add messages after the last good one of a queue that a consumer has read, and that are therefore lost."""
         end = max(self.logs.wrote, *ranges.stops) if ranges.stops else self.logs.wrote
         names = set(self.open_ends(known, ranges)).difference(without)
         for row in self.rows if names else ():
@@ -161,8 +162,8 @@ class Evidence:
             label, count = f"{topic}/{queue_id}", numbers.stop - numbers.start
             if count > ranges.room(row.start, end):
                 known.notes.append(
-                    f"{label} ends at {numbers.start:,} in the log, its consumers are at {numbers.stop:,}: more than "
-                    "the damage there can have held"
+                    f"{label} ends at {numbers.start:,} in the log, its consumers are at {numbers.stop:,}: more "
+                    "messages than the damage there can have contained"
                 )
                 continue
             words = "1 message" if count == 1 else f"{count:,} messages"
@@ -170,7 +171,7 @@ class Evidence:
             known.between += [(row.start, row.stop, QueueSlot(topic, queue_id, number)) for number in numbers]
 
     def open_ends(self, known: Known, ranges: Ranges) -> tuple[Name, ...]:
-        """Queues with damage behind their last good message and no unit that points there: their end is unknown."""
+        """Return queues of unknown end: with damage after their last good message, and no unit that points there."""
         named = {(e.slot.topic, e.slot.queue_id) for at, e in known.at.items() if at not in known.inferred}
         last = ranges.starts[-1] if ranges.starts else -1
         return tuple(
@@ -184,7 +185,7 @@ class Evidence:
         )
 
     def indexed(self, start: int, stop: int) -> set[int]:
-        """Places within a span of the log where the index has a message."""
+        """Return the offsets within a span of the log that index entries contain."""
         low, high = np.searchsorted(self._indexed, (start, stop)).tolist()
         return set(self._indexed[low:high].tolist())
 
@@ -224,7 +225,7 @@ class Evidence:
         logs = self.logs
         for (topic, queue_id), part in sorted(logs.queues.items()):
             if properties.is_lmq(topic):
-                continue  # a light message queue has no records of its own
+                continue  # it shares the records of other queues
             holes = [(g.expected, g.got, g.before, g.at) for g in part.gaps]
             if logs.min_offset == 0 and part.messages > 1 and part.first_at not in logs.misfiled.offsets:
                 holes.append((0, part.first, -1, part.first_at))
@@ -238,7 +239,7 @@ class Evidence:
                 yield Row(part.last_at, logs.wrote, CONSUMED, slots, f"consumers of {topic}/{queue_id}")
 
     def _add_gaps(self, known: Known, ranges: Ranges) -> None:
-        """Queue offsets that neither a record nor a unit has, in queues with damage where they should be."""
+        """Add queue offsets that neither a record nor a unit has, in queues with damage where they should be."""
         placed: dict[Name, set[int]] = {}
         added: set[tuple[str, int, int]] = set()
         for expected in known.at.values():
@@ -253,26 +254,25 @@ class Evidence:
             if len(numbers) > room + (len(have) if row.start >= 0 else 0):
                 if room and row.start >= 0:
                     known.notes.append(
-                        f"{topic}/{queue_id} misses {len(numbers):,} queue offsets from {numbers.start} on, more than "
-                        "the damage there can have held; they get no filler"
+                        f"{topic}/{queue_id} lacks {len(numbers):,} queue offsets from {numbers.start} on, more than "
+                        "the damage there can have contained; they get no filler"
                     )
                 continue
             for number in numbers:
                 slot = QueueSlot(topic, queue_id, number)
                 if number in have or slot.key in added or slot.key in self.logs.misfiled.units:
                     continue
-                added.add(slot.key)  # rows of units come first: they name the narrower place
+                added.add(slot.key)  # rows of units come first: their ranges are narrower
                 known.between.append((row.start, row.stop, slot))
 
     # --- light message queues -------------------------------------------------------------------------------------
 
     def _assign_light(self, known: Known, ranges: Ranges) -> None:
-        """Give messages to which only light message queues point a queue that misses messages there.
+        """Assign each message to which only light message queues point to a queue that lacks messages there.
 
-        They get its last missing queue offsets, and the others come before them, if they fit. Where several queues
-        miss messages, every choice is as good for readers: all that these queues miss becomes fillers in the same
-        damage. The queue of a topic that the light queue's other messages have is taken, then the one whose gap ends
-        first.
+        They get its last missing queue offsets, and the others come before them, if they fit. If several queues lack
+        messages, every choice is equally good for readers, because all missing messages become fillers in the same
+        damage. The preferred queue has a topic of the light queue's other messages, or else the gap that ends first.
         """
         chosen, taken = self._choose_gaps(known)
         for (topic, queue_id, before, behind), offsets in taken.items():
@@ -293,17 +293,17 @@ class Evidence:
                 known.inferred.add(offset)
                 if offset in chosen:
                     known.notes.append(
-                        f"only light message queues point to {offset:,}, and several queues miss a message there: its "
+                        f"only light message queues point to {offset:,}, and several queues lack a message there: its "
                         f"filler keeps {topic}/{queue_id} {number}"
                     )
         for offset in sorted(known.light):
             known.notes.append(
-                f"only light message queues point to {offset:,}: the queue of that message is not known, it gets no "
+                f"only light message queues point to {offset:,}: the queue of that message is unknown, so it gets no "
                 "filler"
             )
 
     def _choose_gaps(self, known: Known) -> tuple[set[int], dict[_Gap, list[int]]]:
-        """The offsets that get the slots of each gap; and the offsets that had a choice."""
+        """Return the offsets with a choice of gaps, and for each gap the offsets that get its slots."""
         spare = Counter((slot.topic, slot.queue_id, before, behind) for before, behind, slot in known.between)
         around = {at: [gap for gap in spare if gap[2] < at < gap[3]] for at in sorted(known.light)}
         several = {at for at, gaps in around.items() if len(gaps) > 1}
@@ -320,7 +320,7 @@ class Evidence:
         return several, taken
 
     def _topics_beside(self, light: Expected) -> frozenset[str]:
-        """Topics of the good messages beside this one in its light message queues."""
+        """Return the topics of the good messages beside this one in its light message queues."""
         found: set[str] = set()
         for name, number in light.slot.fan_out:
             for beside in range(max(0, number - _BESIDE), number + _BESIDE + 1):
@@ -333,7 +333,7 @@ class Evidence:
     # --- consume queues -------------------------------------------------------------------------------------------
 
     def simple_queues(self) -> Iterator[ConsumeQueueFiles]:
-        """Every queue but those of BatchCQ topics, in files or in a RocksDB as far as that can be read."""
+        """Yield every queue except those of BatchCQ topics, from files, or from RocksDB as far as it is readable."""
         if self.store.kind is not StoreKind.ROCKSDB:
             yield from self.store.consume_queues(QueueKind.SIMPLE)
         elif self._database is not None:
@@ -349,38 +349,44 @@ class Evidence:
         except CannotRead:
             return None
 
-    # --- single units ---------------------------------------------------------------------------------------------
+    # --- single records and units -------------------------------------------------------------------------------------
 
-    def raw_unit(self, topic: str, queue_id: int, number: int) -> bytes:
-        """The 20 bytes at a queue offset; fewer at the end of the file."""
-        sound = consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass"))
+    def log_at(self, offset: int) -> LogResult | None:
+        """Return the log with a file that contains a global offset."""
+        return next((log for log in self.logs.results if log.queue.find(offset) is not None), None)
+
+    def any_unit(self, topic: str, queue_id: int, number: int) -> dict[str, int] | None:
+        """Return the unit at a queue offset, including zeros and pre-blanks; None beyond the ends of the queue."""
         if self._database is not None:
-            return self._database.queue(topic, queue_id).pread(UNIT, number * UNIT) if number >= 0 else b""
-        return _raw_unit(self.store.consume_queue(topic, queue_id), number) if sound else b""
+            return self._database.queue(topic, queue_id).unit(consumequeue.UNIT, number)
+        if not consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass")):
+            return None
+        return self.store.consume_queue(topic, queue_id).queue.unit(consumequeue.UNIT, number)
 
     def unit(self, topic: str, queue_id: int, number: int) -> dict[str, int] | None:
-        """The unit at a queue offset; None for zeros and pre-blanks."""
-        return _unit(self.raw_unit(topic, queue_id, number))
+        """Return the unit of a message at a queue offset; None if there is none."""
+        return _of_message(self.any_unit(topic, queue_id, number))
 
 
-def _raw_unit(files: ConsumeQueueFiles, number: int) -> bytes:
-    return files.queue.pread(UNIT, number * UNIT) if number >= 0 else b""
+def _unit_of(files: ConsumeQueueFiles, number: int) -> dict[str, int] | None:
+    return _of_message(files.queue.unit(consumequeue.UNIT, number))
 
 
-def _unit(raw: bytes) -> dict[str, int] | None:
-    unit = consumequeue.UNIT.parse(raw) if len(raw) == UNIT else {"commitlog_offset": 0, "size": 0}
-    return unit if consumequeue.is_message_unit(unit["commitlog_offset"], unit["size"]) else None
+def _of_message(unit: dict[str, int] | None) -> dict[str, int] | None:
+    """Return the unit if it can point to a message; None for zeros and pre-blanks."""
+    message = unit is not None and consumequeue.is_message_unit(unit["commitlog_offset"], unit["size"])
+    return unit if message else None
 
 
 def _merge(known: Known, offset: int, rows: Sequence[Row]) -> None:
-    """What is at one offset: one message of a topic, perhaps fanned out to light message queues."""
+    """Add the message at one offset, which light message queues may share."""
     own = [row for row in rows if row.field == SLOT]
     light = tuple((row.value.topic, row.value.queue_offset) for row in rows if row.field == LIGHT_SLOT)
     first = own[0] if own else rows[0]
     said = {row.field: row.value for row in rows if row.witness == first.witness}
     if len(own) > 1:
         names = ", ".join(f"{row.value.topic}/{row.value.queue_id}" for row in own)
-        known.notes.append(f"several queues point to {offset:,} ({names}); the first one is used")
+        known.notes.append(f"several queues point to {offset:,} ({names}): the first one is used")
     slot: QueueSlot = first.value
     if own:
         slot = QueueSlot(slot.topic, slot.queue_id, slot.queue_offset, slot.tags_code, slot.count, light)
@@ -394,15 +400,15 @@ def _fanned_out(slot: QueueSlot) -> Iterator[tuple[Name, int]]:
 
 
 def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: Ranges) -> Iterator[tuple[int, int, int, int]]:
-    """(queue offset, offset, size, tags code) of the units that no good message owns and that point into the ranges.
+    """Yield (queue offset, offset, size, tags code) of units that point into the ranges and have no good message.
 
-    They count where they are in order between units that their messages own.
+    Only those count that are in order between units that agree with their messages.
     """
     part = logs.queues.get((files.topic, files.queue_id))
     accounted = part.accounted if part is not None else []
     queue = files.queue
     for a, b in complement(accounted, queue.start // UNIT, queue.stop // UNIT):
-        below, above = _unit(_raw_unit(files, a - 1)), _unit(_raw_unit(files, b))
+        below, above = _unit_of(files, a - 1), _unit_of(files, b)
         for chunk in unit_chunks(queue, consumequeue.UNIT, start=a * UNIT, stop=b * UNIT):
             offset = chunk.units["commitlog_offset"].astype(np.int64)
             size = chunk.units["size"].astype(np.int64)
@@ -417,9 +423,9 @@ def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: Ranges) -> Iterato
 
 
 def _between_units(files: ConsumeQueueFiles, logs: Logs, units: Sequence[tuple[int, int, int, int]]) -> Iterator[Row]:
-    """Queue offsets whose own units are damaged, between two units that name places: their messages were in between.
+    """Yield queue offsets with a damaged unit: their messages were between those of the units on both sides.
 
-    `units`: those that point into damage. Those of good messages beside them count as well.
+    `units` are those that point into damage; units of good messages beside them also count.
     """
     part = logs.queues.get((files.topic, files.queue_id))
     if not units or (part is not None and part.shifted):
@@ -430,7 +436,7 @@ def _between_units(files: ConsumeQueueFiles, logs: Logs, units: Sequence[tuple[i
         inside = known[bisect_left(known, (a, -1)) : bisect_left(known, (b, -1))]
         if not inside:
             continue
-        beside = ((number, _unit(_raw_unit(files, number))) for number in (a - 1, b))
+        beside = ((number, _unit_of(files, number)) for number in (a - 1, b))
         owned = [(number, unit["commitlog_offset"]) for number, unit in beside if unit is not None]
         places = sorted((*owned, *inside))
         for (before, start), (behind, stop) in pairwise(places):
@@ -454,7 +460,7 @@ def _batch_rows(files: ConsumeQueueFiles, ranges: Ranges) -> Iterator[Row]:
 
 
 def fits_queue(part: QueuePart, number: int, offset: int) -> bool:
-    """Whether a queue offset is one that the queue's good messages leave open, at a place in the log."""
+    """Return whether the good messages of a queue leave a queue offset open at an offset of the log."""
     if number < part.first:
         return offset < part.first_at
     if number >= part.next:

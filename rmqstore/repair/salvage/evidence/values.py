@@ -1,9 +1,12 @@
-"""The values of the evidence table."""
+"""Values of the evidence table: queue slots, expected messages, rows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+
+from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.message import Message
 
 Name = tuple[str, int]
 """A queue: topic, queue id."""
@@ -11,10 +14,10 @@ Name = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class QueueSlot:
-    """A place in a queue, and what the queue's unit says of it.
+    """A queue offset of a queue, with the contents of its unit.
 
-    `tags_code` None: free. `count` messages of a batch, 0 outside of BatchCQ topics. `fan_out`: (light message queue,
-    queue offset) pairs.
+    `tags_code` is None if no unit has one. `count` is the number of messages in the batch, 0 outside BatchCQ topics.
+    `fan_out` are (light message queue, queue offset) pairs that share the message.
     """
 
     topic: str
@@ -26,8 +29,14 @@ class QueueSlot:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """What tells it from all others."""
         return self.topic, self.queue_id, self.queue_offset
+
+    def fits_tags(self, tags: str | None) -> bool:
+        """Return whether TAGS give the unit's tags code, as far as that code is a hash of TAGS."""
+        code = self.tags_code
+        if code is None or self.topic == properties.SCHEDULE_TOPIC or consumequeue.is_ext_address(code):
+            return True
+        return properties.tags_code(tags) == code
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.queue_id} {self.queue_offset}"
@@ -35,9 +44,9 @@ class QueueSlot:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A message that witnesses expect. `offset` (global) and `size` of its record in bytes; None: nothing says them.
+    """A message that witnesses expect, with what they say about it; None if no witness says it.
 
-    `store_timestamp` in ms, where its unit has it.
+    `offset` is global, `size` of its record in bytes, `store_timestamp` in ms.
     """
 
     slot: QueueSlot
@@ -50,7 +59,7 @@ class Expected:
 class Row:
     """What one witness says about one field at one place.
 
-    The record begins at `start` if `exact`; else it lies between the records at `start` and `stop` (global offsets).
+    The record begins at `start` if `exact`, otherwise it is between the records at `start` and `stop` (global offsets).
     """
 
     start: int
@@ -62,3 +71,8 @@ class Row:
     @property
     def exact(self) -> bool:
         return self.start == self.stop
+
+
+def key_of(message: Message) -> tuple[str, int, int]:
+    """Return topic, queue id and queue offset in a record's header, comparable with `QueueSlot.key`."""
+    return message.topic_text, message.queue_id, message.queue_offset

@@ -79,11 +79,11 @@ def test_lost_message_without_room_is_counted_and_needs_the_word(tmp_path: Path)
     assert result.loss.messages == 2
     assert result.loss.queues == {f"{row.seat[0]}/{row.seat[1]}": 1, "Squeezed/0": 1}
     name = f"{row.seat[0]}/{row.seat[1]} {row.seat[2]}"
-    assert f"no filler finds room for {name}" in result.brakes[0]
+    assert f"no room for a filler for {name}" in result.brakes[0]
     assert "--accept-shift" in result.brakes[0]
     allowed = salvage(store, allow_shift=True)
     assert allowed.brakes == ()
-    assert any(f"no filler finds room for {name}" in note for note in allowed.notes)
+    assert any(f"no room for a filler for {name}" in note for note in allowed.notes)
     run_json("recover", str(store), "--apply", exit_code=5)
     done = run_json("recover", str(store), "--accept-shift", "--apply", exit_code=1)
     loss = done["loss"]
@@ -97,7 +97,7 @@ def test_cut_in_the_legacy_log_leaves_no_commit_of_entries_that_are_gone(tmp_pat
     row = next(r for r in rows(store) if not r.lead and r.offset > 70_000)
     damage.garble(row.path, row.at, row.size)
     plan = run_json("recover", str(store), "--strategy", "truncate", exit_code=1)
-    assert "all DLedger entries would be dropped" in texts(plan["brakes"])
+    assert "all DLedger entries would be lost" in texts(plan["brakes"])
     words = ("--strategy", "truncate", "--apply", "--force", str(plan["digest"]))
     done = run_json("recover", str(store), *words, exit_code=0)
     assert done["remaining"] == {"counts": {}}

@@ -108,7 +108,7 @@ def test_a_consumer_too_far_ahead_is_not_believed(tmp_path: Path) -> None:
     progress(store, row, row.seat[2] + 5000)
     result = salvage(store)
     assert [filler.kind for filler in result.fillers] == ["unseen"]
-    assert any("more than the damage there can have held" in note for note in result.notes)
+    assert any("more messages than the damage there can have contained" in note for note in result.notes)
     assert dict(result.loss.more) == {"at_least": True}
 
 

@@ -1,4 +1,4 @@
-"""Ranges of global offsets, half-open: joined, cut, and taken out of each other. Pure."""
+"""Operations on half-open ranges of global offsets. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Span = tuple[int, int]
 
 
 def joined(spans: Iterable[Span]) -> list[Span]:
-    """The same bytes, sorted, with ranges that touch or overlap as one."""
+    """Sort ranges, and merge those that touch or overlap."""
     out: list[Span] = []
     for start, stop in sorted(spans):
         if out and start <= out[-1][1]:
@@ -20,13 +20,13 @@ def joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def within(spans: Iterable[Span], low: int, high: int) -> list[Span]:
-    """The parts of the ranges that lie in [low, high)."""
+    """Return the parts of the ranges that are in [low, high)."""
     cut = [(max(start, low), min(stop, high)) for start, stop in spans]
     return [(start, stop) for start, stop in cut if start < stop]
 
 
 def without(spans: Iterable[Span], holes: Iterable[Span]) -> list[Span]:
-    """The ranges without the bytes of `holes`, which are sorted and apart."""
+    """Return the ranges without the bytes of `holes`, which are sorted and disjoint."""
     holes = list(holes)
     out: list[Span] = []
     for start, stop in spans:
@@ -42,11 +42,11 @@ def without(spans: Iterable[Span], holes: Iterable[Span]) -> list[Span]:
 
 
 def overlapping(spans: Sequence[Span], low: int, high: int) -> Sequence[Span]:
-    """The ranges that share a byte with [low, high), whole; they are sorted and apart."""
+    """Return those of the sorted, disjoint ranges that share a byte with [low, high)."""
     first = bisect_right(spans, low, key=lambda span: span[1])
     return spans[first : bisect_left(spans, high, key=lambda span: span[0])]
 
 
 def meets(span: Span, others: Sequence[Span]) -> bool:
-    """Whether a range shares a byte with any of the others, which are sorted and apart."""
+    """Return whether a range shares a byte with any of the others, which are sorted and disjoint."""
     return bool(overlapping(others, *span))

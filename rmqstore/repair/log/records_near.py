@@ -1,4 +1,4 @@
-"""Where the good records of a log start and end, near an offset or in a range. Reads only what it needs."""
+"""Finds good records of a log near an offset or in a range, reading only the bytes around it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.repair.replica.spans import Span
+from rmqstore.repair.log.spans import Span
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
@@ -16,7 +16,7 @@ _WINDOW = 64 << 10  # bytes
 
 
 def last_before(log: LogResult, at: int) -> Sequence[Span]:
-    """The last good records before an offset; over the BLANK at the end of a file, and over damage, too."""
+    """Return the last good records before an offset, also across damage and the BLANK at the end of a file."""
     run = log.tiling.find(at - 1)
     while run is not None and run.kind is not Kind.RECORDS:
         run = log.tiling.find(run.start - 1)
@@ -34,7 +34,7 @@ def last_before(log: LogResult, at: int) -> Sequence[Span]:
 
 
 def first_behind(log: LogResult, at: int) -> Sequence[Span]:
-    """The first good records at or behind an offset; behind a BLANK, and behind damage, too."""
+    """Return the first good records at or after an offset, also across damage and BLANKs."""
     run = log.tiling.find(at)
     while run is not None and run.kind is not Kind.RECORDS:
         run = log.tiling.find(run.stop)
@@ -47,7 +47,7 @@ def first_behind(log: LogResult, at: int) -> Sequence[Span]:
 
 
 def records_between(log: LogResult, low: int, high: int) -> Iterator[Span]:
-    """All good records that start in [low, high]; `low` is the start of one, or the end of a run of them."""
+    """Yield all good records that start in [low, high]; `low` is a record's start or the end of a run of records."""
     for run in log.tiling:
         if run.kind is not Kind.RECORDS or run.stop <= low or run.start > high:
             continue
@@ -58,7 +58,7 @@ def records_between(log: LogResult, low: int, high: int) -> Iterator[Span]:
 
 
 def records_in(log: LogResult, file: MappedFile, start: int, stop: int, *, exact: bool) -> Iterator[Span]:
-    """[start, stop) of the good records that start in a range of a file."""
+    """Yield [start, stop) of the good records that start in a range of a file, as global offsets."""
     options = ScanOptions(crc=False, chunk=2 * _WINDOW)
     first, last = start - file.start, stop - file.start
     for run in scan_file(file, start=first, stop=last, lead=log.lead, exact=exact, options=options):
