@@ -14,7 +14,7 @@ from rmqstore.checks.problems.report import Finding, Report
 if TYPE_CHECKING:
     from rmqstore.checks.beside.timer import TimerFacts
     from rmqstore.checks.index.catalog import IndexCatalog
-    from rmqstore.checks.log.misplaced_files import Misplaced
+    from rmqstore.checks.misplaced_files import Misplaced
     from rmqstore.checks.since_last.last_run import LastRun
 
 

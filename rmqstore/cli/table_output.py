@@ -57,10 +57,14 @@ def with_body(row: dict[str, Any]) -> dict[str, Any]:
 
 def _csv(file: BinaryIO, rows: Rows) -> None:
     import csv
-    import io
 
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    class Lines:
+        """Ends lines with LF; the writer ends them with CR LF, because some versions quote no other line ends."""
+
+        def write(self, line: str) -> None:
+            file.write(line[:-2].encode("utf-8", "backslashreplace") + b"\n")
+
+    writer = csv.writer(Lines(), lineterminator="\r\n")
     names: list[str] = []
     for row in rows:
         flat = _flat(row)
@@ -68,11 +72,6 @@ def _csv(file: BinaryIO, rows: Rows) -> None:
             names = list(flat)
             writer.writerow(names)
         writer.writerow(["" if (v := flat.get(name)) is None else _cell(v) for name in names])
-        if text.tell() > 1 << 16:
-            file.write(text.getvalue().encode("utf-8", "backslashreplace"))
-            text.seek(0)
-            text.truncate()
-    file.write(text.getvalue().encode("utf-8", "backslashreplace"))
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,26 +1,26 @@
-"""Assemble lines of text for a whole chunk of records, without a Python object per record.
+"""Assemble lines of text for a whole chunk of records; with the C library, without a Python object per record.
 
 A line is a sequence of parts. `Rows` and `Spans` have a text per record; bytes are the same in every line. `assemble`
-computes the line ends from the lengths, and the C library then writes line by line. Without it, NumPy writes part by
-part for all lines at once, from right to left: each text is copied with the width of the longest one, and what it
-overwrites to its left is overwritten again by the part before it. If that could reach beyond the start of a line, texts
-are grouped by length instead.
+computes the line ends from the lengths, and the C library then writes line by line. Without the library, every line is
+joined from Python bytes, which is slower.
 """
 
 from __future__ import annotations
 
 from binascii import b2a_base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count, repeat
 
 import numpy as np
 import orjson
 
 from rmqstore.formats.text.controls import escape_json
+from rmqstore.messages.text import csv_quoted
 from rmqstore.scan import native
 from rmqstore.scan.kernels import I64, U8, Bool
 
-SLACK = 256  # filler bytes before the texts of a source, so that NumPy may copy more than a text
+WIDEST = 256  # bytes; rows as wide as a longer text would take too much memory
 _FOUR_DIGITS = np.frombuffer(b"".join(b"%04d" % i for i in range(10_000)), dtype=np.uint32)
 _HEX = np.frombuffer(b"".join(b"%02X" % i for i in range(256)), dtype=np.uint16)
 _TEN_THOUSAND = np.uint32(10_000)
@@ -66,11 +66,6 @@ class Spans:
         view = self.source.data
         return [bytes(view[a:b]) for a, b in zip(self.starts.tolist(), self.stops.tolist(), strict=True)]
 
-    def plain(self) -> Spans:
-        """Return the texts converted to their form."""
-        write = _WRITTEN.get(self.form)
-        return self if write is None else listed([write(text) for text in self.raw()])
-
     def joined(self) -> tuple[U8, I64]:
         """Return the concatenated texts, and the end of each."""
         if not len(self.starts):
@@ -92,18 +87,11 @@ def _escaped(text: bytes) -> bytes:
     return escape_json(orjson.dumps(text.decode("latin-1")).decode().encode("latin-1")[1:-1])
 
 
-def cell_text(text: bytes) -> bytes:
-    """Return a text as a cell of CSV, quoted if necessary."""
-    if any(mark in text for mark in (b'"', b",", b"\n", b"\r")):
-        return b'"' + text.replace(b'"', b'""') + b'"'
-    return text
-
-
 _WRITTEN: dict[int, Callable[[bytes], bytes]] = {
     native.BASE64: lambda text: b2a_base64(text, newline=False),
     native.HEX: lambda text: text.hex().encode(),
     native.ESCAPED: _escaped,
-    native.CELL: cell_text,
+    native.CELL: csv_quoted,
 }
 
 Part = bytes | Rows | Spans
@@ -158,8 +146,9 @@ def hexadecimal(column: I64) -> Rows:
 def listed(texts: Sequence[bytes]) -> Spans:
     """Return texts as spans of their concatenation."""
     length = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-    stops = np.cumsum(length) + SLACK
-    return Spans(np.frombuffer(bytes(SLACK) + b"".join(texts), dtype=np.uint8), stops - length, stops)
+    stops = np.cumsum(length)
+    joined = b"".join(texts) or b"\0"  # callers also read at clamped positions of empty texts
+    return Spans(np.frombuffer(joined, dtype=np.uint8), stops - length, stops)
 
 
 class TextTable:
@@ -187,7 +176,7 @@ class TextTable:
             width = int(self._length.max())
             joined = b"".join(t.rjust(width) for t in self.texts)
             self._cells = np.frombuffer(joined, dtype=np.uint8).reshape(len(self.texts), width)
-        if self._cells.shape[1] > SLACK:
+        if self._cells.shape[1] > WIDEST:
             return listed([self.texts[number] for number in numbers.tolist()])
         return Rows(self._cells[numbers], self._length[numbers])
 
@@ -233,68 +222,27 @@ class KeyTable:
 # --- lines -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Group:
-    """Adjacent parts that are written together. Only the first, `head`, may differ in length between lines.
-
-    `length`: bytes of the head in each line, `least`: the minimum of them. `fixed` bytes follow it in every line, at
-    least `room` bytes precede it.
-    """
-
-    head: Rows | Spans | None
-    tail: list[bytes | Rows]
-    fixed: int = 0
-    length: I64 | int = 0
-    least: int = 0
-    room: int = 0
-
-
-def _groups(parts: Sequence[Part]) -> list[_Group]:
-    groups = [_Group(None, [])]
-    for part in parts:
-        if isinstance(part, Spans):
-            groups.append(_Group(part, [], length=part.stops - part.starts))
-        elif isinstance(part, Rows) and part.length is not None:
-            groups.append(_Group(part, [], length=part.length))
-        else:
-            tail, last = groups[-1].tail, groups[-1].tail[-1:]
-            if isinstance(part, bytes) and last and isinstance(last[0], bytes):
-                tail[-1] = last[0] + part
-            elif not isinstance(part, bytes) or part:
-                tail.append(part)
-            groups[-1].fixed += len(part) if isinstance(part, bytes) else part.cells.shape[1]
-    room = 0
-    for group in groups:
-        group.room = room
-        if group.head is not None:
-            group.least = int(np.min(group.length))
-        room += group.least + group.fixed
-    return groups
-
-
 def assemble(n: int, parts: Sequence[Part], sink: Sink = new_array) -> tuple[U8, I64]:
     """Write `n` >= 1 lines, each consisting of all parts, into an array of the sink; return it and the line ends."""
     loops = native.load()
     if loops is not None:
         return _assemble_native(loops, n, parts, sink)
-    parts = [part.plain() if isinstance(part, Spans) else part for part in parts]
-    groups = _groups(parts)
-    length = np.full(n, sum(group.fixed for group in groups), dtype=np.int64)
-    for group in groups:
-        length += group.length
-    ends: I64 = np.cumsum(length)
+    lines = [b"".join(line) for line in zip(*(_texts(n, part) for part in parts), strict=True)]
+    ends = np.cumsum([len(line) for line in lines], dtype=np.int64)
     out = sink(int(ends[-1]))
-    at = ends.copy()
-    for group in reversed(groups):
-        if isinstance(group.head, Rows):
-            _write_rows(out, at, n, group, group.head)
-        else:
-            _write_fixed(out, at, n, group)
-        at -= group.fixed
-        if isinstance(group.head, Spans):
-            _write_spans(out, at, group, group.head)
-        at -= group.length
+    out[:] = np.frombuffer(b"".join(lines), dtype=np.uint8)
     return out, ends
+
+
+def _texts(n: int, part: Part) -> Iterable[bytes]:
+    """Return the text of a part in each of n lines."""
+    if isinstance(part, bytes):
+        return repeat(part, n)
+    if isinstance(part, Spans):
+        return map(_WRITTEN.get(part.form, bytes), part.raw())
+    cells, width = part.cells.tobytes(), part.cells.shape[1]
+    lengths = repeat(width, n) if part.length is None else part.length.tolist()
+    return (cells[stop - length : stop] for stop, length in zip(count(width, width), lengths, strict=False))
 
 
 def _assemble_native(loops: native.Native, n: int, parts: Sequence[Part], sink: Sink) -> tuple[U8, I64]:
@@ -327,75 +275,3 @@ def _assemble_native(loops: native.Native, n: int, parts: Sequence[Part], sink: 
     out = sink(int(ends[-1]))
     loops.lines(n, table, out)
     return out, ends
-
-
-def _view(buffer: U8, width: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    """Return the `width` bytes at every position as one item, which NumPy copies at once."""
-    return np.ndarray((len(buffer) - width + 1,), dtype=f"V{width}", buffer=buffer, strides=(1,))
-
-
-def _block(n: int, group: _Group, width: int) -> U8:
-    """Return the lines of a group's parts; the first `width` bytes of each are the head."""
-    block = np.empty((n, width + group.fixed), dtype=np.uint8)
-    if width and isinstance(group.head, Rows):
-        block[:, :width] = group.head.cells
-    for part in group.tail:
-        if isinstance(part, bytes):
-            block[:, width : width + len(part)] = np.frombuffer(part, dtype=np.uint8)
-            width += len(part)
-        else:
-            block[:, width : width + part.cells.shape[1]] = part.cells
-            width += part.cells.shape[1]
-    return block
-
-
-def _write_fixed(out: U8, at: I64, n: int, group: _Group) -> None:
-    """Write what follows the head of a group; `at`: where it ends in each line."""
-    width = group.fixed
-    if not width:
-        return
-    if len(group.tail) == 1 and isinstance(group.tail[0], bytes):
-        _view(out, width)[at - width] = np.void(group.tail[0])
-    else:
-        _view(out, width)[at - width] = _block(n, group, 0).view(f"V{width}")[:, 0]
-
-
-def _write_rows(out: U8, at: I64, n: int, group: _Group, head: Rows) -> None:
-    """Write the head of a group and what follows it; `at`: where that ends in each line."""
-    width = head.cells.shape[1]
-    block = _block(n, group, width)
-    whole = block.shape[1]
-    if not whole:  # all texts are empty
-        return
-    if width - group.least <= group.room:
-        _view(out, whole)[at - whole] = block.view(f"V{whole}")[:, 0]
-        return
-    for length in np.unique(group.length).tolist():
-        size = length + group.fixed
-        if size:
-            index = np.flatnonzero(group.length == length)
-            part = np.ascontiguousarray(block[index, whole - size :])
-            _view(out, size)[at[index] - size] = part.view(f"V{size}")[:, 0]
-
-
-def _write_spans(out: U8, at: I64, group: _Group, spans: Spans) -> None:
-    """Write the texts of a group's head; `at`: where they end in each line."""
-    length: I64 = spans.stops - spans.starts
-    width = int(length.max())
-    if not width:
-        return
-    stops, source = spans.stops, spans.source
-    if width - group.least <= min(group.room, SLACK) and int(stops.min()) >= width:
-        _view(out, width)[at - width] = _view(source, width)[stops - width]
-        return
-    bits = np.frexp(length)[1]  # 2 ** (bits - 1) is the greatest power of two up to a text's length
-    for size in np.unique(bits).tolist():
-        if size == 0:
-            continue
-        index = np.flatnonzero(bits == size)
-        width = 1 << (size - 1)
-        to, into = _view(out, width), at[index]
-        from_, stop = _view(source, width), stops[index]
-        # the two copies may overlap; together they cover exactly the text
-        to[into - width] = from_[stop - width]
-        to[into - length[index]] = from_[spans.starts[index]]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from typing import Any
 
 import orjson
@@ -37,6 +35,14 @@ def csv_cell(value: Any) -> bytes:
         value = dumps(value)
     elif isinstance(value, str):
         value = escape_csv(value)
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow([value, ""])  # an empty text alone in a row would be quoted
-    return text.getvalue()[:-2].encode("utf-8", "backslashreplace")
+    return csv_quoted(str(value).encode("utf-8", "backslashreplace"))
+
+
+def csv_quoted(text: bytes) -> bytes:
+    """Return a text as a cell of CSV, quoted if necessary.
+
+    Some versions of `csv.writer` do not quote a lone CR, at which `csv.reader` ends the row.
+    """
+    if b'"' in text or b"," in text or b"\n" in text or b"\r" in text:
+        return b'"' + text.replace(b'"', b'""') + b'"'
+    return text

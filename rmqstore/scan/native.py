@@ -2,7 +2,7 @@
 
 The loops are a shared library without Python's API, called through ctypes with addresses of arrays, so that one build
 works with every Python version. If the library is missing, is from another build or lacks a CRC function, the scan uses
-NumPy instead.
+NumPy instead, and text output is built record by record.
 """
 
 from __future__ import annotations

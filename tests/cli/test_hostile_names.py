@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import pty
@@ -59,6 +61,15 @@ def test_tags_in_csv_have_no_escape(hostile: Path) -> None:
         done = run(words[0], str(hostile), "--format", "csv", *words[1:])
         assert done.exit_code == 0 and not {ESC, CSI} & set(done.stdout)
         assert "red\\u001b[31m" in done.stdout and "csi\\u009b31m" in done.stdout
+
+
+def test_a_lone_cr_does_not_end_a_row_of_csv(tmp_path: Path) -> None:
+    with MessageStore.create(tmp_path / "store") as made:
+        made.put(NewMessage("Order", b"body", b"TAGS\1a\rb\2KEYS\1k\2"))
+    for words in (("dump",), ("dump", "--reverse"), ("dump", "--body", "text"), ("export",)):
+        done = run(words[0], str(tmp_path / "store"), *words[1:], "--format", "csv")
+        (row,) = csv.DictReader(io.StringIO(done.stdout, newline=""))
+        assert done.exit_code == 0 and (row["tags"], row["keys"]) == ("a\rb", "k"), words
 
 
 def test_tags_in_ndjson_have_no_raw_control_character(hostile: Path) -> None:

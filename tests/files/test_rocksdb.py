@@ -82,7 +82,7 @@ def test_without_room_for_links_it_cannot_be_read(tmp_path: Path, monkeypatch: p
 
 def test_without_the_extra_it_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     without_extra(monkeypatch)
-    with pytest.raises(CannotRead, match="rmqstore\\[rocksdb\\]"):
+    with pytest.raises(CannotRead, match=r"pip install .*rocksdict"):
         Database(unpack(NAME) / "consumequeue")
 
 

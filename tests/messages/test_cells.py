@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.messages.cells import SLACK, KeyTable, Part, Rows, TextTable, assemble, decimals, hexadecimal, listed
+from rmqstore.messages.cells import WIDEST, KeyTable, Part, Rows, TextTable, assemble, decimals, hexadecimal, listed
 
 Made = tuple[Part, list[bytes]]
 
@@ -34,7 +34,7 @@ def _hex(n: int) -> st.SearchStrategy[Made]:
 
 def _listed(n: int) -> st.SearchStrategy[Made]:
     texts = st.one_of(
-        st.binary(max_size=3), st.integers(0, 3 * SLACK).map(lambda k: bytes(65 + i % 26 for i in range(k)))
+        st.binary(max_size=3), st.integers(0, 3 * WIDEST).map(lambda k: bytes(65 + i % 26 for i in range(k)))
     )
     return st.lists(texts, min_size=n, max_size=n).map(lambda t: (listed(t), t))
 
@@ -47,7 +47,7 @@ def _table(n: int) -> st.SearchStrategy[Made]:
         numbers = [k % len(texts) for k in numbers]
         return table.rows(np.array(numbers, dtype=np.int64)), [texts[k] for k in numbers]
 
-    texts = st.one_of(st.binary(max_size=9), st.just(b"w" * (SLACK + 1)))
+    texts = st.one_of(st.binary(max_size=9), st.just(b"w" * (WIDEST + 1)))
     return st.builds(made, st.lists(texts, min_size=1, max_size=5), _numbers(0, 9)(n))
 
 

@@ -77,6 +77,7 @@ def check_directory(
     `queue_types`: as in `ConfigFacts`; None: do not check the kinds of queue directories. `live`: the broker may be
     creating the last file of a queue. `opened_rocksdb`: RocksDB directories ("consumequeue", "config/topics" …) that
     other checks have opened.
+
     Errors: CannotJudge.
     """
     facts = DirectoryFacts()

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from functools import partial
 
-from rmqstore.checks.log.misplaced_files import CODES, COPY
+from rmqstore.checks.misplaced_files import CODES, COPY
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.store import Store

@@ -306,7 +306,7 @@ class FramedRecords:
         if properties.property_faults(after.properties):
             code = self._tags_code(after, start)
             mended = mend_properties(new, code)
-            if mended is None or not _usable(after, mended.record):
+            if mended is None or not usable(after, mended.record):
                 fix = self._change(suspect.log, start, raw, "unrecoverable properties")
                 fix.new, fix.reasons = None, ["unrecoverable properties"]
                 fix.slot = slot or QueueSlot(after.topic_text, after.queue_id, after.queue_offset, code)
@@ -391,7 +391,7 @@ class FramedRecords:
             fix.proofs.add(Proof.TAGS)
 
 
-def _usable(message: Message, record: bytes) -> bool:
+def usable(message: Message, record: bytes) -> bool:
     """Return whether a record still has the properties that the services of its system topic require."""
     found, _ = parse_message(record)
     if found is None:

@@ -39,13 +39,8 @@ def _proved_end(evidence: Evidence, log: LogResult) -> int:
     """
     tail = takewhile(lambda run: run.kind is not Kind.HOLE, log.tiling.tail())
     end = max((run.stop for run in tail if run.kind is Kind.DIRTY), default=log.wrote)
-    if (
-        not evidence.mends_end
-        or end == log.wrote
-        or not log.messages
-        or evidence.logs.grows
-        or log.stale_from is not None
-    ):
+    unsure = evidence.logs.grows or log.stale_from is not None or not log.messages
+    if unsure or not evidence.mends_end or end == log.wrote:
         return log.wrote
     damages = [damage for damage in find_damage(log, end=end) if damage.start >= log.wrote]
     known = evidence.about([(d.start, d.stop) for d in damages])

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rmqstore.checks.log.logs import Logs
-from rmqstore.formats import properties
+from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.message import (
     MIN_SIZE,
     Fault,
@@ -26,9 +26,11 @@ from rmqstore.formats.message import (
 from rmqstore.repair.salvage.candidates.edit import Keep, Mended
 from rmqstore.repair.salvage.candidates.fields import mend_fields, mend_record_crc
 from rmqstore.repair.salvage.candidates.flipped_bit import unflip_body
+from rmqstore.repair.salvage.candidates.property_text import mend_properties
 from rmqstore.repair.salvage.evidence.places import Around, Damage, Neighbours
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, fits_queue
 from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot, key_of
+from rmqstore.repair.salvage.framed import usable
 from rmqstore.repair.salvage.layout import Cell, Layout, lay_out
 from rmqstore.repair.salvage.neighbours import slot_of, taken_cells
 from rmqstore.repair.salvage.numbering import index_bounds
@@ -111,7 +113,7 @@ class Solver:
             not message.is_dispatched or (slot is not None and key_of(message) == slot.key)
         )
         if message is not None and lead and agrees and is_sound(message, raw, at):
-            return Keep(raw)  # only the entry header is wrong
+            return self._with_sound_text(message, raw, slot)  # only the entry header is wrong
         dispatched = expected is not None and expected.offset == at  # it has a unit, whatever SYSFLAG says
         if message is not None and not message.is_dispatched and not dispatched:
             if expected is not None:
@@ -126,6 +128,14 @@ class Solver:
             or (mend_record_crc(raw, at, expected, accept_odds=self.accept_odds) if message is not None else None)
             or lost
         )
+
+    def _with_sound_text(self, message: Message, raw: bytes, slot: QueueSlot | None) -> Answer:
+        """A record whose checksums fit, with its property text mended where that is damaged too."""
+        if not properties.property_faults(message.properties):
+            return Keep(raw)
+        code = slot.tags_code if slot is not None and slot.topic != properties.SCHEDULE_TOPIC else None
+        mended = mend_properties(raw, None if code is not None and consumequeue.is_ext_address(code) else code)
+        return mended if mended is not None and usable(message, mended.record) else Lost(slot)
 
     def own_slot(self, message: Message, at: int, named: dict[tuple[str, int, int], int]) -> Expected | None:
         """Return the queue offset in a damaged record's own header, if no other record of the queue has it.

@@ -114,3 +114,19 @@ def test_a_replica_cuts_its_log_where_a_broker_does(name: str, tmp_path: Path) -
     found = rows(store)
     hit_header(found[-1], 8)
     assert (lost(recover(name, store, "--role", "slave")), rows(store)) == (1, found[:-1])
+
+
+@pytest.mark.parametrize("number", [-1, -3])
+def test_a_message_with_damaged_header_and_damaged_property_text_is_repaired_at_once(
+    number: int, tmp_path: Path
+) -> None:
+    store = copy_store("5.1.4-dledger", tmp_path)
+    row = rows(store)[number]
+    text = row.message.properties
+    hit_header(row, 12)
+    damage.overwrite(row.path, row.stop - len(text) + text.index(b"KEYS\x01") + 5, b"\xff\xfe\xe9")
+    done = recover("5.1.4-dledger", store)
+    facts = done["facts"]
+    assert isinstance(facts, dict)
+    assert (lost(done), log_faults(store)) == (0, {})
+    assert [message["offset"] for message in facts["damaged"]] == [row.offset]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmqstore.checks.log import misplaced_files as misplaced
-from rmqstore.checks.log.misplaced_files import Misplaced, find_misplaced
+from rmqstore.checks import misplaced_files as misplaced
+from rmqstore.checks.misplaced_files import Misplaced, find_misplaced
 from rmqstore.checks.verify import examine, verify
 from rmqstore.errors import Refused
 from rmqstore.files.broker_config import BrokerConfig
