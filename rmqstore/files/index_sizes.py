@@ -5,10 +5,13 @@ Source: IndexService#<init>, IndexFile#<init> (RocketMQ 4.3 to 5.4.0): all files
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.reading import open_regular, read_at
+from rmqstore.files.disk.sparse import data_extents
 from rmqstore.files.mapped_file_queue import DirEntry
 from rmqstore.files.store import Store
 from rmqstore.formats.index import (
@@ -25,6 +28,8 @@ from rmqstore.formats.index import (
 )
 
 _SEARCH = 1 << 20
+_MOST_UNITS = (1 << 31) - 1
+"""maxIndexNum is an int; a file that would have more was extended."""
 
 
 def index_sizes(store: Store) -> tuple[int, int] | None:
@@ -77,26 +82,38 @@ def _find_slots(path: Path, length: int) -> int | None:
     last = head["index_count"] - 1
     if last < 1:
         return None
-    last_offset = int(head["end_phy_offset"]).to_bytes(8, "big", signed=True)
-    at = HEADER.size
-    overlap = len(last_offset) - 1
-    while at < length:
-        block = read_at(path, _SEARCH + overlap, at)
-        if not block:
-            return None
-        hit = block.find(last_offset)
-        while hit >= 0:
-            slots, rest = divmod(at + hit - UNIT.at("phy_offset") - HEADER.size - last * UNIT.size, SLOT.size)
-            if rest == 0 and slots > 0 and _fits(path, length, slots, last):
-                return slots
-            hit = block.find(last_offset, hit + 1)
-        at += _SEARCH
+    wanted = int(head["end_phy_offset"]).to_bytes(8, "big", signed=True)
+    for at in _find(path, wanted, HEADER.size, length):
+        slots, rest = divmod(at - UNIT.at("phy_offset") - HEADER.size - last * UNIT.size, SLOT.size)
+        if rest == 0 and slots > 0 and _fits(path, length, slots, last):
+            return slots
     return None
+
+
+def _find(path: Path, wanted: bytes, start: int, stop: int) -> Iterator[int]:
+    """Yield the positions (bytes) of a byte string in a file without reading its holes; none if it is unreadable."""
+    overlap = len(wanted) - 1
+    try:
+        fd = open_regular(path)
+    except OSError:
+        return
+    try:
+        for low, high in data_extents(fd, start, stop):
+            for at in range(max(low - overlap, start), high, _SEARCH):
+                block = os.pread(fd, min(_SEARCH + overlap, high - at), at)
+                hit = block.find(wanted)
+                while hit >= 0:
+                    yield at + hit
+                    hit = block.find(wanted, hit + 1)
+    except OSError:
+        return
+    finally:
+        os.close(fd)
 
 
 def _fits(path: Path, length: int, slots: int, last: int) -> bool:
     """Whether the slots of the last 64 entries point to these entries or newer ones, which rules out a chance match."""
-    if (length - unit_at(0, slots)) % UNIT.size or last >= units_in(length, slots):
+    if (length - unit_at(0, slots)) % UNIT.size or not last < units_in(length, slots) <= _MOST_UNITS:
         return False
     first = max(1, last - 63)
     units: Any = UNIT.array(read_at(path, (last - first + 1) * UNIT.size, unit_at(first, slots)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,13 @@ def test_dump_reads_the_units_that_verify_reads(tmp_path: Path) -> None:
 
 def test_sizes_of_a_real_store(tmp_path: Path) -> None:
     assert index_sizes(open_store(copy_store("5.4.0-clean", tmp_path))) == (100, 400)
+
+
+@pytest.mark.parametrize("more", range(20))  # one of them leaves room for a whole number of units
+def test_a_file_extended_to_a_tebibyte_is_read_quickly_and_decides_nothing(more: int, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    first, _, *others = sorted((store / "index").iterdir())
+    for path in others:
+        path.unlink()
+    os.truncate(first, (1 << 40) + more)  # as many files have this length as the right one
+    assert index_sizes(open_store(store)) == (100, 400)
