@@ -30,6 +30,7 @@ from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
 from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
 from rmqstore.repair.salvage.layout import Layout
 from rmqstore.repair.salvage.reach import reach
+from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 
@@ -287,6 +288,8 @@ def _attached(
                 continue
             first = int(np.argmax(real))
             units, offset, size, begun = units[first:], offset[first:], size[first:], True
+        kept = ~_too_far(offset, before, log.tiling.stop + _FILES * log.queue.file_size)
+        units, offset, size = units[kept], offset[kept], size[kept]
         left = log.queue.file_size - offset % log.queue.file_size
         good = (size >= MIN_SIZE) & (size <= MAX_RECORD) & (size + BLANK_SIZE <= left)
         good &= (offset >= np.concatenate(([before], (offset + size)[:-1]))) & (offset < log.wrote + _FAR)
@@ -296,6 +299,15 @@ def _attached(
             before = int(offset[n - 1] + size[n - 1])
         if n < len(good):
             return
+
+
+def _too_far(offset: I64, before: int, limit: int) -> Bool:
+    """Return which units are damaged: they point behind `limit`, and the unit after each follows the one before it."""
+    far = np.zeros(len(offset), dtype=np.bool_)
+    if len(offset) > 1:
+        previous = np.concatenate(([before], offset[:-2]))
+        far[:-1] = (offset[:-1] > limit) & (offset[1:] < offset[:-1]) & (offset[1:] > previous)
+    return far
 
 
 def _one_life(units: Table) -> tuple[Table, int]:

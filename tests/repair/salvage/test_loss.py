@@ -50,6 +50,20 @@ def per_queue(hit: list[Row]) -> dict[str, int]:
     return dict(Counter(f"{row.seat[0]}/{row.seat[1]}" for row in hit))
 
 
+def test_a_damaged_unit_does_not_hide_those_after_it(tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    hit = end_lost(rows(store), "file")
+    expected = per_queue(hit)
+    label = max(expected, key=lambda queue: expected[queue])
+    queue_offset = max(row.seat[2] for row in hit if f"{row.seat[0]}/{row.seat[1]}" == label) - 1
+    unit = queue_offset * UNIT.size
+    file_size = next((store / "consumequeue" / label).iterdir()).stat().st_size
+    path = store / "consumequeue" / label / f"{unit // file_size * file_size:020d}"
+    damage.flip(path, unit % file_size + 3, 4)  # its offset in the log is 64 GiB too large
+    loss = recover("4.9.7-clean", store)
+    assert loss["queues"] == {**expected, label: expected[label] - 1}
+
+
 @pytest.mark.quick_rows
 @pytest.mark.parametrize("kind", ["file", "zeros", "garbage", "cut"])
 @pytest.mark.parametrize("name", NAMES)
