@@ -50,6 +50,7 @@ def test_a_newer_version_starts_beside_the_gap(version: str, tmp_path: Path) -> 
     assert (forecast.starts, forecast.max_offset) == (real.load, real.max_phy) == (True, real.max_phy)
 
 
+@pytest.mark.slow
 def test_duplication_holds_re_dispatch_back(tmp_path: Path) -> None:
     """DefaultMessageStore.ReputMessageService#doReput 4.9.7: it dispatches below the confirm offset, which is -1."""
     shutil.rmtree(copy_store(_NAME, tmp_path) / "consumequeue")

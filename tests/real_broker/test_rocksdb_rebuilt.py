@@ -110,6 +110,7 @@ DAMAGES = [
 ]
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("broken", DAMAGES, ids=lambda broken: broken.__name__)
 def test_every_message_of_a_sound_log_is_read_again(
     broken: Callable[[Path], None], tmp_path: Path, oracle: Real
@@ -135,6 +136,7 @@ def test_every_message_of_a_sound_log_is_read_again(
     assert content(store) == before
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("length", [1, 3000])
 def test_a_damaged_log_is_salvaged_and_its_rows_fit(length: int, crash: bool, tmp_path: Path, oracle: Real) -> None:
@@ -164,6 +166,7 @@ def test_a_damaged_log_is_salvaged_and_its_rows_fit(length: int, crash: bool, tm
     assert content(store) == before
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("strategy", ["truncate", "salvage"])
 def test_a_log_that_ends_earlier_takes_its_rows_along(strategy: str, tmp_path: Path, oracle: Real) -> None:
     """Behind the end the broker finds no row, and numbers new messages from there on."""
@@ -183,6 +186,7 @@ def test_a_log_that_ends_earlier_takes_its_rows_along(strategy: str, tmp_path: P
     assert (again.load, again.readable, again.offsets) == (True, MESSAGES - 12 + 3, MESSAGES - 12 + 3)
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("broken", [torn_table, no_manifest], ids=lambda broken: broken.__name__)
 def test_queues_whose_messages_have_expired_keep_their_ends(
     broken: Callable[[Path], None], tmp_path: Path, oracle: Real
