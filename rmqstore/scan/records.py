@@ -26,7 +26,7 @@ from rmqstore.formats.message import (
 )
 from rmqstore.scan import blanks, internal, kernels, native
 from rmqstore.scan.columns import LAYOUT, Columns, framed
-from rmqstore.scan.kernels import Bool
+from rmqstore.scan.kernels import Bool, leading
 from rmqstore.scan.resync import frame_size, resync
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import SLACK, ScanOptions, Window
@@ -282,7 +282,7 @@ class _Scan:
         if not len(starts):
             return columns, False
         ok = framed(columns, stops)
-        n = len(ok) if ok.all() else int(np.argmin(ok))
+        n = leading(ok)
         # after damage walk only a few records: with dense damage, each bad record would cost a walk of the whole chunk
         self.limit = _UNLIMITED if n == len(ok) else 64
         return columns.slice(0, n), n < len(ok)

@@ -20,7 +20,7 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.rocksdb.queues import RocksDBQueue
 from rmqstore.formats import consumequeue
 from rmqstore.formats.layout import Layout
-from rmqstore.scan.kernels import I64
+from rmqstore.scan.kernels import I64, leading
 
 CHUNK = 1 << 20
 Units = npt.NDArray[np.void]
@@ -182,7 +182,7 @@ def recovery_end(queue: MappedFileQueue) -> QueueEnd:
             offsets: Any = chunk.units["commitlog_offset"]
             sizes: Any = chunk.units["size"]
             good = consumequeue.is_unit(offsets, sizes)
-            n = len(good) if good.all() else int(np.argmin(good))
+            n = leading(good)
             if n:
                 max_phy = int(offsets[n - 1]) + int(sizes[n - 1])
                 pre_blanks += int(np.count_nonzero(consumequeue.is_pre_blank(offsets[:n], sizes[:n])))

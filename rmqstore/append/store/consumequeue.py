@@ -240,11 +240,11 @@ def _good_units(raw: bytes) -> tuple[int, int]:
 
 
 def _leading_pre_blanks(raw: bytes) -> int:
-    import numpy as np
+    from rmqstore.scan.kernels import leading
 
     units = UNIT.array(raw)
     blank = is_pre_blank(units["commitlog_offset"], units["size"])
-    return len(blank) if blank.all() else int(np.argmin(blank))
+    return leading(blank)
 
 
 def _good_batch_units(raw: bytes) -> tuple[int, int]:

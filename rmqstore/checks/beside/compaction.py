@@ -11,7 +11,7 @@ from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, OddKind
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue
-from rmqstore.scan.kernels import I64
+from rmqstore.scan.kernels import I64, leading
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import file_chunks
@@ -91,7 +91,7 @@ def _units(label: str, file: MappedFile, records: tuple[I64, I64], findings: Fin
         size = units["size"].astype(np.int64)
         bases = units["base_offset"].astype(np.int64)
         unit = consumequeue.is_batch_unit(offset, size, bases, units["batch_size"])
-        n = len(unit) if unit.all() else int(np.argmin(unit))
+        n = leading(unit)
         where = np.minimum(np.searchsorted(starts, offset[:n]), max(0, len(starts) - 1))
         good = (starts[where] == offset[:n]) & (sizes[where] == size[:n]) if len(starts) else np.zeros(n, np.bool_)
         order = np.concatenate(([base], bases[: max(0, n - 1)]))[:n] < bases[:n]

@@ -29,7 +29,7 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import timer
 from rmqstore.formats.message import BLANK_MAGIC
-from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.kernels import I64, Bool, leading
 from rmqstore.scan.units import file_chunks
 
 SLOTS = 2 * timer.DEFAULT_SLOTS
@@ -158,7 +158,7 @@ def good_chunks(file: MappedFile) -> Iterator[tuple[int, Any, Any]]:
         if chunk.start != at:
             return
         taken = _good(chunk.units)
-        n = len(taken) if taken.all() else int(np.argmin(taken))
+        n = leading(taken)
         yield at, chunk.units[:n], chunk.units[n] if n < len(taken) else None
         if n < len(taken):
             return

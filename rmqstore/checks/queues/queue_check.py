@@ -29,7 +29,7 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, Store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.message import TRANSACTION_COMMIT
-from rmqstore.scan.kernels import I64, Bool, consecutive
+from rmqstore.scan.kernels import I64, Bool, consecutive, leading
 from rmqstore.scan.unit_rows import Units
 from rmqstore.scan.units import last_nonzero_in, recovery_end, unit_chunks
 
@@ -162,7 +162,7 @@ class QueueCheck:
         for a, b in _stretches(rows):
             if chunk.start + a == self._readable_end:
                 good = chunk.valid[a:b]
-                stop = b if good.all() else a + int(np.argmin(good))
+                stop = a + leading(good)
                 beyond = chunk.offset[a:stop] + chunk.size[a:stop] > self.logs.wrote
                 if self.logs.grows and beyond.any():  # dispatched during the check
                     self.end = max(self.end, chunk.start + stop)

@@ -30,7 +30,7 @@ from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
 from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
 from rmqstore.repair.salvage.layout import Layout
 from rmqstore.repair.salvage.reach import reach
-from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.kernels import I64, Bool, leading
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 
@@ -293,7 +293,7 @@ def _attached(
         left = log.queue.file_size - offset % log.queue.file_size
         good = (size >= MIN_SIZE) & (size <= MAX_RECORD) & (size + BLANK_SIZE <= left)
         good &= (offset >= np.concatenate(([before], (offset + size)[:-1]))) & (offset < log.wrote + _FAR)
-        n = len(good) if good.all() else int(np.argmin(good))
+        n = leading(good)
         if n:
             yield units[:n]
             before = int(offset[n - 1] + size[n - 1])
