@@ -15,7 +15,6 @@ from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area, Severity
-from rmqstore.checks.problems.report import TAG_CODE
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified, problem_counts
 from rmqstore.files.store import Store, StoreKind
@@ -26,7 +25,7 @@ from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.brakes import damage_brakes, offset_brakes, path_brakes, sizes_brakes
-from rmqstore.repair.log.contradicted import CODE, doubtful_tags, list_damaged, note_contradicted
+from rmqstore.repair.log.contradicted import doubtful_tags, list_damaged, note_contradicted
 from rmqstore.repair.log.misplaced_files import plan_misplaced, store_in_place, without_renames
 from rmqstore.repair.log.redispatch import Dispatcher, Name
 from rmqstore.repair.log.repaired_log import RepairedLog
@@ -221,9 +220,9 @@ class Recovery:
         plan_dledger(self.draft, self.verified, view, self.options, changed=changed)
 
     def _index(self) -> None:
-        as_they_are = CODE in self.options.only
+        as_they_are = codes.CL_CONTRADICTED in self.options.only
         found = [c for c in self.counts if PROBLEMS[c].area is Area.INDEX and self.options.wants(c)]
-        found += [CODE] if as_they_are and CODE in self.counts else []
+        found += [codes.CL_CONTRADICTED] if as_they_are and codes.CL_CONTRADICTED in self.counts else []
         if self.store.part is not None or not self.results or not self.store.index_files:
             return
         views = self._views(self.limit)
@@ -245,8 +244,8 @@ class Recovery:
             return
         wanted = self._wanted()
         self._rebuild(QueueRebuild, wanted)
-        if TAG_CODE not in self.options.only and doubtful_tags(self.verified, self._views()):
-            self.draft.cures.discard(TAG_CODE)  # also where salvage mended the message, but not its TAGS
+        if codes.CQ_WRONG_TAG not in self.options.only and doubtful_tags(self.verified, self._views()):
+            self.draft.cures.discard(codes.CQ_WRONG_TAG)  # also where salvage mended the message, but not its TAGS
         if self.cut is not None:
             cut_queues(self.draft, self.cut, wanted or frozenset())
 
@@ -265,13 +264,13 @@ class Recovery:
         if wanted is not None and not wanted:
             return
         choices = RebuildChoices(
-            allow_gaps=self.options.allow_shift, limit=self.limit, rewrite_codes=TAG_CODE in self.options.only
+            allow_gaps=self.options.allow_shift, limit=self.limit, rewrite_codes=codes.CQ_WRONG_TAG in self.options.only
         )
         work = kind(self.draft, self.verified, self._views(), wanted, choices)
         work.read()
         if work.plan():
             found = cured(self.draft, (c for c in self.counts if PROBLEMS[c].of_queues))
-            found -= {TAG_CODE} if work.kept_codes else set()
+            found -= {codes.CQ_WRONG_TAG} if work.kept_codes else set()
             self.draft.cures |= found - {codes.CQ_DELETED_TOPIC} - work.left
 
     def _beside(self) -> bool:

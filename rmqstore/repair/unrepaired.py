@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import OperatorTask, Problem, Severity
-from rmqstore.checks.problems.report import TAG_CODE, Report
+from rmqstore.checks.problems.report import Report
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.repair.log.contradicted import FACT
 from rmqstore.repair.plan.content import Json
@@ -22,7 +22,8 @@ _REPLICA = (
 _RAW = "add --replica DIR with the store of another node, or with a backup"
 _DOUBT = OperatorTask(
     "the unit or the TAGS of its message are damaged, and nothing proves which: the unit may be the only trace",
-    f"compare the message with a replica or a backup; or add --only {TAG_CODE}, which makes the unit match the message",
+    f"compare the message with a replica or a backup; or add --only {codes.CQ_WRONG_TAG}, which makes the unit match "
+    "the message",
 )
 _PARTS: Mapping[str, str] = {
     "cq": "the consume queues",
@@ -55,7 +56,7 @@ def unrebuilt_problems(part: str, report: Report, draft: PlanBuilder) -> dict[st
             why = _PROVED
         elif draft.steps and PROBLEMS[code].part == part:
             continue
-        elif code == TAG_CODE and FACT in draft.facts:
+        elif code == codes.CQ_WRONG_TAG and FACT in draft.facts:
             why = _DOUBT.why
         else:
             why = f"this command rebuilds only {_PARTS[part]}"
@@ -95,7 +96,7 @@ def _reason(
         return OperatorTask("--only selects other problems", do)
     if task is not None:
         return task
-    if code == TAG_CODE and FACT in draft.facts and code not in options.only:
+    if code == codes.CQ_WRONG_TAG and FACT in draft.facts and code not in options.only:
         return _DOUBT
     return _not_asked(row, options) or _unproved(row, draft, choice)
 
@@ -112,7 +113,7 @@ def _not_asked(row: Problem, options: RecoverOptions) -> OperatorTask | None:
 def _unproved(row: Problem, draft: PlanBuilder, choice: Choice) -> OperatorTask | None:
     """Return the reason for problems that cannot be repaired in this store, or with this strategy."""
     code = row.code
-    if choice.strategy == TRUNCATE and (code == TAG_CODE or (row.of_log and not row.renames_only)):
+    if choice.strategy == TRUNCATE and (code == codes.CQ_WRONG_TAG or (row.of_log and not row.renames_only)):
         why = "a replica must equal its master, so truncate changes only the end of the log"
         return OperatorTask(why, _REPLICA)
     if draft.steps:

@@ -13,7 +13,6 @@ import numpy as np
 
 from rmqstore.checks.index.files import Entries, IndexFile, time_diffs
 from rmqstore.checks.index.tally import Contradicted
-from rmqstore.checks.problems import codes
 from rmqstore.files.index_units import index_chain
 from rmqstore.formats import properties
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
@@ -21,7 +20,6 @@ from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import Bool
 
-CODE = codes.CL_CONTRADICTED
 _FEW = 8  # records; if more than these, and most of a chunk, are contradicted, the entries are of an unknown kind
 _STEPS = 100_000  # along chains, for one chunk
 

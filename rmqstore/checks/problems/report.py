@@ -73,13 +73,10 @@ class Finding:
         }
 
 
-TAG_CODE = codes.CQ_WRONG_TAG
-
-
 def tags_in_doubt(finding: Finding) -> bool:
     """Whether nothing shows which is damaged, the tags code of a unit or the TAGS of its message."""
     code, expected = finding.facts.get("tags_code"), finding.facts.get("expected")
-    if finding.code != TAG_CODE or finding.queue.startswith(f"{SCHEDULE_TOPIC}/"):
+    if finding.code != codes.CQ_WRONG_TAG or finding.queue.startswith(f"{SCHEDULE_TOPIC}/"):
         return False
     return isinstance(code, int) and isinstance(expected, int) and may_be_right(code, expected)
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rmqstore.checks.index.contradicted import CODE
 from rmqstore.checks.index.tally import Contradicted
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding, tags_in_doubt
 from rmqstore.checks.verify import Verified
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 
-__all__ = ["CODE", "FACT", "contradicted_messages", "doubtful_tags", "list_damaged", "note_contradicted"]
+__all__ = ["FACT", "contradicted_messages", "doubtful_tags", "list_damaged", "note_contradicted"]
 
 FACT = "damaged"
 """Name of the fact of a plan that lists messages that stay in the log with damaged properties."""
@@ -24,16 +24,15 @@ FACT = "damaged"
 
 def contradicted_messages(verified: Verified, views: Sequence[RepairedLog]) -> Mapping[int, Contradicted]:
     """Return messages whose index entries contradict them by offset, except those that the plan changes or cuts off."""
-    reported = {(f.queue, f.offset) for f in verified.report.findings.listed if f.code == CODE}
+    reported = {(f.queue, f.offset) for f in verified.report.findings.listed if f.code == codes.CL_CONTRADICTED}
     if not reported:
         return {}
     out: dict[int, Contradicted] = {}
     for view in views:
-        name = "dledger" if view.lead else "commitlog"
         out |= {
             at: message
             for at, message in view.result.index.contradicted.items()
-            if (name, at - view.lead) in reported and at < view.end and not view.writes(at)
+            if (view.result.name, at - view.lead) in reported and at < view.end and not view.writes(at)
         }
     return out
 

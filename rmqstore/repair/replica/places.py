@@ -193,11 +193,11 @@ def _contradicted(verified: Verified, log: LogResult, replicas: Sequence[Replica
 
 
 def _suspects(verified: Verified, log: LogResult) -> set[int]:
-    name, out = "dledger" if log.lead else "commitlog", set()
+    out = set()
     for finding in verified.report.findings.listed:
         if finding.severity < Severity.WARNING:
             continue
-        if finding.problem.of_log and finding.queue == name:
+        if finding.problem.of_log and finding.queue == log.name:
             out.add(finding.offset)
         for pointed in (finding.facts.get("commitlog_offset"), finding.facts.get("phy_offset")):
             if isinstance(pointed, int) and log.tiling.start <= pointed < log.tiling.stop:

@@ -164,7 +164,7 @@ class FramedRecords:
     def _suspects(self, listed: Iterable[Finding]) -> list[_Suspect]:
         out: dict[int, _Suspect] = {}
         logs = self.evidence.logs
-        by_name = {("dledger" if log.lead else "commitlog"): log for log in logs.results}
+        by_name = {log.name: log for log in logs.results}
         for finding in listed:
             whole = "fault" not in finding.facts and "cause" not in finding.facts
             handled = finding.code in _TEXT or finding.code in (_GAP, _FLAG, _HOST)
