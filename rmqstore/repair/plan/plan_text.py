@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from rmqstore.formats.text.counts import many
 from rmqstore.repair.plan.content import Json, Zeros
 from rmqstore.repair.plan.steps import (
     Create,
@@ -36,21 +37,17 @@ def describe(plan: Plan, *, limit: int = 200) -> list[str]:
     return [*_describe_loss(plan), *_describe_steps(plan, limit), *_describe_stays(plan)]
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
-
-
 def _describe_loss(plan: Plan) -> Iterator[str]:
     loss = plan.loss
     at_least = bool(loss.more.get("at_least"))
     if loss.messages or loss.bytes or loss.queues or at_least:
-        topics = f" of {_count(len(loss.topics), 'topic')}" if loss.queues else ""
-        size = f", {_count(loss.bytes, 'byte')}" if loss.bytes else ""
-        yield f"Lost: {'at least ' if at_least else ''}{_count(loss.messages, 'message')}{topics}{size}."
+        topics = f" of {many(len(loss.topics), 'topic')}" if loss.queues else ""
+        size = f", {many(loss.bytes, 'byte')}" if loss.bytes else ""
+        yield f"Lost: {'at least ' if at_least else ''}{many(loss.messages, 'message')}{topics}{size}."
         rows = sorted(loss.queues.items(), key=lambda row: (-row[1], row[0]))
-        yield from (f"  {queue}: {_count(count, 'message')}" for queue, count in rows[:_LISTED])
+        yield from (f"  {queue}: {many(count, 'message')}" for queue, count in rows[:_LISTED])
         if len(rows) > _LISTED:
-            yield f"  … and {_count(len(rows) - _LISTED, 'more queue')}"
+            yield f"  … and {many(len(rows) - _LISTED, 'more queue')}"
     elif plan.facts.get("damaged"):
         yield "No message is lost."
     elif "stays" not in plan.facts:
@@ -71,7 +68,7 @@ def _describe_damaged(rows: Json) -> Iterator[str]:
     """List messages that stay with damaged properties; tolerate any JSON, since a saved plan may hold anything."""
     if not isinstance(rows, list) or not rows:
         return
-    yield f"Damaged: {_count(len(rows), 'message')}, whose properties cannot be recovered from the store:"
+    yield f"Damaged: {many(len(rows), 'message')}, whose properties cannot be recovered from the store:"
     for row in rows[:_LISTED]:
         if isinstance(row, Mapping):
             place = f"{row.get('topic')}/{row.get('queue_id')} {row.get('queue_offset')} at {row.get('offset')}"
@@ -79,7 +76,7 @@ def _describe_damaged(rows: Json) -> Iterator[str]:
             keys = "".join(f", {word} {row[name]!r}" for word, name in names if row.get(name))
             yield f"  {place}, stored {_time(row.get('store_timestamp'))}{keys}"
     if len(rows) > _LISTED:
-        yield f"  … and {_count(len(rows) - _LISTED, 'more message')}"
+        yield f"  … and {many(len(rows) - _LISTED, 'more message')}"
 
 
 def _time(value: Json) -> str:
@@ -100,13 +97,13 @@ def _describe_restored(found: Json) -> Iterator[str]:
         name = str(row.get("from"))
         messages[name] = messages.get(name, 0) + _number(row, "messages")
     one = "a replica" if len(messages) == 1 else f"{len(messages):,} replicas"
-    yield f"Restored from {one}: {_count(sum(messages.values()), 'message')}, {_count(len(rows), 'place')}."
-    yield from (f"  {name}: {_count(number, 'message')}" for name, number in list(messages.items())[:_LISTED])
+    yield f"Restored from {one}: {many(sum(messages.values()), 'message')}, {many(len(rows), 'place')}."
+    yield from (f"  {name}: {many(number, 'message')}" for name, number in list(messages.items())[:_LISTED])
     for row in rows[:_PLACES]:
-        what = f"{row.get('was')}; {_count(_number(row, 'messages'), 'message')}"
-        yield f"  offset {_number(row, 'offset'):,}, {_count(_number(row, 'length'), 'byte')} ({what})"
+        what = f"{row.get('was')}; {many(_number(row, 'messages'), 'message')}"
+        yield f"  offset {_number(row, 'offset'):,}, {many(_number(row, 'length'), 'byte')} ({what})"
     if len(rows) > _PLACES:
-        yield f"  … and {_count(len(rows) - _PLACES, 'more place')}"
+        yield f"  … and {many(len(rows) - _PLACES, 'more place')}"
 
 
 def _number(row: Mapping[str, Json], name: str) -> int:
@@ -125,7 +122,7 @@ def _describe_mended(rows: Json) -> Iterator[str]:
         most = f"; odds of a false match at most 1 in {1 / max(odds):,.0f}" if odds and max(odds) > 0 else ""
         where = "each" if len(some) > 1 else "beside its body" if some[0].get("crc") == "record" else "in its body"
         yield (
-            f"Mended: {_count(len(some), 'message')} (one {'flipped bit' if what == 'bit' else 'wrong byte'} {where}: "
+            f"Mended: {many(len(some), 'message')} (one {'flipped bit' if what == 'bit' else 'wrong byte'} {where}: "
             f"the only {what} that makes the CRC fit{most})"
         )
 
@@ -147,7 +144,7 @@ def _describe_fillers(rows: Json) -> Iterator[str]:
     """List the visible fillers by the consumer groups that have not consumed them yet; tolerate any JSON."""
     if not isinstance(rows, list) or not rows:
         return
-    number = _count(len(rows), "visible filler")
+    number = many(len(rows), "visible filler")
     yield f"{number} in place of lost messages; consumer groups that have not read there yet:"
     places: dict[tuple[str, str], dict[str, list[int]]] = {}
     for row in rows:
@@ -160,10 +157,10 @@ def _describe_fillers(rows: Json) -> Iterator[str]:
             found += [offset] if isinstance(offset, int) else []
     for (names, marked), queues in sorted(places.items(), key=lambda item: not item[0][0])[:_LISTED]:
         shown = [f"{queue} {_offsets(found)}" for queue, found in list(queues.items())[:_PLACES]]
-        more = f" and {_count(len(queues) - _PLACES, 'more queue')}" if len(queues) > _PLACES else ""
+        more = f" and {many(len(queues) - _PLACES, 'more queue')}" if len(queues) > _PLACES else ""
         yield f"  {', '.join(shown)}{more}: {names or 'no known group'} (marked by {marked})"
     if len(places) > _LISTED:
-        yield f"  … and {_count(len(places) - _LISTED, 'more list')} of groups"
+        yield f"  … and {many(len(places) - _LISTED, 'more list')} of groups"
 
 
 def _describe_steps(plan: Plan, limit: int) -> Iterator[str]:
@@ -172,14 +169,14 @@ def _describe_steps(plan: Plan, limit: int) -> Iterator[str]:
         return
     if plan.cures:
         yield f"Cures: {', '.join(plan.cures)}"
-    yield f"{_count(len(plan.steps), 'step')} in {plan.store}:"
+    yield f"{many(len(plan.steps), 'step')} in {plan.store}:"
     if len(plan.steps) <= limit:
         yield from (_describe_step(plan.steps[number]) for number in plan.ordered())
     else:
         yield from _describe_sums(plan, limit)
     if plan.spans:
         size = sum(span.length for span in plan.spans)
-        yield f"Saved to lost+found: {_count(len(plan.spans), 'damaged span')}, {_count(size, 'byte')}"
+        yield f"Saved to lost+found: {many(len(plan.spans), 'damaged span')}, {many(size, 'byte')}"
 
 
 def _describe_sums(plan: Plan, limit: int) -> Iterator[str]:
@@ -192,11 +189,11 @@ def _describe_sums(plan: Plan, limit: int) -> Iterator[str]:
     for key in shown[:limit]:
         do, place, why = key
         count, size = rows[key]
-        amount = f": {_count(size, 'byte')}" if size else ""
+        amount = f": {many(size, 'byte')}" if size else ""
         yield _with_why(f"  {do} x {count:,} in {place}/{amount}", why)
     if len(rows) > limit:
         rest = sum(rows[key][0] for key in shown[limit:])
-        yield f"  … and {_count(rest, 'more step')} in {_count(len(rows) - limit, 'more group')}"
+        yield f"  … and {many(rest, 'more step')} in {many(len(rows) - limit, 'more group')}"
 
 
 def _top(path: PurePosixPath) -> str:
@@ -236,11 +233,11 @@ def _with_why(line: str, why: str) -> str:
 def _describe_step(step: Step) -> str:
     if isinstance(step, Overwrite):
         zeros = " with zeros" if isinstance(step.content, Zeros) else ""
-        line = f"overwrite {step.path} at {step.at:,}: {_count(step.length, 'byte')}{zeros}"
+        line = f"overwrite {step.path} at {step.at:,}: {many(step.length, 'byte')}{zeros}"
     elif isinstance(step, Truncate | Extend):
-        line = f"{step.do} {step.path} from {step.from_size:,} to {_count(step.to_size, 'byte')}"
+        line = f"{step.do} {step.path} from {step.from_size:,} to {many(step.to_size, 'byte')}"
     elif isinstance(step, Create):
-        line = f"create {step.path}: {_count(step.size, 'byte')}"
+        line = f"create {step.path}: {many(step.size, 'byte')}"
     elif isinstance(step, Discard):
         line = f"move {step.path} into quarantine"
     elif isinstance(step, SetAside):
