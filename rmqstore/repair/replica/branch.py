@@ -57,15 +57,28 @@ def _records(replica: Replica, place: Place) -> Iterator[tuple[Span, Message]]:
 
 def _by_index(verified: Verified, place: Place, found: list[tuple[Span, Message]]) -> int:
     """Return the end of the last record whose unique key the index has."""
-    if verified.index is None:
-        return place.start
-    offset, hashes = verified.index.hashes(place.start, place.stop)
-    named = set(zip(offset.tolist(), hashes.tolist(), strict=True))
+    keys = indexed_keys(verified, place)
     for (start, stop), message in reversed(found):
-        key = properties.parse_properties(message.properties).get(properties.UNIQ_KEY)
-        if key and (start, index.key_hash(index.key_text(message.topic_text, key))) in named:
+        if unique_key_hash(message) in keys.get(start, ()):
             return stop
     return place.start
+
+
+def indexed_keys(verified: Verified, place: Place) -> dict[int, set[int]]:
+    """Return the key hashes that this store's index has for the messages of a place, by offset of the message."""
+    out: dict[int, set[int]] = {}
+    if verified.index is not None:
+        lead = place.log.lead
+        offset, hashes = verified.index.hashes(place.start + lead, place.stop + lead)
+        for at, key in zip(offset.tolist(), hashes.tolist(), strict=True):
+            out.setdefault(at, set()).add(key)
+    return out
+
+
+def unique_key_hash(message: Message) -> int | None:
+    """Return the hash by which the index has a message's unique key; None without one."""
+    key = properties.parse_properties(message.properties).get(properties.UNIQ_KEY)
+    return index.key_hash(index.key_text(message.topic_text, key)) if key else None
 
 
 def common_epoch_end(store: Store, replica: Replica) -> int:

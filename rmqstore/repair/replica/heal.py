@@ -133,11 +133,10 @@ class Healing:
         for name, proof in found.items():
             self.proofs[log.queue.name, name] = proof
             if proof.diverges_at is not None:
-                self._diverges(log, name, proof)
+                self._note_divergence(log, name, proof)
         return found
 
-    def _diverges(self, log: LogResult, name: str, proof: Proof) -> None:
-        self.proofs[log.queue.name, name] = proof
+    def _note_divergence(self, log: LogResult, name: str, proof: Proof) -> None:
         self.notes.append(
             f"{name} diverges from this store at offset {proof.diverges_at:,} of the {log.queue.name}: "
             "nothing after it is taken"
@@ -167,7 +166,9 @@ class Healing:
             end = compare_lost_end(self.store, self.verified, replica, place)
             if end.diverges_at is None:
                 return place.stop
-            self._diverges(place.log, replica.name, replace(proof, diverges_at=end.diverges_at))
+            proof = replace(proof, diverges_at=end.diverges_at)
+            self.proofs[place.log.queue.name, replica.name] = proof
+            self._note_divergence(place.log, replica.name, proof)
             return max(end.agreed, min(end.diverges_at, proved_until(self.store, self.verified, replica, place)))
         differs = proof.diverges_at is not None and proof.diverges_at < place.start
         if differs or place.kind == OUTVOTED:

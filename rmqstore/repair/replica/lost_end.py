@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from rmqstore.checks.verify import Verified
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store
-from rmqstore.formats import dledger, index, properties
+from rmqstore.formats import dledger
 from rmqstore.formats.message import Message
 from rmqstore.repair.log.spans import overlapping
-from rmqstore.repair.replica.branch import common_epoch_end
+from rmqstore.repair.replica.branch import common_epoch_end, indexed_keys, unique_key_hash
 from rmqstore.repair.replica.places import Place
 from rmqstore.repair.replica.replica import Replica
 from rmqstore.repair.salvage.evidence.table import Evidence
@@ -45,7 +45,7 @@ class LostEnd:
 def compare_lost_end(store: Store, verified: Verified, replica: Replica, place: Place) -> LostEnd:
     """Compare the place at the end of a log, which no record of the log follows, with a replica's records."""
     lead = place.log.lead
-    keys = _keys(verified, place)
+    keys = indexed_keys(verified, place)
     units = Evidence(store, verified).about([place.span]).at
     entries = {pos + lead: unit for pos, unit in entries_behind(store, place.log)}
     by_key, by_unit = LostEnd(place.start), LostEnd(place.start)
@@ -75,17 +75,6 @@ def _note(end: LostEnd, start: int, stop: int, *, agrees: bool) -> None:
         end.diverges_at = start
 
 
-def _keys(verified: Verified, place: Place) -> dict[int, set[int]]:
-    """Return the key hashes that the index has by offset of the message."""
-    out: dict[int, set[int]] = {}
-    if verified.index is not None:
-        lead = place.log.lead
-        offset, hashes = verified.index.hashes(place.start + lead, place.stop + lead)
-        for at, key in zip(offset.tolist(), hashes.tolist(), strict=True):
-            out.setdefault(at, set()).add(key)
-    return out
-
-
 def _proved(
     replica: Replica, message: Message | None, start: int, keys: set[int], entry: dict[str, int] | None
 ) -> bool | None:
@@ -96,10 +85,8 @@ def _proved(
         raw = replica.bytes_at(dledger.ENTRY.size, start, start + dledger.ENTRY.size)
         theirs = dledger.ENTRY.parse(raw)
         return all(theirs[name] == entry[name] for name in ("pos", "size", "index", "term"))
-    key = properties.parse_properties(message.properties).get(properties.UNIQ_KEY)
-    if not keys or not key:
-        return None
-    return index.key_hash(index.key_text(message.topic_text, key)) in keys
+    key = unique_key_hash(message)
+    return key in keys if keys and key is not None else None
 
 
 def _fits(message: Message | None, unit: Expected | None) -> bool | None:
