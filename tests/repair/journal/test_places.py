@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,79 +44,64 @@ def test_journal_outside_of_the_store(store: Path, tmp_path: Path) -> None:
     assert look(store) == before
 
 
-def other_file_system(path: Path) -> Path | None:
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Iterator[Path]:
+    """A directory on a file system other than the store's."""
     for candidate in (Path("/dev/shm"), Path("/tmp")):
-        if candidate.is_dir() and os.access(candidate, os.W_OK) and candidate.stat().st_dev != path.stat().st_dev:
-            return candidate
-    return None
+        if candidate.is_dir() and os.access(candidate, os.W_OK) and candidate.stat().st_dev != tmp_path.stat().st_dev:
+            folder = candidate / f"rmqstore-test-{os.getpid()}"
+            folder.mkdir()
+            yield folder
+            shutil.rmtree(folder)
+            return
+    pytest.skip("needs a second file system to write to")
 
 
-def test_journal_on_another_file_system_keeps_the_quarantine_in_the_store(store: Path, tmp_path: Path) -> None:
-    other = other_file_system(tmp_path)
-    if other is None:
-        pytest.skip("there is no second file system to write to")
+def move_log(store: Path, folder: Path) -> None:
+    """Move the commitlog to `folder`, with a link in its place."""
+    shutil.copytree(store / "commitlog", folder / "commitlog")
+    shutil.rmtree(store / "commitlog")
+    (store / "commitlog").symlink_to(folder / "commitlog")
+
+
+def test_journal_on_another_file_system_keeps_the_quarantine_in_the_store(store: Path, elsewhere: Path) -> None:
     before = look(store)
-    outside = other / f"rmqstore-test-{os.getpid()}"
-    outside.mkdir()
-    try:
-        path = journal.apply(full_plan(store), journal_dir=outside, disk=CountingDisk()).journal
+    path = journal.apply(full_plan(store), journal_dir=elsewhere, disk=CountingDisk()).journal
+    assert path is not None
+    pointer = store / ".rmqstore" / path.name
+    assert (pointer / "quarantine/000005-topics.json").exists()
+    assert (path / "undo.log").stat().st_size > 5000
+    journal.undo(path, disk=CountingDisk())
+    assert look(store) == before
+
+
+def test_link_at_the_top_to_another_file_system_gets_its_own_quarantine(store: Path, elsewhere: Path) -> None:
+    move_log(store, elsewhere)
+    before = look(elsewhere)
+    path = journal.apply(full_plan(store), disk=CountingDisk()).journal
+    assert path is not None
+    assert (elsewhere / ".rmqstore" / path.name / "quarantine/000007-stray/deep/note.txt").exists()
+    assert (path / "quarantine/000005-topics.json").exists()
+    journal.undo(path, disk=CountingDisk())
+    after = look(elsewhere)
+    assert {**after, ".": before["."]} == before
+
+
+def test_prune_that_was_killed_anywhere_can_be_finished(store: Path, elsewhere: Path) -> None:
+    move_log(store, elsewhere)
+    index = 0
+    while True:
+        path = journal.apply(plan_of(store, discard(store, "commitlog/stray"))).journal
         assert path is not None
-        pointer = store / ".rmqstore" / path.name
-        assert (pointer / "quarantine/000005-topics.json").exists()
-        assert (path / "undo.log").stat().st_size > 5000
-        journal.undo(path, disk=CountingDisk())
-        assert look(store) == before
-    finally:
-        shutil.rmtree(outside)
-
-
-def test_link_at_the_top_to_another_file_system_gets_its_own_quarantine(store: Path, tmp_path: Path) -> None:
-    other = other_file_system(tmp_path)
-    if other is None:
-        pytest.skip("there is no second file system to write to")
-    disk2 = other / f"rmqstore-test-{os.getpid()}"
-    disk2.mkdir()
-    try:
-        shutil.copytree(store / "commitlog", disk2 / "commitlog")
-        shutil.rmtree(store / "commitlog")
-        (store / "commitlog").symlink_to(disk2 / "commitlog")
-        before = look(disk2)
-        path = journal.apply(full_plan(store), disk=CountingDisk()).journal
-        assert path is not None
-        assert (disk2 / ".rmqstore" / path.name / "quarantine/000007-stray/deep/note.txt").exists()
-        assert (path / "quarantine/000005-topics.json").exists()
-        journal.undo(path, disk=CountingDisk())
-        after = look(disk2)
-        assert {**after, ".": before["."]} == before
-    finally:
-        shutil.rmtree(disk2)
-
-
-def test_prune_that_was_killed_anywhere_can_be_finished(store: Path, tmp_path: Path) -> None:
-    other = other_file_system(tmp_path)
-    if other is None:
-        pytest.skip("there is no second file system to write to")
-    disk2 = other / f"rmqstore-test-{os.getpid()}"
-    disk2.mkdir()
-    try:
-        shutil.copytree(store / "commitlog", disk2 / "commitlog")
-        shutil.rmtree(store / "commitlog")
-        (store / "commitlog").symlink_to(disk2 / "commitlog")
-        index = 0
-        while True:
-            path = journal.apply(plan_of(store, discard(store, "commitlog/stray"))).journal
-            assert path is not None
-            (disk2 / "commitlog/stray").mkdir()
-            killed = killed_at(index, lambda disk, path=path: journal.prune(path, disk=disk))  # type: ignore[misc]
-            if path.exists():
-                journal.prune(path)
-            assert journal.list_journals(store) == [] and not (disk2 / ".rmqstore").exists(), index
-            if not killed:
-                break
-            index += 1
-        assert index > 10
-    finally:
-        shutil.rmtree(disk2)
+        (elsewhere / "commitlog/stray").mkdir()
+        killed = killed_at(index, lambda disk, path=path: journal.prune(path, disk=disk))  # type: ignore[misc]
+        if path.exists():
+            journal.prune(path)
+        assert journal.list_journals(store) == [] and not (elsewhere / ".rmqstore").exists(), index
+        if not killed:
+            break
+        index += 1
+    assert index > 10
 
 
 def test_further_data_path_is_changed_and_restored(store: Path, tmp_path: Path) -> None:
