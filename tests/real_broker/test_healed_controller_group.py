@@ -127,6 +127,15 @@ def assert_equal_logs(group: Group) -> None:
     assert (answer.relation, answer.store.damaged, answer.other.damaged) == ("equal", 0, 0), answer.divergence
 
 
+def produce_to_both(group: Group, *, slave: str) -> None:
+    """Produce 20 messages per topic; the healed node has to join as slave and replicate them."""
+    group.produce(20)
+    group.wait_equal()
+    assert "Begin to change to slave" in group.log(slave)
+    assert "exception" not in group.log(slave).lower()
+    assert_equal_logs(group)
+
+
 @pytest.mark.slow
 def test_a_healed_follower_replicates_and_is_elected(group: Group) -> None:
     group.brokers["b"].stop()
@@ -135,11 +144,7 @@ def test_a_healed_follower_replicates_and_is_elected(group: Group) -> None:
     group.heal("b", group.stores["a"])
     group.start("a")
     group.start("b")
-    group.produce(20)
-    group.wait_equal()
-    assert "Begin to change to slave" in group.log("b")
-    assert "exception" not in group.log("b").lower()
-    assert_equal_logs(group)
+    produce_to_both(group, slave="b")
     before = epochs(group.stores["b"])
     group.brokers["a"].kill()
     wait(lambda: "Begin to change to master" in group.log("b"))
@@ -156,11 +161,7 @@ def test_a_healed_former_master_replicates_and_is_elected_again(group: Group) ->
     hurt(group.stores["a"])
     group.heal("a", group.stores["b"])  # the new master runs meanwhile
     group.start("a")
-    group.produce(20)
-    group.wait_equal()
-    assert "Begin to change to slave" in group.log("a")
-    assert "exception" not in group.log("a").lower()
-    assert_equal_logs(group)
+    produce_to_both(group, slave="a")
     assert epochs(group.stores["a"]) == epochs(group.stores["b"])
     group.brokers["b"].kill()
     wait(lambda: "Begin to change to master" in group.log("a"))
