@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 def dump_units(out: Output, store: Store, what: str, selection: Selection) -> int:
     """Print the units of queues, indexes or timers; return the exit code. Errors: UsageError."""
-    from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, is_readable
+    from rmqstore.files.rocksdb.database import CannotRead, is_readable, missing_extra
     from rmqstore.views.dump.batches import batch_length, batch_lines, batch_rows
     from rmqstore.views.dump.units import READERS
 
     rows = store.rocksdb_consume_queue and what == "consumequeue"
     if rows and not is_readable():
-        out.note(f"warning: consumequeue/ is a RocksDB, and its queues cannot be read: that {MISSING_EXTRA}")
+        out.note(f"warning: consumequeue/ is a RocksDB, and its queues cannot be read: that {missing_extra()}")
         return 4
     problem = ""
     left = selection.limit

@@ -12,6 +12,7 @@ from typing import Any
 
 from rmqstore.files.disk.reading import open_regular, read_at
 from rmqstore.files.disk.sparse import data_extents
+from rmqstore.files.index_units import index_header
 from rmqstore.files.mapped_file_queue import DirEntry
 from rmqstore.files.store import Store
 from rmqstore.formats.index import (
@@ -75,12 +76,9 @@ def _sizes_of(entries: list[DirEntry]) -> tuple[int, int] | None:
 
 def _find_slots(path: Path, length: int) -> int | None:
     """Find the number of slots by searching for the last entry, whose physical offset is in the header."""
-    raw = read_at(path, HEADER.size, 0)
-    if len(raw) < HEADER.size:
-        return None
-    head = HEADER.parse(raw)
-    last = head["index_count"] - 1
-    if last < 1:
+    head = index_header(path)
+    last = head["index_count"] - 1 if head is not None else 0
+    if head is None or last < 1:
         return None
     wanted = int(head["end_phy_offset"]).to_bytes(8, "big", signed=True)
     for at in _find(path, wanted, HEADER.size, length):

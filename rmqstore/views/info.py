@@ -214,10 +214,10 @@ def _topics(store: Store, problems: list[str]) -> tuple[list[TopicInfo], int]:
 
 
 def _rocksdb_bounds(store: Store, problems: list[str]) -> dict[tuple[str, int], QueueBounds]:
-    from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, is_readable
+    from rmqstore.files.rocksdb.database import CannotRead, is_readable, missing_extra
 
     if not is_readable():
-        problems.append(f"consumequeue/ is a RocksDB database: its queues are not read: that {MISSING_EXTRA}")
+        problems.append(f"consumequeue/ is a RocksDB database: its queues are not read: that {missing_extra()}")
         return {}
     from rmqstore.views.dump.rocksdb import queue_bounds as row_bounds
 

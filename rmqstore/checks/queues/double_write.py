@@ -22,12 +22,12 @@ BEFORE_READING = (
 def check_double_written(store: Store, states: Mapping[str, QueueState], report: Report) -> bool:
     """Check the ends of the queues in the RocksDB; return whether it cannot be opened."""
     from rmqstore.checks.queues.rocksdb import damaged_database
-    from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, DamagedDatabase, is_readable
+    from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, is_readable, missing_extra
     from rmqstore.files.rocksdb.queues import RocksDBQueues
 
     if not is_readable():
         report.notes.append(f"{NAMED}; consumers are served from the files")
-        report.unchecked.append(f"{NAMED}: to check whether a broker can open it, rmqstore {MISSING_EXTRA}")
+        report.unchecked.append(f"{NAMED}: to check whether a broker can open it, rmqstore {missing_extra()}")
         return False
     try:
         bounds = RocksDBQueues(store).bounds()

@@ -22,7 +22,7 @@ from rmqstore.checks.queues.rocksdb_batches import check_batch_rows
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.queue_home import QueueHome
 from rmqstore.files.rocksdb.config import TABLES, config_table
-from rmqstore.files.rocksdb.database import MISSING_EXTRA, CannotRead, DamagedDatabase, is_readable
+from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, is_readable, missing_extra
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats.configjson import JsonValue
@@ -79,7 +79,7 @@ def open_rocksdb(store: Store, report: Report) -> RowsRead:
     if store.rocksdb_consume_queue:
         out.directories.add("consumequeue")
         if not is_readable():
-            report.unchecked.append(f"{DIRECTORY}: consume queues in RocksDB are not checked: that {MISSING_EXTRA}")
+            report.unchecked.append(f"{DIRECTORY}: consume queues in RocksDB are not checked: that {missing_extra()}")
         else:
             try:
                 RocksDBQueues(store)

@@ -20,7 +20,6 @@ from rmqstore.errors import install_command
 from rmqstore.files.rocksdb.links import PREFIX, database_files, linked
 
 CHUNK = 1 << 15  # rows at a time
-MISSING_EXTRA = f"needs the package rocksdict; to install it, run `{install_command('rocksdb')}`"
 _TRIES = 3  # a running broker may delete a file between listing and opening
 _MAX_OPEN = 4  # databases that `open_database` keeps open
 _VERSION_FAMILY, _VERSION_KEY = "kvDataVersion", b"kvDataVersionKey"
@@ -28,6 +27,11 @@ _LINKED = re.compile(rf"[^\s']*/{PREFIX}[^/\s]+/")
 _DAMAGED = re.compile(r"(?!.*unsupported format_version)(Corruption: |IO error: No such file or directory)")
 
 T = TypeVar("T")
+
+
+def missing_extra() -> str:
+    """Return what is missing without the extra `rocksdb`, and the command that installs it."""
+    return f"needs the package rocksdict; to install it, run `{install_command('rocksdb')}`"
 
 
 class CannotRead(Exception):
@@ -80,7 +84,7 @@ class Database:
         self._families: dict[str, Any] = {}
         self._db: Any = None
         if not is_readable():
-            raise CannotRead(MISSING_EXTRA)
+            raise CannotRead(missing_extra())
         for tries_left in reversed(range(_TRIES)):
             try:
                 self._open()

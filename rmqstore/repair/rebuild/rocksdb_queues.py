@@ -23,12 +23,12 @@ from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.queue_home import has_database
 from rmqstore.files.rocksdb.database import (
-    MISSING_EXTRA,
     CannotRead,
     DamagedDatabase,
     Database,
     NoDatabase,
     is_readable,
+    missing_extra,
     open_database,
 )
 from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue, RocksDBQueues
@@ -76,7 +76,7 @@ class OldRows:
         Errors: Refused without the RocksDB library, and if it cannot open a database that may be sound.
         """
         if not is_readable():
-            raise Refused(f"consume queues in RocksDB are written with the RocksDB library: that {MISSING_EXTRA}")
+            raise Refused(f"consume queues in RocksDB are written with the RocksDB library: that {missing_extra()}")
         directory = store.root / "consumequeue"
         nothing = NoDatabase(directory, (UNITS, OFFSETS))
         if not has_database(directory):
