@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqstore.cli.lang import AsIs
 from rmqstore.cli.options import FILE, command
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import time_text
@@ -143,7 +144,7 @@ def _text(found: Found, row: Mapping[str, Any], *, short: bool, width: int | Non
         rows["half message"] = f"log offset {message.prepared_transaction_offset:,}"
     yield from (f"  {name:<13}{text}" for name, text in rows.items())
     yield "  properties"
-    yield from (f"    {name} = {value}" for name, value in row["properties"].items())
+    yield from (AsIs(f"    {name} = {value}") for name, value in row["properties"].items())
     yield from body_lines(row, message.body_length, compressed="compressed" in row["flags"], short=short, width=width)
 
 
@@ -164,10 +165,10 @@ def body_lines(
     if short and shown == "body_base64" and len(row[shown]) > _SHORT:
         start = f"base64: {row[shown][:_SHORT]}…"
         step = len(start) if width is None else width - 4
-        yield from (f"    {start[at : at + step]}" for at in range(0, len(start), step))
+        yield from (AsIs(f"    {start[at : at + step]}") for at in range(0, len(start), step))
         yield "    for all of it: --body base64, --body hex or --save-body FILE"
         return
     value = row[shown]
     text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
     label = {"body_base64": "base64: ", "body_hex": "hex: "}.get(shown, "")
-    yield from (f"    {label}{line.rstrip()}" for line in text.splitlines() or [""])
+    yield from (AsIs(f"    {label}{line.rstrip()}") for line in text.splitlines() or [""])

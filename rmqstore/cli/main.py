@@ -18,7 +18,10 @@ from typing import Any, NoReturn
 import click
 
 from rmqstore import __version__
+from rmqstore.cli import lang
+from rmqstore.cli.help_pages import Context, lang_option
 from rmqstore.cli.output import flush_stdout, guard_descriptors, swallow_stdout, tell_error, warn
+from rmqstore.cli.settings import language_of_settings
 from rmqstore.errors import NotReadable, RmqStoreError, UsageError
 
 READING = "Read a store"
@@ -86,6 +89,8 @@ class _PipeClosed(Exception):
 class CommandGroup(click.Group):
     """Loads a command when it is called, and turns all errors into exit codes."""
 
+    context_class = Context
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -126,6 +131,7 @@ class CommandGroup(click.Group):
         as_json = "--json" in words
         code = 0
         guard_descriptors()
+        lang.use(lang.asked(words) or language_of_settings() or lang.of_locale())
         try:
             code = self._run(words, prog_name or "rmqstore", complete_var, as_json, **extra)
             try:
@@ -229,7 +235,7 @@ def _tell(code: int, word: str, message: str, advice: str, as_json: bool) -> int
 def _bug(e: BaseException, as_json: bool) -> int:
     import traceback
 
-    warn("".join(traceback.format_exception(e)).rstrip())
+    warn(lang.AsIs("".join(traceback.format_exception(e)).rstrip()))
     advice = "this is a bug in rmqstore: please report it with the lines above; the store was not changed by reading"
     tell_error("bug", f"{type(e).__name__}: {e}", advice, as_json)
     return 70
@@ -260,6 +266,7 @@ Exit codes: 0 no problems, 1 problems found, 2 wrong usage, 3 not a store,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, prog_name="rmqstore")
+@lang_option
 @click.pass_context
 def cli(ctx: click.Context) -> int | None:
     """Work on the store directory of an Apache RocketMQ broker, without the broker: show its contents, find problems,

@@ -23,6 +23,7 @@ from click.shell_completion import CompletionItem
 
 from rmqstore.cli.completion import Completer, completer_of
 from rmqstore.cli.filters import Filters
+from rmqstore.cli.help_pages import Context, LANG
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import UTC_KEY, Size, Time
 from rmqstore.cli.settings import config_of, defaults
@@ -82,6 +83,7 @@ class Command(click.Command):
     """A command whose help ends with examples, one per line."""
 
     examples: tuple[str, ...] = ()
+    context_class = Context
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take defaults from the environment and the settings file."""
@@ -287,6 +289,7 @@ def _talk_options() -> list[click.Parameter]:
         _option(
             "--color", type=click.Choice(["auto", "always", "never"]), default="auto", help="Whether to use colours."
         ),
+        _option("--lang", **LANG),
     ]
 
 

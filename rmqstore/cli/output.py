@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
+from rmqstore.cli import lang
 from rmqstore.cli.json_text import json_bytes as json_bytes
 from rmqstore.cli.json_text import quote_wide
 from rmqstore.cli.quantities import wrapped
@@ -103,7 +104,7 @@ class _Screen:
         """The pager has ended: write the messages."""
         lines, self.waiting = self.waiting or [], None
         for line in lines:
-            warn(line)
+            warn(lang.AsIs(line))
 
 
 _SCREEN = _Screen()
@@ -113,6 +114,7 @@ def warn(message: str) -> None:
     """Write a line to stderr; control characters, as in names, become dots."""
     if sys.stderr is None:
         return
+    message = lang.translated(message)
     if _SCREEN.waiting is not None:
         _SCREEN.waiting.append(message)
         return
@@ -193,6 +195,11 @@ def _wrapped(lines: Iterable[str], width: int) -> Iterator[str]:
         else:
             then = " " * (len(line) - len(line.lstrip()) + 2)
             yield from wrapped(line, width, then=then)
+
+
+def _shown(line: str) -> bytes:
+    """A line as a terminal shows it."""
+    return lang.translated(line).translate(_CONTROLS).encode("utf-8", "surrogateescape") + b"\n"
 
 
 def refuse_inside(path: Path, store: Path) -> None:
@@ -360,14 +367,14 @@ class Output:
         width = self.terminal_width if wrap else None
         with self._to_the_end(), self.paged() as file:
             for line in lines if width is None else _wrapped(lines, width):
-                file.write(line.translate(_CONTROLS).encode("utf-8", "surrogateescape") + b"\n")
+                file.write(_shown(line))
 
     def tell_now(self, line: str) -> bool:
         """Write a line at once: to stdout if text goes there, otherwise to stderr; return whether it went to stdout."""
         if not self.as_json and self.path is None:
             try:
                 with self.stream() as file:
-                    file.write(line.translate(_CONTROLS).encode("utf-8", "surrogateescape") + b"\n")
+                    file.write(_shown(line))
             except (OSError, NotReadable):
                 swallow_stdout()
             else:
@@ -384,6 +391,7 @@ class Output:
             for part in parts:
                 if isinstance(part, Text):
                     part.plain = part.plain.translate(_CONTROLS)
+                    part = part if lang.is_english() else lang.translated_text(part)
                 # a broken command cannot be pasted
                 console.print(part, soft_wrap=True if isinstance(part, Text) and part.no_wrap else None)
 
@@ -493,7 +501,7 @@ class Progress:
 
             tqdm.monitor_interval = 0  # workers cannot be forked beside its thread
             self._bar = tqdm(
-                total=total, desc=what, unit=unit, unit_scale=unit == "B", unit_divisor=1024, leave=False, delay=0.5
+                total=total, desc=lang.translated(what), unit=unit, unit_scale=unit == "B", unit_divisor=1024, leave=False, delay=0.5
             )
             _SCREEN.bars.append(self)
 
@@ -507,7 +515,7 @@ class Progress:
             self._bar.update(done - self._done)
         elif time.monotonic() - self._last >= 1 or done == self.total:
             self._last = time.monotonic()
-            warn(json_bytes({"progress": self.what, "done": done, "total": self.total}).decode())
+            warn(lang.AsIs(json_bytes({"progress": self.what, "done": done, "total": self.total}).decode()))
         self._done = done
 
     def add(self, count: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from rmqstore.cli import lang
 from rmqstore.formats.text import times
 from rmqstore.formats.text.counts import many as many
 
@@ -163,7 +164,10 @@ def wrapped(text: str, width: int, first: str = "", then: str = "") -> list[str]
     """Break a text at spaces into lines of `width` columns, with the indents `first` and `then`.
 
     Long words such as paths stay whole, and so do commands in backticks: a broken one cannot be pasted.
+    The lines are in the language of the user.
     """
+    if not lang.is_english():
+        return lang.wrapped(text, width, first, then)
     whole = _COMMAND.sub(lambda command: command[0].replace(" ", "\0"), text)
     lines = textwrap.wrap(
         whole, width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False

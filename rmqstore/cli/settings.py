@@ -22,7 +22,7 @@ from typing import Any
 
 from rmqstore.errors import UsageError
 
-OPTIONS = ("jobs", "max-rate", "broker", "utc", "color", "progress")
+OPTIONS = ("jobs", "max-rate", "broker", "utc", "color", "progress", "lang")
 """The options that can have a default, by their long names."""
 FILE_VARIABLE = "RMQSTORE_SETTINGS"
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
@@ -81,6 +81,14 @@ def defaults(known: Collection[str]) -> dict[str, Any]:
         if value is not None and name in known:
             out[name] = _switch(variable, value) if option == "utc" else value
     return out
+
+
+def language_of_settings() -> str:
+    """The language of RMQSTORE_LANG or of the settings file; "" for none, also if the file cannot be read."""
+    try:
+        return os.environ.get("RMQSTORE_LANG") or str(read_settings().get("lang", ""))
+    except UsageError:  # the command itself refuses the file
+        return ""
 
 
 def config_of(store: Path) -> Path | None:

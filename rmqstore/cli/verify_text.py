@@ -12,6 +12,7 @@ from rich.text import Text
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Fact, Finding, Report, Reused, next_command, option_of, store_words
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
+from rmqstore.cli.lang import AsIs
 from rmqstore.cli.quantities import KINDS, bytes_text, in_words, many, time_text, wrapped
 
 EXAMPLES = 3
@@ -138,7 +139,7 @@ def _forecast(broker: dict[str, Any], width: int) -> Iterator[Text]:
             names = ", ".join(f"{t} {int(n):,}" for t, n in worst[:5]) + (" …" if len(worst) > 5 else "")
             yield from _row("would lose", names, width)
     elif broker.get("log_line"):
-        yield from _row("broker log", str(broker["log_line"]), width)
+        yield from _row("broker log", AsIs(broker["log_line"]), width)
 
 
 def _row(label: str, text: str, width: int) -> Iterator[Text]:

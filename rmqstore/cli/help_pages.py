@@ -1,0 +1,60 @@
+"""The help of commands in the language of the user, and the option --lang."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from rmqstore.cli import lang
+
+LANG: dict[str, Any] = {
+    "type": click.Choice(lang.LANGUAGES),
+    "expose_value": False,  # `lang.asked` has read it: errors in what comes before it need the language too
+    "help": "Language of messages and help (default: by LC_ALL, LC_MESSAGES or LANG). JSON, NDJSON and CSV stay English.",
+}
+lang_option = click.option("--lang", **LANG)
+
+
+class Context(click.Context):
+    """A context whose help is in the language of the user."""
+
+    def make_formatter(self) -> click.HelpFormatter:
+        if lang.is_english():
+            return super().make_formatter()
+        return _Formatter(width=self.terminal_width, max_width=self.max_content_width)
+
+
+class _Formatter(click.HelpFormatter):
+    """Translates help, and breaks lines by the width of their characters."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        super().write_usage(prog, args, lang.translated("Usage") + "：")
+
+    def write_heading(self, heading: str) -> None:
+        self.write(f"{'':>{self.current_indent}}{lang.translated(heading)}：\n")
+
+    def write_text(self, text: str) -> None:
+        indent = " " * self.current_indent
+        blocks = []
+        for block in re.split(r"\n\s*\n", text.strip("\n")):
+            if block.lstrip().startswith("\b"):
+                lines = [indent + lang.translated(line) for line in block.split("\n")[1:]]
+            else:
+                lines = lang.wrapped(" ".join(block.split()), self.width, indent, indent)
+            blocks.append("\n".join(lines))
+        self.write("\n\n".join(blocks) + "\n")
+
+    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        left = min(max(len(name) for name, _ in rows), col_max) + col_spacing
+        indent = " " * self.current_indent
+        then = indent + " " * left
+        for name, text in rows:
+            lines = lang.wrapped(" ".join(text.split()), max(self.width, 60) - 2, then, then) or [""]
+            if len(name) > left - col_spacing:
+                self.write(f"{indent}{name}\n")
+            else:
+                lines[0] = f"{indent}{name:<{left}}{lines[0].lstrip()}"
+            self.write("\n".join(lines) + "\n")

@@ -1,0 +1,86 @@
+"""The language of text for people. The code speaks English; what a terminal shows is translated here, line by line.
+
+Output for programs (JSON, NDJSON, CSV, metrics, plans, journals) never passes through this module. With English, the
+default, no catalogue is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+LANGUAGES = ("en", "zh")
+_current = "en"
+
+
+class AsIs(str):
+    """Text of a store, as a body or a property, which is shown as it is."""
+
+    __slots__ = ()
+
+
+def use(language: str) -> None:
+    """Set the language of this process; unknown ones mean English."""
+    global _current
+    _current = language if language in LANGUAGES else "en"
+
+
+def is_english() -> bool:
+    """Whether texts are shown as the code has them."""
+    return _current == "en"
+
+
+def asked(words: Sequence[str]) -> str:
+    """The language that a command line asks for with --lang; "" for none. Errors in the other options need it too."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "--":
+            return ""
+        if word == "--lang":
+            return following
+        if word.startswith("--lang="):
+            return word.partition("=")[2]
+    return ""
+
+
+def of_locale(environment: Mapping[str, str] = os.environ) -> str:
+    """The language of LC_ALL, LC_MESSAGES or LANG, the first that is set; English unless it is Chinese."""
+    names = ("LC_ALL", "LC_MESSAGES", "LANG")
+    locale = next((environment[name] for name in names if environment.get(name)), "")
+    return "zh" if locale.lower().startswith("zh") else "en"
+
+
+def translated(line: str) -> str:
+    """A line of text in the current language; what has no translation stays English."""
+    if _current == "en" or isinstance(line, AsIs):
+        return line
+    from rmqstore.cli.lang.chinese import translator
+
+    return translator().line(line)
+
+
+def wrapped(line: str, width: int, first: str, then: str) -> list[str]:
+    """Translate a paragraph and break it into lines of `width` columns; the lines are not translated again."""
+    from rmqstore.cli.lang.chinese import translator
+
+    return translator().wrapped(line, width, first, then)
+
+
+def translated_text(text: Text) -> Text:
+    """A text with styles in the current language; each run of one style is translated for itself."""
+    from rich.text import Text
+
+    if translated(text.plain) == text.plain:
+        return text
+    edges = sorted({0, len(text), *(edge for span in text.spans for edge in (span.start, span.end))})
+    out = Text(style=text.style, no_wrap=text.no_wrap, overflow=text.overflow, justify=text.justify)
+    for start, end in zip(edges, edges[1:], strict=False):
+        run = text[start:end]
+        piece = Text(translated(run.plain))
+        for span in run.spans:
+            piece.stylize(span.style)
+        out.append_text(piece)
+    return out

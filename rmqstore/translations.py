@@ -1,0 +1,357 @@
+"""Collects the English texts for people from the source, and brings the catalogues in line with them.
+
+`python -m rmqstore.translations` adds new texts to rmqstore/cli/lang/zh.po, removes those that the code no longer has,
+and lists the texts without a translation. Tests compare the catalogue with the source.
+
+A text is a constant or an f-string of several words, with `+` between its parts. Values are holes; alternatives inside
+a text (`"a" if x else "b"`) make several texts. What is not for people is recognised by its place: docstrings other
+than help, arguments of `re` and SQL functions, keywords such as `style`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqstore.cli.lang.forms import HOLE, WORD, bare, numbered, pieces
+
+ROOT = Path(__file__).parent
+CATALOGUE = ROOT / "cli" / "lang" / "zh.po"
+_NOT_FOR_PEOPLE = (
+    *("manual.py", "json_reference.py", "translations.py", "cli/lang", "cli/html_page.py", "scan/loops"),
+    *("formats/layout.py", "messages/schema.py", "brokers/rules/record.py"),
+)
+_SILENT_CALLS = {
+    *("compile", "sub", "search", "match", "fullmatch", "findall", "finditer", "split"),  # re
+    *("execute", "sql", "query", "strftime", "encode", "decode", "getenv", "import_module", "namedtuple", "dtype"),
+    *("AssertionError", "NotImplementedError", "TypeError", "KeyError", "AttributeError", "getattr", "setattr"),
+    *("startswith", "endswith", "removeprefix", "removesuffix", "replace", "partition", "rpartition", "Literal"),
+    *("TypeVar", "ParamSpec", "cast", "Struct", "environ", "fullmatch", "isin", "translate", "Popen", "debug"),
+    *("Field", "Layout", "Column", "_fail", "StructType", "DDL"),
+}
+_LOG_LINES = {"Obstacle": 2, "Refusal": 1, "StartFails": 1, "_refused": 1}
+"""Arguments that are lines of the broker's log, which stay as the broker writes them: their first position."""
+_SILENT_NAMES = re.compile(r"^(_?STYLE|_SUFFIXES|COMMANDS|style|log_?line|_?[A-Z_]+_TEXT)$")
+_SILENT_KEYWORDS = {"style", "metavar", "name", "pattern", "regex", "encoding", "examples", "desc", "key", "code"}
+_LABEL_CALLS = {"_row", "_wrapped", "row", "Text", "append", "section"}
+_CODE = re.compile(
+    r"^(SELECT|CREATE|INSERT|COPY|SET|PRAGMA|WITH|FROM|ATTACH)\b|::|^\W*$|^</?\w+|/\*|^rmqstore |^chmod |^chown "
+    r"|^\w+ (string|int|long|binary|boolean|timestamp)\b|^bold |^java\.|^load exception"
+)
+_NAME = re.compile(r"[-_./=*<>\d" + HOLE + r"]|^$")
+"""What makes a single word a name."""
+_MOST = 8  # texts that one expression may make
+_HELP = {"command", "group", "pass_context"}
+CLICK = (
+    *("Usage", "Options", "Commands", "Arguments", "Show this message and exit.", "Show the version and exit."),
+    *(f"default: {HOLE}", f"Missing argument {HOLE}.", f"Missing option {HOLE}.", f"Missing parameter: {HOLE}"),
+    *(f"No such option: {HOLE}", f"No such option {HOLE}", f"Did you mean {HOLE}?", f"(Possible options: {HOLE})"),
+    *(f"Invalid value for {HOLE}: {HOLE}", f"Invalid value: {HOLE}", f"{HOLE} is not in the range {HOLE}."),
+    *(f"{HOLE} is not one of {HOLE}.", f"{HOLE} is not a valid {HOLE}.", f"Option {HOLE} requires an argument."),
+    *(f"Option {HOLE} does not take a value.", f"Got unexpected extra argument ({HOLE})"),
+    *(f"Got unexpected extra arguments ({HOLE})", f"{HOLE} {HOLE} does not exist.", f"{HOLE} {HOLE} is a directory."),
+    *(f"{HOLE} {HOLE} is a file.", f"{HOLE} {HOLE} is not readable.", f"{HOLE} {HOLE} is not writable."),
+    *("required", "integer", "integer range", "file", "directory", "path", "float"),
+)
+"""Texts of click that this command line can show."""
+SYSTEM = (
+    *("No such file or directory", "Permission denied", "No space left on device", "Read-only file system"),
+    *("Is a directory", "Not a directory", "Input/output error", "Operation not permitted", "File exists"),
+    *("Disk quota exceeded", "Too many levels of symbolic links", "File name too long", "Structure needs cleaning"),
+    *("Cannot allocate memory", "Too many open files", "Stale file handle", "Bad address", "Broken pipe"),
+)
+"""Texts of the operating system for errors of files."""
+WORDS = ("error", "warning", "note")
+"""Words before a message."""
+Parts = list[str]
+
+
+class Said(NamedTuple):
+    """A text of the catalogue: `plural` is its English plural, `place` FILE:LINE, `whole` what it is a part of."""
+
+    english: str
+    plural: str
+    place: str
+    whole: str
+
+
+def texts(root: Path = ROOT) -> dict[str, Said]:
+    """All texts, by their English, in the order of the source."""
+    out: dict[str, Said] = {}
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root).as_posix()
+        if not name.startswith(_NOT_FOR_PEOPLE):
+            for said in _Source(name, ast.parse(path.read_text("utf-8"))).said():
+                out.setdefault(said.english, said)
+    for where, outside in (("cli/output.py", WORDS), ("click", CLICK), ("strerror", SYSTEM)):
+        for text in outside:
+            for form in pieces(text):
+                out.setdefault(numbered(form), Said(numbered(form), "", where, ""))
+    plurals = {said.plural for said in out.values() if said.plural}
+    return {english: said for english, said in out.items() if english not in plurals}
+
+
+class _Source:
+    """The texts of one file."""
+
+    def __init__(self, name: str, tree: ast.Module) -> None:
+        self.name = name
+        self.tree = tree
+        self.found: list[Said] = []
+
+    def said(self) -> list[Said]:
+        """Collect the texts."""
+        self._visit(self.tree)
+        return self.found
+
+    def _visit(self, node: ast.AST) -> None:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef | ast.Module):
+            self._block(node)
+        elif isinstance(node, ast.Call):
+            self._call(node)
+        elif isinstance(node, ast.expr) and _is_text(node):
+            self._text(node)
+        elif isinstance(node, ast.Dict):
+            self._dict(node)
+        elif isinstance(node, ast.Compare | ast.Subscript | ast.Assert):
+            for child in ast.walk(node):
+                if isinstance(child, ast.Call):
+                    self._call(child)
+        elif isinstance(node, ast.AnnAssign):
+            if node.value is not None:
+                self._visit(node.value)
+        elif isinstance(node, ast.Assign) and _is_silent(node, self.name):
+            return
+        elif isinstance(node, ast.Assign) and _is_label(node):
+            self._labels(node.value)
+        else:
+            for child in ast.iter_child_nodes(node):
+                self._visit(child)
+
+    def _block(self, node: ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef | ast.Module) -> None:
+        body = node.body
+        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            if not isinstance(node, ast.Module) and _HELP & {_called(d) for d in node.decorator_list}:
+                for paragraph in str(ast.get_docstring(node)).split("\n\n"):
+                    self._add([" ".join(paragraph.split())], body[0])
+            body = body[1:]
+        for decorator in getattr(node, "decorator_list", ()):
+            self._visit(decorator)
+        if isinstance(node, ast.FunctionDef):
+            for default in [*node.args.defaults, *node.args.kw_defaults]:
+                if default is not None:
+                    self._visit(default)
+        for statement in body:
+            if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
+                self._visit(statement)
+
+    def _call(self, node: ast.Call) -> None:
+        called = _called(node)
+        if called == "many":
+            self._many(node)
+            return
+        silent = called in _SILENT_CALLS
+        for i, argument in enumerate(node.args):
+            if i == 0 and called in _LABEL_CALLS and self.name.startswith("cli/"):
+                self._labels(argument)
+            elif i < _LOG_LINES.get(called, 99) and (not silent or not _is_text(argument)):
+                self._visit(argument)
+        for keyword in node.keywords:
+            if keyword.arg == "help" or (keyword.arg in ("title", "unit", "what") and self.name.startswith("c")):
+                self._labels(keyword.value)
+            elif not silent and keyword.arg not in _SILENT_KEYWORDS:
+                self._visit(keyword.value)
+        if called in ("join", "format") or not isinstance(getattr(node.func, "value", None), ast.Constant):
+            self._visit(node.func)
+
+    def _many(self, node: ast.Call) -> None:
+        self._visit(node.args[0])
+        plurals = node.args[2] if len(node.args) > 2 else None
+        for one in _constants(node.args[1]):
+            other = next(_constants(plurals), "") if plurals is not None else one + "s"
+            for singular, plural in ((f"{HOLE} {one}", f"{HOLE} {other}"),):
+                self._say(singular, node, singular, plural)
+
+    def _dict(self, node: ast.Dict) -> None:
+        facts = self.name.startswith("checks/")
+        for key, value in zip(node.keys, node.values, strict=True):
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                if facts and re.fullmatch(r"[a-z_]+", key.value):
+                    self._say(f"{key.value.replace('_', ' ')} {HOLE}", key, "a fact of a finding")
+                elif " " in key.value:
+                    self._visit(key)
+            elif key is not None:
+                self._visit(key)
+            if self.name.startswith("cli/") and not isinstance(value, ast.Tuple) and not re.search(r"rmqstore\.\w+/1", ast.unparse(node)):
+                self._labels(value)
+            else:
+                self._visit(value)
+
+    def _labels(self, node: ast.AST) -> None:
+        """A place where also single words are for people."""
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str):
+                self._add([node.value], node, single=True)
+        elif isinstance(node, ast.Tuple | ast.List):
+            for element in node.elts:
+                self._labels(element)
+        elif isinstance(node, ast.IfExp) and not _is_text(node):
+            self._labels(node.body)
+            self._labels(node.orelse)
+            self._visit(node.test)
+        elif isinstance(node, ast.Dict):
+            for value in node.values:
+                self._labels(value)
+        else:
+            self._visit(node)
+
+    def _text(self, node: ast.expr) -> None:
+        for parts in _alternatives(node):
+            self._add(parts, node)
+        for inner in _inner(node):
+            self._visit(inner)
+
+    def _add(self, parts: Parts, node: ast.AST, single: bool = False) -> None:
+        text = "".join(parts)
+        text = text.replace("{}", HOLE)
+        if _CODE.search(text):
+            return
+        for block in text.split("\n\n"):
+            lines = block.split("\n") if "\b" in block or not single else [block]
+            for form in (form for line in lines for form in pieces(line.replace("\b", ""))):
+                if " " in form or (single and not _NAME.search(form)):
+                    self._say(form, node, text)
+
+    def _say(self, form: str, node: ast.AST, whole: str, plural: str = "") -> None:
+        place = f"{self.name}:{getattr(node, 'lineno', 0)}"
+        form = form if plural else bare(form)
+        more = "" if form == bare(whole) else " ".join(whole.replace(HOLE, "{}").split())
+        self.found.append(Said(numbered(form), numbered(plural), place, more))
+
+
+def _called(node: ast.AST) -> str:
+    node = node.func if isinstance(node, ast.Call) else node
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_label(node: ast.Assign) -> bool:
+    """Whether a name says that its values are words for people."""
+    names = [target.id.lower() for target in node.targets if isinstance(target, ast.Name)]
+    return any(re.search(r"title|words|kinds|faults|head|labels|_flags|_transaction", name) for name in names)
+
+
+def _is_silent(node: ast.Assign, name: str) -> bool:
+    """Whether a name says that its value is not for people."""
+    names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+    return any(_SILENT_NAMES.search(n) or (name.startswith("brokers/") and n in ("text", "line")) for n in names)
+
+
+def _constants(node: ast.expr | None) -> Iterator[str]:
+    if isinstance(node, ast.IfExp):
+        yield from _constants(node.body)
+        yield from _constants(node.orelse)
+    elif isinstance(node, ast.expr) and _is_text(node):
+        yield from ("".join(parts) for parts in _alternatives(node))
+
+
+def _is_text(node: ast.expr) -> bool:
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, str)
+    if isinstance(node, ast.IfExp):
+        return _is_text(node.body) and _is_text(node.orelse)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _is_text(node.left) or _is_text(node.right)
+    return isinstance(node, ast.JoinedStr)
+
+
+def _alternatives(node: ast.expr) -> list[Parts]:
+    """All texts that an expression can be, with holes for values."""
+    if isinstance(node, ast.Constant):
+        return [[str(node.value)]]
+    if isinstance(node, ast.IfExp) and _is_text(node):
+        return [*_alternatives(node.body), *_alternatives(node.orelse)]
+    if isinstance(node, ast.BinOp) and _is_text(node):
+        return _joined([node.left, node.right])
+    if isinstance(node, ast.JoinedStr):
+        return _joined(node.values)
+    if isinstance(node, ast.FormattedValue) and node.format_spec is None and _is_text(node.value):
+        return _alternatives(node.value)
+    return [[HOLE]]
+
+
+def _joined(nodes: list[ast.expr]) -> list[Parts]:
+    each = [_alternatives(node) for node in nodes]
+    while _size(each) > _MOST:
+        most = max(range(len(each)), key=lambda i: len(each[i]))
+        each[most] = [[HOLE]]
+    return [[part for parts in chosen for part in parts] for chosen in product(*each)]
+
+
+def _size(each: list[list[Parts]]) -> int:
+    size = 1
+    for some in each:
+        size *= len(some)
+    return size
+
+
+def _inner(node: ast.expr) -> Iterator[ast.expr]:
+    """The expressions inside a text; alternatives that became a hole are texts of their own."""
+    nodes: list[ast.expr] = []
+    if isinstance(node, ast.JoinedStr):
+        nodes = list(node.values)
+    elif isinstance(node, ast.BinOp):
+        nodes = [node.left, node.right]
+    elif isinstance(node, ast.IfExp):
+        yield node.test
+        nodes = [node.body, node.orelse]
+    elif isinstance(node, ast.FormattedValue):
+        nodes = [node.value]
+    elif not isinstance(node, ast.Constant):
+        yield node
+    whole = _size([_alternatives(each) for each in nodes]) > _MOST if isinstance(node, ast.JoinedStr | ast.BinOp) else False
+    for each in nodes:
+        if whole and isinstance(each, ast.FormattedValue | ast.IfExp) and len(_alternatives(each)) > 1:
+            yield each.value if isinstance(each, ast.FormattedValue) else each
+        else:
+            yield from _inner(each)
+
+
+def updated(path: Path = CATALOGUE) -> list[str]:
+    """Bring a catalogue in line with the source; return the texts without a translation."""
+    import polib
+
+    old = {entry.msgid: entry for entry in polib.pofile(str(path))} if path.exists() else {}
+    new = polib.POFile(wrapwidth=110)
+    new.metadata = {
+        "Language": "zh_CN",
+        "Content-Type": "text/plain; charset=UTF-8",
+        "Plural-Forms": "nplurals=1; plural=0;",
+    }
+    for said in texts().values():
+        entry = polib.POEntry(msgid=said.english, occurrences=[(said.place.partition(":")[0], "")])
+        before = old.get(said.english)
+        chinese = before.msgstr or before.msgstr_plural.get(0, "") if before is not None else ""
+        if said.plural:
+            entry.msgid_plural, entry.msgstr_plural = said.plural, {0: chinese}
+        else:
+            entry.msgstr = chinese
+        if said.whole and not chinese:
+            entry.comment = f"in: {said.whole}"
+        new.append(entry)
+    new.save(str(path))
+    return [entry.msgid for entry in new if not (entry.msgstr or entry.msgstr_plural.get(0))]
+
+
+def main() -> None:
+    """Update the catalogue, and list what has no translation."""
+    missing = updated()
+    sys.stdout.writelines(f"{english}\n" for english in missing)
+
+
+if __name__ == "__main__":
+    main()
