@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from rmqstore.cli.lang.forms import HOLE, WORD, bare, numbered, pieces
 
@@ -24,13 +24,13 @@ ROOT = Path(__file__).parent
 CATALOGUE = ROOT / "cli" / "lang" / "zh.po"
 _NOT_FOR_PEOPLE = (
     *("manual.py", "json_reference.py", "translations.py", "cli/lang", "cli/html_page.py", "scan/loops"),
-    *("formats/layout.py", "messages/schema.py", "brokers/rules/record.py"),
+    *("formats/layout.py", "messages/schema.py", "brokers/rules/record.py", "spark/jobs/crosscheck.py"),
 )
 _SILENT_CALLS = {
     *("compile", "sub", "search", "match", "fullmatch", "findall", "finditer", "split"),  # re
     *("execute", "sql", "query", "strftime", "encode", "decode", "getenv", "import_module", "namedtuple", "dtype"),
     *("AssertionError", "NotImplementedError", "TypeError", "KeyError", "AttributeError", "getattr", "setattr"),
-    *("startswith", "endswith", "removeprefix", "removesuffix", "replace", "partition", "rpartition", "Literal"),
+    *("startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition", "Literal"),
     *("TypeVar", "ParamSpec", "cast", "Struct", "environ", "fullmatch", "isin", "translate", "Popen", "debug"),
     *("Field", "Layout", "Column", "_fail", "StructType", "DDL"),
 }
@@ -41,7 +41,8 @@ _SILENT_KEYWORDS = {"style", "metavar", "name", "pattern", "regex", "encoding", 
 _LABEL_CALLS = {"_row", "_wrapped", "row", "Text", "append", "section"}
 _CODE = re.compile(
     r"^(SELECT|CREATE|INSERT|COPY|SET|PRAGMA|WITH|FROM|ATTACH)\b|::|^\W*$|^</?\w+|/\*|^rmqstore |^chmod |^chown "
-    r"|^\w+ (string|int|long|binary|boolean|timestamp)\b|^bold |^java\.|^load exception"
+    r'|"\w+": |^java\.|^load exception'
+    r"|^\w+ (string|int|long|binary|boolean|timestamp)\b|^bold "
 )
 _NAME = re.compile(r"[-_./=*<>\d" + HOLE + r"]|^$")
 """What makes a single word a name."""
@@ -54,8 +55,14 @@ CLICK = (
     *(f"Invalid value for {HOLE}: {HOLE}", f"Invalid value: {HOLE}", f"{HOLE} is not in the range {HOLE}."),
     *(f"{HOLE} is not one of {HOLE}.", f"{HOLE} is not a valid {HOLE}.", f"Option {HOLE} requires an argument."),
     *(f"Option {HOLE} does not take a value.", f"Got unexpected extra argument ({HOLE})"),
-    *(f"Got unexpected extra arguments ({HOLE})", f"{HOLE} {HOLE} does not exist.", f"{HOLE} {HOLE} is a directory."),
-    *(f"{HOLE} {HOLE} is a file.", f"{HOLE} {HOLE} is not readable.", f"{HOLE} {HOLE} is not writable."),
+    *(
+        f"Got unexpected extra arguments ({HOLE})",
+        f"File {HOLE} does not exist.",
+        f"Path {HOLE} does not exist.",
+        f"Directory {HOLE} does not exist.",
+    ),
+    *(f"File {HOLE} is a directory.", f"Directory {HOLE} is a file.", f"Path {HOLE} is a file."),
+    *(f"File {HOLE} is not readable.", f"Path {HOLE} is not readable.", f"File {HOLE} is not writable."),
     *("required", "integer", "integer range", "file", "directory", "path", "float"),
 )
 """Texts of click that this command line can show."""
@@ -101,7 +108,7 @@ class _Source:
 
     def __init__(self, name: str, tree: ast.Module) -> None:
         self.name = name
-        self.tree = tree
+        self.tree = _Inlined().visit(tree)
         self.found: list[Said] = []
 
     def said(self) -> list[Said]:
@@ -118,6 +125,10 @@ class _Source:
             self._text(node)
         elif isinstance(node, ast.Dict):
             self._dict(node)
+        elif isinstance(node, ast.Assign) and self.name.startswith("checks/") and _is_fact(node):
+            key = cast(ast.Constant, cast(ast.Subscript, node.targets[0]).slice)
+            self._say(f"{str(key.value).replace('_', ' ')} {HOLE}", key, "a fact of a finding")
+            self._visit(node.value)
         elif isinstance(node, ast.Compare | ast.Subscript | ast.Assert):
             for child in ast.walk(node):
                 if isinstance(child, ast.Call):
@@ -127,7 +138,7 @@ class _Source:
                 self._visit(node.value)
         elif isinstance(node, ast.Assign) and _is_silent(node, self.name):
             return
-        elif isinstance(node, ast.Assign) and _is_label(node):
+        elif isinstance(node, ast.Assign) and self.name.startswith("cli/") and _is_label(node):
             self._labels(node.value)
         else:
             for child in ast.iter_child_nodes(node):
@@ -155,7 +166,7 @@ class _Source:
         if called == "many":
             self._many(node)
             return
-        silent = called in _SILENT_CALLS
+        silent = called in _SILENT_CALLS or (called == "replace" and len(node.args) == 2 and not node.keywords)
         for i, argument in enumerate(node.args):
             if i == 0 and called in _LABEL_CALLS and self.name.startswith("cli/"):
                 self._labels(argument)
@@ -187,7 +198,11 @@ class _Source:
                     self._visit(key)
             elif key is not None:
                 self._visit(key)
-            if self.name.startswith("cli/") and not isinstance(value, ast.Tuple) and not re.search(r"rmqstore\.\w+/1", ast.unparse(node)):
+            if (
+                self.name.startswith("cli/")
+                and not isinstance(value, ast.Tuple)
+                and not re.search(r"rmqstore\.\w+/1", ast.unparse(node))
+            ):
                 self._labels(value)
             else:
                 self._visit(value)
@@ -224,6 +239,8 @@ class _Source:
         for block in text.split("\n\n"):
             lines = block.split("\n") if "\b" in block or not single else [block]
             for form in (form for line in lines for form in pieces(line.replace("\b", ""))):
+                if "$(" in form:
+                    continue
                 if " " in form or (single and not _NAME.search(form)):
                     self._say(form, node, text)
 
@@ -232,6 +249,37 @@ class _Source:
         form = form if plural else bare(form)
         more = "" if form == bare(whole) else " ".join(whole.replace(HOLE, "{}").split())
         self.found.append(Said(numbered(form), numbered(plural), place, more))
+
+
+class _Inlined(ast.NodeTransformer):
+    """Puts words that a variable chooses from (`them = "it" if one else "them"`) into the texts that use it."""
+
+    def __init__(self) -> None:
+        self.words: dict[str, ast.IfExp] = {}
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:  # noqa: N802
+        """Collect the words of a function, then visit its texts."""
+        outer, self.words = self.words, dict(self.words)
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Assign) and isinstance(inner.value, ast.IfExp) and _is_words(inner.value):
+                self.words |= {name.id: inner.value for name in inner.targets if isinstance(name, ast.Name)}
+        self.generic_visit(node)
+        self.words = outer
+        return node
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.AST:  # noqa: N802
+        """Replace a variable by its words."""
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Name) and node.format_spec is None:
+            node.value = self.words.get(node.value.id, node.value)
+        return node
+
+
+def _is_words(node: ast.IfExp) -> bool:
+    return all(
+        isinstance(one, ast.Constant) and isinstance(one.value, str) and " " not in one.value
+        for one in (node.body, node.orelse)
+    )
 
 
 def _called(node: ast.AST) -> str:
@@ -249,6 +297,13 @@ def _is_silent(node: ast.Assign, name: str) -> bool:
     """Whether a name says that its value is not for people."""
     names = [target.id for target in node.targets if isinstance(target, ast.Name)]
     return any(_SILENT_NAMES.search(n) or (name.startswith("brokers/") and n in ("text", "line")) for n in names)
+
+
+def _is_fact(node: ast.Assign) -> bool:
+    target = node.targets[0]
+    return isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) and (
+        isinstance(target.slice.value, str)
+    )
 
 
 def _constants(node: ast.expr | None) -> Iterator[str]:
@@ -313,7 +368,9 @@ def _inner(node: ast.expr) -> Iterator[ast.expr]:
         nodes = [node.value]
     elif not isinstance(node, ast.Constant):
         yield node
-    whole = _size([_alternatives(each) for each in nodes]) > _MOST if isinstance(node, ast.JoinedStr | ast.BinOp) else False
+    whole = (
+        _size([_alternatives(each) for each in nodes]) > _MOST if isinstance(node, ast.JoinedStr | ast.BinOp) else False
+    )
     for each in nodes:
         if whole and isinstance(each, ast.FormattedValue | ast.IfExp) and len(_alternatives(each)) > 1:
             yield each.value if isinstance(each, ast.FormattedValue) else each

@@ -54,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(SEED)
     config.addinivalue_line("markers", "xdist_group(name): tests that one process runs")  # also without xdist
     os.environ["RMQSTORE_SETTINGS"] = ""  # the developer's own defaults are not those that are tested
+    os.environ["RMQSTORE_LANG"] = "en"  # whatever the developer's locale says
     if not hasattr(config, "workerinput"):
         _work_in_memory(config)
         _keep_bytecode(config)

@@ -501,7 +501,13 @@ class Progress:
 
             tqdm.monitor_interval = 0  # workers cannot be forked beside its thread
             self._bar = tqdm(
-                total=total, desc=lang.translated(what), unit=unit, unit_scale=unit == "B", unit_divisor=1024, leave=False, delay=0.5
+                total=total,
+                desc=lang.translated(what),
+                unit=unit,
+                unit_scale=unit == "B",
+                unit_divisor=1024,
+                leave=False,
+                delay=0.5,
             )
             _SCREEN.bars.append(self)
 

@@ -82,9 +82,10 @@ def _field(name: str, value: int, log: LogEnd | None, findings: Findings, file: 
         return
     if log is None or not log.last_store_timestamp or name == "master_flushed_offset":
         return
-    limit, log_field = (log.last_store_timestamp, "last_store_timestamp") if name in _TIMES else (log.wrote, "wrote")
+    limit = log.last_store_timestamp if name in _TIMES else log.wrote
     if value > limit:
-        facts: dict[str, Fact] = {"field": name, "value": value, log_field: limit}
+        facts: dict[str, Fact] = {"field": name, "value": value}
+        facts |= {"last_store_timestamp": limit} if name in _TIMES else {"wrote": limit}
         if name in _TIMES and value > time.time() * 1000 + _CLOCKS:
             facts["in_future"] = True
         findings.add(Finding(codes.CK_AHEAD, "checkpoint", file, at, size, facts))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,10 @@ from rmqstore.cli.lang.forms import WORD, bare, closing, parsed, sentences
 
 CATALOGUE = Path(__file__).with_name("zh.po")
 _WIDE = re.compile(r"[\u2e80-\u9fff\uff00-\uffef]")
-_VERBATIM = re.compile(r"`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)|(?<!\S)[-/.~]\S*|\S*[/_=@#<>\\]\S*|\b[A-Z][A-Z0-9_]+\b")
+_VERBATIM = re.compile(
+    r"`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)|(?<![^\s(])(?:[-/.~]\S*?|\S*?[/_=@#<>\\]\S*?)(?=[:;,.?!)]*(?:\s|$))"
+    r"|\b[A-Z][A-Z0-9_]+\b"
+)
 _COMMAND = re.compile(r"(?:rmqstore|chmod|sudo|pip|uv|systemctl) ")
 _SEPARATORS = (
     ("; ", "；"),
@@ -35,10 +38,13 @@ _SEPARATORS = (
     (" × ", " × "),
     ("  ×", "  ×"),
 )
+_COUNT = re.compile(r"[+-]?[\d,.]+")
 _GAP = re.compile(r"( {2,}|\n)")
+_WORD_COST = 10.0
+_WORDS = 24  # spaces of a text up to which it is read as two without punctuation between them
 _MOST = 14  # separators of a sentence up to which all ways to split it are tried
 _NOT_FIRST = "，。；：、）！？”’」』》…,.;:)"
-_TOKEN = re.compile(r"`[^`]*`|[\u2e80-\u9fff\uff00-\uffef]|[^\s\u2e80-\u9fff\uff00-\uffef`]+|`|\s+")
+_TOKEN = re.compile(r"`[^`]*`|[\u2e80-\u9fff\uff00-\uffef][，。；：、）！？”]*|[^\s\u2e80-\u9fff\uff00-\uffef`]+|`|\s+")
 
 
 class _Template(NamedTuple):
@@ -46,6 +52,7 @@ class _Template(NamedTuple):
     holes: list[int]
     chinese: list[str]  # literal parts
     order: list[int]  # the hole behind each
+    counted: bool  # whether the one value is a number
 
     def values(self, text: str, last: bool) -> list[str] | None:
         """The values for which this template is the text, None for none.
@@ -99,8 +106,10 @@ def spaced(left: str, right: str) -> str:
 class Translator:
     """Translates lines by the texts of a catalogue."""
 
-    def __init__(self, texts: Mapping[str, str]) -> None:
+    def __init__(self, texts: Mapping[str, str], counted: Collection[str] = ()) -> None:
+        """`texts`: English to Chinese; `counted`: those whose value is a number."""
         self._texts = texts
+        self._counted = counted
         words = {english: set(WORD.findall(english)) for english, chinese in texts.items() if chinese}
         often = Counter(word for found in words.values() for word in found)
         self._by_word: dict[str, list[str]] = {}
@@ -147,6 +156,8 @@ class Translator:
         end = "." if sentence.endswith(".") and not sentence.endswith("..") else ""
         if end:
             known = min(known, self._read(sentence[:-1]), key=lambda read: read.cost)
+        if known.cost * 3 > _left(sentence) * 2:  # English is clearer than a mixture
+            return sentence
         text = known.text
         if end and _WIDE.search(text):
             return text.removesuffix(".") + ("" if text.endswith("。") else "。")
@@ -166,7 +177,7 @@ class Translator:
         for template in self._candidates(text):
             for last in (False, True) if len(template.literals) > 2 else (False,):
                 values = template.values(text, last)
-                if values is None:
+                if values is None or (template.counted and not _COUNT.fullmatch(values[0])):
                     continue
                 reads = [self._read(value) for value in values]
                 cost = 1 + sum(read.cost for read in reads)
@@ -183,7 +194,7 @@ class Translator:
     def _template(self, english: str) -> _Template:
         found = self._templates.get(english)
         if found is None:
-            found = _Template(*parsed(english), *parsed(self._texts[english]))
+            found = _Template(*parsed(english), *parsed(self._texts[english]), english in self._counted)
             self._templates[english] = found
         return found
 
@@ -199,6 +210,10 @@ class Translator:
                 if number > _MOST:
                     return
                 at = plain.find(separator, at + 1)
+        if plain[:1].isalpha():  # code changes the case of a sentence that it puts into another one
+            read = self._read_as(text[0].swapcase() + text[1:])
+            yield read or _Read(_left(text), text)
+        yield from self._adjacent(text, plain)
         if "(" in plain:
             at = plain.index("(")
             end = closing(text, at)
@@ -219,7 +234,25 @@ class Translator:
         if core != text and core in text and len(core) > 1:
             before, behind = text.split(core, 1)
             read = self._read(core)
-            yield _Read(read.cost + 0.5, before + read.text + behind)
+            yield _Read(read.cost + 0.5 + _left(f"{before} {behind}"), before + read.text + behind)
+
+    def _read_as(self, text: str) -> _Read | None:
+        """A reading of a text as one template; None if there is none."""
+        chinese = self._texts.get(text)
+        return _Read(1, chinese) if chinese else None
+
+    def _adjacent(self, text: str, plain: str) -> Iterator[_Read]:
+        """Yield ways to read a text as two, with nothing between them, that leave no English word."""
+        if plain.count(" ") > _WORDS:
+            return
+        at = plain.find(" ")
+        while at >= 0:
+            a = self._read(text[:at])
+            if a.cost < _WORD_COST and a.text != text[:at]:
+                b = self._read(text[at + 1 :])
+                if b.cost < _WORD_COST and b.text != text[at + 1 :]:
+                    yield _Read(a.cost + b.cost + 1, spaced(a.text, b.text))
+            at = plain.find(" ", at + 1)
 
     def _joined(self, left: str, separator: str, chinese: str, right: str) -> _Read:
         a, b = self._read(left), self._read(right)
@@ -246,12 +279,14 @@ def translator() -> Translator:
     import polib
 
     texts: dict[str, str] = {}
+    counted: set[str] = set()
     for entry in polib.pofile(str(CATALOGUE)):
         chinese = entry.msgstr or entry.msgstr_plural.get(0, "")
         texts[entry.msgid] = chinese
         if entry.msgid_plural:
             texts[entry.msgid_plural] = chinese
-    return Translator(texts)
+            counted |= {entry.msgid, entry.msgid_plural}
+    return Translator(texts, counted)
 
 
 def columns(text: str) -> int:
@@ -262,7 +297,7 @@ def columns(text: str) -> int:
 def _left(text: str) -> float:
     """The cost of a text that stays as it is: its English words, without names, paths and quoted text."""
     words = WORD.findall(_VERBATIM.sub(" ", text))
-    return 10.0 * len(words)
+    return _WORD_COST * len(words)
 
 
 def _broken(text: str, width: int, first: str, then: str) -> Iterator[str]:

@@ -1,0 +1,272 @@
+"""Messages in Chinese: the catalogue has every text, and nothing of what a command says stays English."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import polib
+import pytest
+
+from rmqstore import translations
+from rmqstore.cli import lang
+from rmqstore.cli.lang import chinese, forms
+from tests.cases.case import case_names, make, options, read_case
+from tests.command import command_names, run
+from tests.stores import copy_store, unpack
+
+ENGLISH = re.compile(r"(?:(?<![\w/.])[a-z][a-z'’]*[,;:]? ){3,}[a-z'’]{2,}", re.IGNORECASE)
+"""Four words in a row."""
+QUOTED = re.compile(r"`[^`]*`|(?<=： )?rmqstore .*|(?:'[^']*')|\"[^\"]*\"|(?:broker log|译) {3,}.*|Corruption: .*")
+"""Commands, quoted text, lines of the broker's log, and what RocksDB says."""
+
+
+@pytest.fixture(autouse=True)
+def _english_afterwards() -> Iterator[None]:
+    yield
+    lang.use("en")
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, translations.Said]:
+    return translations.texts()
+
+
+@pytest.fixture
+def every_text_translated(texts: dict[str, translations.Said], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A catalogue in which each English word is 译: what stays English, the extractor or the translator missed."""
+    every = {text: _marked(text) for said in texts.values() for text in (said.english, said.plural) if text}
+    counted = {text for said in texts.values() if said.plural for text in (said.english, said.plural)}
+    translator = chinese.Translator(every, counted)
+    monkeypatch.setattr(chinese, "translator", lambda: translator)
+
+
+def _marked(english: str) -> str:
+    literals, holes = forms.parsed(english)
+    parts = ["译" if forms.WORD.search(part) else part for part in literals]
+    return parts[0] + "".join(f"{{{hole}}}{part}" for hole, part in zip(holes, parts[1:], strict=True))
+
+
+# --- the catalogue ---------------------------------------------------------------------------------------------------
+
+
+def test_every_text_has_a_translation(texts: dict[str, translations.Said]) -> None:
+    have = {entry.msgid for entry in polib.pofile(str(translations.CATALOGUE)) if _chinese(entry)}
+    missing = [f"{said.place}: {text}" for text, said in texts.items() if text not in have]
+    assert not missing, f"{len(missing)} texts without Chinese:\n" + "\n".join(missing)
+
+
+def test_every_translation_belongs_to_a_text(texts: dict[str, translations.Said]) -> None:
+    entries = polib.pofile(str(translations.CATALOGUE))
+    assert [e.msgid for e in entries if e.msgid not in texts] == [], "run python -m rmqstore.translations"
+    assert [e.msgid for e in entries if e.msgid_plural != texts[e.msgid].plural] == []
+
+
+def test_translations_have_the_values_of_their_text() -> None:
+    wrong = []
+    for entry in polib.pofile(str(translations.CATALOGUE)):
+        holes = sorted(forms.parsed(entry.msgid)[1])
+        if _chinese(entry) and sorted(forms.parsed(_chinese(entry))[1]) != holes:
+            wrong.append((entry.msgid, _chinese(entry)))
+    assert wrong == []
+
+
+def test_translations_keep_commands_and_options() -> None:
+    wrong = []
+    for entry in polib.pofile(str(translations.CATALOGUE)):
+        for word in re.findall(r"`[^`]*`|(?<![\w-])--[a-z][a-z-]+", entry.msgid) if _chinese(entry) else ():
+            if word not in _chinese(entry):
+                wrong.append((word, _chinese(entry)))
+    assert wrong == []
+
+
+def _chinese(entry: polib.POEntry) -> str:
+    return str(entry.msgstr or entry.msgstr_plural.get(0, ""))
+
+
+# --- what commands say -----------------------------------------------------------------------------------------------
+
+
+def _english_left(output: str) -> list[str]:
+    return [line for line in output.splitlines() if ENGLISH.search(QUOTED.sub(" ", line))]
+
+
+@pytest.mark.usefixtures("every_text_translated")
+@pytest.mark.parametrize("command", ["", *sorted(command_names())])
+def test_help_has_no_english_left(command: str) -> None:
+    result = run("--lang", "zh", *command.split(), "--help")
+    assert result.exit_code == 0
+    assert _english_left(result.stdout.partition("译：\n  rmqstore")[0]) == []
+
+
+@pytest.mark.usefixtures("every_text_translated")
+@pytest.mark.quick_rows(6)
+@pytest.mark.parametrize("name", case_names())
+def test_findings_and_plans_have_no_english_left(name: str, tmp_path: Path) -> None:
+    case = read_case(name)
+    store = make(case, tmp_path)
+    own = options(case, store)
+    verify = ("verify", str(store), *own, *case.verify.options)
+    recover = ("recover", str(store), *own, *(case.recover.options if case.recover else ()))
+    for words in (verify, recover, ("info", str(store)), ("lost", str(store), *own)):
+        english, answer = run(*words, "--lang", "en"), run(*words, "--lang", "zh")
+        assert answer.exit_code == english.exit_code
+        assert _english_left(answer.output) == [], words
+
+
+@pytest.mark.usefixtures("every_text_translated")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("info", "STORE", "-v"),
+        ("du", "STORE"),
+        ("du", "STORE", "--files"),
+        ("du", "STORE", "--plot"),
+        ("lost", "STORE"),
+        ("expire", "STORE"),
+        ("journals", "STORE"),
+        ("rebuild", "STORE", "index"),
+        ("compare", "STORE", "STORE"),
+        ("migrate-to-dledger", "STORE", "--self-id", "n0"),
+        ("find", "STORE", "no-such-key"),
+        ("get", "STORE", "0"),
+        ("dump", "STORE", "--positions", "--format", "table"),
+        ("verify", "STORE", "--quick", "--topic", "none"),
+        ("verify",),
+        ("verify", "STORE/missing"),
+        ("verify", "STORE", "--bogus"),
+        ("verify", "STORE", "--jobs", "x"),
+        ("verify", "STORE", "--jobs", "0"),
+        ("dump", "STORE", "--since", "someday"),
+        ("dump", "STORE", "--format", "xml"),
+        ("recover", "STORE", "--force", "abc"),
+        ("undo", "STORE"),
+        ("verfy", "STORE"),
+        ("get", "STORE", "999999999"),
+    ],
+    ids=" ".join,
+)
+def test_answers_and_errors_have_no_english_left(words: tuple[str, ...], tmp_path: Path) -> None:
+    store = copy_store("5.1.4-killed", tmp_path)
+    words = tuple(word.replace("STORE", str(store)) for word in words)
+    english, answer = run("--lang", "en", *words), run("--lang", "zh", *words)
+    assert answer.exit_code == english.exit_code
+    assert answer.exit_code != 70
+    assert _english_left(answer.output) == []
+
+
+@pytest.mark.parametrize("command", ["verify", "info", "du", "lost", "recover"])
+def test_json_is_the_same_in_every_language(command: str, tmp_path: Path) -> None:
+    store = copy_store("5.1.4-killed", tmp_path)
+    english, answer = (run(command, str(store), "--json", "--lang", name).stdout for name in ("en", "zh"))
+    assert re.sub(r'"seconds": ?[\d.]+', "", answer) == re.sub(r'"seconds": ?[\d.]+', "", english)
+
+
+def test_error_object_stays_english() -> None:
+    assert run("verify", "/nowhere", "--json", "--lang", "zh").stdout == run("verify", "/nowhere", "--json").stdout
+
+
+# --- the language ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, "en"),
+        ({"LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "zh_TW"}, "zh"),
+        ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C"}, "en"),
+        ({"LANG": "en_US.UTF-8", "LC_MESSAGES": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "de_DE.UTF-8"}, "en"),
+    ],
+)
+def test_locale_says_the_language(environment: dict[str, str], expected: str) -> None:
+    assert lang.of_locale(environment) == expected
+
+
+def test_command_line_environment_and_settings_say_the_language(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "rmqstore.toml"
+    settings.write_text('lang = "zh"\n')
+    monkeypatch.setenv("RMQSTORE_SETTINGS", str(settings))
+    monkeypatch.delenv("RMQSTORE_LANG")
+    assert "用法" in run("info", "--help").output
+    monkeypatch.setenv("RMQSTORE_LANG", "en")
+    assert "Usage" in run("info", "--help").output
+    assert "用法" in run("info", "--help", "--lang", "zh").output
+    assert "用法" in run("--lang=zh", "info", "--help").output
+    assert run("info", "--lang", "fr", str(tmp_path)).exit_code == 2
+
+
+def test_english_imports_no_catalogue() -> None:
+    code = (
+        "import sys; from rmqstore.cli.main import cli\n"
+        "try: cli.main(['info', '/nowhere'])\n"
+        "except SystemExit: pass\n"
+        "print([m for m in sys.modules if m in ('polib', 'rmqstore.cli.lang.chinese')])"
+    )
+    env = {**os.environ, "RMQSTORE_LANG": "en"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# --- the translator --------------------------------------------------------------------------------------------------
+
+SMALL = {
+    "{0} message": "{0} 条消息",
+    "{0} messages": "{0} 条消息",
+    "Lost": "丢失",
+    "{0} of {1}": "{1}中的 {0}",
+    "the record at {0} is damaged": "位于 {0} 的记录已损坏",
+    "Nothing was written": "没有写入任何内容",
+    "damaged": "损坏",
+}
+
+
+@pytest.mark.parametrize(
+    ("english", "expected"),
+    [
+        ("Nothing was written.", "没有写入任何内容。"),
+        ("Lost: 3 messages.", "丢失：3 条消息。"),
+        ("  the record at /data/a b is damaged", "  位于 /data/a b 的记录已损坏"),
+        ("the record at 1,024 is damaged; Nothing was written", "位于 1,024 的记录已损坏；没有写入任何内容"),
+        ("Nothing was written. Lost: 1 message.", "没有写入任何内容。丢失：1 条消息。"),
+        ("Next: rmqstore verify damaged", "Next: rmqstore verify damaged"),
+        ("`rmqstore verify damaged` (damaged)", "`rmqstore verify damaged`（损坏）"),
+        ("Order/0 damaged.txt", "Order/0 damaged.txt"),
+        ("whatever this says of it", "whatever this says of it"),
+    ],
+)
+def test_sentences_are_translated_and_names_are_not(english: str, expected: str) -> None:
+    assert chinese.Translator(SMALL, {"{0} message", "{0} messages"}).line(english) == expected
+
+
+def test_columns_stay_below_each_other() -> None:
+    translator = chinese.Translator(SMALL, {"{0} messages"})
+    assert translator.line("Lost             3 messages") == "丢失             3 条消息"
+
+
+def test_chinese_paragraph_fits_the_width() -> None:
+    translator = chinese.Translator(SMALL)
+    lines = translator.wrapped("Nothing was written. " * 9, 30, "  ", "    ")
+    assert max(map(chinese.columns, lines)) <= 30
+    assert "".join(line.strip() for line in lines) == "没有写入任何内容。" * 9
+    assert [line for line in lines if line.strip()[0] in "，。"] == []
+    assert [translator.line(line) for line in lines] == lines  # they are not translated again
+
+
+def test_bodies_and_properties_are_shown_as_they_are() -> None:
+    lang.use("zh")
+    assert lang.translated(lang.AsIs("Nothing is lost.")) == "Nothing is lost."
+    assert lang.translated("Nothing is lost.") == "没有任何丢失。"
+
+
+def test_unpacked_store_is_verified_in_chinese() -> None:
+    answer = run("verify", str(unpack("5.4.0-clean")), "--lang", "zh")
+    assert "这个存储目录没有问题。" in answer.output
+    assert "下一步：无需操作。" in answer.output
