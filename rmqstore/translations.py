@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from rmqstore.cli.lang.forms import HOLE, WORD, bare, numbered, pieces
+from rmqstore.cli.lang.forms import HOLE, bare, numbered, pieces
 
 ROOT = Path(__file__).parent
 CATALOGUE = ROOT / "cli" / "lang" / "zh.po"
@@ -36,6 +36,7 @@ _SILENT_CALLS = {
 }
 _LOG_LINES = {"Obstacle": 2, "Refusal": 1, "StartFails": 1, "_refused": 1}
 """Arguments that are lines of the broker's log, which stay as the broker writes them: their first position."""
+_STARTS = ("brokers/load", "brokers/log", "brokers/dledger", "brokers/queues")
 _SILENT_NAMES = re.compile(r"^(_?STYLE|_SUFFIXES|COMMANDS|style|log_?line|_?[A-Z_]+_TEXT)$")
 _SILENT_KEYWORDS = {"style", "metavar", "name", "pattern", "regex", "encoding", "examples", "desc", "key", "code"}
 _LABEL_CALLS = {"_row", "_wrapped", "row", "Text", "append", "section"}
@@ -257,7 +258,7 @@ class _Inlined(ast.NodeTransformer):
     def __init__(self) -> None:
         self.words: dict[str, ast.IfExp] = {}
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         """Collect the words of a function, then visit its texts."""
         outer, self.words = self.words, dict(self.words)
         for inner in ast.walk(node):
@@ -267,7 +268,7 @@ class _Inlined(ast.NodeTransformer):
         self.words = outer
         return node
 
-    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.AST:  # noqa: N802
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.AST:
         """Replace a variable by its words."""
         self.generic_visit(node)
         if isinstance(node.value, ast.Name) and node.format_spec is None:
@@ -296,13 +297,15 @@ def _is_label(node: ast.Assign) -> bool:
 def _is_silent(node: ast.Assign, name: str) -> bool:
     """Whether a name says that its value is not for people."""
     names = [target.id for target in node.targets if isinstance(target, ast.Name)]
-    return any(_SILENT_NAMES.search(n) or (name.startswith("brokers/") and n in ("text", "line")) for n in names)
+    return any(_SILENT_NAMES.search(n) or (name.startswith(_STARTS) and n in ("text", "line")) for n in names)
 
 
 def _is_fact(node: ast.Assign) -> bool:
     target = node.targets[0]
-    return isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant) and (
-        isinstance(target.slice.value, str)
+    return (
+        isinstance(target, ast.Subscript)
+        and isinstance(target.slice, ast.Constant)
+        and (isinstance(target.slice.value, str))
     )
 
 

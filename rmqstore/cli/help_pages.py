@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -13,7 +13,7 @@ from rmqstore.cli import lang
 LANG: dict[str, Any] = {
     "type": click.Choice(lang.LANGUAGES),
     "expose_value": False,  # `lang.asked` has read it: errors in what comes before it need the language too
-    "help": "Language of messages and help (default: by LC_ALL, LC_MESSAGES or LANG). JSON, NDJSON and CSV stay English.",
+    "help": "Language of text and help (default: by LC_ALL, LC_MESSAGES or LANG). Data, such as JSON, is always English.",
 }
 lang_option = click.option("--lang", **LANG)
 
@@ -47,7 +47,8 @@ class _Formatter(click.HelpFormatter):
             blocks.append("\n".join(lines))
         self.write("\n\n".join(blocks) + "\n")
 
-    def write_dl(self, rows: Sequence[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        rows = list(rows)
         left = min(max(len(name) for name, _ in rows), col_max) + col_spacing
         indent = " " * self.current_indent
         then = indent + " " * left

@@ -23,7 +23,7 @@ from click.shell_completion import CompletionItem
 
 from rmqstore.cli.completion import Completer, completer_of
 from rmqstore.cli.filters import Filters
-from rmqstore.cli.help_pages import Context, LANG
+from rmqstore.cli.help_pages import LANG, Context
 from rmqstore.cli.output import Output
 from rmqstore.cli.quantities import UTC_KEY, Size, Time
 from rmqstore.cli.settings import config_of, defaults

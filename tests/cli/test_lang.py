@@ -78,9 +78,9 @@ def test_translations_have_the_values_of_their_text() -> None:
 def test_translations_keep_commands_and_options() -> None:
     wrong = []
     for entry in polib.pofile(str(translations.CATALOGUE)):
-        for word in re.findall(r"`[^`]*`|(?<![\w-])--[a-z][a-z-]+", entry.msgid) if _chinese(entry) else ():
-            if word not in _chinese(entry):
-                wrong.append((word, _chinese(entry)))
+        said = _chinese(entry)
+        words = re.findall(r"`[^`]*`|(?<![\w-])--[a-z][a-z-]+", entry.msgid) if said else ()
+        wrong += [(word, said) for word in words if word not in said]
     assert wrong == []
 
 

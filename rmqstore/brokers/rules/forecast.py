@@ -133,7 +133,7 @@ class StartForecast:
             text = f"{who} would start and drop {cut} from {many(len(self.units_cut), 'consume queue')}"
             return text + self.caveat
         if not self.messages_lost:
-            return f"{who} would start" + (self.caveat or f" and {nothing}")
+            return f"{who} would start{self.caveat}" if self.caveat else f"{who} would start and {nothing}"
         text = f"{who} would start and lose {many(self.messages_lost, 'message')}"
         if self.lost_by_topic:
             text += f" of {many(len(self.lost_by_topic), 'topic')}"

@@ -6,6 +6,7 @@ default, no catalogue is imported.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -77,7 +78,7 @@ def translated_text(text: Text) -> Text:
         return text
     edges = sorted({0, len(text), *(edge for span in text.spans for edge in (span.start, span.end))})
     out = Text(style=text.style, no_wrap=text.no_wrap, overflow=text.overflow, justify=text.justify)
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         run = text[start:end]
         piece = Text(translated(run.plain))
         for span in run.spans:

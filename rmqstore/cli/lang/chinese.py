@@ -39,8 +39,9 @@ _SEPARATORS = (
     ("  ×", "  ×"),
 )
 _COUNT = re.compile(r"[+-]?[\d,.]+")
-_GAP = re.compile(r"( {2,}|\n)")
+_GAP = re.compile(r"( {2,})")
 _WORD_COST = 10.0
+_LOOSE = 0.75
 _WORDS = 24  # spaces of a text up to which it is read as two without punctuation between them
 _MOST = 14  # separators of a sentence up to which all ways to split it are tried
 _NOT_FIRST = "，。；：、）！？”’」』》…,.;:)"
@@ -76,6 +77,13 @@ class _Template(NamedTuple):
         edges = [len(first), *(edge for cut in sorted(cuts) for edge in cut), len(text) - len(end)]
         found = [text[edges[i] : edges[i + 1]] for i in range(0, len(edges), 2)]
         return [value for _, value in sorted(zip(self.holes, found, strict=True))]
+
+    def loose(self, values: list[str]) -> int:
+        """How many values at an edge of a short template hold several texts: it rather belongs to one of them."""
+        if sum(len(WORD.findall(part)) for part in self.literals) > 2:
+            return 0
+        edges = [values[self.holes[i]] for i in (0, -1) if self.holes and not self.literals[i]]
+        return sum(", " in value or "; " in value or " — " in value for value in edges)
 
     def filled(self, values: list[str]) -> str:
         """The Chinese text with these values."""
@@ -125,15 +133,17 @@ class Translator:
         """Translate a line; parts that two spaces separate, as columns, keep their places if there is room."""
         if line in self._done or line.strip() in self._done or not WORD.search(line):
             return line
+        if "\n" in line:
+            return "\n".join(map(self.line, line.split("\n")))
         out = ""
         column = 0  # where the English line is
         for part in _GAP.split(line):
-            out += " " * (column - columns(out)) if part.strip() and out and out.endswith(" ") else ""
             column += columns(part)
-            out += part if not part.strip() or part in self._done else self.text(part)
-            if part.isspace() and part != "\n" and out.strip() and columns(out) > column:
-                out = out.rstrip(" ") + "  "
-        return out.rstrip(" ") if not line.endswith(" ") else out
+            if part.strip():
+                out += part if part in self._done else self.text(part)
+            elif part:
+                out += " " * max(2 if out else 0, column - columns(out))
+        return out
 
     def text(self, text: str) -> str:
         """Translate sentences."""
@@ -180,7 +190,7 @@ class Translator:
                 if values is None or (template.counted and not _COUNT.fullmatch(values[0])):
                     continue
                 reads = [self._read(value) for value in values]
-                cost = 1 + sum(read.cost for read in reads)
+                cost = 1 + sum(read.cost for read in reads) + (_LOOSE * template.loose(values))
                 if cost < best.cost:
                     best = _Read(cost, template.filled([read.text for read in reads]))
             if best.cost <= 1:
