@@ -1,6 +1,6 @@
 """Collects the English texts for people from the source, and brings the catalogues in line with them.
 
-`python -m rmqstore.translations` adds new texts to rmqstore/cli/lang/zh.po, removes those that the code no longer has,
+`python -m rmqstore.translations [FILE…]` takes over translations from FILEs, adds new texts to rmqstore/cli/lang/zh.po, removes those that the code no longer has,
 and lists the texts without a translation. Tests compare the catalogue with the source.
 
 A text is a constant or an f-string of several words, with `+` between its parts. Values are holes; alternatives inside
@@ -13,12 +13,14 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from rmqstore.cli.lang import AsIs
 from rmqstore.cli.lang.forms import HOLE, bare, numbered, pieces
+from rmqstore.cli.output import warn
 
 ROOT = Path(__file__).parent
 CATALOGUE = ROOT / "cli" / "lang" / "zh.po"
@@ -381,11 +383,15 @@ def _inner(node: ast.expr) -> Iterator[ast.expr]:
             yield from _inner(each)
 
 
-def updated(path: Path = CATALOGUE) -> list[str]:
-    """Bring a catalogue in line with the source; return the texts without a translation."""
+def updated(path: Path = CATALOGUE, more: Sequence[Path] = ()) -> list[str]:
+    """Bring a catalogue in line with the source; return the texts without a translation.
+
+    `more`: further catalogues, whose translations are taken over.
+    """
     import polib
 
-    old = {entry.msgid: entry for entry in polib.pofile(str(path))} if path.exists() else {}
+    files = [*([path] if path.exists() else []), *more]
+    old = {e.msgid: e for file in files for e in polib.pofile(str(file)) if e.msgstr or e.msgstr_plural.get(0)}
     new = polib.POFile(wrapwidth=110)
     new.metadata = {
         "Language": "zh_CN",
@@ -409,8 +415,8 @@ def updated(path: Path = CATALOGUE) -> list[str]:
 
 def main() -> None:
     """Update the catalogue, and list what has no translation."""
-    missing = updated()
-    sys.stdout.writelines(f"{english}\n" for english in missing)
+    for english in updated(more=[Path(word) for word in sys.argv[1:]]):
+        warn(AsIs(english))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ FLOORS = {
     "spark": 9,
     "json_reference": 9,
     "manual": 9,
+    "translations": 9,
     "__main__": 9,
 }
 # manual.py writes man/ of this project; spark/hadoop.py names the output of a job through Hadoop's file system

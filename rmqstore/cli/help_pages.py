@@ -13,7 +13,7 @@ from rmqstore.cli import lang
 LANG: dict[str, Any] = {
     "type": click.Choice(lang.LANGUAGES),
     "expose_value": False,  # `lang.asked` has read it: errors in what comes before it need the language too
-    "help": "Language of text and help (default: by LC_ALL, LC_MESSAGES or LANG). Data, such as JSON, is always English.",
+    "help": "Language of text and help (default: by LC_ALL, LC_MESSAGES or LANG). JSON, NDJSON and CSV are English.",
 }
 lang_option = click.option("--lang", **LANG)
 

@@ -37,7 +37,7 @@ def is_english() -> bool:
 
 def asked(words: Sequence[str]) -> str:
     """The language that a command line asks for with --lang; "" for none. Errors in the other options need it too."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
         if word == "--":
             return ""
         if word == "--lang":
