@@ -1,7 +1,8 @@
 """Collects the English texts for people from the source, and brings the catalogues in line with them.
 
-`python -m rmqstore.translations [FILE…]` takes over translations from FILEs, adds new texts to rmqstore/cli/lang/zh.po, removes those that the code no longer has,
-and lists the texts without a translation. Tests compare the catalogue with the source.
+`python -m rmqstore.translations [FILE…]` takes over translations from FILEs, adds new texts to rmqstore/cli/lang/zh.po,
+removes those that the code no longer has, and lists the texts without a translation. Tests compare the catalogue with
+the source.
 
 A text is a constant or an f-string of several words, with `+` between its parts. Values are holes; alternatives inside
 a text (`"a" if x else "b"`) make several texts. What is not for people is recognised by its place: docstrings other
