@@ -19,12 +19,12 @@ from itertools import product
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from rmqstore.cli.lang import AsIs
+from rmqstore.cli.lang import AsIs, catalogue
+from rmqstore.cli.lang.catalogue import CATALOGUE
 from rmqstore.cli.lang.forms import HOLE, bare, numbered, pieces
 from rmqstore.cli.output import warn
 
 ROOT = Path(__file__).parent
-CATALOGUE = ROOT / "cli" / "lang" / "zh.po"
 _NOT_FOR_PEOPLE = (
     *("manual.py", "json_reference.py", "translations.py", "cli/lang", "cli/html_page.py", "scan/loops"),
     *("formats/layout.py", "messages/schema.py", "brokers/rules/record.py", "spark/jobs/crosscheck.py"),
@@ -389,29 +389,17 @@ def updated(path: Path = CATALOGUE, more: Sequence[Path] = ()) -> list[str]:
 
     `more`: further catalogues, whose translations are taken over.
     """
-    import polib
-
     files = [*([path] if path.exists() else []), *more]
-    old = {e.msgid: e for file in files for e in polib.pofile(str(file)) if e.msgstr or e.msgstr_plural.get(0)}
-    new = polib.POFile(wrapwidth=110)
-    new.metadata = {
-        "Language": "zh_CN",
-        "Content-Type": "text/plain; charset=UTF-8",
-        "Plural-Forms": "nplurals=1; plural=0;",
-    }
+    have = {entry.english: entry.chinese for file in files for entry in catalogue.read(file) if entry.chinese}
+    entries = []
     for said in texts().values():
-        entry = polib.POEntry(msgid=said.english, occurrences=[(said.place.partition(":")[0], "")])
-        before = old.get(said.english)
-        chinese = before.msgstr or before.msgstr_plural.get(0, "") if before is not None else ""
-        if said.plural:
-            entry.msgid_plural, entry.msgstr_plural = said.plural, {0: chinese}
-        else:
-            entry.msgstr = chinese
+        chinese = have.get(said.english, "")
+        comments = [f"#: {said.place.partition(':')[0]}"]
         if said.whole and not chinese:
-            entry.comment = f"in: {said.whole}"
-        new.append(entry)
-    new.save(str(path))
-    return [entry.msgid for entry in new if not (entry.msgstr or entry.msgstr_plural.get(0))]
+            comments.insert(0, f"#. in: {said.whole}")
+        entries.append(catalogue.Entry(said.english, said.plural, chinese, tuple(comments)))
+    catalogue.write(entries, path)
+    return [entry.english for entry in entries if not entry.chinese]
 
 
 def main() -> None:

@@ -9,12 +9,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import polib
 import pytest
 
 from rmqstore import translations
 from rmqstore.cli import lang
-from rmqstore.cli.lang import chinese, forms
+from rmqstore.cli.lang import catalogue, chinese, forms
 from tests.cases.case import case_names, make, options, read_case
 from tests.command import command_names, run
 from tests.stores import copy_store, unpack
@@ -55,37 +54,39 @@ def _marked(english: str) -> str:
 
 
 def test_every_text_has_a_translation(texts: dict[str, translations.Said]) -> None:
-    have = {entry.msgid for entry in polib.pofile(str(translations.CATALOGUE)) if _chinese(entry)}
+    have = {entry.english for entry in catalogue.read() if entry.chinese}
     missing = [f"{said.place}: {text}" for text, said in texts.items() if text not in have]
     assert not missing, f"{len(missing)} texts without Chinese:\n" + "\n".join(missing)
 
 
 def test_every_translation_belongs_to_a_text(texts: dict[str, translations.Said]) -> None:
-    entries = polib.pofile(str(translations.CATALOGUE))
-    assert [e.msgid for e in entries if e.msgid not in texts] == [], "run python -m rmqstore.translations"
-    assert [e.msgid for e in entries if e.msgid_plural != texts[e.msgid].plural] == []
+    entries = list(catalogue.read())
+    assert [e.english for e in entries if e.english not in texts] == [], "run python -m rmqstore.translations"
+    assert [e.english for e in entries if e.plural != texts[e.english].plural] == []
 
 
 def test_translations_have_the_values_of_their_text() -> None:
-    wrong = []
-    for entry in polib.pofile(str(translations.CATALOGUE)):
-        holes = sorted(forms.parsed(entry.msgid)[1])
-        if _chinese(entry) and sorted(forms.parsed(_chinese(entry))[1]) != holes:
-            wrong.append((entry.msgid, _chinese(entry)))
-    assert wrong == []
+    def values(text: str) -> list[int]:
+        return sorted(forms.parsed(text)[1])
+
+    assert [e for e in catalogue.read() if values(e.chinese) != values(e.english)] == []
 
 
 def test_translations_keep_commands_and_options() -> None:
     wrong = []
-    for entry in polib.pofile(str(translations.CATALOGUE)):
-        said = _chinese(entry)
-        words = re.findall(r"`[^`]*`|(?<![\w-])--[a-z][a-z-]+", entry.msgid) if said else ()
-        wrong += [(word, said) for word in words if word not in said]
+    for entry in catalogue.read():
+        words = re.findall(r"`[^`]*`|(?<![\w-])--[a-z][a-z-]+", entry.english)
+        wrong += [(word, entry.chinese) for word in words if word not in entry.chinese]
     assert wrong == []
 
 
-def _chinese(entry: polib.POEntry) -> str:
-    return str(entry.msgstr or entry.msgstr_plural.get(0, ""))
+def test_catalogue_is_read_as_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "zh.po"
+    entries = [catalogue.Entry('a "b" \\ c\nd', "", "甲\n乙"), catalogue.Entry("{0} file", "{0} files", "{0} 个文件")]
+    catalogue.write(entries, path)
+    assert list(catalogue.read(path)) == entries
+    path.write_text('#: place\nmsgid ""\n"one "\n"two"\nmsgstr "一"\n"二"\n', "utf-8")  # as editors break lines
+    assert list(catalogue.read(path)) == [catalogue.Entry("one two", "", "一二")]
 
 
 # --- what commands say -----------------------------------------------------------------------------------------------
@@ -208,7 +209,7 @@ def test_english_imports_no_catalogue() -> None:
         "import sys; from rmqstore.cli.main import cli\n"
         "try: cli.main(['info', '/nowhere'])\n"
         "except SystemExit: pass\n"
-        "print([m for m in sys.modules if m in ('polib', 'rmqstore.cli.lang.chinese')])"
+        "print([m for m in sys.modules if m.startswith('rmqstore.cli.lang.')])"
     )
     env = {**os.environ, "RMQSTORE_LANG": "en"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)

@@ -13,13 +13,11 @@ import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
-from rmqstore.cli.lang import AsIs
+from rmqstore.cli.lang import AsIs, catalogue
 from rmqstore.cli.lang.forms import WORD, bare, closing, parsed, sentences
 
-CATALOGUE = Path(__file__).with_name("zh.po")
 _WIDE = re.compile(r"[\u2e80-\u9fff\uff00-\uffef]")
 _VERBATIM = re.compile(
     r"`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)|(?<![^\s(])(?:[-/.~]\S*?|\S*?[/_=@#<>\\]\S*?)(?=[:;,.?!)]*(?:\s|$))"
@@ -286,16 +284,13 @@ class Translator:
 @cache
 def translator() -> Translator:
     """The translator by the catalogue of this package, which is read once."""
-    import polib
-
     texts: dict[str, str] = {}
     counted: set[str] = set()
-    for entry in polib.pofile(str(CATALOGUE)):
-        chinese = entry.msgstr or entry.msgstr_plural.get(0, "")
-        texts[entry.msgid] = chinese
-        if entry.msgid_plural:
-            texts[entry.msgid_plural] = chinese
-            counted |= {entry.msgid, entry.msgid_plural}
+    for entry in catalogue.read():
+        texts[entry.english] = entry.chinese
+        if entry.plural:
+            texts[entry.plural] = entry.chinese
+            counted |= {entry.english, entry.plural}
     return Translator(texts, counted)
 
 
