@@ -23,11 +23,13 @@ from rmqstore.cli.lang import AsIs, catalogue
 from rmqstore.cli.lang.catalogue import CATALOGUE
 from rmqstore.cli.lang.forms import HOLE, bare, numbered, pieces
 from rmqstore.cli.output import warn
+from rmqstore.cli.verify_text import FACT_WORDS
 
 ROOT = Path(__file__).parent
 _NOT_FOR_PEOPLE = (
     *("manual.py", "json_reference.py", "translations.py", "cli/lang", "cli/html_page.py", "scan/loops"),
     *("formats/layout.py", "messages/schema.py", "brokers/rules/record.py", "spark/jobs/crosscheck.py"),
+    *("views/bundle/texts.py", "files/broker_keys.py"),
 )
 _SILENT_CALLS = {
     *("compile", "sub", "search", "match", "fullmatch", "findall", "finditer", "split"),  # re
@@ -42,7 +44,7 @@ _LOG_LINES = {"Obstacle": 2, "Refusal": 1, "StartFails": 1, "_refused": 1}
 _STARTS = ("brokers/load", "brokers/log", "brokers/dledger", "brokers/queues")
 _SILENT_NAMES = re.compile(r"^(_?STYLE|_SUFFIXES|COMMANDS|style|log_?line|_?[A-Z_]+_TEXT)$")
 _SILENT_KEYWORDS = {"style", "metavar", "name", "pattern", "regex", "encoding", "examples", "desc", "key", "code"}
-_LABEL_CALLS = {"_row", "_wrapped", "row", "Text", "append", "section"}
+_LABEL_CALLS = {"_row", "_wrapped", "row", "Text", "append", "section", "title"}
 _CODE = re.compile(
     r"^(SELECT|CREATE|INSERT|COPY|SET|PRAGMA|WITH|FROM|ATTACH)\b|::|^\W*$|^</?\w+|/\*|^rmqstore |^chmod |^chown "
     r'|"\w+": |^java\.|^load exception'
@@ -58,6 +60,7 @@ CLICK = (
     *(f"No such option: {HOLE}", f"No such option {HOLE}", f"Did you mean {HOLE}?", f"(Possible options: {HOLE})"),
     *(f"Invalid value for {HOLE}: {HOLE}", f"Invalid value: {HOLE}", f"{HOLE} is not in the range {HOLE}."),
     *(f"{HOLE} is not one of {HOLE}.", f"{HOLE} is not a valid {HOLE}.", f"Option {HOLE} requires an argument."),
+    *(f"Did you mean one of: {HOLE}?", f"(Did you mean one of: {HOLE}?)"),
     *(f"Option {HOLE} does not take a value.", f"Got unexpected extra argument ({HOLE})"),
     *(
         f"Got unexpected extra arguments ({HOLE})",
@@ -77,8 +80,12 @@ SYSTEM = (
     *("Cannot allocate memory", "Too many open files", "Stale file handle", "Bad address", "Broken pipe"),
 )
 """Texts of the operating system for errors of files."""
-WORDS = ("error", "warning", "note")
-"""Words before a message."""
+WORDS = (
+    *("error", "warning", "note", "never", "none", "yes", "no", "time", "size", "offset", "duration", "message"),
+    *("log", "configuration", "queues", "index", "other", "timer", "compaction", "each"),
+    *("size", "properties", "topic", "body", "header", "a BLANK", "a plan", "nothing"),
+)
+"""Words that are values in other texts."""
 Parts = list[str]
 
 
@@ -131,7 +138,7 @@ class _Source:
             self._dict(node)
         elif isinstance(node, ast.Assign) and self.name.startswith("checks/") and _is_fact(node):
             key = cast(ast.Constant, cast(ast.Subscript, node.targets[0]).slice)
-            self._say(f"{str(key.value).replace('_', ' ')} {HOLE}", key, "a fact of a finding")
+            self._fact(str(key.value), key)
             self._visit(node.value)
         elif isinstance(node, ast.Compare | ast.Subscript | ast.Assert):
             for child in ast.walk(node):
@@ -197,7 +204,7 @@ class _Source:
         for key, value in zip(node.keys, node.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
                 if facts and re.fullmatch(r"[a-z_]+", key.value):
-                    self._say(f"{key.value.replace('_', ' ')} {HOLE}", key, "a fact of a finding")
+                    self._fact(key.value, key)
                 elif " " in key.value:
                     self._visit(key)
             elif key is not None:
@@ -210,6 +217,9 @@ class _Source:
                 self._labels(value)
             else:
                 self._visit(value)
+
+    def _fact(self, name: str, node: ast.AST) -> None:
+        self._say(f"{FACT_WORDS.get(name) or name.replace('_', ' ')} {HOLE}", node, "a fact of a finding")
 
     def _labels(self, node: ast.AST) -> None:
         """A place where also single words are for people."""

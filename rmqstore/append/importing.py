@@ -255,7 +255,7 @@ def prepared(table: MessageTable, options: ImportOptions) -> MessageTable:
     for row in np.flatnonzero(batches).tolist():
         topic = table.topics[int(table.topic[row])].decode("utf-8", "surrogateescape")
         if topic not in options.store.dispatch.batch_topics:
-            reason = f"the record is a batch of messages, but {topic} is not a batch topic"
+            reason = f"the record is a batch of messages, but {topic} is not a BatchCQ topic"
             advice = f"add --batch-topic {topic} if its queue.type is BatchCQ"
             raise RowRefused(row, MessageRefused(reason, advice))
     if not options.keep_timestamps:

@@ -120,7 +120,7 @@ def _leave_out(report: Report, options: VerifyOptions) -> None:
         findings.listed = [f for f in findings.listed if f.code in wanted]
         for code in [c for c in findings.counts if c not in wanted]:
             del findings.counts[code]
-        report.unchecked.append("all problems but " + " ".join(sorted(wanted)))
+        report.unchecked.append("all problems except " + " ".join(sorted(wanted)))
     if options.topics or options.queues:
         topics, queues = frozenset(options.topics), frozenset(options.queues)
         findings.retain([f for f in findings.listed if _about(f, topics, queues)])

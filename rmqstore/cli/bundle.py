@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqstore.cli.lang import AsIs
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import Offset, bytes_text, many, wrapped
+from rmqstore.cli.quantities import Offset, bytes_text, fitted, many, title, wrapped
 from rmqstore.cli.reading import note_live
 from rmqstore.errors import Refused, UsageError
 
@@ -91,9 +92,9 @@ def bundle(
 def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterator[str]:
     yield f"{path}: {size}"
     yield ""
-    yield f"{'part':<20} {'files':>8} {'bytes':>16}"
+    yield f"{fitted(title('part'), 20)} {title('files', 8)} {title('bytes', 16)}"
     for part in manifest["parts"]:
-        yield f"{part['part']:<20} {part['files']:>8,} {part['bytes']:>16,}"
+        yield AsIs(f"{part['part']:<20} {part['files']:>8,} {part['bytes']:>16,}")
     yield ""
     counts = manifest["replaced"]
     texts = (
@@ -105,7 +106,8 @@ def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterato
         shown = ", ".join(one["names"][:3]) + (f" and {one['files'] - 3:,} more" if one["files"] > 3 else "")
         paragraphs.append(("Left out", f"{shown} ({one['why']})"))
     for name, text in paragraphs:
-        yield from wrapped(f"{name + ':':<10}{text}", width, then=" " * 10)
+        name = title(f"{name}:")
+        yield from wrapped(text, width, f"{fitted(name, 10)}", " " * 10)
     yield ""
     around = manifest["scope"]["kind"] == "around" and manifest["parts"]
     unpacked = f"store/{manifest['parts'][0]['part']}" if around else "store"

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.filters import Filters, note_no_message, note_unknown_topics
+from rmqstore.cli.lang import AsIs
 from rmqstore.cli.metrics import Metrics, metrics_option, of_usage
 from rmqstore.cli.options import Work, command, gathered
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import bytes_text, columns, fitted, many, printable
+from rmqstore.cli.quantities import bytes_text, columns, fitted, many, printable, title
 from rmqstore.cli.reading import note_live, refuse_without_log, tell_damage
 from rmqstore.errors import UsageError
 
@@ -163,22 +164,22 @@ def _table(
 ) -> Iterator[str]:
     """Yield rows with a bar each; the labels share the width that the numbers leave."""
     labels = [[_label(r[name]) for name in names] for r in rows]
-    titles = [_TITLES[name] for name in names]
-    titles[0] = f"by {titles[0]}"
+    titles = [title(_TITLES[name]) for name in names]
+    titles[0] = title(f"by {_TITLES[names[0]]}")
     room = (width - 40 - 2 * len(names)) // len(names)
     wide = [max(columns(t), min(max(columns(label[i]) for label in labels), room, 48)) for i, t in enumerate(titles)]
     bar = max(0, min(30, width - sum(wide) - 2 * len(wide) - 33))
     head = "  ".join(fitted(t, w) for t, w in zip(titles, wide, strict=True))
-    yield f"{head} {'messages':>12} {'bytes':>11} {'share':>6}"
+    yield f"{head} {title('messages', 12)} {title('bytes', 11)} {title('share', 6)}"
     for label, row in zip(labels, rows, strict=True):
         share = row["bytes"] / found.bytes if found.bytes else 0
         text = "  ".join(fitted(t, w) for t, w in zip(label, wide, strict=True))
         line = f"{text} {row['messages']:>12,} {bytes_text(row['bytes']):>11} {share:>6.1%}"
-        yield f"{line}  {_bar(row['bytes'] / biggest, bar)}".rstrip()
+        yield AsIs(f"{line}  {_bar(row['bytes'] / biggest, bar)}".rstrip())
 
 
 def _label(value: str | None) -> str:
-    return "(none)" if value is None else printable(value)
+    return title("(none)") if value is None else printable(value)
 
 
 # --- over time -------------------------------------------------------------------------------------------------------
@@ -205,7 +206,8 @@ def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Outpu
     yield f"{many(found.messages, 'message')}, {bytes_text(found.bytes)}, bytes per {span_words(step)}"
     yield f"from {hour_text(first)} to {hour_text(last + 1)} UTC; each line has a scale of its own"
     yield ""
-    yield f"{fitted('by ' + ', '.join(_TITLES[n] for n in names), name)}  {' ' * count}  {'most':>10}  {'bytes':>10}"
+    head = fitted(title(f"by {', '.join(_TITLES[n] for n in names)}"), name)
+    yield f"{head}  {' ' * count}  {title('most', 10)}  {title('bytes', 10)}"
     ordered = sorted(sums.items(), key=lambda kv: (-sum(kv[1].values()), kv[0]))
     for label, line in ordered[: top or _TOP]:
         buckets = [0] * count
@@ -213,7 +215,7 @@ def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Outpu
             buckets[(hour - first) // step] += size
         most = max(buckets)
         spark = "".join(_SPARKS[-(-size * 8 // most) if most else 0] for size in buckets)
-        yield f"{fitted(label, name)}  {spark}  {bytes_text(most):>10}  {bytes_text(sum(buckets)):>10}"
+        yield AsIs(f"{fitted(label, name)}  {spark}  {bytes_text(most):>10}  {bytes_text(sum(buckets)):>10}")
     if len(ordered) > (top or _TOP):
         yield f"… and {many(len(ordered) - (top or _TOP), 'more line')} (--top {len(ordered)} shows all)"
 
@@ -239,7 +241,9 @@ def hour_text(hour: int) -> str:
 
 def span_words(hours: int) -> str:
     """Format a number of hours: `hour`, `6 hours`, `day`, `3 days`."""
-    return "hour" if hours == 1 else f"{hours} hours" if hours % 24 else "day" if hours == 24 else f"{hours // 24} days"
+    if hours == 1:
+        return title("hour")
+    return f"{hours} hours" if hours % 24 else title("day") if hours == 24 else f"{hours // 24} days"
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
@@ -270,20 +274,22 @@ def _files_text(found: DiskUsage, store: str, top: int, width: int) -> Iterator[
     length = sum(s.bytes for s in found.parts.values())
     yield f"{store}: {bytes_text(total)} on disk, in files of {bytes_text(length)}"
     yield ""
-    yield f"{'part':<20} {'files':>8} {'length':>11} {'on disk':>11} {'share':>6}"
+    sizes = f"{title('length', 11)} {title('on disk', 11)}"
+    yield f"{fitted(title('part'), 20)} {title('files', 8)} {sizes} {title('share', 6)}"
     for name, space in found.parts.items():
         share = space.allocated / total if total else 0
         sizes = f"{bytes_text(space.bytes):>11} {bytes_text(space.allocated):>11}"
-        yield f"{name:<20} {space.files:>8,} {sizes} {share:>6.1%}"
+        yield f"{fitted(title(name), 20)} {space.files:>8,} {sizes} {share:>6.1%}"
     if not found.topics:
         return
     shown = list(found.topics.items())[:top]
-    wide = min(max(len("queues of topic"), *(columns(printable(name)) for name, _ in shown)), width - 44)
+    head = title("queues of topic")
+    wide = min(max(columns(head), *(columns(printable(name)) for name, _ in shown)), width - 44)
     yield ""
-    yield f"{fitted('queues of topic', wide)} {'queues':>8} {'length':>11} {'on disk':>11} {'empty':>6}"
+    yield f"{fitted(head, wide)} {title('queues', 8)} {sizes} {title('empty', 6)}"
     for name, space in shown:
         sizes = f"{bytes_text(space.bytes):>11} {bytes_text(space.allocated):>11}"
-        yield f"{fitted(printable(name), wide)} {space.queues:>8,} {sizes} {space.empty_share:>6.1%}"
+        yield AsIs(f"{fitted(printable(name), wide)} {space.queues:>8,} {sizes} {space.empty_share:>6.1%}")
     if len(found.topics) > top:
         yield f"… and {many(len(found.topics) - top, 'more topic')} (--top {len(found.topics)} shows all)"
 

@@ -39,7 +39,7 @@ _OUTCOMES = {
     "committed": "committed (see below)",
     "rolled-back": "rolled back: consumers do not get it",
     "undecided": "neither committed nor rolled back",
-    "checked-again": "undecided: stored again after the broker asked its producer",
+    "checked-again": "undecided: the broker asked the producer, then stored the message again",
     "checked-too-often": "given up: the producer never decided",
     "not-known": "unknown: there are too many operation messages to search",
     "delivered": "delivered (see below)",

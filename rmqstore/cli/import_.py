@@ -211,7 +211,7 @@ def _say(out: Output, target: Path, messages: int, resumed: int, queues: dict[st
     elif not applied:
         out.lines([f"{many(messages, 'message')} can be imported into {target}. Nothing was written (--dry-run)."])
     else:
-        before = f" ({resumed:,} of them by an earlier run)" if resumed else ""
+        before = f" ({resumed:,} of them imported by an earlier run)" if resumed else ""
         what = f"{many(messages, 'message')}{before} in {many(len(queues), 'queue')}"
         out.lines([f"Imported {what} into {target}"])
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqstore.cli.lang import AsIs
 from rmqstore.cli.metrics import Metrics, metrics_option, of_info
 from rmqstore.cli.options import command
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import KINDS, bytes_text, columns, fitted, in_words, many, time_text, wrapped
+from rmqstore.cli.quantities import KINDS, bytes_text, columns, fitted, in_words, many, time_text, title, wrapped
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -93,9 +94,10 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
     if seen.timerlog is not None:
         yield _row("Timer log", f"{many(seen.timerlog.files, 'file')} of {bytes_text(seen.timerlog.file_size)}")
     if seen.checkpoint is not None:
-        yield _row("Checkpoint", f"log      {time_text(seen.checkpoint['physic_msg_timestamp'])}")
-        yield _row("", f"queues   {time_text(seen.checkpoint['logics_msg_timestamp'])}")
-        yield _row("", f"index    {time_text(seen.checkpoint['index_msg_timestamp'])}")
+        labels = ("log", "queues", "index")
+        for label, name in zip(labels, ("physic", "logics", "index"), strict=True):
+            row = f"{label:<9}{time_text(seen.checkpoint[f'{name}_msg_timestamp'])}"
+            yield _row("Checkpoint" if name == "physic" else "", row)
     bad = [f"{name} ({row['condition']})" for name, row in seen.config.items() if row["condition"] != "sound"]
     yield from _config_rows(seen, bad, width)
     for journal in seen.journals:
@@ -120,7 +122,7 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
 
 def _config_rows(seen: Info, bad: list[str], width: int) -> Iterator[str]:
     if seen.config:
-        counts = [f"{row['entries']:,} {row['what']}" for row in seen.config.values() if row.get("entries")]
+        counts = [_entries(row["entries"], row["what"]) for row in seen.config.values() if row.get("entries")]
         what = f"{many(len(seen.config), 'file')}" + (f": {', '.join(counts)}" if counts else "")
         yield from _wrapped("Config", what, width)
     if bad:
@@ -163,18 +165,27 @@ def _dledger(group: DLedgerInfo) -> Iterator[str]:
         yield _row("", f"continues the commitlog at {group.divided_commitlog_offset:,}")
 
 
+def _entries(count: int, what: str) -> str:
+    return {
+        "topics": many(count, "topic"),
+        "groups": many(count, "group"),
+        "delay levels": many(count, "delay level"),
+        "topic@group pairs": many(count, "topic@group pair"),
+    }.get(what, f"{count:,} {what}")
+
+
 def _topics(topics: list[TopicInfo], verbose: int, width: int) -> Iterator[str]:
     name = min(max(max(columns(t.topic) for t in topics), 5), max(20, width - 46))
-    yield f"{'Topic':<{name}} {'Queues':>7} {'Messages':>13}  Offsets per queue"
+    yield f"{fitted(title('Topic'), name)} {title('Queues', 7)} {title('Messages', 13)}  {title('Offsets per queue')}"
     shown = topics if verbose else topics[:_LISTED]
     for topic in shown:
         head = f"{fitted(topic.topic, name)} {len(topic.queues):>7} {topic.messages:>13,}  "
         ranges = [f"{q.queue_id}: {q.min:,}–{q.max:,}" for q in topic.queues]
         if verbose:
-            yield head + (ranges[0] if ranges else "")
-            yield from (" " * len(head) + r for r in ranges[1:])
+            yield AsIs(head + (ranges[0] if ranges else ""))
+            yield from (" " * columns(head) + r for r in ranges[1:])
         else:
-            yield head + _fit(ranges, max(12, width - len(head)))
+            yield AsIs(head + _fit(ranges, max(12, width - columns(head))))
     if len(shown) < len(topics):
         yield f"… and {many(len(topics) - len(shown), 'more topic')} (-v lists all)"
 

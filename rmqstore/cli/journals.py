@@ -191,7 +191,7 @@ def _text(found: list[Journal], going: list[Journal], prune: bool, applied: bool
     for one in going:
         lasting = ""
         if one.state == "done":
-            lasting = f": it can {'no longer' if applied else 'then not'} be undone"
+            lasting = ": it can no longer be undone" + ("" if applied else " after that")
             lasting += (
                 f", and {many(one.kept, 'saved file')} {'are' if one.kept != 1 else 'is'} gone" if one.kept else ""
             )

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqstore.cli.lang import AsIs
 from rmqstore.cli.options import FILE, Work, broker_option, command, gathered
 from rmqstore.cli.output import Output, new_directory
-from rmqstore.cli.quantities import columns, fitted, many, printable, time_text
+from rmqstore.cli.quantities import columns, fitted, many, printable, time_text, title
 from rmqstore.cli.table_output import write_rows
 from rmqstore.errors import NotAStore, NotReadable, Refused, UsageError
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 _SHOWN = 100
 _LARGEST_LIST = 256 << 20
 Row = tuple["LostMessage", tuple[str, ...]]
+
+
+_BODY_WORDS = {"intact": "intact", "damaged": "damaged", "mended": "mended", "gone": "gone"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +196,7 @@ def _read_keys(path: Path | None) -> list[str] | None:
 def _check_bodies(place: Path, store: Path) -> None:
     Output(path=place).keep_out_of(store)
     if place.exists():
-        raise Refused(f"{place} exists", "name a directory that does not")
+        raise Refused(f"{place} exists", "name a directory that does not exist")
 
 
 def _saved(out: Output, rows: Iterable[Row], place: Path) -> Iterator[Row]:
@@ -278,7 +282,7 @@ def _text(losses: Losses, rows: list[Row], report: Report | None, width: int) ->
     cut = [one for one, _ in rows if one.cause == "cut"]
     unlisted = sum(losses.unlisted.values())
     if not rows and not unlisted:
-        yield "No messages are lost." if not losses.at_least else "No lost messages are known; there may be some."
+        yield "No messages are lost." if not losses.at_least else "No lost messages are known, but there may be some."
         return
     if damaged or unlisted:
         left = sum(one.body != "gone" for one in damaged)
@@ -307,7 +311,7 @@ def _unlisted(losses: Losses) -> Iterator[str]:
 def _table(rows: list[Row], width: int, when: str) -> Iterator[str]:
     """Yield the rows as columns; store time and consumers only if there is room for them."""
     cells = [_cells(one, fits, when) for one, fits in rows]
-    titles = ["queue", "offset", "log offset", "body", "key", "stored", "consumed by"]
+    titles = [title(t) for t in ("queue", "offset", "log offset", "body", "key", "stored", "consumed by")]
     right = {1, 2}
     wide = [max([columns(title), *(columns(row[i]) for row in cells)]) for i, title in enumerate(titles)]
     wide[0], wide[4], wide[6] = min(wide[0], 34), min(wide[4], 34), min(wide[6], 34)
@@ -322,19 +326,19 @@ def _table(rows: list[Row], width: int, when: str) -> Iterator[str]:
         parts = [
             " " * max(0, wide[i] - columns(row[i])) + row[i] if i in right else fitted(row[i], wide[i]) for i in shown
         ]
-        yield "  ".join(parts).rstrip()
+        yield AsIs("  ".join(parts).rstrip())
 
 
 def _cells(one: LostMessage, fits: tuple[str, ...], when: str) -> list[str]:
-    key = one.keys or one.unique_key or " ".join(fits) or (f"{many(len(one.key_hashes), 'hash', 'hashes')}")
+    key = one.keys or one.unique_key or " ".join(fits) or title(many(len(one.key_hashes), "hash", "hashes"))
     time = one.indexed_time if one.store_timestamp is None else one.store_timestamp
     state = "mended" if one.mended and when == "repair" else one.body
     return [
         printable(f"{one.topic}/{one.queue_id}"),
         f"{one.queue_offset:,}",
         "" if one.offset is None else f"{one.offset:,}",
-        state,
+        title(_BODY_WORDS[state]),
         printable(key),
         "" if time is None else time_text(time),
-        "unknown" if one.consumed_by is None else printable(", ".join(one.consumed_by)),
+        title("unknown") if one.consumed_by is None else printable(", ".join(one.consumed_by)),
     ]

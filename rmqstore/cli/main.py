@@ -203,7 +203,7 @@ def _meant(word: str) -> str:
         command, how = MEANT.get(close, (close, ""))
     if not command:
         return "see `rmqstore --help` for all commands"
-    return f"did you mean `rmqstore {command}`?{' (' if how else ''}{how}{')' if how else ''}"
+    return f"did you mean `rmqstore {command}`?" + (f" ({how})" if how else "")
 
 
 def _who_may(path: Path) -> tuple[str, str]:

@@ -219,7 +219,7 @@ def _refuse_empty(values: Mapping[str, Any], low: str, high: str, *options: str)
     """Errors: UsageError for a range that contains nothing."""
     first, behind = values.get(low), values.get(high)
     if isinstance(first, int) and isinstance(behind, int) and first >= behind:
-        raise UsageError(f"{options[0]} must be less than {options[1]}", "give the earlier one first")
+        raise UsageError(f"{options[0]} must be less than {options[1]}", "give the smaller one first")
 
 
 def _shared(store: bool, report: bool, formats: tuple[str, ...], filters: bool, work: bool) -> list[click.Parameter]:

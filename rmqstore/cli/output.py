@@ -78,7 +78,7 @@ def new_directory(path: Path) -> None:
     try:
         path.mkdir(parents=True)
     except FileExistsError:
-        raise Refused(f"{path} exists", "name a directory that does not") from None
+        raise Refused(f"{path} exists", "name a directory that does not exist") from None
 
 
 def remove_file(path: Path) -> None:

@@ -304,8 +304,8 @@ def _compare_text(store: dict[str, Any]) -> Iterator[str]:
         for name, words in _COMPARE_WORDS.items():
             if store[name]["messages"]:
                 yield f"  {words}: {many(store[name]['messages'], 'message')}"
-        yield f"  only here: {many(store['only_in_other']['messages'], 'message')}"
-        yield f"  missing here: {many(store['only_in_store']['messages'], 'message')}"
+        yield f"  only in this store: {many(store['only_in_other']['messages'], 'message')}"
+        yield f"  missing in this store: {many(store['only_in_store']['messages'], 'message')}"
 
 
 def _heal_text(damaged: dict[str, Any]) -> Iterator[str]:

@@ -146,6 +146,12 @@ def columns(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
+def title(text: str, width: int = 0) -> str:
+    """The title of a column in the language of the user, aligned to the right."""
+    text = lang.translated(text)
+    return " " * (width - columns(text)) + text
+
+
 def printable(text: str) -> str:
     """Replace characters that cannot be printed by dots."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)

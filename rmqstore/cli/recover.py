@@ -91,8 +91,8 @@ class Taken:
 @click.option(
     "--accept-odds",
     is_flag=True,
-    help="Accept less certain repairs of a record: a flipped bit with odds of a false match over 1 in 10,000, and one "
-    "wrong byte with odds up to that.",
+    help="Accept less certain repairs of a record: of one flipped bit even if the odds of a false match exceed 1 in "
+    "10,000, and of one wrong byte if they do not.",
 )
 @click.option(
     "--replica",

@@ -65,7 +65,8 @@ def read_settings() -> Mapping[str, Any]:
     _refuse_unknown(path, "", found, (*OPTIONS, "stores"))
     stores = found.get("stores", {})
     if not isinstance(stores, dict) or not all(isinstance(own, dict) for own in stores.values()):
-        raise UsageError(f"{path}: stores is not a table of stores", '[stores."/data/rocketmq/store"]')
+        problem = f"{path}: `stores` must be a table with one table per store"
+        raise UsageError(problem, '[stores."/data/rocketmq/store"]')
     for store, own in stores.items():
         _refuse_unknown(path, f"stores.{store}.", own, ("config",))
     return found

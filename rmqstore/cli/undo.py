@@ -44,8 +44,10 @@ def undo(out: Output, journal: Path, last: bool, stopped: bool) -> int:
         if out.as_json:
             out.report({"schema": "rmqstore.undo/1", "restored": done.restored, "store": str(done.store)})
         else:
-            said = f"restored: {many(done.restored, 'step')} undone" if done.restored else "was already restored"
-            out.lines([f"{done.store} {said}"])
+            if done.restored:
+                out.lines([f"{done.store} restored: {many(done.restored, 'step')} undone"])
+            else:
+                out.lines([f"{done.store} was already restored"])
     return 0
 
 

@@ -17,6 +17,9 @@ from rmqstore.cli.quantities import KINDS, bytes_text, in_words, many, time_text
 
 EXAMPLES = 3
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
+_SEVERITY_WORDS = {Severity.ERROR: "ERROR", Severity.WARNING: "WARNING", Severity.NOTE: "NOTE"}
+FACT_WORDS = {"stored": "stored CRC", "computed": "computed CRC"}
+"""Facts whose name alone is not clear."""
 _INDENT = "  "
 _NEXT = "      "  # below the command of a line `Next: rmqstore …`
 
@@ -90,8 +93,12 @@ def _what(report: Report, width: int) -> Iterator[Text]:
         behind = sum(1 for q in report.queues.values() if q.max < q.expected_max)
         ahead = sum(1 for q in report.queues.values() if q.max > q.expected_max)
         topics = len({name.rpartition("/")[0] for name in report.queues})
-        lengths = [f"{n} {words}" for n, words in ((behind, "shorter"), (ahead, "longer")) if n]
-        state = f"{', '.join(lengths)} than the log requires" if lengths else "lengths match the log"
+        if behind and ahead:
+            state = f"{behind} shorter, {ahead} longer than the log requires"
+        elif behind:
+            state = f"{behind} shorter than the log requires"
+        else:
+            state = f"{ahead} longer than the log requires" if ahead else "lengths match the log"
         if not report.commitlog and not report.dledger:
             state = "not compared with a log"
         elif report.resume_at is not None:
@@ -115,10 +122,12 @@ def reused_words(reused: Reused) -> str:
 
 
 def _log_words(log: dict[str, Any], counted: str, start: str) -> str:
-    word = {"messages": "message", "entries": "entry"}[counted]
-    damaged = int(log.get("damaged") or 0)
-    text = many(int(log[counted]), f"good {word}" if damaged else word, f"good {counted}" if damaged else counted)
-    text += f" and {damaged:,} damaged" if damaged else ""
+    good, damaged = int(log[counted]), int(log.get("damaged") or 0)
+    if damaged:
+        text = many(good, "good message") if counted == "messages" else many(good, "good entry", "good entries")
+        text += f" and {damaged:,} damaged"
+    else:
+        text = many(good, "message") if counted == "messages" else many(good, "entry", "entries")
     if log.get("files"):
         text += f" in {many(int(log['files']), 'file')}"
     text += f", offsets {int(log[start]):,} to {int(log['wrote']):,}"
@@ -156,8 +165,14 @@ def _totals(report: Report) -> Text:
     text = Text("Found: ", style="bold")
     for i, severity in enumerate(sorted(counts, reverse=True)):
         text.append(", " if i else "", style="not bold")
-        text.append(many(counts[severity], severity.name.lower()), style=_STYLE[severity])
+        text.append(_counted(counts[severity], severity), style=_STYLE[severity])
     return text
+
+
+def _counted(count: int, severity: Severity) -> str:
+    if severity is Severity.ERROR:
+        return many(count, "error")
+    return many(count, "warning") if severity is Severity.WARNING else many(count, "note")
 
 
 def _groups(report: Report) -> list[tuple[str, list[Finding]]]:
@@ -177,7 +192,7 @@ def _groups(report: Report) -> list[tuple[str, list[Finding]]]:
 
 def _group(report: Report, problem: Problem, findings: list[Finding], verbose: int, width: int) -> Iterator[Text]:
     count = report.findings.counts[problem.code]
-    head = Text(f"{problem.severity.name:<8}", style=_STYLE[problem.severity])
+    head = Text(f"{_SEVERITY_WORDS[problem.severity]:<8}", style=_STYLE[problem.severity])
     head.append(problem.code, style="bold").append(f"  {problem.title}", style="not bold default")
     times = f"  ×{count:,}" if count > 1 else ""
     head.append(times, style="bold")
@@ -214,7 +229,7 @@ _TIMES = ("timestamp", "_time", "youngest", "before", "end_of_log")
 
 def _facts(finding: Finding) -> str:
     return ", ".join(
-        f"{name.replace('_', ' ')} {_fact(_meaning(finding, name), value)}"
+        f"{FACT_WORDS.get(name) or name.replace('_', ' ')} {_fact(_meaning(finding, name), value)}"
         for name, value in finding.facts.items()
         if name != "run"  # shown as the cure
     )

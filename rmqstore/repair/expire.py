@@ -228,7 +228,7 @@ def _explain(
     note = draft.notes.append
     note(
         f"files older than {rules.reserved} h are deleted at hour {rules.delete_when} (now {hour:02d}), or if the disk "
-        f"is more than {rules.bounded().max_used:.0%} full (now {disk.ratio:.0%})"
+        f"has more than {rules.bounded().max_used:.0%} used (now {disk.ratio:.0%})"
     )
     for name, decision in (("commitlog", plain), ("dledger", data)):
         if decision is None:

@@ -70,7 +70,9 @@ def plan_rebuild(
         note_contradicted(draft, verified, views)
     draft.facts["part"] = part
     if verified.misplaced is not None and verified.misplaced.store.is_rearranged:
-        draft.notes.append("log files have wrong names: the result fits the log after `rmqstore recover`")
+        draft.notes.append(
+            "log files have wrong names: rename them with `rmqstore recover` too; the result assumes the right names"
+        )
     for result in results:
         if result.tiling.first_bad() is not None:
             draft.notes.append(f"{result.queue.name} is damaged: `rmqstore recover` repairs it first")

@@ -71,7 +71,7 @@ def test_units_of_later_queue_files_come_back(root: Path) -> None:
 
 def test_a_missing_first_queue_file_is_refused(root: Path) -> None:
     queue(root, 0).unlink()
-    refused(root, "TopicTest/0: the log has its message 0 at 0, but its consume queue begins at 50")
+    refused(root, "TopicTest/0: the log has message 0 of this queue at 0, but its consume queue begins at 50")
 
 
 def test_a_message_hidden_behind_pre_blanks_is_refused(root: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_message_hidden_behind_pre_blanks_is_refused(root: Path) -> None:
     data = bytearray(queue(root, 3).read_bytes())
     data[: 20 * 20] = PRE_BLANK * 20
     queue(root, 3).write_bytes(data)
-    refused(root, "TopicTest/0: the log has its message 0 at 0, but its consume queue begins at 170")
+    refused(root, "TopicTest/0: the log has message 0 of this queue at 0, but its consume queue begins at 170")
 
 
 def test_a_missing_queue_file_in_the_middle_is_refused(root: Path) -> None:
@@ -91,7 +91,8 @@ def test_a_missing_queue_file_in_the_middle_is_refused(root: Path) -> None:
 def test_a_unit_that_would_be_misplaced_is_refused(root: Path) -> None:
     queue(root, 3).unlink()
     (root / "commitlog" / f"{8 << 14:020d}").unlink()  # the messages 153 to 171
-    refused(root, "TopicTest/0: the log has its message 172 at 147456, but the next one of its consume queue is 153")
+    said = "TopicTest/0: the log has message 172 of this queue at 147456, but the next one of its consume queue is 153"
+    refused(root, said)
 
 
 def test_the_checkpoint_is_not_ahead_of_a_log_that_was_cut(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_what_no_step_is_meant_for_is_said_beside_steps(tmp_path: Path) -> None:
     result = run("recover", str(store), "--apply")
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
-    assert "Nothing is lost by this." in lines
+    assert "This plan loses nothing." in lines
     row = (
         "  CFG-DELAY-BEYOND x 1: the delay offsets may be right and the queue too short: `recover` lowers them only on "
         "request"

@@ -194,8 +194,8 @@ class _Known:
             if len(hidden):
                 i = int(hidden[0])
                 raise Refused(
-                    f"{self.table.label(int(numbers[i]))}: the log has its message {columns.queue_offset[i]} at "
-                    f"{columns.offset[i]}, but its consume queue begins at {self.first[numbers[i]]}",
+                    f"{self.table.label(int(numbers[i]))}: the log has message {columns.queue_offset[i]} of this queue "
+                    f"at {columns.offset[i]}, but its consume queue begins at {self.first[numbers[i]]}",
                     _REBUILD,
                 )
         return first
@@ -213,7 +213,7 @@ class _Known:
             if len(wrong):
                 i = int(wrong[0])
                 raise Refused(
-                    f"{self.table.label(number)}: the log has its message {offsets[i]} at "
+                    f"{self.table.label(number)}: the log has message {offsets[i]} of this queue at "
                     f"{columns.offset[rows[group[i]]]}, but the next one of its consume queue is {expected + i}",
                     _REBUILD,
                 )

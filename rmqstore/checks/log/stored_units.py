@@ -56,7 +56,8 @@ def _rocksdb_queues(store: Store) -> RocksDBQueues | None:
         return RocksDBQueues(store)
     except CannotRead as e:
         raise NotReadable(
-            f"consumequeue/: {e}", "start again: a process may have changed it, or a worker lacks the extra rocksdb"
+            f"consumequeue/: {e}",
+            "run the command again: a process may have changed it, or a worker lacks the extra rocksdb",
         ) from None
 
 

@@ -10,7 +10,7 @@ _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 DIRECTORY: Rows = (
     Problem(
         code=codes.DIR_STRAY_FILE,
-        title="foreign entry in a directory that brokers list",
+        title="foreign file or directory among files that brokers list",
         severity=_E,
         repair=Repair.SAFE,
         needs_operator=OperatorTask(
@@ -20,9 +20,9 @@ DIRECTORY: Rows = (
         spoils_files=True,
         about=(
             "commitlog/, timerlog/ or a queue directory holds a file whose name is not an offset, a file whose length "
-            "does not fit, or (before 5.1.0) a directory. The broker stops at it: `length not matched message store "
-            "config value` or NumberFormatException, exit code 253. If such an entry has the place of consumequeue/, "
-            "the broker starts, but no message gets a unit."
+            "does not fit, or (before 5.1.0) a directory. The broker does not start because of it: `length not "
+            "matched message store config value` or NumberFormatException, exit code 253. If such "
+            "an entry has the place of consumequeue/, the broker starts, but no message gets a unit."
         ),
     ),
     Problem(
@@ -44,8 +44,8 @@ DIRECTORY: Rows = (
         spoils_files=True,
         about=(
             "A crash between creating a file and setting its length leaves 0 bytes. Brokers before 5.1.3 do not start "
-            "(`length not matched`). Newer ones delete the file if it has the last name, and lose the end of the queue "
-            "with it."
+            "(`length not matched`). Newer ones delete the file if it is the last by name, and lose the end of the "
+            "queue with it."
         ),
     ),
     Problem(
@@ -108,7 +108,7 @@ DIRECTORY: Rows = (
     ),
     Problem(
         code=codes.DIR_UNREADABLE,
-        title="entry cannot be read",
+        title="file or directory cannot be read",
         severity=_E,
         needs_operator=OperatorTask(
             why="the operating system refuses to read it",
@@ -127,9 +127,9 @@ DIRECTORY: Rows = (
         about=(
             "Most files that brokers created in this store belong to one user. Some other files or directories belong "
             "to someone else, and their owner, group and mode do not let that user read and write them: after a "
-            "restore, or a start, as another user. The broker stops at such a log, queue or checkpoint (`Permission "
-            "denied`, exit 253), and cannot create files in such a directory. The finding contains the command that "
-            "fixes it. If the broker runs as root, this does no harm."
+            "restore, or a start, as another user. The broker does not start with such a log, queue or "
+            "checkpoint (`Permission denied`, exit 253), and cannot create files in such a directory. The finding "
+            "contains the command that fixes it. If the broker runs as root, this does no harm."
         ),
     ),
     Problem(
@@ -145,7 +145,7 @@ DIRECTORY: Rows = (
     ),
     Problem(
         code=codes.DIR_FOREIGN_ENTRY,
-        title="entry that no broker creates",
+        title="file or directory that no broker creates",
         severity=_N,
         about="A file or directory in index/, or next to topic or queue directories. Brokers skip it.",
     ),
@@ -379,8 +379,8 @@ BROKER: Rows = (
         needs_operator=OperatorTask(
             why="the rules of this broker version lose them, not damage of the store",
             do=(
-                "start a version that loses nothing: `rmqstore verify --broker VERSION` forecasts it; and a store with "
-                "DLedger entries with enableDLegerCommitLog=true"
+                "start a version that loses nothing: `rmqstore verify --broker VERSION` forecasts it; start a store "
+                "that has DLedger entries with enableDLegerCommitLog=true"
             ),
         ),
         about=(

@@ -175,7 +175,7 @@ COMMITLOG: Rows = (
         about=(
             "The index entries written for this message belong to other keys than it has now: its properties or its "
             "topic are damaged where no checksum covers them. An index holds only hashes, so the original keys are "
-            "unknown. Brokers do not notice; queries by the keys find another text, and consumers get the damaged "
+            "unknown. Brokers do not notice; queries by the keys return other content, and consumers get the damaged "
             "properties. The entries stay as they are, because they are the only trace of the damage. With --only "
             "CL-CONTRADICTED, `recover` indexes the message under its present keys."
         ),
@@ -405,8 +405,8 @@ DLEDGER: Rows = (
         damages_log=True,
         extent=Extent.RECORD_OR_BYTES,
         about=(
-            "Magic, size or pos of an entry header does not match its place. In an old file, the node exits with 255 "
-            "(`The processOffset is too small`); in the last two files, it cuts the log."
+            "Magic, size or pos of an entry header does not match its place. If the entry is in an old file, the node "
+            "exits with 255 (`The processOffset is too small`); if it is in the last two files, the node cuts the log."
         ),
     ),
     Problem(
@@ -476,9 +476,9 @@ DLEDGER: Rows = (
             "A data or index file between others is missing: loading throws `check data file order failed before "
             "recovery`, and the broker does not start. On a single node, `recover --accept-fillers` puts a file of "
             "fillers in its place, which keeps all indexes and queue offsets. A member of a group is cut there and "
-            "gets the rest from its leader. Or, in a mixed store, the first files behind the legacy commitlog are "
-            "missing: brokers start, and consumers skip the messages of these files. Fillers take their place in the "
-            "same way."
+            "gets the rest from its leader. Also reported in a mixed store when the first files behind the legacy "
+            "commitlog are missing: brokers start, and consumers skip the messages of these files. Fillers take their "
+            "place in the same way."
         ),
     ),
     Problem(
@@ -511,7 +511,7 @@ DLEDGER: Rows = (
         repair=Repair.SAFE,
         points_behind_log=True,
         rebuilt_with="dledger-index",
-        about="Index units lie beyond offset (last index + 1) x 32. Recovery overwrites them in time.",
+        about="Index units lie beyond offset (last index + 1) x 32. Later entries overwrite them.",
     ),
     Problem(
         code=codes.DL_STRAY_FILE,

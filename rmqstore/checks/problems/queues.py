@@ -40,7 +40,7 @@ CONSUME_QUEUE: Rows = (
         about=(
             "The last messages of the log have no units in any queue yet: the broker was killed (or is running) before "
             "it dispatched them, or they are DLedger entries that no leader has committed. The next start, or the "
-            "running broker, dispatches them. If it would not, there is also a finding CQ-LEFT-BEHIND."
+            "running broker, dispatches them. If no start would dispatch them, CQ-LEFT-BEHIND is also reported."
         ),
     ),
     Problem(
@@ -194,7 +194,7 @@ CONSUME_QUEUE: Rows = (
         title="file missing in the middle of a queue",
         severity=_E,
         repair=Repair.SAFE,
-        about="Reads at the offsets of that file return nothing. No start rebuilds it.",
+        about="Reads at the offsets of that file return nothing. No broker start rebuilds it.",
     ),
     Problem(
         code=codes.CQ_BAD_PRE_BLANK,
@@ -232,8 +232,8 @@ CONSUME_QUEUE: Rows = (
         repair=Repair.SAFE,
         about=(
             "Files of the database in consumequeue/ are missing, or their bytes are wrong. A broker does not start, or "
-            "serves no message whose row it cannot read. `recover` and `rebuild STORE cq` make a new database from the "
-            "log, and keep the old one in the journal."
+            "does not deliver messages whose row it cannot read. `recover` and `rebuild STORE cq` make a new "
+            "database from the log, and keep the old one in the journal."
         ),
     ),
 )

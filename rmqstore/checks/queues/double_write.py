@@ -45,6 +45,6 @@ def check_double_written(store: Store, states: Mapping[str, QueueState], report:
     note = f"{NAMED}; consumers are served from the files, and its rows are not compared with the log"
     if other and not report.live and states:
         differ = many(len(other), "queue ends", "queues end")
-        note += f". {differ} elsewhere in it than in the files: {BEFORE_READING}"
+        note += f". {differ} at other offsets in RocksDB than in the files: {BEFORE_READING}"
     report.notes.append(note)
     return False

@@ -89,7 +89,7 @@ class Left:
         if forecast.messages_taken:
             start = forecast.sentence() + ", and "
             if self.gone.messages:
-                then.append(f"leave {self.gone.text()} {no_units}: nobody gets them")
+                then.append(f"leave {self.gone.text()} without consume queue units: nobody gets them")
         else:
             start = f"RocketMQ {forecast.version} would start and "
             if self.gone.messages:

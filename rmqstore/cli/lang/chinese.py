@@ -21,7 +21,7 @@ from rmqstore.cli.lang.forms import WORD, bare, closing, parsed, sentences
 _WIDE = re.compile(r"[\u2e80-\u9fff\uff00-\uffef]")
 _VERBATIM = re.compile(
     r"`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)|(?<![^\s(])(?:[-/.~]\S*?|\S*?[/_=@#<>\\]\S*?)(?=[:;,.?!)]*(?:\s|$))"
-    r"|\b[A-Z][A-Z0-9_]+\b"
+    r"|\b[A-Z][A-Z0-9_]+\b|\b(?:Corruption|IO error|Invalid argument): .*"
 )
 _COMMAND = re.compile(r"(?:rmqstore|chmod|sudo|pip|uv|systemctl) ")
 _SEPARATORS = (
@@ -42,6 +42,7 @@ _WORD_COST = 10.0
 _LOOSE = 0.75
 _WORDS = 24  # spaces of a text up to which it is read as two without punctuation between them
 _MOST = 14  # separators of a sentence up to which all ways to split it are tried
+_NOT_LAST = "（“「『《"
 _NOT_FIRST = "，。；：、）！？”’」』》…,.;:)"
 _TOKEN = re.compile(r"`[^`]*`|[\u2e80-\u9fff\uff00-\uffef][，。；：、）！？”]*|[^\s\u2e80-\u9fff\uff00-\uffef`]+|`|\s+")
 
@@ -53,10 +54,11 @@ class _Template(NamedTuple):
     order: list[int]  # the hole behind each
     counted: bool  # whether the one value is a number
 
-    def values(self, text: str, last: bool) -> list[str] | None:
+    def values(self, text: str, masked: str, last: bool) -> list[str] | None:
         """The values for which this template is the text, None for none.
 
-        `last`: literal parts match at their last place in the text instead of their first.
+        `masked`: the text without its names, in which words of the template are looked for. `last`: literal parts match
+        at their last place in the text instead of their first.
         """
         first, *between = self.literals
         if not between:
@@ -67,21 +69,24 @@ class _Template(NamedTuple):
         low, high = len(first), len(text) - len(end)
         cuts: list[tuple[int, int]] = []
         for part in reversed(between) if last else between:
-            at = text.rfind(part, low, high) if last else text.find(part, low, high)
+            place = text if _VERBATIM.search(part) else masked
+            at = place.rfind(part, low, high) if last else place.find(part, low, high)
             if at < 0:
                 return None
             cuts.append((at, at + len(part)))
             low, high = (low, at) if last else (at + len(part), high)
         edges = [len(first), *(edge for cut in sorted(cuts) for edge in cut), len(text) - len(end)]
         found = [text[edges[i] : edges[i + 1]] for i in range(0, len(edges), 2)]
+        if any(value.endswith((",", ";", ":")) for value in found):
+            return None
         return [value for _, value in sorted(zip(self.holes, found, strict=True))]
 
     def loose(self, values: list[str]) -> int:
-        """How many values at an edge of a short template hold several texts: it rather belongs to one of them."""
-        if sum(len(WORD.findall(part)) for part in self.literals) > 2:
-            return 0
-        edges = [values[self.holes[i]] for i in (0, -1) if self.holes and not self.literals[i]]
-        return sum(", " in value or "; " in value or " — " in value for value in edges)
+        """How many values at an edge of this template hold several texts: it rather belongs to one of them."""
+        words = sum(len(WORD.findall(part)) for part in self.literals)
+        joints = ("; ", " — ", ": ") if words > 2 else ("; ", " — ", ": ", ", ")
+        edges = [_masked(values[self.holes[i]]) for i in (0, -1) if self.holes and not self.literals[i]]
+        return sum(any(joint in value for joint in joints) for value in edges)
 
     def filled(self, values: list[str]) -> str:
         """The Chinese text with these values."""
@@ -149,7 +154,8 @@ class Translator:
         out = ""
         for sentence in found:
             out += sentence if not out or out.endswith(("。", "！", "？")) else f" {sentence}"
-        return text[: len(text) - len(text.lstrip())] + out + text[len(text.rstrip()) :]
+        behind = "" if out.endswith("：") else text[len(text.rstrip()) :]
+        return text[: len(text) - len(text.lstrip())] + out + behind
 
     def wrapped(self, text: str, width: int, first: str, then: str) -> list[str]:
         """Translate a paragraph and break it; wide characters take two columns, and may begin a line."""
@@ -161,14 +167,15 @@ class Translator:
 
     def _sentence(self, sentence: str) -> str:
         known = self._read(sentence)
-        end = "." if sentence.endswith(".") and not sentence.endswith("..") else ""
+        end = sentence[-1:] if sentence.endswith((".", ":")) and not sentence.endswith("..") else ""
         if end:
-            known = min(known, self._read(sentence[:-1]), key=lambda read: read.cost)
-        if known.cost * 3 > _left(sentence) * 2:  # English is clearer than a mixture
+            known = min(self._read(sentence[:-1]), known, key=lambda read: read.cost)
+        if known.cost * 3 > _left(sentence) * 2 and sentence not in self._texts:  # English is clearer than a mixture
             return sentence
         text = known.text
         if end and _WIDE.search(text):
-            return text.removesuffix(".") + ("" if text.endswith("。") else "。")
+            wide = "。" if end == "." else "："
+            return text.removesuffix(end).removesuffix(wide) + wide
         return text if text.endswith(end) else text + end
 
     def _read(self, text: str) -> _Read:
@@ -179,12 +186,15 @@ class Translator:
         return found
 
     def _best(self, text: str) -> _Read:
+        if chinese := self._texts.get(text):
+            return _Read(1, chinese)
         best = _Read(_left(text), text)
         if not best.cost or _COMMAND.match(text):
             return _Read(0, text)
+        masked = _masked(text)
         for template in self._candidates(text):
             for last in (False, True) if len(template.literals) > 2 else (False,):
-                values = template.values(text, last)
+                values = template.values(text, masked, last)
                 if values is None or (template.counted and not _COUNT.fullmatch(values[0])):
                     continue
                 reads = [self._read(value) for value in values]
@@ -208,8 +218,7 @@ class Translator:
 
     def _splits(self, text: str) -> Iterator[_Read]:
         """Yield ways to read a text as two texts, or as one with another in brackets."""
-        inside = [match.span() for match in _VERBATIM.finditer(text)]
-        plain = "".join("\1" if any(a <= i < b for a, b in inside) else c for i, c in enumerate(text))
+        plain = _masked(text)
         number = sum(plain.count(separator) for separator, _ in _SEPARATORS)
         for separator, chinese in _SEPARATORS:
             at = plain.find(separator)
@@ -299,6 +308,11 @@ def columns(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
+def _masked(text: str) -> str:
+    """A text of the same length, without names, paths and quoted text."""
+    return _VERBATIM.sub(lambda name: "\1" * len(name[0]), text)
+
+
 def _left(text: str) -> float:
     """The cost of a text that stays as it is: its English words, without names, paths and quoted text."""
     words = WORD.findall(_VERBATIM.sub(" ", text))
@@ -312,7 +326,7 @@ def _broken(text: str, width: int, first: str, then: str) -> Iterator[str]:
         if token.isspace():
             line += "" if empty else " "
             continue
-        if not empty and columns(line + token) > width and token[0] not in _NOT_FIRST:
+        if not empty and columns(line + token) > width and token[0] not in _NOT_FIRST and line[-1] not in _NOT_LAST:
             yield line.rstrip()
             line = then
         line += token

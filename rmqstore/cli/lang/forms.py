@@ -7,13 +7,13 @@ import re
 HOLE = "\0"
 """Stands for a value in a text."""
 WORD = re.compile(r"[A-Za-z][A-Za-z'’]+")
-_SENTENCE = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)\s+")
+_SENTENCE = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)\s+| {2,}")
 _OUTER = " \t\n,;:—–"
 _PREFIX = re.compile(r"(?:note|warning|error|Note|Next): ")
 
 
 def sentences(text: str) -> list[str]:
-    """Split a text at line ends and behind sentences."""
+    """Split a text at line ends, behind sentences, and between columns."""
     return [part for line in text.split("\n") for part in _SENTENCE.split(line.strip()) if part]
 
 
@@ -22,8 +22,8 @@ def pieces(text: str) -> list[str]:
 
     A text that continues another one gets a hole for it, so that a translation may change the order.
     """
-    before = HOLE + " " if re.match(r" [\w`(-]", text) and not text.startswith(" (") else ""
-    behind = " " + HOLE if re.search(r"[\w`)] $", text) else ""
+    before = HOLE if re.match(r" [\w`(-]", text) and not text.startswith(" (") else ""
+    behind = HOLE if re.search(r"[\w`)] $", text) else ""
     return [form for sentence in sentences(before + text + behind) if (form := bare(sentence)) and _says(form)]
 
 

@@ -36,8 +36,9 @@ class User:
     mapped: bool
 
     def __str__(self) -> str:
-        how = "mapped" if self.mapped else "open for writing"
-        return f"process {self.pid} ({self.command}) has {self.path} {how}"
+        if self.mapped:
+            return f"process {self.pid} ({self.command}) has {self.path} mapped"
+        return f"process {self.pid} ({self.command}) has {self.path} open for writing"
 
 
 @dataclass(frozen=True, slots=True)

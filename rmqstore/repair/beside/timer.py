@@ -91,7 +91,7 @@ def _first_beyond(queue: MappedFileQueue, end: int, wrote: int) -> int:
 def _truncate(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> bool:
     """Remove everything after `end`, including a BLANK; return whether there was anything."""
     before = len(draft.steps)
-    why = "not a timer unit of the log"
+    why = "no valid unit, or one whose message is not in the log"
     for file in queue.files:
         if file.stop <= end or draft.path(file.path) in draft.gone:
             continue

@@ -325,7 +325,7 @@ def probe_all(work: Work, *, for_undo: bool) -> int:
         torn = record.state is State.UNDOING or number >= record.batches_done
         batch = log.batches[number]
         if sorted(batch.metas) != sorted(batches[number]):
-            raise CouldNotCheck(f"{log.path} does not match plan.json beside it", "restore the journal from a copy")
+            raise CouldNotCheck(f"{log.path} does not match plan.json beside it", "restore the journal from a backup")
         for step_number in batches[number]:
             step = work.plan.steps[step_number]
             if isinstance(step, SetAside) and work.moves.by_source[step.path].batch < begun:

@@ -360,7 +360,7 @@ def open_folder(path: Path, disk: Disk) -> JournalFolder:
         return JournalFolder(place, place.parent.parent, record, disk)
     store = Path(record.store)
     if record.state is not State.PREPARING and _pointer(store / JOURNAL_FOLDER / place.name) != place:
-        raise Refused(f"{store} does not know the journal {place}", "name the store's own folder below .rmqstore")
+        raise Refused(f"{store} has no pointer to the journal {place}", "name the store's own folder below .rmqstore")
     return JournalFolder(place, store, record, disk)
 
 

@@ -236,7 +236,7 @@ def prune(journal: Path | str, *, disk: Disk | None = None) -> None:
         if other.name < folder.name and other.record.state not in _NOTHING_TO_UNDO
     ]
     if older and state is State.DONE:
-        raise Refused(f"{older[0]} is older than {folder.path}, and needs it for its undo", "prune the older one first")
+        raise Refused(f"undoing the older repair {older[0]} needs {folder.path}", "prune the older one first")
     status = folder.store.stat()
     liveness.refuse_locked(folder.store)
     with liveness.hold_lock(folder.store, folder.disk, remove=False):
@@ -303,7 +303,7 @@ def _open_work(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> Work:
     if len(work.log.batches) < folder.record.batches_done:
         raise CouldNotCheck(
             f"{work.log.path} is damaged after byte {work.log.stop}: nothing was changed",
-            "restore the journal from a copy",
+            "restore the journal from a backup",
         )
     return work
 

@@ -64,7 +64,7 @@ class Target:
 
     def __post_init__(self) -> None:
         if not _NODE.fullmatch(self.self_id):
-            raise UsageError(f"--self-id {self.self_id!r}: DLedger requires a letter and a number, such as n0")
+            raise UsageError(f"--self-id {self.self_id!r}: DLedger requires a letter followed by a number, such as n0")
         if not self.group.strip() or any(c in self.group for c in "\r\n"):
             raise UsageError("--group must not be empty")
         found: list[tuple[str, str]] = []
@@ -291,8 +291,8 @@ def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Refusa
     if file is None or file.stop - at < BLANK_SIZE:
         return [
             Refusal(
-                f"fewer than {BLANK_SIZE} bytes are left after the last record at {at:,}: no broker writes such a log,"
-                " and none starts on it in DLedger mode",
+                f"the log ends at {at:,}, with fewer than {BLANK_SIZE} bytes left in its file: no broker writes such a "
+                "log, and none starts on it in DLedger mode",
                 recover_first(store),
             )
         ]

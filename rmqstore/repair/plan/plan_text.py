@@ -53,7 +53,7 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
     elif "stays" not in plan.facts:
         yield "Nothing is lost."
     elif not plan.empty:
-        yield "Nothing is lost by this." if plan.facts["stays"] else "Nothing is lost."
+        yield "This plan loses nothing." if plan.facts["stays"] else "Nothing is lost."
     yield from _describe_damaged(plan.facts.get("damaged"))
     yield from _describe_restored(plan.facts.get("restored"))
     yield from _describe_mended(plan.facts.get("mended"))
@@ -121,10 +121,12 @@ def _describe_mended(rows: Json) -> Iterator[str]:
         odds = [row["odds"] for row in some if isinstance(row.get("odds"), float)]
         most = f"; odds of a false match at most 1 in {1 / max(odds):,.0f}" if odds and max(odds) > 0 else ""
         where = "each" if len(some) > 1 else "beside its body" if some[0].get("crc") == "record" else "in its body"
-        yield (
-            f"Mended: {many(len(some), 'message')} (one {'flipped bit' if what == 'bit' else 'wrong byte'} {where}: "
-            f"the only {what} that makes the CRC fit{most})"
+        why = (
+            f"one flipped bit {where}: the only bit that makes the CRC fit"
+            if what == "bit"
+            else f"one wrong byte {where}: the only byte that makes the CRC fit"
         )
+        yield f"Mended: {many(len(some), 'message')} ({why}{most})"
 
 
 def _offsets(numbers: list[int]) -> str:
@@ -158,7 +160,8 @@ def _describe_fillers(rows: Json) -> Iterator[str]:
     for (names, marked), queues in sorted(places.items(), key=lambda item: not item[0][0])[:_LISTED]:
         shown = [f"{queue} {_offsets(found)}" for queue, found in list(queues.items())[:_PLACES]]
         more = f" and {many(len(queues) - _PLACES, 'more queue')}" if len(queues) > _PLACES else ""
-        yield f"  {', '.join(shown)}{more}: {names or 'no known group'} (marked by {marked})"
+        mark = "not marked, bytes only" if marked == "bytes only" else f"marked by {marked}"
+        yield f"  {', '.join(shown)}{more}: {names or 'no known group'} ({mark})"
     if len(places) > _LISTED:
         yield f"  … and {many(len(places) - _LISTED, 'more list')} of groups"
 
@@ -193,7 +196,7 @@ def _describe_sums(plan: Plan, limit: int) -> Iterator[str]:
         yield _with_why(f"  {do} x {count:,} in {place}/{amount}", why)
     if len(rows) > limit:
         rest = sum(rows[key][0] for key in shown[limit:])
-        yield f"  … and {many(rest, 'more step')} in {many(len(rows) - limit, 'more group')}"
+        yield f"  … and {many(rest, 'more step')} in {many(len(rows) - limit, 'more kind')}"
 
 
 def _top(path: PurePosixPath) -> str:

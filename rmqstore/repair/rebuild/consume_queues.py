@@ -218,7 +218,9 @@ class QueueRebuild:
         if problem_codes.CFG_NO_TOPICS not in self.verified.report.findings.counts:
             return False
         self.left.add(problem_codes.BCQ_MISSING_UNIT)
-        words = f"{topic} gets no batch queue: no broker starts with it until config/topics.json is restored"
+        words = (
+            f"the batch queue of {topic} is not rebuilt: with it, no broker starts until config/topics.json is restored"
+        )
         if words not in self.draft.notes:
             self.draft.notes.append(words)
         return True

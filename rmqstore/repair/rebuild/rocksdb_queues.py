@@ -225,15 +225,17 @@ class RowsRebuild(QueueRebuild):
 
     def _tell_ends(self) -> None:
         if self.old.damage:
-            beside = " beside the queue files" if self.files else " of the consume queues"
-            self.draft.notes.append(f"the RocksDB{beside} is damaged: {self.old.damage}")
+            which = "the RocksDB beside the queue files" if self.files else "the RocksDB of the consume queues"
+            self.draft.notes.append(f"{which} is damaged: {self.old.damage}")
         if self.old.damage and not self.old.ended and not self.files:
             named = ", ".join(self.ends_by_progress[:_NAMED]) + ", …" * (len(self.ends_by_progress) > _NAMED)
             known = (
-                f"offsets of consumers give the end of {named}; any other such queue begins" if named else "they begin"
+                f"offsets of consumers give the end of {named}; any other such queue begins again at 0"
+                if named
+                else "they begin again at 0"
             )
             self.draft.notes.append(
-                f"the ends of queues without a message in the log cannot be read from the RocksDB: {known} again at 0"
+                f"the ends of queues without a message in the log cannot be read from the RocksDB: {known}"
             )
 
     def _is_due(self, name: Name) -> bool:

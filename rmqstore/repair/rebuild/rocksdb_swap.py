@@ -63,7 +63,7 @@ def swap_in(draft: PlanBuilder, directory: Path, made: Made, why: str) -> None:
 
 def _point(draft: PlanBuilder, current: Path, text: bytes) -> None:
     """Make CURRENT name the new manifest, without moving the file."""
-    why = "names the manifest"
+    why = "points to the new MANIFEST"
     lock = current.with_name("LOCK")
     if lock.is_dir():
         draft.discard(lock, "a directory instead of a file")

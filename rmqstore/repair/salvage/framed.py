@@ -135,7 +135,7 @@ class FramedRecords:
         unlisted = sum(found.counts.get(c, 0) for c in codes) - sum(f.code in codes for f in found.listed)
         if unlisted > 0:
             self.refusals.append(
-                f"{unlisted:,} more records with a damaged header or text: run recover again after this"
+                f"{unlisted:,} more records with a damaged header, topic or properties: run recover again after this"
             )
         return self
 

@@ -105,7 +105,7 @@ def _number(
     elif begin is None and behind is not None:
         begin = behind.index - len(list(_entries(group)))
     if begin is None or begin < 0:
-        return "no good entry tells the indexes of the lost ones"
+        return "the indexes of the lost entries are unknown"
     if behind is not None and not _fit_count(group, behind.index - begin):
         return f"{behind.index - begin} entries are missing at {start:,}, more than the span can hold"
     term = _last_term(log, before) if before is not None else 0

@@ -42,9 +42,9 @@ class _Kind(NamedTuple):
 
 
 _KINDS = (
-    _Kind(Proof.TAGS, "proved_tags", _TAGS, "TAGS", "tags code of its unit proves"),
-    _Kind(Proof.OFFSET, "proved_offsets", _SHIFTED, "QUEUEOFFSETs", "order of its queue proves"),
-    _Kind(Proof.BATCH, "proved_batches", _BATCHES, "headers or properties", "unit of its batch proves"),
+    _Kind(Proof.TAGS, "proved_tags", _TAGS, "TAGS", "the tagsCode of the unit"),
+    _Kind(Proof.OFFSET, "proved_offsets", _SHIFTED, "QUEUEOFFSETs", "the order of the queue"),
+    _Kind(Proof.BATCH, "proved_batches", _BATCHES, "headers or properties", "the unit of the batch"),
 )
 
 
@@ -71,8 +71,8 @@ class ProvedRecords:
                 draft.facts[kind.fact] = list(found)
                 places_text = first_few([f"{at:,}" for at in found])
                 draft.notes.append(
-                    f"the {kind.damaged} of the message at {places_text} are damaged, as the {kind.witness}: unit and "
-                    "log are left unchanged"
+                    f"the messages at {places_text} have damaged {kind.damaged} (proved by {kind.witness}): unit "
+                    "and log are left unchanged"
                 )
 
 

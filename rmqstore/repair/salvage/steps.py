@@ -8,6 +8,7 @@ from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger, properties
 from rmqstore.formats import message as records
 from rmqstore.formats.message import Message, parse_message
+from rmqstore.formats.text.counts import many
 from rmqstore.repair.plan.content import Json, Literal, Parts, Zeros, chunks
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Extend, Span
@@ -233,8 +234,9 @@ def _why(layout: Layout) -> str:
         return f"mended in place: {', '.join(fields)}" if fields else "mended in place"
     visible = sum(c.kept is None and c.expected is not None for c in layout.cells)
     unseen = sum(c.kept is None and c.expected is None and not c.blank for c in layout.cells)
-    parts = [f"{visible} visible"] * bool(visible) + [f"{unseen} unseen"] * bool(unseen)
-    text = f"{' and '.join(parts)} filler{'s' if visible + unseen > 1 else ''}" if parts else ""
+    parts = [many(visible, "visible filler")] * bool(visible) + [many(unseen, "unseen filler")] * bool(unseen)
     if any(c.blank for c in layout.cells):
-        text = f"{text} and a BLANK" if text else "BLANK at the end of the file"
-    return text + (f", {len(kept)} mended" if kept else "")
+        parts.append("a BLANK" if parts else "BLANK at the end of the file")
+    if kept:
+        parts.append(f"{len(kept)} mended")
+    return ", ".join(parts)

@@ -225,7 +225,7 @@ def test_record_that_leaves_no_room_for_the_pad_is_refused(tmp_path: Path) -> No
     (store / "commitlog" / f"{0:020d}").write_bytes(record.ljust(4096, b"\0"))
     digest = str(run_json("recover", str(store), exit_code=1)["digest"])
     run_json("recover", str(store), "--apply", "--force", digest, exit_code=0)
-    assert "fewer than 8 bytes are left" in _refused(store)
+    assert "with fewer than 8 bytes left" in _refused(store)
 
 
 @pytest.mark.parametrize("name", ["5.4.0-dledger", "5.4.0-dledger-mixed"])

@@ -66,7 +66,7 @@ def test_description_of_more_kinds_of_steps_than_are_shown_is_cut() -> None:
     assert lines[2:] == [
         "  create x 1 in index/: 20 bytes (why 0)",
         "  create x 1 in index/: 20 bytes (why 1)",
-        "  … and 2 more steps in 2 more groups",
+        "  … and 2 more steps in 2 more kinds",
     ]
 
 
