@@ -52,6 +52,8 @@ _CODE = re.compile(
 )
 _NAME = re.compile(r"[-_./=*<>\d" + HOLE + r"]|^$")
 """What makes a single word a name."""
+_LABEL = re.compile(rf"^ *[a-z]+ {{2,}}|^[A-Z][a-z]+: {HOLE}|^[A-Z][a-z]+: $")
+"""A line that begins with a word for people: in a column of its own, or before a colon."""
 _MOST = 8  # texts that one expression may make
 _HELP = {"command", "group", "pass_context"}
 CLICK = (
@@ -252,11 +254,11 @@ class _Source:
             return
         for block in text.split("\n\n"):
             lines = block.split("\n") if "\b" in block or not single else [block]
-            for form in (form for line in lines for form in pieces(line.replace("\b", ""))):
-                if "$(" in form:
-                    continue
-                if " " in form or (single and not _NAME.search(form)):
-                    self._say(form, node, text)
+            for line in lines:
+                label = single or _LABEL.search(line)
+                for form in pieces(line.replace("\b", "")):
+                    if "$(" not in form and (" " in form or (label and not _NAME.search(form))):
+                        self._say(form, node, text)
 
     def _say(self, form: str, node: ast.AST, whole: str, plural: str = "") -> None:
         place = f"{self.name}:{getattr(node, 'lineno', 0)}"

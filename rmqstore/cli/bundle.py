@@ -101,13 +101,12 @@ def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterato
         f"{counts['topics_and_groups']:,} names of topics and groups, {many(counts['other_texts'], 'other text')}"
         f" and {many(counts['hosts'], 'host')}; bodies are noise"
     )
-    paragraphs = [("Replaced", texts), ("Kept", "; ".join(manifest["kept"]))]
+    paragraphs = [(title("Replaced:"), texts), (title("Kept:"), "; ".join(manifest["kept"]))]
     for one in manifest["left_out"]:
         shown = ", ".join(one["names"][:3]) + (f" and {one['files'] - 3:,} more" if one["files"] > 3 else "")
-        paragraphs.append(("Left out", f"{shown} ({one['why']})"))
+        paragraphs.append((title("Left out:"), f"{shown} ({one['why']})"))
     for name, text in paragraphs:
-        name = title(f"{name}:")
-        yield from wrapped(text, width, f"{fitted(name, 10)}", " " * 10)
+        yield from wrapped(text, width, fitted(name, 10), " " * 10)
     yield ""
     around = manifest["scope"]["kind"] == "around" and manifest["parts"]
     unpacked = f"store/{manifest['parts'][0]['part']}" if around else "store"

@@ -155,8 +155,7 @@ def _text(found: Usage, store: str, dimensions: tuple[str, ...], top: int, width
             continue
         yield from _table(found, names, shown, width, max(r["bytes"] for r in rows) or 1)
         if len(shown) < len(rows):
-            more = f"more {_TITLES[names[0]]}" if len(names) == 1 else "more row"
-            yield f"… and {many(len(rows) - len(shown), more)} (--top {len(rows)} shows all)"
+            yield f"… and {many(len(rows) - len(shown), 'more row')} (--top {len(rows)} shows all)"
 
 
 def _table(
@@ -278,8 +277,8 @@ def _files_text(found: DiskUsage, store: str, top: int, width: int) -> Iterator[
     yield f"{fitted(title('part'), 20)} {title('files', 8)} {sizes} {title('share', 6)}"
     for name, space in found.parts.items():
         share = space.allocated / total if total else 0
-        sizes = f"{bytes_text(space.bytes):>11} {bytes_text(space.allocated):>11}"
-        yield f"{fitted(title(name), 20)} {space.files:>8,} {sizes} {share:>6.1%}"
+        used = f"{bytes_text(space.bytes):>11} {bytes_text(space.allocated):>11}"
+        yield f"{fitted(title(name), 20)} {space.files:>8,} {used} {share:>6.1%}"
     if not found.topics:
         return
     shown = list(found.topics.items())[:top]
@@ -288,8 +287,8 @@ def _files_text(found: DiskUsage, store: str, top: int, width: int) -> Iterator[
     yield ""
     yield f"{fitted(head, wide)} {title('queues', 8)} {sizes} {title('empty', 6)}"
     for name, space in shown:
-        sizes = f"{bytes_text(space.bytes):>11} {bytes_text(space.allocated):>11}"
-        yield AsIs(f"{fitted(printable(name), wide)} {space.queues:>8,} {sizes} {space.empty_share:>6.1%}")
+        used = f"{bytes_text(space.bytes):>11} {bytes_text(space.allocated):>11}"
+        yield AsIs(f"{fitted(printable(name), wide)} {space.queues:>8,} {used} {space.empty_share:>6.1%}")
     if len(found.topics) > top:
         yield f"… and {many(len(found.topics) - top, 'more topic')} (--top {len(found.topics)} shows all)"
 

@@ -13,7 +13,7 @@ import click
 from rmqstore.cli.filters import Filters, note_unknown_topics
 from rmqstore.cli.options import Work, command, gathered
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import columns, in_words, many, time_text
+from rmqstore.cli.quantities import columns, fitted, in_words, many, time_text, title
 from rmqstore.cli.reading import note_live, refuse_without_log, tell_damage
 from rmqstore.errors import UsageError
 from rmqstore.formats.properties import SCHEDULE_TOPIC, TIMER_TOPIC
@@ -247,7 +247,8 @@ def _text(found: list[tuple[Found, Fate, Story]], answer: Answer, body: BodyStyl
         yield from _consumers(one, fate)
         if story.outcome:
             due = f" (due {time_text(story.due)})" if story.due else ""
-            yield f"  {'transaction' if story.due is None else 'delay':<13}{_OUTCOMES[story.outcome]}{due}"
+            label = title("transaction") if story.due is None else title("delay")
+            yield f"  {fitted(label, 13)}{_OUTCOMES[story.outcome]}{due}"
         for related in story.related:
             yield from _place(related.found, f"    {_RELATIONS[related.relation]:<19}", width)
         if body.style:
@@ -327,9 +328,9 @@ def _consumers(found: Found, fate: Fate) -> Iterator[str]:
         return
     offset = found.message.queue_offset
     for number, progress in enumerate(fate.consumers[:_GROUPS]):
-        name = "consumers" if not number else ""
+        name = "" if number else title("consumers")
         has = "has consumed it" if progress.has_consumed(offset) else "has not consumed it"
-        yield f"  {name:<13}{progress.group} {has} (at {progress.offset:,})"
+        yield f"  {fitted(name, 13)}{progress.group} {has} (at {progress.offset:,})"
     if len(fate.consumers) > _GROUPS:
         yield f"  {'':<13}… and {many(len(fate.consumers) - _GROUPS, 'more group')} (--json)"
 

@@ -12,7 +12,7 @@ import click
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.options import FILE, command
 from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import time_text
+from rmqstore.cli.quantities import fitted, time_text, title
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -132,17 +132,18 @@ def _text(found: Found, row: Mapping[str, Any], *, short: bool, width: int | Non
     yield f"{message.topic_text}/{message.queue_id} offset {message.queue_offset:,}   {place}   stored {stored}"
     sound = "sound (body CRC matches)" if found.sound else f"damaged: {_FAULTS.get(row['fault'], row['fault'])}"
     rows = {
-        "record": sound,
-        "file": f"{found.file} at {found.at:,}, {message.size:,} bytes",
-        "born": f"{time_text(message.born_timestamp)} by {row['born_host']}",
-        "store host": row["store_host"],
-        "message id": row["msg_id"],
-        "flags": f"0x{message.sys_flag & 0xFFFFFFFF:x}" + (f" ({', '.join(row['flags'])})" if row["flags"] else ""),
-        "retries": f"{message.reconsume_times:,}",
+        title("record"): sound,
+        title("file"): f"{found.file} at {found.at:,}, {message.size:,} bytes",
+        title("born"): f"{time_text(message.born_timestamp)} by {row['born_host']}",
+        title("store host"): row["store_host"],
+        title("message id"): row["msg_id"],
+        title("flags"): f"0x{message.sys_flag & 0xFFFFFFFF:x}"
+        + (f" ({', '.join(row['flags'])})" if row["flags"] else ""),
+        title("retries"): f"{message.reconsume_times:,}",
     }
     if message.prepared_transaction_offset:
-        rows["half message"] = f"log offset {message.prepared_transaction_offset:,}"
-    yield from (f"  {name:<13}{text}" for name, text in rows.items())
+        rows[title("half message")] = f"log offset {message.prepared_transaction_offset:,}"
+    yield from (f"  {fitted(name, 13)}{text}" for name, text in rows.items())
     yield "  properties"
     yield from (AsIs(f"    {name} = {value}") for name, value in row["properties"].items())
     yield from body_lines(row, message.body_length, compressed="compressed" in row["flags"], short=short, width=width)

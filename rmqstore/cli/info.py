@@ -92,7 +92,7 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
             f"{many(seen.index['entries'], 'entry', 'entries')}",
         )
     if seen.timerlog is not None:
-        yield _row("Timer log", f"{many(seen.timerlog.files, 'file')} of {bytes_text(seen.timerlog.file_size)}")
+        yield _row("Timer log", f"{many(seen.timerlog.files, 'file')}, {bytes_text(seen.timerlog.file_size)} each")
     if seen.checkpoint is not None:
         labels = ("log", "queues", "index")
         for label, name in zip(labels, ("physic", "logics", "index"), strict=True):

@@ -311,7 +311,8 @@ def _unlisted(losses: Losses) -> Iterator[str]:
 def _table(rows: list[Row], width: int, when: str) -> Iterator[str]:
     """Yield the rows as columns; store time and consumers only if there is room for them."""
     cells = [_cells(one, fits, when) for one, fits in rows]
-    titles = [title(t) for t in ("queue", "offset", "log offset", "body", "key", "stored", "consumed by")]
+    words = ("queue", "offset", "log offset", "body", "key", "stored", "consumed by")
+    titles = [title(word) for word in words]
     right = {1, 2}
     wide = [max([columns(title), *(columns(row[i]) for row in cells)]) for i, title in enumerate(titles)]
     wide[0], wide[4], wide[6] = min(wide[0], 34), min(wide[4], 34), min(wide[6], 34)

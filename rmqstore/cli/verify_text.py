@@ -13,12 +13,12 @@ from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Fact, Finding, Report, Reused, next_command, option_of, store_words
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.cli.lang import AsIs
-from rmqstore.cli.quantities import KINDS, bytes_text, in_words, many, time_text, wrapped
+from rmqstore.cli.quantities import KINDS, bytes_text, fitted, in_words, many, time_text, title, wrapped
 
 EXAMPLES = 3
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
 _SEVERITY_WORDS = {Severity.ERROR: "ERROR", Severity.WARNING: "WARNING", Severity.NOTE: "NOTE"}
-FACT_WORDS = {"stored": "stored CRC", "computed": "computed CRC"}
+FACT_WORDS = {"stored": "recorded CRC", "computed": "computed CRC"}
 """Facts whose name alone is not clear."""
 _INDENT = "  "
 _NEXT = "      "  # below the command of a line `Next: rmqstore …`
@@ -192,7 +192,7 @@ def _groups(report: Report) -> list[tuple[str, list[Finding]]]:
 
 def _group(report: Report, problem: Problem, findings: list[Finding], verbose: int, width: int) -> Iterator[Text]:
     count = report.findings.counts[problem.code]
-    head = Text(f"{_SEVERITY_WORDS[problem.severity]:<8}", style=_STYLE[problem.severity])
+    head = Text(fitted(title(_SEVERITY_WORDS[problem.severity]), 8), style=_STYLE[problem.severity])
     head.append(problem.code, style="bold").append(f"  {problem.title}", style="not bold default")
     times = f"  ×{count:,}" if count > 1 else ""
     head.append(times, style="bold")

@@ -80,7 +80,7 @@ def translated_text(text: Text) -> Text:
     out = Text(style=text.style, no_wrap=text.no_wrap, overflow=text.overflow, justify=text.justify)
     for start, end in itertools.pairwise(edges):
         run = text[start:end]
-        piece = Text(translated(run.plain))
+        piece = Text("，" if run.plain == ", " else translated(run.plain))
         for span in run.spans:
             piece.stylize(span.style)
         out.append_text(piece)

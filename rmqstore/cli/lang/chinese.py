@@ -21,7 +21,7 @@ from rmqstore.cli.lang.forms import WORD, bare, closing, parsed, sentences
 _WIDE = re.compile(r"[\u2e80-\u9fff\uff00-\uffef]")
 _VERBATIM = re.compile(
     r"`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)|(?<![^\s(])(?:[-/.~]\S*?|\S*?[/_=@#<>\\]\S*?)(?=[:;,.?!)]*(?:\s|$))"
-    r"|\b[A-Z][A-Z0-9_]+\b|\b(?:Corruption|IO error|Invalid argument): .*"
+    r"|\b[A-Z][A-Z0-9_]+\b|\b[\w-]+(?:\.[\w-]+)+\b|\b[\w-]*\d[\w-]*|\b(?:Corruption|IO error|Invalid argument): .*"
 )
 _COMMAND = re.compile(r"(?:rmqstore|chmod|sudo|pip|uv|systemctl) ")
 _SEPARATORS = (
@@ -77,14 +77,14 @@ class _Template(NamedTuple):
             low, high = (low, at) if last else (at + len(part), high)
         edges = [len(first), *(edge for cut in sorted(cuts) for edge in cut), len(text) - len(end)]
         found = [text[edges[i] : edges[i + 1]] for i in range(0, len(edges), 2)]
-        if any(value.endswith((",", ";", ":")) for value in found):
+        if any(value == "…" or value.endswith((",", ";", ":")) for value in found):
             return None
         return [value for _, value in sorted(zip(self.holes, found, strict=True))]
 
     def loose(self, values: list[str]) -> int:
         """How many values at an edge of this template hold several texts: it rather belongs to one of them."""
         words = sum(len(WORD.findall(part)) for part in self.literals)
-        joints = ("; ", " — ", ": ") if words > 2 else ("; ", " — ", ": ", ", ")
+        joints = ("; ", " — ", ": ", " (") if words > 2 else ("; ", " — ", ": ", " (", ", ")
         edges = [_masked(values[self.holes[i]]) for i in (0, -1) if self.holes and not self.literals[i]]
         return sum(any(joint in value for joint in joints) for value in edges)
 
@@ -223,7 +223,8 @@ class Translator:
         for separator, chinese in _SEPARATORS:
             at = plain.find(separator)
             while at >= 0:
-                yield self._joined(text[:at], separator, chinese, text[at + len(separator) :])
+                if any(map(str.isalnum, text[:at])):
+                    yield self._joined(text[:at], separator, chinese, text[at + len(separator) :])
                 if number > _MOST:
                     return
                 at = plain.find(separator, at + 1)
@@ -274,7 +275,7 @@ class Translator:
     def _joined(self, left: str, separator: str, chinese: str, right: str) -> _Read:
         a, b = self._read(left), self._read(right)
         cost = a.cost + b.cost + 0.5
-        if not (_WIDE.search(a.text[-12:]) or _WIDE.search(b.text[:12])):
+        if not _WIDE.search(a.text + b.text):
             return _Read(cost, a.text + separator + b.text)
         if separator in (" and ", " or ", ", and ", ", or "):
             return _Read(cost, spaced(spaced(a.text, chinese), b.text))
@@ -284,7 +285,7 @@ class Translator:
         reads = [self._read(part) for part in (text[:at].rstrip(), text[at + 1 : end], text[end + 1 :].lstrip())]
         cost = sum(read.cost for read in reads) + 0.5
         before, inner, behind = (read.text for read in reads)
-        if _WIDE.search(before[-4:] + inner):
+        if _WIDE.search(before + inner):
             return _Read(cost, f"{before}（{inner}）{behind}")
         space = " " if text[:at].endswith(" ") else "", " " if text[end + 1 :].startswith(" ") else ""
         return _Read(cost, f"{before}{space[0]}({inner}){space[1]}{behind}")

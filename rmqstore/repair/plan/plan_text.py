@@ -74,7 +74,9 @@ def _describe_damaged(rows: Json) -> Iterator[str]:
             place = f"{row.get('topic')}/{row.get('queue_id')} {row.get('queue_offset')} at {row.get('offset')}"
             names = (("keys", "keys"), ("unique key", "unique_key"))
             keys = "".join(f", {word} {row[name]!r}" for word, name in names if row.get(name))
-            yield f"  {place}, stored {_time(row.get('store_timestamp'))}{keys}"
+            stored = row.get("store_timestamp")
+            time = "" if stored is None else f", stored {_time(stored)}"
+            yield f"  {place}{time}{keys}"
     if len(rows) > _LISTED:
         yield f"  … and {many(len(rows) - _LISTED, 'more message')}"
 
