@@ -36,7 +36,7 @@ UNITS = ("consumequeue", "batchconsumequeue", "index", "dledger-index", "timerlo
 SMALL = ("checkpoint", "config")
 _WHAT = (
     "What to print: messages (the default: the whole log), commitlog or dledger (one part of it), "
-    + ", ".join((*UNITS, *SMALL[:-1]))
+    + ", ".join(f"`{name}`" for name in (*UNITS, *SMALL[:-1]))
     + " or config."
 )
 _FITTING = {  # filters that apply to each kind; "topic" means --topic and --queue

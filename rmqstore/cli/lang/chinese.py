@@ -1,9 +1,10 @@
-"""Chinese for lines of English text: finds the texts of the catalogue in a line, whichever values they have.
+"""Chinese for lines of English text: finds the texts of the catalogue in a line, whatever their values are.
 
-A text of the catalogue is a template with holes. A sentence is a template filled with values, which may be such texts
-themselves, or several of them, joined by punctuation. Of all ways to read a sentence, the one that leaves the fewest
-English words wins, and of those the one with the fewest templates. Names, numbers, paths, quoted text and commands
-match no template and stay as they are.
+A text of the catalogue is a template: a sentence with holes for values. To read a sentence means to find a template
+that it fills; the values, which may be sentences again, are read in the same way. If none fits, the sentence is split
+at punctuation or brackets, and its parts are read. There may be several readings: the one that leaves the fewest
+English words wins, and of those the one with the fewest parts. Names, numbers, paths, commands and quoted text have
+no reading, and stay as they are.
 """
 
 from __future__ import annotations
@@ -16,33 +17,32 @@ from functools import cache
 from typing import NamedTuple
 
 from rmqstore.cli.lang import AsIs, catalogue
-from rmqstore.cli.lang.forms import WORD, bare, closing, parsed, sentences
+from rmqstore.cli.lang.forms import WORD, closing, parsed, sentences
 
 _WIDE = re.compile(r"[\u2e80-\u9fff\uff00-\uffef]")
-_VERBATIM = re.compile(
-    r"`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)|(?<![^\s(])(?:[-/.~]\S*?|\S*?[/_=@#<>\\]\S*?)(?=[:;,.?!)]*(?:\s|$))"
-    r"|\b[A-Z][A-Z0-9_]+\b|\b[\w-]+(?:\.[\w-]+)+\b|\b[\w-]*\d[\w-]*|\b(?:Corruption|IO error|Invalid argument): .*"
+_NAME = re.compile(
+    r"`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)"  # quoted
+    r"|(?<![^\s(])(?:[-/.~]\S*?|\S*?[/_=@#<>\\]\S*?)(?=[:;,.?!)]*(?:\s|$))"  # options, paths, fields, settings
+    r"|\b[A-Z][A-Z0-9_]+\b|\b[\w-]+(?:\.[\w-]+)+\b|\b[\w-]*\d[\w-]*"  # fields, files, numbers
+    r"|\b(?:Corruption|IO error|Invalid argument): .*"  # what RocksDB says
 )
-_COMMAND = re.compile(r"(?:rmqstore|chmod|sudo|pip|uv|systemctl) ")
-_SEPARATORS = (
-    ("; ", "；"),
-    (": ", "："),
-    (" — ", " — "),
-    (", and ", "，以及"),
-    (", or ", "，或"),
-    (", ", "，"),
-    (" and ", "和"),
-    (" or ", "或"),
-    (" × ", " × "),
-    ("  ×", "  ×"),
-)
-_COUNT = re.compile(r"[+-]?[\d,.]+")
-_GAP = re.compile(r"( {2,})")
-_WORD_COST = 10.0
-_LOOSE = 0.75
-_WORDS = 24  # spaces of a text up to which it is read as two without punctuation between them
-_MOST = 14  # separators of a sentence up to which all ways to split it are tried
-_NOT_LAST = "（“「『《"
+_COMMAND = re.compile(r"(?:rmqstore|chmod|chown|sudo|pip|uv|systemctl) ")
+_SEPARATORS = {
+    "; ": "；",
+    ": ": "：",
+    " — ": " — ",
+    ", ": "，",
+    " and ": "和",
+    " or ": "或",
+}
+_NUMBER = re.compile(r"[+-]?[\d,.]+")
+_COLUMN_GAP = re.compile(r"( {2,})")
+_WORD_COST = 10.0  # of an English word that stays
+_JOINT_COST = 0.5  # of a place where a sentence is split
+_SPANNING_COST = 0.75  # of a value that looks like several sentences
+_MOST_SEPARATORS = 14  # up to which all ways to split a sentence are tried
+_MOST_SPACES = 24  # up to which a text is read as two without punctuation between them
+_NOT_LAST = "（“「『《"  # in a line
 _NOT_FIRST = "，。；：、）！？”’」』》…,.;:)"
 _TOKEN = re.compile(r"`[^`]*`|[\u2e80-\u9fff\uff00-\uffef][，。；：、）！？”]*|[^\s\u2e80-\u9fff\uff00-\uffef`]+|`|\s+")
 
@@ -54,11 +54,10 @@ class _Template(NamedTuple):
     order: list[int]  # the hole behind each
     counted: bool  # whether the one value is a number
 
-    def values(self, text: str, masked: str, last: bool) -> list[str] | None:
-        """The values for which this template is the text, None for none.
+    def values(self, text: str, masked: str) -> list[str] | None:
+        """The values with which this template is the text; None if it is another text.
 
-        `masked`: the text without its names, in which words of the template are looked for. `last`: literal parts match
-        at their last place in the text instead of their first.
+        `masked`: the text without its names, in which words of the template are looked for.
         """
         first, *between = self.literals
         if not between:
@@ -66,23 +65,23 @@ class _Template(NamedTuple):
         end = between.pop()
         if not text.startswith(first) or not text.endswith(end) or len(text) < len(first) + len(end):
             return None
-        low, high = len(first), len(text) - len(end)
-        cuts: list[tuple[int, int]] = []
-        for part in reversed(between) if last else between:
-            place = text if _VERBATIM.search(part) else masked
-            at = place.rfind(part, low, high) if last else place.find(part, low, high)
-            if at < 0:
+        at, stop = len(first), len(text) - len(end)
+        found: list[str] = []
+        for part in between:
+            cut = (text if _NAME.search(part) else masked).find(part, at, stop)
+            if cut < 0:
                 return None
-            cuts.append((at, at + len(part)))
-            low, high = (low, at) if last else (at + len(part), high)
-        edges = [len(first), *(edge for cut in sorted(cuts) for edge in cut), len(text) - len(end)]
-        found = [text[edges[i] : edges[i + 1]] for i in range(0, len(edges), 2)]
-        if any(value == "…" or value.endswith((",", ";", ":")) for value in found):
+            found.append(text[at:cut])
+            at = cut + len(part)
+        found.append(text[at:stop])
+        if any(value.endswith((",", ";", ":")) for value in found):
+            return None
+        if self.counted and not _NUMBER.fullmatch(found[0]):
             return None
         return [value for _, value in sorted(zip(self.holes, found, strict=True))]
 
-    def loose(self, values: list[str]) -> int:
-        """How many values at an edge of this template hold several texts: it rather belongs to one of them."""
+    def spanning(self, values: list[str]) -> int:
+        """How many values at an edge look like several sentences: the template belongs rather to one of these."""
         words = sum(len(WORD.findall(part)) for part in self.literals)
         joints = ("; ", " — ", ": ", " (") if words > 2 else ("; ", " — ", ": ", " (", ", ")
         edges = [_masked(values[self.holes[i]]) for i in (0, -1) if self.holes and not self.literals[i]]
@@ -96,8 +95,8 @@ class _Template(NamedTuple):
         return out
 
 
-class _Read(NamedTuple):
-    """One way to read a text; `cost` counts English words that are left (times 10), and templates."""
+class _Reading(NamedTuple):
+    """One way to read a text. `cost` grows with English words that are left, and with the number of its parts."""
 
     cost: float
     text: str
@@ -129,8 +128,10 @@ class Translator:
             if found:
                 rarest = min(found, key=lambda word: (often[word], -len(word)))
                 self._by_word.setdefault(rarest, []).append(english)
-        self._known: dict[str, _Read] = {}
+        self._known: dict[str, _Reading] = {}
         self._done: set[str] = set()
+
+    # --- lines -------------------------------------------------------------------------------------------------------
 
     def line(self, line: str) -> str:
         """Translate a line; parts that two spaces separate, as columns, keep their places if there is room."""
@@ -140,74 +141,76 @@ class Translator:
             return "\n".join(map(self.line, line.split("\n")))
         out = ""
         column = 0  # where the English line is
-        for part in _GAP.split(line):
+        for part in _COLUMN_GAP.split(line):
             column += columns(part)
             if part.strip():
-                out += part if part in self._done else self.text(part)
+                out += part if part in self._done else self._text(part)
             elif part:
                 out += " " * max(2 if out else 0, column - columns(out))
         return out
 
-    def text(self, text: str) -> str:
-        """Translate sentences."""
-        found = [self._sentence(sentence) for sentence in sentences(text)]
-        out = ""
-        for sentence in found:
-            out += sentence if not out or out.endswith(("。", "！", "？")) else f" {sentence}"
-        behind = "" if out.endswith("：") else text[len(text.rstrip()) :]
-        return text[: len(text) - len(text.lstrip())] + out + behind
-
     def wrapped(self, text: str, width: int, first: str, then: str) -> list[str]:
         """Translate a paragraph and break it; wide characters take two columns, and may begin a line."""
         as_is = isinstance(text, AsIs) or text in self._done
-        lines = list(_broken(text if as_is else self.text(text), width, first, then))
+        lines = list(_broken(text if as_is else self._text(text), width, first, then))
         self._done.update(lines)
         self._done.update(line.strip() for line in lines)
         return lines
 
+    def _text(self, text: str) -> str:
+        out = ""
+        for sentence in map(self._sentence, sentences(text)):
+            out += sentence if not out or out.endswith(("。", "！", "？")) else f" {sentence}"
+        behind = "" if out.endswith("：") else text[len(text.rstrip()) :]
+        return text[: len(text) - len(text.lstrip())] + out + behind
+
     def _sentence(self, sentence: str) -> str:
-        known = self._read(sentence)
         end = sentence[-1:] if sentence.endswith((".", ":")) and not sentence.endswith("..") else ""
+        found = self._read(sentence)
         if end:
-            known = min(self._read(sentence[:-1]), known, key=lambda read: read.cost)
-        if known.cost * 3 > _left(sentence) * 2 and sentence not in self._texts:  # English is clearer than a mixture
+            found = min(self._read(sentence[:-1]), found, key=lambda reading: reading.cost)
+        if found.cost * 3 > _left(sentence) * 2 and sentence not in self._texts:  # English is clearer than a mixture
             return sentence
-        text = known.text
+        text = found.text
         if end and _WIDE.search(text):
             wide = "。" if end == "." else "："
             return text.removesuffix(end).removesuffix(wide) + wide
         return text if text.endswith(end) else text + end
 
-    def _read(self, text: str) -> _Read:
+    # --- sentences and their parts -----------------------------------------------------------------------------------
+
+    def _read(self, text: str) -> _Reading:
         found = self._known.get(text)
         if found is None:
-            self._known[text] = _Read(_left(text), text)  # ends a template that would read its own value
+            self._known[text] = _Reading(_left(text), text)  # ends a template that would read its own value
             found = self._known[text] = self._best(text)
         return found
 
-    def _best(self, text: str) -> _Read:
+    def _best(self, text: str) -> _Reading:
         if chinese := self._texts.get(text):
-            return _Read(1, chinese)
-        best = _Read(_left(text), text)
+            return _Reading(1, chinese)
+        best = _Reading(_left(text), text)
         if not best.cost or _COMMAND.match(text):
-            return _Read(0, text)
+            return _Reading(0, text)
         masked = _masked(text)
-        for template in self._candidates(text):
-            for last in (False, True) if len(template.literals) > 2 else (False,):
-                values = template.values(text, masked, last)
-                if values is None or (template.counted and not _COUNT.fullmatch(values[0])):
-                    continue
-                reads = [self._read(value) for value in values]
-                cost = 1 + sum(read.cost for read in reads) + (_LOOSE * template.loose(values))
-                if cost < best.cost:
-                    best = _Read(cost, template.filled([read.text for read in reads]))
+        for reading in self._by_template(text, masked):
+            best = min(best, reading, key=lambda reading: reading.cost)
             if best.cost <= 1:
                 return best
-        return min((best, *self._splits(text)), key=lambda read: read.cost)
+        ways = (self._joined, self._recased, self._adjacent, self._bracketed, self._marked)
+        found = (reading for way in ways for reading in way(text, masked))
+        return min((best, *found), key=lambda reading: reading.cost)
 
-    def _candidates(self, text: str) -> list[_Template]:
+    def _by_template(self, text: str, masked: str) -> Iterator[_Reading]:
+        """Read a text as a template, longest first."""
         found = [english for word in set(WORD.findall(text)) for english in self._by_word.get(word, ())]
-        return [self._template(english) for english in sorted(found, key=len, reverse=True)]
+        for english in sorted(found, key=len, reverse=True):
+            template = self._template(english)
+            values = template.values(text, masked)
+            if values is not None:
+                parts = list(map(self._read, values))
+                cost = 1 + sum(part.cost for part in parts) + _SPANNING_COST * template.spanning(values)
+                yield _Reading(cost, template.filled([part.text for part in parts]))
 
     def _template(self, english: str) -> _Template:
         found = self._templates.get(english)
@@ -216,79 +219,64 @@ class Translator:
             self._templates[english] = found
         return found
 
-    def _splits(self, text: str) -> Iterator[_Read]:
-        """Yield ways to read a text as two texts, or as one with another in brackets."""
-        plain = _masked(text)
-        number = sum(plain.count(separator) for separator, _ in _SEPARATORS)
-        for separator, chinese in _SEPARATORS:
-            at = plain.find(separator)
+    def _joined(self, text: str, masked: str) -> Iterator[_Reading]:
+        """Read a text as two that punctuation or a conjunction joins."""
+        number = sum(map(masked.count, _SEPARATORS))
+        for separator, chinese in _SEPARATORS.items():
+            at = masked.find(separator)
             while at >= 0:
                 if any(map(str.isalnum, text[:at])):
-                    yield self._joined(text[:at], separator, chinese, text[at + len(separator) :])
-                if number > _MOST:
-                    return
-                at = plain.find(separator, at + 1)
-        if plain[:1].isalpha():  # code changes the case of a sentence that it puts into another one
-            read = self._read_as(text[0].swapcase() + text[1:])
-            yield read or _Read(_left(text), text)
-        yield from self._adjacent(text, plain)
-        if "(" in plain:
-            at = plain.index("(")
-            end = closing(text, at)
-            if end > 0:
-                yield self._bracketed(text, at, end)
-        if text.startswith("[") and text.endswith("]"):
-            read = self._read(text[1:-1])
-            yield _Read(read.cost + 0.5, f"[{read.text}]")
-        if "  [" in text or " [" in plain:
-            at = text.rfind(" [")
-            a, b = self._read(text[:at].rstrip()), self._read(text[at + 1 :])
-            yield _Read(a.cost + b.cost + 0.5, f"{a.text} {b.text}")
-        for mark in ("… ", "- ", "-> ", "∙ ", "• "):
-            if text.startswith(mark):
-                read = self._read(text.removeprefix(mark))
-                yield _Read(read.cost + 0.5, mark + read.text)
-        core = bare(text)
-        if core != text and core in text and len(core) > 1:
-            before, behind = text.split(core, 1)
-            read = self._read(core)
-            yield _Read(read.cost + 0.5 + _left(f"{before} {behind}"), before + read.text + behind)
+                    a, b = self._read(text[:at]), self._read(text[at + len(separator) :])
+                    cost = a.cost + b.cost + _JOINT_COST
+                    if not _WIDE.search(a.text + b.text):
+                        yield _Reading(cost, a.text + separator + b.text)
+                    else:
+                        yield _Reading(cost, spaced(spaced(a.text, chinese), b.text))
+                    if number > _MOST_SEPARATORS:
+                        return
+                at = masked.find(separator, at + 1)
 
-    def _read_as(self, text: str) -> _Read | None:
-        """A reading of a text as one template; None if there is none."""
-        chinese = self._texts.get(text)
-        return _Read(1, chinese) if chinese else None
+    def _recased(self, text: str, masked: str) -> Iterator[_Reading]:
+        """Read a text with its first letter in the other case: code puts sentences into others."""
+        if masked[:1].isalpha() and (chinese := self._texts.get(text[0].swapcase() + text[1:])):
+            yield _Reading(1, chinese)
 
-    def _adjacent(self, text: str, plain: str) -> Iterator[_Read]:
-        """Yield ways to read a text as two, with nothing between them, that leave no English word."""
-        if plain.count(" ") > _WORDS:
+    def _adjacent(self, text: str, masked: str) -> Iterator[_Reading]:
+        """Read a text as two with nothing between them, if that leaves no English word."""
+        if masked.count(" ") > _MOST_SPACES:
             return
-        at = plain.find(" ")
-        while at >= 0:
-            a = self._read(text[:at])
-            if a.cost < _WORD_COST and a.text != text[:at]:
-                b = self._read(text[at + 1 :])
-                if b.cost < _WORD_COST and b.text != text[at + 1 :]:
-                    yield _Read(a.cost + b.cost + 1, spaced(a.text, b.text))
-            at = plain.find(" ", at + 1)
+        for match in re.finditer(" ", masked):
+            left, right = text[: match.start()], text[match.end() :]
+            a = self._read(left)
+            if a.cost < _WORD_COST and a.text != left:
+                b = self._read(right)
+                if b.cost < _WORD_COST and b.text != right:
+                    yield _Reading(a.cost + b.cost + 1, spaced(a.text, b.text))
 
-    def _joined(self, left: str, separator: str, chinese: str, right: str) -> _Read:
-        a, b = self._read(left), self._read(right)
-        cost = a.cost + b.cost + 0.5
-        if not _WIDE.search(a.text + b.text):
-            return _Read(cost, a.text + separator + b.text)
-        if separator in (" and ", " or ", ", and ", ", or "):
-            return _Read(cost, spaced(spaced(a.text, chinese), b.text))
-        return _Read(cost, a.text + chinese + b.text)
+    def _bracketed(self, text: str, masked: str) -> Iterator[_Reading]:
+        """Read a text as one with another in brackets."""
+        at = masked.find("(")
+        end = closing(text, at) if at >= 0 else -1
+        if end < 0:
+            return
+        parts = text[:at].rstrip(), text[at + 1 : end], text[end + 1 :].lstrip()
+        before, inner, behind = map(self._read, parts)
+        cost = before.cost + inner.cost + behind.cost + _JOINT_COST
+        if _WIDE.search(before.text + inner.text):
+            yield _Reading(cost, f"{before.text}（{inner.text}）{behind.text}")
+        else:
+            spaces = text[len(parts[0]) : at], text[end + 1 : len(text) - len(parts[2])]
+            yield _Reading(cost, f"{before.text}{spaces[0]}({inner.text}){spaces[1]}{behind.text}")
 
-    def _bracketed(self, text: str, at: int, end: int) -> _Read:
-        reads = [self._read(part) for part in (text[:at].rstrip(), text[at + 1 : end], text[end + 1 :].lstrip())]
-        cost = sum(read.cost for read in reads) + 0.5
-        before, inner, behind = (read.text for read in reads)
-        if _WIDE.search(before + inner):
-            return _Read(cost, f"{before}（{inner}）{behind}")
-        space = " " if text[:at].endswith(" ") else "", " " if text[end + 1 :].startswith(" ") else ""
-        return _Read(cost, f"{before}{space[0]}({inner}){space[1]}{behind}")
+    def _marked(self, text: str, masked: str) -> Iterator[_Reading]:
+        """Read a text behind an arrow, or before one of click's notes in square brackets."""
+        if text.startswith("-> "):
+            found = self._read(text.removeprefix("-> "))
+            yield _Reading(found.cost + _JOINT_COST, f"-> {found.text}")
+        at = masked.rfind("[")
+        if at >= 0 and text.endswith("]"):
+            a, b = self._read(text[:at].rstrip()), self._read(text[at + 1 : -1])
+            yield _Reading(a.cost + b.cost + _JOINT_COST, f"{a.text} [{b.text}]".lstrip())
 
 
 @cache
@@ -311,13 +299,12 @@ def columns(text: str) -> int:
 
 def _masked(text: str) -> str:
     """A text of the same length, without names, paths and quoted text."""
-    return _VERBATIM.sub(lambda name: "\1" * len(name[0]), text)
+    return _NAME.sub(lambda name: "\1" * len(name[0]), text)
 
 
 def _left(text: str) -> float:
     """The cost of a text that stays as it is: its English words, without names, paths and quoted text."""
-    words = WORD.findall(_VERBATIM.sub(" ", text))
-    return _WORD_COST * len(words)
+    return _WORD_COST * len(WORD.findall(_NAME.sub(" ", text)))
 
 
 def _broken(text: str, width: int, first: str, then: str) -> Iterator[str]:
