@@ -35,6 +35,7 @@ _SEPARATORS = {
     " and ": "和",
     " or ": "或",
 }
+_ENDS = {".": "。", ":": "：", ",": "，"}
 _NUMBER = re.compile(r"[+-]?[\d,.]+")
 _COLUMN_GAP = re.compile(r"( {2,})")
 _WORD_COST = 10.0  # of an English word that stays
@@ -165,7 +166,7 @@ class Translator:
         return text[: len(text) - len(text.lstrip())] + out + behind
 
     def _sentence(self, sentence: str) -> str:
-        end = sentence[-1:] if sentence.endswith((".", ":")) and not sentence.endswith("..") else ""
+        end = sentence[-1:] if sentence.endswith(tuple(_ENDS)) and not sentence.endswith("..") else ""
         found = self._read(sentence)
         if end:
             found = min(self._read(sentence[:-1]), found, key=lambda reading: reading.cost)
@@ -173,8 +174,7 @@ class Translator:
             return sentence
         text = found.text
         if end and _WIDE.search(text):
-            wide = "。" if end == "." else "："
-            return text.removesuffix(end).removesuffix(wide) + wide
+            return text.removesuffix(end).removesuffix(_ENDS[end]) + _ENDS[end]
         return text if text.endswith(end) else text + end
 
     # --- sentences and their parts -----------------------------------------------------------------------------------
