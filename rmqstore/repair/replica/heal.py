@@ -21,7 +21,7 @@ from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.plan.wording import first_notes
+from rmqstore.repair.plan.wording import first_few, first_notes
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.repair.replica.branch import common_epoch_end, proved_until
 from rmqstore.repair.replica.healed_store import HealedStore, build, messages_in
@@ -60,12 +60,15 @@ def plan_with_replicas(
         raise Refused(f"nothing can be taken from the replicas: {reasons}", "recover without --replica writes fillers")
     healed = build(store, sources.taken)
     after = examine(healed.store, how)
-    judge(after, sources.taken)
+    damaged = judge(after, sources.taken)
     plan = plan_recovery(healed.store, after, options)
     names = PlanBuilder(store)
     whole = merged(plan, healed, names, f"the original bytes, from {_names(sources)}")
     cured = set(problem_counts(verified.report)) - set(problem_counts(after.report))
     notes = first_notes([*work.notes, *sources.notes])
+    if damaged:
+        places = first_few([f"{at:,}" for at in damaged])
+        notes.append(f"properties damaged in the replica, where nothing proves the original ones: {places}")
     facts: dict[str, Json] = {**plan.facts, FACT: _facts(healed, sources, work)}
     return replace(whole, cures=tuple(sorted({*plan.cures, *cured})), notes=(*notes, *plan.notes), facts=facts)
 
