@@ -19,13 +19,15 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.formats import properties
+from rmqstore.formats.message import Message, parse_message
 from tests import damage
 from tests.command import run, run_json
 from tests.real_broker.oracle_server import Cell
 from tests.real_broker.reading import Sounds, messages, not_the_same, sound
 from tests.real_broker.wounds import wound_more
 from tests.repair.replica.pairs import log_files, wound
-from tests.repair.salvaging import rows
+from tests.repair.salvaging import Row, rows
 from tests.seeds import NAME as SEED_NAME
 from tests.seeds import seeds
 from tests.stores import VERSIONS, copy_store, meta, unpack, write_broker_conf
@@ -115,6 +117,7 @@ def one_round(name: str, seed: int, folder: Path, sounds: Sounds) -> int:
     report = run("verify", str(store.path), *conf, "--json")
     assert report.exit_code == 0 or left, (said, report.output)
     listed = {row["offset"] for row in done["facts"].get("damaged", [])}  # type: ignore[attr-defined]
+    assert {row.offset for row in rows(store.path) if has_other_keys(row, (name, *others))} - unseen <= listed, said
     compare_real(name, seed, store.path, replicas, left | listed, sounds)
     run_json("undo", str(done["journal"]), exit_code=0)
     assert content_only(snapshot(store.path, without=(JOURNAL,))) == before, said
@@ -165,6 +168,18 @@ def lost_blanks(store: Node, replicas: Sequence[Node]) -> frozenset[int]:
         if file != max(ends)
         and not any(copy.get(file, b"")[at : at + 8] == whole[file][at : at + 8] for copy in copies)
     )
+
+
+def has_other_keys(row: Row, group: Sequence[str]) -> bool:
+    """Whether the keys and tags of a record are others than in all undamaged stores of its group that have it."""
+    found = [sound(name).records[row.offset] for name in group if row.offset in sound(name).records]
+    known = [message for message, _ in map(parse_message, found) if message is not None]
+    return bool(known) and all(keys_of(message) != keys_of(row.message) for message in known)
+
+
+def keys_of(message: Message) -> list[str | None]:
+    found = properties.parse_properties(message.properties)
+    return [found.get(name) for name in (properties.UNIQ_KEY, properties.KEYS, properties.TAGS)]
 
 
 def proved_until(store: Node, hit: frozenset[int], replicas: Sequence[Node]) -> int:

@@ -39,7 +39,7 @@ def damaged(plan: Plan) -> list[object]:
 
 
 def pair(tmp_path: Path, name: str) -> tuple[Path, Path, int]:
-    """A store with a record that has a damaged body, its backup, where a property is damaged, and the record's number."""
+    """A store with a damaged body, its backup with a damaged property in the same record, and the record's number."""
     store, backup = (copy_store("4.9.7-clean", tmp_path, rename=word) for word in ("store", "backup"))
     found = rows(store)
     number = next(n for n, row in enumerate(found) if n > 20 and has(row, name) and len(row.message.body) > 40)
