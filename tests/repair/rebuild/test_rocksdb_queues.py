@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from tests import damage
 from tests.cases.case import locate_record
 from tests.command import run
 from tests.repair.trees import CountingDisk, failing_at, killed_at
-from tests.rocksdb_rows import changing, need_rocksdict, without_extra
+from tests.rocksdb_rows import NEWER, changing, need_rocksdict, newer_tables, without_extra
 from tests.stores import clone, copy_store, meta, unpack
 from tests.untouched import assert_untouched, content_only, snapshot
 
@@ -203,15 +204,31 @@ def test_without_the_extra_the_refusal_names_it(tmp_path: Path, monkeypatch: pyt
             assert "rocksdict>=0.3.24" in " ".join(answer.output.split())
 
 
-def test_a_newer_table_format_is_refused_with_that_reason(tmp_path: Path) -> None:
-    """The footer of every table names its format."""
+@pytest.mark.parametrize("newer", NEWER)
+def test_a_newer_format_is_refused_with_that_reason(newer: Callable[[Path], None], tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
-    for path in (store / "consumequeue").glob("*.sst"):
-        damage.overwrite(path, path.stat().st_size - 12, (99).to_bytes(4, "little"))
+    newer(store / "consumequeue")
+    report = examine(open_store(store), VerifyOptions(jobs=1)).report
+    assert (report.exit_code, dict(report.findings.counts)) == (1, {"CQ-ROCKSDB-FORMAT": 1})
+    assert report.unchecked == ["consumequeue/: rows of the consume queues"]
+    with assert_untouched(store):
+        for words in (("recover", str(store), "--apply"), ("rebuild", str(store), "cq", "--apply")):
+            answer = run(*words)
+            assert answer.exit_code == 5, answer.output
+            assert "has a format that this RocksDB library does not know" in answer.stderr
     path, at = locate_record(store / "commitlog", "record 100 body")
     damage.flip(path, at + 1, 3)
-    with assert_untouched(store), pytest.raises(Refused, match="unsupported format_version: 99"):
+    with assert_untouched(store), pytest.raises(Refused, match="format that this RocksDB library does not know"):
         recovery_of(store)
+
+
+def test_as_the_refusal_says_a_database_without_its_files_is_made_again(tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    newer_tables(store / "consumequeue")
+    for path in (store / "consumequeue").iterdir():
+        path.rename(tmp_path / path.name)
+    assert apply(recovery_of(store)).journal is not None
+    assert all_rows(store) == all_rows(unpack(NAME))
 
 
 @pytest.mark.parametrize("key", ["transRocksDBEnable", "timerRocksDBEnable"])
