@@ -174,7 +174,8 @@ def has_other_keys(row: Row, group: Sequence[str]) -> bool:
     """Whether the keys and tags of a record are others than in all undamaged stores of its group that have it."""
     found = [sound(name).records[row.offset] for name in group if row.offset in sound(name).records]
     known = [message for message, _ in map(parse_message, found) if message is not None]
-    return bool(known) and all(keys_of(message) != keys_of(row.message) for message in known)
+    is_filler = properties.FILLER_KEY in properties.parse_properties(row.message.properties)
+    return bool(known) and not is_filler and all(keys_of(m) != keys_of(row.message) for m in known)
 
 
 def keys_of(message: Message) -> list[str | None]:
