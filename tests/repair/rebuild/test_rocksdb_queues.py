@@ -22,6 +22,7 @@ from rmqstore.repair.recover import plan_recovery
 from tests import damage
 from tests.cases.case import locate_record
 from tests.command import run
+from tests.repair.salvaging import rows as rows_of_log
 from tests.repair.trees import CountingDisk, failing_at, killed_at
 from tests.rocksdb_rows import NEWER, changing, need_rocksdict, newer_tables, without_extra
 from tests.stores import clone, copy_store, meta, unpack
@@ -232,14 +233,30 @@ def test_as_the_refusal_says_a_database_without_its_files_is_made_again(tmp_path
 
 
 @pytest.mark.parametrize("key", ["transRocksDBEnable", "timerRocksDBEnable"])
-def test_other_rows_that_nothing_writes_forbid_a_repair_of_the_log(key: str, tmp_path: Path) -> None:
+def test_other_rows_that_nothing_writes_stay_while_the_log_keeps_its_end(key: str, tmp_path: Path) -> None:
+    """They hold offsets and sizes of messages, which a repair in place does not change."""
     store = copy_store(NAME, tmp_path)
+    (store / "rocksdbstore").mkdir(exist_ok=True)
     break_rows(store)
     assert not recovery_of(store, **{key: "true"}).empty
     path, at = locate_record(store / "commitlog", "record 100 body")
     damage.flip(path, at + 1, 3)
-    with pytest.raises(Refused, match=key):
+    assert any(f"rows of {key} in rocksdbstore/" in note for note in recovery_of(store, **{key: "true"}).notes)
+    assert not any("rocksdbstore/" in note for note in recovery_of(store).notes)
+
+
+@pytest.mark.parametrize("key", ["transRocksDBEnable", "timerRocksDBEnable"])
+def test_other_rows_that_nothing_writes_forbid_an_earlier_end_of_the_log(key: str, tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    (store / "rocksdbstore").mkdir(exist_ok=True)
+    last = rows_of_log(store)[-1]
+    damage.garble(last.path, last.at, last.size)
+    with pytest.raises(Refused, match=f"rows of {key} in rocksdbstore/ may point behind its new end") as refused:
         recovery_of(store, **{key: "true"})
+    assert "move rocksdbstore/ out of the store" in refused.value.advice
+    shutil.rmtree(store / "rocksdbstore")
+    plan = recovery_of(store, **{key: "true"})
+    assert plan.loss.messages == 1
 
 
 def test_rows_to_be_copied_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
