@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rmqstore.checks.beside.committed import committed_end
+from rmqstore.checks.beside.committed import committed_end, committed_index
 from rmqstore.checks.beside.index import check_index
 from rmqstore.checks.filler_notes import filler_offsets
 from rmqstore.checks.index.catalog import IndexCatalog
@@ -22,7 +22,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.recognise import kind_of_file
 from rmqstore.files.records import message_at
-from rmqstore.files.store import Store, StoreKind, open_store
+from rmqstore.files.store import DLedgerFiles, Store, StoreKind, open_store
 from rmqstore.files.topic_types import batch_topics
 from rmqstore.formats import dledger
 from rmqstore.formats.message import BLANK_SIZE, Fault, build_blank, check_message, record_crc
@@ -96,9 +96,16 @@ class Replica:
             return since
         result, end = found.result, found.result.wrote
         if lead and self.store.dledger is not None:
-            committed = committed_end(self.store.dledger, result.tiling)
-            end = min(end, committed if committed is not None else since)
+            end = min(end, self._committed(self.store.dledger, result) or since)
         return max(end, since)
+
+    @staticmethod
+    def _committed(group: DLedgerFiles, result: LogResult) -> int | None:
+        """Return the end of the committed entries: the end of the log if the last committed one is lost behind it."""
+        index = committed_index(group)
+        if index is not None and index >= result.entries.last_index:
+            return result.wrote
+        return committed_end(group, result.tiling)
 
     def last_sound(self, lead: int, before: int) -> int:
         """Return the end of the last good record in its last files that start before an offset; `before` if none is."""
