@@ -79,10 +79,14 @@ class MisplacedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """The misplaced files; `store` is the store after the renames, or unchanged if no file can be renamed."""
+    """The misplaced files; `store` is the store after the renames, or unchanged if no file can be renamed.
+
+    `copies` are files that keep their names and have records of another log file's addresses: perhaps what that lost.
+    """
 
     store: Store
     files: tuple[MisplacedFile, ...] = ()
+    copies: tuple[MisplacedFile, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -102,6 +106,7 @@ def find_misplaced(store: Store) -> Misplaced:
     entries = store.dledger.data if store.dledger is not None else None
     legacy = store.commitlog
     found: list[MisplacedFile] = []
+    copies: list[MisplacedFile] = []
     logs: dict[str, MappedFileQueue] = {}
     moved: dict[Path, Path] = {}
     left_out: set[Path] = set()
@@ -117,11 +122,12 @@ def find_misplaced(store: Store) -> Misplaced:
             work.high = entries.start
         work.judge()
         found += work.found()
+        copies += work.other_copies()
         if work.targets or work.copies:
             logs[queue.name] = work.arranged()
             moved |= work.moved()
             left_out |= work.copies
-    return Misplaced(store.rearranged(logs, moved, left_out) if logs else store, tuple(found))
+    return Misplaced(store.rearranged(logs, moved, left_out) if logs else store, tuple(found), tuple(copies))
 
 
 @dataclass(slots=True)
@@ -129,7 +135,8 @@ class _Log:
     """One log, with the addresses [low, high).
 
     `claims`: misplaced files; `stays`: why some of them keep their names; `targets`: the future start of every renamed
-    file; `copies`: files that are removed, because another file has their content at the right place.
+    file; `copies`: files that are removed, because another file has their content at the right place; `beside`: other
+    files in the log's directories with records of files that are in place.
     """
 
     queue: MappedFileQueue
@@ -140,6 +147,7 @@ class _Log:
     stays: dict[Path, str] = field(default_factory=dict)
     targets: dict[Path, int] = field(default_factory=dict)
     copies: set[Path] = field(default_factory=set)
+    beside: list[Claim] = field(default_factory=list)
     _good: dict[Path, int] = field(default_factory=dict)
 
     def judge(self) -> None:
@@ -147,8 +155,9 @@ class _Log:
         own = {f.start for f in self.queue.files} - {c.file.start for c in self.claims}
         for file in self._strays():
             claim = _claim(file, self.lead)
-            if claim is not None and claim.holds not in own:
-                self.claims.append(claim)
+            if claim is not None:
+                whole = file.length == self.queue.file_size
+                (self.claims if whole and claim.holds not in own else self.beside).append(claim)
         self._set_copies_aside()
         while (wrong := self._first_that_stays()) is not None:
             if wrong[0].records < _LEAST:
@@ -181,9 +190,9 @@ class _Log:
                 kept.append(claim)
 
     def _strays(self) -> Iterator[MappedFile]:
-        """Yield complete files whose names are not offsets of this log: copies, or mistyped names."""
+        """Yield files whose names are not offsets of this log: copies, or mistyped names."""
         for odd in self.queue.odd:
-            usual = odd.kind in (OddKind.MISALIGNED, OddKind.NOT_AN_OFFSET) and odd.length == self.queue.file_size
+            usual = odd.kind in (OddKind.MISALIGNED, OddKind.NOT_AN_OFFSET) and 0 < odd.length <= self.queue.file_size
             if usual and len(odd.path.name) <= 100:
                 yield MappedFile(odd.path, _NOWHERE, odd.length, self.queue.file_size)
 
@@ -239,6 +248,12 @@ class _Log:
 
     def found(self) -> Iterator[MisplacedFile]:
         for claim in self.claims:
+            yield MisplacedFile(self.queue.name, self.lead, claim, self.stays.get(claim.file.path, ""))
+
+    def other_copies(self) -> Iterator[MisplacedFile]:
+        """Yield the files that keep their names, and may have bytes that the log lost."""
+        stay = [c for c in self.claims if self.stays.get(c.file.path, COPY) not in (COPY, IN_PLACE)]
+        for claim in (*self.beside, *stay):
             yield MisplacedFile(self.queue.name, self.lead, claim, self.stays.get(claim.file.path, ""))
 
     def arranged(self) -> MappedFileQueue:

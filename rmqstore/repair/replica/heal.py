@@ -58,6 +58,12 @@ def plan_with_replicas(
             raise Refused(work.nothing_needed(), "recover without --replica repairs everything else")
         reasons = "; ".join([*work.notes, *sources.notes][:3])
         raise Refused(f"nothing can be taken from the replicas: {reasons}", "recover without --replica writes fillers")
+    return plan_healing(work, sources, options, how)
+
+
+def plan_healing(work: Healing, sources: Sources, options: RecoverOptions, how: VerifyOptions | None) -> Plan:
+    """Plan to take these bytes, and to repair what is then left. Arguments and errors: as `plan_with_replicas`."""
+    store, verified = work.store, work.verified
     healed = build(store, sources.taken)
     after = examine(healed.store, how)
     judge(after, sources.taken)
