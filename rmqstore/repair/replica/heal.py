@@ -179,7 +179,11 @@ class Healing:
         differs = proof.diverges_at is not None and proof.diverges_at < place.start
         if differs or place.kind == OUTVOTED:
             return place.start
-        return proved_until(self.store, self.verified, replica, place)
+        until = proved_until(self.store, self.verified, replica, place)
+        if replica.own:  # no other broker can have written these messages to the same queues
+            end = compare_lost_end(self.store, self.verified, replica, place)
+            until = max(until, end.fits) if end.diverges_at is None else min(until, end.diverges_at)
+        return until
 
     def _not_covered(self, place: Place) -> None:
         proofs = [proof for (log, _), proof in self.proofs.items() if log == place.log.queue.name]

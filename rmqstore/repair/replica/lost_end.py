@@ -34,16 +34,17 @@ from rmqstore.scan.tiling import Kind
 class LostEnd:
     """What the witnesses say about a replica's records in the lost end of a log; global offsets of records.
 
-    `agreed` is the end of the last record that the index proves, `diverges_at` the start of the first one that is
-    contradicted, without a later record that agrees.
+    `agreed` is the end of the last record that the index proves, `fits` of the last one that any witness fits, and
+    `diverges_at` the start of the first one that is contradicted, without a later record that agrees.
     """
 
     agreed: int
     diverges_at: int | None = None
+    fits: int = 0
 
 
 def compare_lost_end(store: Store, verified: Verified, replica: Replica, place: Place) -> LostEnd:
-    """Compare the place at the end of a log, which no record of the log follows, with a replica's records."""
+    """Compare a place, usually the end of a log, which no record of the log follows, with a replica's records."""
     lead = place.log.lead
     keys = indexed_keys(verified, place)
     units = Evidence(store, verified).about([place.span]).at
@@ -65,7 +66,7 @@ def compare_lost_end(store: Store, verified: Verified, replica: Replica, place: 
         at for at in (by_key.diverges_at, by_unit.diverges_at, _other_epoch(store, replica, place)) if at is not None
     ]
     first = min(found, default=None)
-    return LostEnd(by_key.agreed if first is None else min(by_key.agreed, first), first)
+    return LostEnd(by_key.agreed if first is None else min(by_key.agreed, first), first, by_unit.agreed)
 
 
 def _note(end: LostEnd, start: int, stop: int, *, agrees: bool) -> None:

@@ -103,7 +103,7 @@ def _copies(store: Store, verified: Verified, folder: ScratchFolder) -> Iterator
                 folder.make_directory(str(home.relative_to(folder.path)))
             folder.link(home / name, path.absolute())
             config = BrokerConfig({"mappedFileSizeCommitLog": str(queue.file_size)})
-            yield Replica(names.name(path), open_store(root, config))
+            yield Replica(names.name(path), open_store(root, config), own=True)
 
 
 def _home(store: Store, lead: int, root: Path, folder: ScratchFolder) -> Path:

@@ -33,12 +33,13 @@ _SMALL = 8 << 30  # bytes of log that are quickly read
 
 @dataclass(slots=True)
 class Replica:
-    """One replica; `name` is the path that the user gave."""
+    """One replica; `name` is the path that the user gave. `own`: it is a copy of one of the store's own files."""
 
     name: str
     store: Store
     jobs: int | None = None
     max_rate: int = 0
+    own: bool = False
     _read: dict[tuple[int, tuple[int, ...]], LogResult | None] = field(default_factory=dict)
     _sound: dict[int, list[Span]] = field(default_factory=dict)
 

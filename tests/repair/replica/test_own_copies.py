@@ -103,6 +103,43 @@ def test_a_copy_with_the_name_of_another_log_file_is_used(tmp_path: Path) -> Non
     assert plan["loss"]["messages"] == len(gone)
 
 
+@pytest.mark.parametrize("name", ["4.9.7-clean", "5.1.4-dledger"])
+def test_a_copy_gives_back_a_file_of_which_nothing_is_left(name: str, tmp_path: Path) -> None:
+    """No record of the copy is left in the log, but index, consume queues and terms agree with it."""
+    store = copy_store(name, tmp_path)
+    before, path = log_files(store), files_of(store)[1]
+    shutil.copy(path, misaligned(path))
+    damage.zero(path, 0, path.stat().st_size)
+    done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+    assert done["loss"]["messages"] == 0
+    assert log_files(store) == before
+
+
+def test_two_copies_of_a_missing_file_complete_each_other(tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    before, path = log_files(store), files_of(store)[1]
+    own = [row for row in rows(store) if row.path == path]
+    first, second = path.with_name("a"), path.with_name("b")
+    for copy in (first, second):
+        shutil.copy(path, copy)
+    damage.garble(first, own[3].at, 60)
+    damage.zero(second, own[9].at, path.stat().st_size - own[9].at)
+    path.unlink()
+    done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+    assert done["loss"]["messages"] == 0
+    assert log_files(store) == before
+
+
+def test_a_copy_that_the_queues_contradict_is_not_used(tmp_path: Path) -> None:
+    """Nothing is left of the file, and the file of another store has other messages at these addresses."""
+    store, other = copy_store("5.4.0-clean", tmp_path / "a"), copy_store("5.1.4-clean", tmp_path / "b")
+    path = files_of(store)[1]
+    shutil.copy(files_of(other)[1], misaligned(path))
+    damage.zero(path, 0, path.stat().st_size)
+    plan = run_json("recover", str(store), "--role", "single", "--accept-fillers", exit_code=1)
+    assert "restored" not in plan["facts"]
+
+
 def test_while_other_files_have_wrong_names_these_come_first(tmp_path: Path) -> None:
     store = copy_store("4.9.7-clean", tmp_path)
     before, (_, path, third, fourth, *_) = log_files(store), files_of(store)
