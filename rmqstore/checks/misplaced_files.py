@@ -18,7 +18,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, OddKind, offset_to_file_name
-from rmqstore.files.store import Store
+from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, PHYSICAL_OFFSET_AT
 from rmqstore.formats.text.counts import many
@@ -37,6 +37,7 @@ _LEAST = 2  # records; a single one counts only if it agrees with other files
 _MOST_OTHERS = 10  # percent of the records may name another position
 _NEAR = (-2, -1, 1, 2)  # distance to a neighbour in files; one file between may be missing
 _NOWHERE = -1
+_SAMPLE = 100  # messages of a file for which consume queues are asked
 COPY = "another file with the same bytes gets this name"
 IN_PLACE = "another file with the same bytes has this name"
 """Reasons to keep a file's name that lose nothing: another file with the same bytes has or gets the right name."""
@@ -115,7 +116,7 @@ def find_misplaced(store: Store) -> Misplaced:
             continue
         if store.part is not None and store.path.is_file():
             continue
-        work = _Log(queue, lead)
+        work = _Log(queue, lead, store)
         if lead and legacy is not None and legacy.files:
             work.low = legacy.stop
         elif not lead and entries is not None and entries.files:
@@ -141,6 +142,7 @@ class _Log:
 
     queue: MappedFileQueue
     lead: int
+    store: Store
     low: int = 0
     high: int = 1 << 62
     claims: list[Claim] = field(default_factory=list)
@@ -149,6 +151,7 @@ class _Log:
     copies: set[Path] = field(default_factory=set)
     beside: list[Claim] = field(default_factory=list)
     _good: dict[Path, int] = field(default_factory=dict)
+    _fitting: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
     def judge(self) -> None:
         self.claims = [c for f in self.queue.files if (c := _claim(f, self.lead)) is not None]
@@ -227,6 +230,8 @@ class _Log:
                 return claim, "its place is in the other log of this store"
             if there is None and not any(claim.holds + step * size in names for step in _NEAR):
                 return claim, "no log file is near its place"
+            if there is None and self._is_foreign(claim):
+                return claim, "no consume queue unit points to its messages"
             if there is None or there.path in leaving:
                 continue
             if there.path in self.stays:
@@ -238,6 +243,21 @@ class _Log:
             if self._chain_start(claim) == _NOWHERE:
                 return claim, "a file without a good record is there"
         return None
+
+    def _is_foreign(self, claim: Claim) -> bool:
+        """Whether consume queues do not know the messages of a file, which then are those of another broker."""
+        store = self.store
+        if store.part is not None or store.rocksdb_consume_queue:
+            return False
+        if not any(True for _ in store.queue_directories(QueueKind.SIMPLE)):
+            return False
+        from rmqstore.checks.queues.foreign_files import LEAST, count_fitting
+
+        if claim.file.path not in self._fitting:
+            file = replace(claim.file, start=claim.holds)
+            self._fitting[claim.file.path] = count_fitting(store, file, self.lead, _SAMPLE)[:2]
+        messages, fit = self._fitting[claim.file.path]
+        return messages >= LEAST and not fit
 
     def _chain_start(self, claim: Claim) -> int:
         """Return the start that becomes free when a chain of files moves up, of which `claim` is the last."""
