@@ -42,6 +42,7 @@ def every_text_translated(texts: dict[str, translations.Said], monkeypatch: pyte
     counted = {text for said in texts.values() if said.plural for text in (said.english, said.plural)}
     translator = chinese.Translator(every, counted)
     monkeypatch.setattr(chinese, "translator", lambda: translator)
+    monkeypatch.setenv("COLUMNS", "1000")  # so that a broken line is not taken for two
 
 
 def _marked(english: str) -> str:

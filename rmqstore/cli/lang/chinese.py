@@ -22,7 +22,7 @@ from rmqstore.cli.lang.forms import WORD, closing, parsed, sentences
 _WIDE = re.compile(r"[\u2e80-\u9fff\uff00-\uffef]")
 _NAME = re.compile(
     r"`[^`]*`|\"[^\"]*\"|(?<!\w)'[^']*'(?!\w)"  # quoted
-    r"|(?<![^\s(])(?:[-/.~]\S*?|\S*?[/_=@#<>\\]\S*?)(?=[:;,.?!)]*(?:\s|$))"  # options, paths, fields, settings
+    r"|(?<![^\s(])(?!\()(?:[-/.~]\S*?|\S*?[/_=@#<>\\]\S*?)(?=[:;,.?!)]*(?:\s|$))"  # options, paths, fields, settings
     r"|\b[A-Z][A-Z0-9_]+\b|\b[\w-]+(?:\.[\w-]+)+\b|\b[\w-]*\d[\w-]*"  # fields, files, numbers
     r"|\b(?:Corruption|IO error|Invalid argument): .*"  # what RocksDB says
 )
