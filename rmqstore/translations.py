@@ -410,7 +410,7 @@ def updated(path: Path = CATALOGUE, more: Sequence[Path] = ()) -> list[str]:
         if said.whole and not chinese:
             comments.insert(0, f"#. in: {said.whole}")
         entries.append(catalogue.Entry(said.english, said.plural, chinese, tuple(comments)))
-    catalogue.write(entries, path)
+    path.write_text(catalogue.written(entries), "utf-8")
     return [entry.english for entry in entries if not entry.chinese]
 
 

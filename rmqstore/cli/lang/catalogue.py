@@ -1,4 +1,4 @@
-"""Reads and writes the catalogue zh.po: the part of the PO format that it needs, so that editors for PO files work too.
+"""Reads and formats the catalogue zh.po: the part of the PO format that it needs, so that editors for PO files work too.
 
 An entry has `msgid` and `msgstr`; texts with a number also have `msgid_plural`, and then `msgstr[0]`.
 """
@@ -44,8 +44,8 @@ def read(path: Path = CATALOGUE) -> Iterator[Entry]:
             yield Entry(said["msgid"], said["msgid_plural"], said["msgstr"])
 
 
-def write(entries: Iterable[Entry], path: Path) -> None:
-    """Write a catalogue."""
+def written(entries: Iterable[Entry]) -> str:
+    """The text of a catalogue."""
     blocks = [_HEADER]
     for entry in entries:
         lines = [*entry.comments, f"msgid {_quoted(entry.english)}"]
@@ -53,7 +53,7 @@ def write(entries: Iterable[Entry], path: Path) -> None:
             lines.append(f"msgid_plural {_quoted(entry.plural)}")
         lines.append(f"msgstr{'[0]' if entry.plural else ''} {_quoted(entry.chinese)}")
         blocks.append("\n".join(lines) + "\n")
-    path.write_text("\n".join(blocks), "utf-8")
+    return "\n".join(blocks)
 
 
 def _quoted(text: str) -> str:
