@@ -85,7 +85,7 @@ SYSTEM = (
 WORDS = (
     *("error", "warning", "note", "never", "none", "yes", "no", "time", "size", "offset", "duration", "message"),
     *("log", "configuration", "queues", "index", "other", "timer", "compaction", "each"),
-    *("size", "properties", "topic", "body", "header", "a BLANK", "a plan", "nothing"),
+    *("size", "properties", "topic", "body", "header", "a BLANK", "a plan", "nothing", "present"),
 )
 """Words that are values in other texts."""
 Parts = list[str]
@@ -141,6 +141,8 @@ class _Source:
         elif isinstance(node, ast.Assign) and self.name.startswith("checks/") and _is_fact(node):
             key = cast(ast.Constant, cast(ast.Subscript, node.targets[0]).slice)
             self._fact(str(key.value), key)
+            self._visit(node.value)
+        elif isinstance(node, ast.Subscript) and isinstance(node.value, ast.Dict):
             self._visit(node.value)
         elif isinstance(node, ast.Compare | ast.Subscript | ast.Assert):
             for child in ast.walk(node):

@@ -37,7 +37,8 @@ FLOORS = {
     "translations": 9,
     "__main__": 9,
 }
-# manual.py writes man/ of this project, translations.py its catalogue; spark/hadoop.py names the output of a job through Hadoop's file system
+# manual.py writes man/ of this project, translations.py its catalogue;
+# spark/hadoop.py names the output of a job through Hadoop's file system
 WRITERS = (
     "repair/journal/disk.py",
     "append/",

@@ -329,8 +329,10 @@ def _consumers(found: Found, fate: Fate) -> Iterator[str]:
     offset = found.message.queue_offset
     for number, progress in enumerate(fate.consumers[:_GROUPS]):
         name = "" if number else title("consumers")
-        has = "has consumed it" if progress.has_consumed(offset) else "has not consumed it"
-        yield f"  {fitted(name, 13)}{progress.group} {has} (at {progress.offset:,})"
+        if progress.has_consumed(offset):
+            yield f"  {fitted(name, 13)}{progress.group} has consumed it (at {progress.offset:,})"
+        else:
+            yield f"  {fitted(name, 13)}{progress.group} has not consumed it (at {progress.offset:,})"
     if len(fate.consumers) > _GROUPS:
         yield f"  {'':<13}… and {many(len(fate.consumers) - _GROUPS, 'more group')} (--json)"
 

@@ -1,4 +1,4 @@
-"""Reads and formats the catalogue zh.po: the part of the PO format that it needs, so that editors for PO files work too.
+"""Reads and formats the catalogue zh.po, in the part of the PO format that it needs: editors for PO files can edit it.
 
 An entry has `msgid` and `msgstr`; texts with a number also have `msgid_plural`, and then `msgstr[0]`.
 """
