@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
+from rmqstore.cli.early_file import EarlyFile
 from rmqstore.cli.json_text import json_bytes as json_bytes
 from rmqstore.cli.json_text import quote_wide
 from rmqstore.cli.quantities import wrapped
 from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError
 from rmqstore.files.disk.paths import real_path
-from rmqstore.files.disk.writeback import EarlyFile
 from rmqstore.formats.text.controls import CONTROLS
 
 if TYPE_CHECKING:
