@@ -47,7 +47,7 @@ from rmqstore.repair.salvage.result import SalvageResult
 from rmqstore.repair.salvage.salvage import plan_salvage
 from rmqstore.repair.unrepaired import unrepaired_problems
 
-_LOGS = (Area.LOG, Area.DLEDGER)
+LOG_AREAS = (Area.LOG, Area.DLEDGER)
 _VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
 
 
@@ -73,7 +73,7 @@ class Recovery:
         self.verified = verified
         self.options = options
         self.choice: Choice = choose(store, options)
-        mends = self.choice.strategy != TRUNCATE and options.wants_area(*_LOGS)
+        mends = self.choice.strategy != TRUNCATE and options.wants_area(*LOG_AREAS)
         self.evidence = Evidence(store, verified, mends_end=mends)
         self.draft = PlanBuilder(store)
         self.results = [r for r in (verified.legacy, verified.dledger) if r is not None]
@@ -101,9 +101,13 @@ class Recovery:
             plan_misplaced(draft, self.verified)
             filled = options.accept_fillers or self.choice.strategy == TRUNCATE
             plan_directories(draft, self.verified, options, filled=filled)
-            if options.wants_area(*_LOGS):
+            if options.wants_area(*LOG_AREAS):
                 self._log()
-            if self.results and self.cut is None and (options.wants_area(*_LOGS) or options.wants(codes.CQ_BEYOND_LOG)):
+            if (
+                self.results
+                and self.cut is None
+                and (options.wants_area(*LOG_AREAS) or options.wants(codes.CQ_BEYOND_LOG))
+            ):
                 self.shortened = lose_tail(draft, self.evidence, self.results[-1])
             self._dledger()
             self._queues()

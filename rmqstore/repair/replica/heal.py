@@ -58,6 +58,12 @@ def plan_with_replicas(
             raise Refused(work.nothing_needed(), "recover without --replica repairs everything else")
         reasons = "; ".join([*work.notes, *sources.notes][:3])
         raise Refused(f"nothing can be taken from the replicas: {reasons}", "recover without --replica writes fillers")
+    return plan_healing(work, sources, options, how)
+
+
+def plan_healing(work: Healing, sources: Sources, options: RecoverOptions, how: VerifyOptions | None) -> Plan:
+    """Plan to take these bytes, and to repair what is then left. Arguments and errors: as `plan_with_replicas`."""
+    store, verified = work.store, work.verified
     healed = build(store, sources.taken)
     after = examine(healed.store, how)
     damaged = judge(after, sources.taken)
@@ -177,7 +183,11 @@ class Healing:
         differs = proof.diverges_at is not None and proof.diverges_at < place.start
         if differs or place.kind == OUTVOTED:
             return place.start
-        return proved_until(self.store, self.verified, replica, place)
+        until = proved_until(self.store, self.verified, replica, place)
+        if replica.own:  # no other broker can have written these messages to the same queues
+            end = compare_lost_end(self.store, self.verified, replica, place)
+            until = max(until, end.fits) if end.diverges_at is None else min(until, end.diverges_at)
+        return until
 
     def _is_supported(self, end: LostEnd, replica: Replica, place: Place) -> bool:
         """Return whether to take a lost end; without any witness, only with --extend."""

@@ -36,23 +36,24 @@ from rmqstore.scan.tiling import Kind
 class LostEnd:
     """What the witnesses say about a replica's records in the lost end of a log; global offsets of records.
 
-    `agreed` is the end of the last record that the index proves, `diverges_at` the start of the first one that is
-    contradicted, without a later record that agrees. `supported`: at least one witness agrees.
+    `agreed` is the end of the last record that the index proves, `fits` of the last one that any witness fits, and
+    `diverges_at` the start of the first one that is contradicted, without a later record that agrees. `supported`: at
+    least one witness agrees.
     """
 
     agreed: int
     diverges_at: int | None = None
+    fits: int = 0
     supported: bool = False
 
 
 def compare_lost_end(store: Store, verified: Verified, replica: Replica, place: Place) -> LostEnd:
-    """Compare the place at the end of a log, which no record of the log follows, with a replica's records."""
+    """Compare a place, usually the end of a log, which no record of the log follows, with a replica's records."""
     lead = place.log.lead
     keys = indexed_keys(verified, place)
     units = Evidence(store, verified).about([place.span]).at
     entries = {pos + lead: unit for pos, unit in entries_behind(store, place.log)}
     by_key, by_unit = LostEnd(place.start), LostEnd(place.start)
-    agreeing = 0
     for at in sorted({*keys, *units, *entries}):
         start = at - lead
         if not place.start <= start < place.stop or not _has(replica, lead, start, start + 1):
@@ -65,14 +66,14 @@ def compare_lost_end(store: Store, verified: Verified, replica: Replica, place: 
             _note(by_key, start, stop, agrees=proved)
         if agrees is not None:
             _note(by_unit, start, stop, agrees=agrees)
-            agreeing += agrees
     found = [
         at for at in (by_key.diverges_at, by_unit.diverges_at, _other_epoch(store, replica, place)) if at is not None
     ]
     first = min(found, default=None)
+    fits = by_unit.agreed
     in_epoch = common_epoch_end(store, replica) > place.start
-    supported = bool(lead or agreeing or in_epoch or key_remains(replica, place))
-    return LostEnd(by_key.agreed if first is None else min(by_key.agreed, first), first, supported)
+    supported = bool(lead or fits > place.start or in_epoch or key_remains(replica, place))
+    return LostEnd(by_key.agreed if first is None else min(by_key.agreed, first), first, fits, supported)
 
 
 def _note(end: LostEnd, start: int, stop: int, *, agrees: bool) -> None:

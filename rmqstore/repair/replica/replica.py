@@ -39,12 +39,13 @@ _SMALL = 8 << 30  # bytes of log that are quickly read
 
 @dataclass(slots=True)
 class Replica:
-    """One replica; `name` is the path that the user gave."""
+    """One replica; `name` is the path that the user gave. `own`: it is a copy of one of the store's own files."""
 
     name: str
     store: Store
     jobs: int | None = None
     max_rate: int = 0
+    own: bool = False
     _read: dict[int, dict[frozenset[int], Witnesses]] = field(default_factory=dict)  # by lead, then starts of files
     _sound: dict[int, list[Span]] = field(default_factory=dict)
     _index: IndexCatalog | None = None
@@ -226,8 +227,8 @@ def refuse_same(store: Store, replica: Replica) -> None:
     """Errors: Refused if the replica is the store itself, or shares a log file with it; NotAStore without a log."""
     if not _logs(replica.store):
         raise NotAStore(f"{replica.name} has no file of a log", "give the replica's storePathRootDir")
-    own = {_identity(f.path) for queue in _logs(store) for f in queue.files}
-    theirs = {_identity(f.path) for queue in _logs(replica.store) for f in queue.files}
+    own = {_identity(f) for queue in _logs(store) for f in queue.files}
+    theirs = {_identity(f) for queue in _logs(replica.store) for f in queue.files}
     if own & theirs - {None}:
         raise Refused(f"{replica.name} and {store.path} share their log files", "give another copy of the store")
 
@@ -236,9 +237,10 @@ def _logs(store: Store) -> list[MappedFileQueue]:
     return [queue for lead in _LEADS if (queue := log_of(store, lead)) is not None]
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(file: MappedFile) -> tuple[int, int, int] | None:
+    """Return what identifies a file and the addresses that it is read for; None if it cannot be read."""
     try:
-        status = path.stat()
+        status = file.path.stat()
     except OSError:
         return None
-    return status.st_dev, status.st_ino
+    return status.st_dev, status.st_ino, file.start
