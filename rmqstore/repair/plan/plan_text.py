@@ -74,7 +74,8 @@ def _describe_damaged(rows: Json) -> Iterator[str]:
             place = f"{row.get('topic')}/{row.get('queue_id')} {row.get('queue_offset')} at {row.get('offset')}"
             names = (("keys", "keys"), ("unique key", "unique_key"))
             keys = "".join(f", {word} {row[name]!r}" for word, name in names if row.get(name))
-            yield f"  {place}, stored {_time(row.get('store_timestamp'))}{keys}"
+            time = row.get("store_timestamp")
+            yield f"  {place}{keys}" if time is None else f"  {place}, stored {_time(time)}{keys}"
     if len(rows) > _LISTED:
         yield f"  … and {many(len(rows) - _LISTED, 'more message')}"
 
