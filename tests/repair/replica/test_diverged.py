@@ -6,6 +6,7 @@ the fork, and others after it, as a second master or leader would have written. 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -59,6 +60,12 @@ class Diverged:
         return f"{self.replica} diverges from this store at offset {self.offset:,}"
 
 
+@pytest.fixture(scope="module")
+def branches(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`branches(name)`: the branch of a fixture, which is written once."""
+    return functools.cache(lambda name: branch(name, tmp_path_factory.mktemp("branch") / "branch"))
+
+
 def branch(name: str, target: Path) -> Path:
     """The messages of a fixture up to the fork, then others; in DLedger, those are of the next term."""
     store = open_store(unpack(name))
@@ -94,25 +101,29 @@ def pair(tmp_path: Path, store: Path, replica: Path, role: str) -> Diverged:
     return Diverged(copy, replica, rows(copy), fork, own[fork].offset - lead, role)
 
 
-def classic(tmp_path: Path) -> tuple[Path, Path, str]:
-    return unpack("5.4.0-master"), branch("5.4.0-master", tmp_path / "branch"), "master"
+Branches = Callable[[str], Path]
+Nodes = Callable[[Branches], tuple[Path, Path, str]]
 
 
-def dledger(tmp_path: Path) -> tuple[Path, Path, str]:
-    return unpack("5.4.0-dledger3-n0"), branch("5.4.0-dledger3-n0", tmp_path / "branch"), "dledger-group"
+def classic(branches: Branches) -> tuple[Path, Path, str]:
+    return unpack("5.4.0-master"), branches("5.4.0-master"), "master"
 
 
-def controller(_: Path) -> tuple[Path, Path, str]:
+def dledger(branches: Branches) -> tuple[Path, Path, str]:
+    return unpack("5.4.0-dledger3-n0"), branches("5.4.0-dledger3-n0"), "dledger-group"
+
+
+def controller(_: Branches) -> tuple[Path, Path, str]:
     return unpack("5.4.0-controller-master"), unpack("5.4.0-controller-diverged"), "controller"
 
 
-Nodes = Callable[[Path], tuple[Path, Path, str]]
-
-
 @pytest.fixture(params=[classic, controller, dledger], ids=lambda make: make.__name__)
-def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path, str]:
+def nodes(request: pytest.FixtureRequest, branches: Branches, tmp_path: Path) -> tuple[Path, Path, str]:
     make: Nodes = request.param
-    return make(tmp_path)
+    one, other, role = make(branches)
+    copy = tmp_path / "branch"
+    clone(other, copy)
+    return one, copy, role
 
 
 @pytest.fixture(params=["former", "new"])
