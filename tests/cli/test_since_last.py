@@ -284,8 +284,7 @@ def test_a_hostile_state_neither_runs_nor_crashes_anything(store: Path, tmp_path
     hostile: list[object] = [None, [], {}, "x", kept[:-1], [*kept, 1]]
     strange = (-1, "x", [[1, 2, 3, 4, 5]])
     for i in range(len(names)):
-        for value in strange if SEED else strange[i % 3 :][:1]:
-            hostile.append([*kept[:i], value, *kept[i + 1 :]])
+        hostile += [[*kept[:i], value, *kept[i + 1 :]] for value in (strange if SEED else strange[i % 3 :][:1])]
     bodies = [b"", b"x", b"!!", base64.b64encode(b"x"), base64.b64encode(zlib.compress(b"[" * 100_000))]
     bodies += [base64.b64encode(zlib.compress(orjson.dumps(one))) for one in hostile]
     for body in bodies:
