@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
@@ -54,6 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(SEED)
     config.addinivalue_line("markers", "xdist_group(name): tests that one process runs")  # also without xdist
     os.environ["RMQSTORE_SETTINGS"] = ""  # the developer's own defaults are not those that are tested
+    gc.disable()  # until all tests are collected: none of them goes before the end
     if not hasattr(config, "workerinput"):
         _work_in_memory(config)
         _keep_bytecode(config)
@@ -129,6 +131,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _has_more(item: pytest.Item) -> bool:
     """Whether a test is slow, or has more examples than a quick run tries."""
     return item.get_closest_marker("slow") is not None or hasattr(getattr(item, "obj", None), "hypothesis")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
