@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
@@ -181,6 +182,16 @@ def no_search_for_other_processes(request: pytest.FixtureRequest) -> Iterator[No
     with pytest.MonkeyPatch.context() as patch:  # not `monkeypatch`: a test's own patches must end before `tmp_path`
         for module in (liveness, store):
             patch.setattr(module, "find_users", lambda places, files: Users())
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def keys_are_hashed_once() -> Iterator[None]:
+    """The keys of the stores, many of them not in ASCII, would be hashed in Python by every verification."""
+    from rmqstore.formats import index
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "key_hash", functools.lru_cache(1 << 16)(index.key_hash))
         yield
 
 
