@@ -133,6 +133,7 @@ def diverged(request: pytest.FixtureRequest, nodes: tuple[Path, Path, str], tmp_
     return pair(tmp_path, other, one, role) if request.param == "former" else pair(tmp_path, one, other, role)
 
 
+@pytest.mark.quick_rows(4)
 def test_bytes_come_from_before_the_fork_only(diverged: Diverged) -> None:
     whole = log_files(diverged.store)
     diverged.hurt(-20, 12)
@@ -152,6 +153,7 @@ def test_bytes_come_from_before_the_fork_only(diverged: Diverged) -> None:
         assert healed[name][:low] + healed[name][high:] == content[:low] + content[high:]
 
 
+@pytest.mark.quick_rows(4)
 def test_the_divergence_is_named_where_all_damage_is_far_before_it(diverged: Diverged) -> None:
     whole = log_files(diverged.store)
     diverged.hurt(-90)
@@ -161,6 +163,7 @@ def test_the_divergence_is_named_where_all_damage_is_far_before_it(diverged: Div
     assert log_files(diverged.store) == whole
 
 
+@pytest.mark.quick_rows(6)
 @pytest.mark.parametrize("extend", [(), ("--extend",)], ids=["damage", "extend"])
 @pytest.mark.parametrize("number", [1, 12])
 def test_damage_behind_the_fork_alone_is_refused(number: int, extend: tuple[str, ...], diverged: Diverged) -> None:
@@ -181,6 +184,7 @@ def test_damage_at_the_fork_is_refused(diverged: Diverged) -> None:
     assert snapshot(diverged.store) == before
 
 
+@pytest.mark.quick_rows(4)
 def test_a_sound_store_is_not_extended_from_another_branch(diverged: Diverged) -> None:
     before = snapshot(diverged.store)
     answer = run(*diverged.words(), "--extend", "--role", diverged.role, "--apply")
@@ -193,6 +197,7 @@ def lose_the_end(diverged: Diverged, number: int) -> None:
         damage.garble(row.path, row.at - row.lead, row.lead + row.size)
 
 
+@pytest.mark.quick_rows(4)
 def test_a_lost_end_is_not_taken_from_another_branch(diverged: Diverged) -> None:
     """No record behind the fork is left, but queues, index, epochs and DLedger's index know of them."""
     lose_the_end(diverged, 0)
@@ -202,6 +207,7 @@ def test_a_lost_end_is_not_taken_from_another_branch(diverged: Diverged) -> None
     assert snapshot(diverged.store) == before
 
 
+@pytest.mark.quick_rows(4)
 def test_of_a_lost_end_the_common_part_is_taken(diverged: Diverged) -> None:
     lose_the_end(diverged, -5)
     planned = run_json(*diverged.words(), "--role", "single", exit_code=1)
