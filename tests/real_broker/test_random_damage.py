@@ -227,6 +227,7 @@ def test_what_is_lost_between_the_two_logs_is_filled(version: str, tmp_path: Pat
         _end(name, one, sounds)
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("version", VERSIONS[1:])
 def test_light_queues_are_read_where_several_queues_miss_their_messages(
     version: str, tmp_path: Path, sounds: Sounds

@@ -142,7 +142,7 @@ def test_every_message_of_a_sound_log_is_read_again(
     assert content(store) == before
 
 
-@pytest.mark.quick_rows
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("length", [1, 3000])
 def test_a_damaged_log_is_salvaged_and_its_rows_fit(
