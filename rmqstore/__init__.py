@@ -72,7 +72,7 @@ _DOOR = {
     "plan_migration_to_commitlog": ("rmqstore.repair.migrate.to_commitlog", "plan_migration_to_commitlog"),
     "plan_migration_to_dledger": ("rmqstore.repair.migrate.to_dledger", "plan_migration_to_dledger"),
     "plan_rebuild": ("rmqstore.repair.rebuild_parts", "plan_rebuild"),
-    "plan_recovery": ("rmqstore.repair.recover", "plan_recovery"),
+    "plan_recovery": ("rmqstore.repair.replica.own_copies", "plan_with_copies"),
     "resume": ("rmqstore.repair.journal.journal", "resume"),
     "simulate_start": ("rmqstore.brokers.simulate", "simulate_start"),
     "undo": ("rmqstore.repair.journal.journal", "undo"),
@@ -101,7 +101,7 @@ if TYPE_CHECKING:
     from rmqstore.repair.plan.plan import Plan
     from rmqstore.repair.plan.recover_options import RecoverOptions
     from rmqstore.repair.rebuild_parts import plan_rebuild
-    from rmqstore.repair.recover import plan_recovery
+    from rmqstore.repair.replica.own_copies import plan_with_copies as plan_recovery
     from rmqstore.views.compare.compare import compare
     from rmqstore.views.compare.comparison import Comparison
     from rmqstore.views.dledger_store import DLedgerCommitLog, DLedgerReader

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from rmqstore.formats.rocksdbkeys import OFFSET_VALUE, UNIT_VALUE, OffsetKey, UnitKey
+from tests import damage
 
 EXTRA = "rocksdict is not installed (the extra rocksdb)"
 
@@ -45,6 +47,34 @@ class Rows:
         """What the column family `offset` says of a queue's last (or first) message."""
         key = OffsetKey(topic.encode(), "max" if bound == "max" else "min", queue_id).build()
         self.offsets[key] = OFFSET_VALUE.build(commitlog_offset=commitlog_offset, queue_offset=queue_offset)
+
+
+def newer_tables(directory: Path) -> None:
+    """Every table has a format version that no RocksDB knows yet; a footer of format 5 has no checksum."""
+    for path in directory.glob("*.sst"):
+        damage.overwrite(path, path.stat().st_size - 12, (99).to_bytes(4, "little"))
+
+
+def newer_manifest(directory: Path) -> None:
+    """The manifest gets a sound record with a tag that no RocksDB knows yet, and that may not be ignored."""
+    edit = bytes((0xF4, 0x03, 3)) + b"new"  # tag 500 with a text
+    kind = 1  # a whole record in one fragment
+    crc = _crc32c(bytes((kind,)) + edit)
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    [path] = directory.glob("MANIFEST-*")
+    path.write_bytes(path.read_bytes() + struct.pack("<IHB", masked, len(edit), kind) + edit)
+
+
+NEWER = (newer_tables, newer_manifest)
+
+
+def _crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
 
 
 @contextmanager

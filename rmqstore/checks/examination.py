@@ -311,6 +311,10 @@ class Examination:
         end = LogEnd(max(0, *(r.latest for r in results)), results[-1].rolled) if results else None
         check_checkpoint(store, end if self.partial is None else None, self.findings, raw=self.checkpoint)
         queue_range = self.queue_range
+        if results and self.narrow.is_whole:
+            from rmqstore.checks.beside.log_begin import too_young_to_expire
+
+            self.report.notes.extend(too_young_to_expire(self.on_disk, results[0]))
         if queue_range is not None and self.partial is None:
             check_offsets(self.verified.config, queue_range, self.findings)
         self.verified.config.tables = {}

@@ -18,7 +18,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, OddKind, offset_to_file_name
-from rmqstore.files.store import Store
+from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, PHYSICAL_OFFSET_AT
 from rmqstore.formats.text.counts import many
@@ -37,6 +37,7 @@ _LEAST = 2  # records; a single one counts only if it agrees with other files
 _MOST_OTHERS = 10  # percent of the records may name another position
 _NEAR = (-2, -1, 1, 2)  # distance to a neighbour in files; one file between may be missing
 _NOWHERE = -1
+_SAMPLE = 100  # messages of a file for which consume queues are asked
 COPY = "another file with the same bytes gets this name"
 IN_PLACE = "another file with the same bytes has this name"
 """Reasons to keep a file's name that lose nothing: another file with the same bytes has or gets the right name."""
@@ -79,10 +80,14 @@ class MisplacedFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """The misplaced files; `store` is the store after the renames, or unchanged if no file can be renamed."""
+    """The misplaced files; `store` is the store after the renames, or unchanged if no file can be renamed.
+
+    `copies` are files that keep their names and have records of another log file's addresses: perhaps what that lost.
+    """
 
     store: Store
     files: tuple[MisplacedFile, ...] = ()
+    copies: tuple[MisplacedFile, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -102,6 +107,7 @@ def find_misplaced(store: Store) -> Misplaced:
     entries = store.dledger.data if store.dledger is not None else None
     legacy = store.commitlog
     found: list[MisplacedFile] = []
+    copies: list[MisplacedFile] = []
     logs: dict[str, MappedFileQueue] = {}
     moved: dict[Path, Path] = {}
     left_out: set[Path] = set()
@@ -110,18 +116,19 @@ def find_misplaced(store: Store) -> Misplaced:
             continue
         if store.part is not None and store.path.is_file():
             continue
-        work = _Log(queue, lead)
+        work = _Log(queue, lead, store)
         if lead and legacy is not None and legacy.files:
             work.low = legacy.stop
         elif not lead and entries is not None and entries.files:
             work.high = entries.start
         work.judge()
         found += work.found()
+        copies += work.other_copies()
         if work.targets or work.copies:
             logs[queue.name] = work.arranged()
             moved |= work.moved()
             left_out |= work.copies
-    return Misplaced(store.rearranged(logs, moved, left_out) if logs else store, tuple(found))
+    return Misplaced(store.rearranged(logs, moved, left_out) if logs else store, tuple(found), tuple(copies))
 
 
 @dataclass(slots=True)
@@ -129,26 +136,31 @@ class _Log:
     """One log, with the addresses [low, high).
 
     `claims`: misplaced files; `stays`: why some of them keep their names; `targets`: the future start of every renamed
-    file; `copies`: files that are removed, because another file has their content at the right place.
+    file; `copies`: files that are removed, because another file has their content at the right place; `beside`: other
+    files in the log's directories with records of files that are in place.
     """
 
     queue: MappedFileQueue
     lead: int
+    store: Store
     low: int = 0
     high: int = 1 << 62
     claims: list[Claim] = field(default_factory=list)
     stays: dict[Path, str] = field(default_factory=dict)
     targets: dict[Path, int] = field(default_factory=dict)
     copies: set[Path] = field(default_factory=set)
+    beside: list[Claim] = field(default_factory=list)
     _good: dict[Path, int] = field(default_factory=dict)
+    _fitting: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
     def judge(self) -> None:
         self.claims = [c for f in self.queue.files if (c := _claim(f, self.lead)) is not None]
         own = {f.start for f in self.queue.files} - {c.file.start for c in self.claims}
         for file in self._strays():
             claim = _claim(file, self.lead)
-            if claim is not None and claim.holds not in own:
-                self.claims.append(claim)
+            if claim is not None:
+                whole = file.length == self.queue.file_size
+                (self.claims if whole and claim.holds not in own else self.beside).append(claim)
         self._set_copies_aside()
         while (wrong := self._first_that_stays()) is not None:
             if wrong[0].records < _LEAST:
@@ -181,9 +193,9 @@ class _Log:
                 kept.append(claim)
 
     def _strays(self) -> Iterator[MappedFile]:
-        """Yield complete files whose names are not offsets of this log: copies, or mistyped names."""
+        """Yield files whose names are not offsets of this log: copies, or mistyped names."""
         for odd in self.queue.odd:
-            usual = odd.kind in (OddKind.MISALIGNED, OddKind.NOT_AN_OFFSET) and odd.length == self.queue.file_size
+            usual = odd.kind in (OddKind.MISALIGNED, OddKind.NOT_AN_OFFSET) and 0 < odd.length <= self.queue.file_size
             if usual and len(odd.path.name) <= 100:
                 yield MappedFile(odd.path, _NOWHERE, odd.length, self.queue.file_size)
 
@@ -218,6 +230,8 @@ class _Log:
                 return claim, "its place is in the other log of this store"
             if there is None and not any(claim.holds + step * size in names for step in _NEAR):
                 return claim, "no log file is near its place"
+            if there is None and self._is_foreign(claim):
+                return claim, "no consume queue unit points to its messages"
             if there is None or there.path in leaving:
                 continue
             if there.path in self.stays:
@@ -230,6 +244,21 @@ class _Log:
                 return claim, "a file without a good record is there"
         return None
 
+    def _is_foreign(self, claim: Claim) -> bool:
+        """Whether consume queues do not know the messages of a file, which then are those of another broker."""
+        store = self.store
+        if store.part is not None or store.rocksdb_consume_queue:
+            return False
+        if not any(True for _ in store.queue_directories(QueueKind.SIMPLE)):
+            return False
+        from rmqstore.checks.queues.foreign_files import LEAST, count_fitting
+
+        if claim.file.path not in self._fitting:
+            file = replace(claim.file, start=claim.holds)
+            self._fitting[claim.file.path] = count_fitting(store, file, self.lead, _SAMPLE)[:2]
+        messages, fit = self._fitting[claim.file.path]
+        return messages >= LEAST and not fit
+
     def _chain_start(self, claim: Claim) -> int:
         """Return the start that becomes free when a chain of files moves up, of which `claim` is the last."""
         by_place = {c.holds: c for c in self._going()}
@@ -239,6 +268,12 @@ class _Log:
 
     def found(self) -> Iterator[MisplacedFile]:
         for claim in self.claims:
+            yield MisplacedFile(self.queue.name, self.lead, claim, self.stays.get(claim.file.path, ""))
+
+    def other_copies(self) -> Iterator[MisplacedFile]:
+        """Yield the files that keep their names, and may have bytes that the log lost."""
+        stay = [c for c in self.claims if self.stays.get(c.file.path, COPY) not in (COPY, IN_PLACE)]
+        for claim in (*self.beside, *stay):
             yield MisplacedFile(self.queue.name, self.lead, claim, self.stays.get(claim.file.path, ""))
 
     def arranged(self) -> MappedFileQueue:

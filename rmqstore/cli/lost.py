@@ -146,6 +146,7 @@ def _before(out: Output, opened: Store, work: Work) -> Any:
     from rmqstore.checks.verify import examine_lasting
     from rmqstore.repair.plan.recover_options import SALVAGE, RecoverOptions
     from rmqstore.repair.recover import plan_recovery
+    from rmqstore.repair.replica.own_copies import names_of_copies
     from rmqstore.views.lost import LostMessages
 
     with out.progress("lost", opened.log_bytes) as progress:
@@ -160,6 +161,8 @@ def _before(out: Output, opened: Store, work: Work) -> Any:
     except (Refused, NotAStore, NotReadable) as error:
         out.note(f"note: damaged messages are not listed (see `rmqstore verify`): {error.message}")
         plan = None
+    for name in names_of_copies(look, verified):
+        out.note(f"note: {name} is a copy of a damaged log file: `rmqstore recover` restores messages from it")
     view = LostMessages(look)
     return look, view, view.at_next_start(verified, plan), report
 

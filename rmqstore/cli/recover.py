@@ -131,8 +131,7 @@ def recover(
     from rmqstore.cli.apply_command import finish, open_for, plan_change, read_plan
     from rmqstore.files.store import QueueKind, StoreKind
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
-    from rmqstore.repair.recover import plan_recovery
-    from rmqstore.repair.replica.heal import plan_with_replicas
+    from rmqstore.repair.replica.own_copies import plan_with_copies
     from rmqstore.repair.replica.places import Wishes
 
     refuse_unknown_codes(allowed.only)
@@ -149,9 +148,9 @@ def recover(
     def plan(look: Store, verified: Verified) -> Plan:
         if applying.plan_file is not None:
             return read_plan(applying.plan_file, look)
-        if found:
-            return plan_with_replicas(look, verified, found, Wishes(taken.extend, taken.heal_fillers), wishes, how)
-        return plan_recovery(look, verified, wishes)
+        return plan_with_copies(
+            look, verified, wishes, how, replicas=found, wishes=Wishes(taken.extend, taken.heal_fillers)
+        )
 
     cures = applying.plan_file is None and not taken.replicas
     change = plan_change(

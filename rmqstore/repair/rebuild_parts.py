@@ -88,7 +88,7 @@ def _queues(
 ) -> None:
     store, kind = draft.store, QueueRebuild
     if store.kind is StoreKind.ROCKSDB:
-        refuse_rows(store, touches_log=False)
+        refuse_rows(store, shrinks=False)
         from rmqstore.repair.rebuild.rocksdb_queues import RowsRebuild
 
         kind = RowsRebuild

@@ -22,7 +22,7 @@ from rmqstore.repair.beside.checkpoint import plan_checkpoint
 from rmqstore.repair.beside.config import plan_configs, plan_offsets
 from rmqstore.repair.beside.directory import gone_with_files, plan_directories
 from rmqstore.repair.beside.dledger import plan_dledger
-from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
+from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left, tell_rows
 from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.brakes import damage_brakes, offset_brakes, path_brakes, sizes_brakes
 from rmqstore.repair.log.contradicted import doubtful_tags, list_damaged, note_contradicted
@@ -47,7 +47,7 @@ from rmqstore.repair.salvage.result import SalvageResult
 from rmqstore.repair.salvage.salvage import plan_salvage
 from rmqstore.repair.unrepaired import unrepaired_problems
 
-_LOGS = (Area.LOG, Area.DLEDGER)
+LOG_AREAS = (Area.LOG, Area.DLEDGER)
 _VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
 
 
@@ -73,7 +73,7 @@ class Recovery:
         self.verified = verified
         self.options = options
         self.choice: Choice = choose(store, options)
-        mends = self.choice.strategy != TRUNCATE and options.wants_area(*_LOGS)
+        mends = self.choice.strategy != TRUNCATE and options.wants_area(*LOG_AREAS)
         self.evidence = Evidence(store, verified, mends_end=mends)
         self.draft = PlanBuilder(store)
         self.results = [r for r in (verified.legacy, verified.dledger) if r is not None]
@@ -101,9 +101,13 @@ class Recovery:
             plan_misplaced(draft, self.verified)
             filled = options.accept_fillers or self.choice.strategy == TRUNCATE
             plan_directories(draft, self.verified, options, filled=filled)
-            if options.wants_area(*_LOGS):
+            if options.wants_area(*LOG_AREAS):
                 self._log()
-            if self.results and self.cut is None and (options.wants_area(*_LOGS) or options.wants(codes.CQ_BEYOND_LOG)):
+            if (
+                self.results
+                and self.cut is None
+                and (options.wants_area(*LOG_AREAS) or options.wants(codes.CQ_BEYOND_LOG))
+            ):
                 self.shortened = lose_tail(draft, self.evidence, self.results[-1])
             self._dledger()
             self._queues()
@@ -122,7 +126,8 @@ class Recovery:
         draft.facts["wrote"] = dict(wrote_positions(self.verified))
         touches_log = self._touches_log(renames=False)
         if touches_log:
-            refuse_rows(self.store, touches_log=True)
+            refuse_rows(self.store, shrinks=self._ends_earlier)
+            tell_rows(draft)
         if self.store.rocksdb_beside and not self._beside() and draft.steps:
             tell_left(draft, touches_log=touches_log)
         if not self.verified.report.clean:
@@ -253,7 +258,7 @@ class Recovery:
         """Rebuild all consume queues in RocksDB if the log changes, or if rows do not fit it."""
         if not self._rows_are_wanted():
             return
-        refuse_rows(self.store, touches_log=self._touches_log())
+        refuse_rows(self.store, shrinks=self._ends_earlier)
         from rmqstore.repair.rebuild.rocksdb_queues import RowsRebuild
 
         self._rebuild(RowsRebuild, None)
@@ -367,10 +372,14 @@ class Recovery:
         """Return whether the log ends before messages that its queues, and possibly consumers, had."""
         return not self.options.only and (bool(self.shortened) or codes.CQ_BEYOND_LOG in self.counts)
 
+    @property
+    def _ends_earlier(self) -> bool:
+        """Whether the log ends earlier than it did, by the repair or already before."""
+        return self.cut is not None or self.tail_cut or self._shrank()
+
     def _checkpoint(self) -> None:
         last, end = self._last_time, self._end()
-        force = self.cut is not None or self.tail_cut or self._shrank()
-        plan_checkpoint(self.draft, self.verified, self.options, last, end, force=force)
+        plan_checkpoint(self.draft, self.verified, self.options, last, end, force=self._ends_earlier)
 
     def _abort(self) -> None:
         """Remove the abort file of a store with complete queues: abnormal recovery would only delete its index."""

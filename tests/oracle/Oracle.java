@@ -64,6 +64,7 @@ public final class Oracle {
     private final int wait;
     private final int badList;
     private final int put;
+    private final String light;
     private final String keys;
     private final int pull;
     private final int clean;
@@ -103,6 +104,7 @@ public final class Oracle {
         wait = Integer.parseInt(take("wait", "120"));
         badList = Integer.parseInt(take("badlist", "5"));
         put = Integer.parseInt(take("put", "0"));
+        light = take("light", "");
         keys = take("keys", "");
         pull = Integer.parseInt(take("pull", "0"));
         clean = Integer.parseInt(take("clean", "0"));
@@ -157,7 +159,7 @@ public final class Oracle {
         }
         if (put > 0) {
             phase = "put";
-            puts = Puts.append(store, put);
+            puts = Puts.append(store, put, light);
         }
         if (clean > 0) {
             phase = "clean";

@@ -17,8 +17,8 @@ final class Puts {
     private Puts() {
     }
 
-    /** JSON: [queue id, queue offset, commitlog offset, size] of every message; message i has the keys "put" and "puti". */
-    static String append(DefaultMessageStore store, int count) throws Exception {
+    /** `light`: names of light queues, with commas, that get every message too. JSON: [queue id, queue offset, commitlog offset, size] of every message; message i has the keys "put" and "puti". */
+    static String append(DefaultMessageStore store, int count, String light) throws Exception {
         Method put = null;
         for (Method method : DefaultMessageStore.class.getMethods()) {
             // 4.9.x and 5.x keep MessageExtBrokerInner in different packages
@@ -29,7 +29,7 @@ final class Puts {
         List<String> answers = new ArrayList<>();
         long[] ends = new long[3];
         for (int i = 0; i < count; i++) {
-            PutMessageResult result = (PutMessageResult) put.invoke(store, message(put.getParameterTypes()[0], i));
+            PutMessageResult result = (PutMessageResult) put.invoke(store, message(put.getParameterTypes()[0], i, light));
             if (!result.isOk()) {
                 throw new IllegalStateException("put " + i + ": " + result.getPutMessageStatus());
             }
@@ -41,12 +41,15 @@ final class Puts {
         return "[" + String.join(",", answers) + "]";
     }
 
-    private static Object message(Class<?> kind, int number) throws Exception {
+    private static Object message(Class<?> kind, int number, String light) throws Exception {
         MessageExt message = (MessageExt) kind.getConstructor().newInstance();
         message.setTopic("Order");
         message.setTags("TagP");
         message.setKeys("put put" + number);
         MessageAccessor.putProperty(message, "UNIQ_KEY", String.format("PUT%029d", number));
+        if (!light.isEmpty()) {
+            MessageAccessor.putProperty(message, "INNER_MULTI_DISPATCH", light);
+        }
         message.setQueueId(number % 3);
         message.setBody(("put " + number).getBytes(StandardCharsets.UTF_8));
         message.setBornTimestamp(System.currentTimeMillis());

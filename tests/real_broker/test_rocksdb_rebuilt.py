@@ -287,3 +287,41 @@ def offsets_of(store: Path) -> dict[str, object]:
     found = config_rows(store / "config" / "consumerOffsets")
     pairs = (pair for keys, values in found for pair in zip(keys, values, strict=True))
     return {key.decode(): json.loads(value)["offsetTable"] for key, value in pairs}
+
+
+LIGHT = {"enableLmq": True, "enableMultiDispatch": True}
+
+
+def test_light_queues_are_read_again(tmp_path: Path, oracle: Real) -> None:
+    """Every new message is in two light queues too: their rows are written by a real broker, and then by rmqstore."""
+    store = copy_store(NAME, tmp_path / "store")
+
+    def ask(path: Path, **more: object) -> OracleResult:
+        return oracle("5.4.0").load(path, {**SETTINGS, **LIGHT}, start=True, shutdown=True, list=True, **more)
+
+    def read(number: int) -> dict[tuple[str, int], str]:
+        clone(store, tmp_path / str(number))
+        return {place: message.digest for place, message in messages(ask(tmp_path / str(number))).items()}
+
+    assert ask(store, put=30, light="%LMQ%one,%LMQ%two").load
+    assert not examine(opened(store), VerifyOptions(jobs=1)).report.findings.counts
+    sound = read(1)
+    assert [sum(queue == f"%LMQ%{name}/0" for queue, _ in sound) for name in ("one", "two")] == [30, 30]
+    with changing(store) as changed:
+        for index in range(3, 9):
+            changed.drop("%LMQ%two", 0, index)
+        changed.put("%LMQ%one", 0, 4, commitlog_offset=77)
+    damaged = next(row for row in rows(store) if row.seat == ("Order", 1, 4))
+    damage.flip(damaged.path, damaged.at + 84 + 8, 3)  # the body
+    assert read(2) != sound
+    apply(recovery_of(store))
+    assert not examine(opened(store), VerifyOptions(jobs=1)).report.findings.counts
+    assert read(3) == sound
+    no_manifest(store / "consumequeue")
+    before = content(store)
+    journal = apply(rebuild_of(store)).journal
+    light = {place: digest for place, digest in sound.items() if place[0].startswith("%LMQ%")}
+    assert {place: digest for place, digest in read(4).items() if place in light} == light
+    assert journal is not None
+    undo(journal)
+    assert content(store) == before

@@ -14,7 +14,7 @@ from rmqstore.files.store import open_store
 from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.recover import plan_recovery
 from tests.real_broker.oracle import Oracle
-from tests.rocksdb_rows import need_rocksdict
+from tests.rocksdb_rows import NEWER, need_rocksdict
 from tests.stores import clone, copy_store, meta
 
 NAME = "5.4.0-rocksdb"
@@ -64,3 +64,15 @@ def test_after_a_clean_exit_the_message_at_the_rows_end_gets_no_row(
     report = examine(open_store(store, BrokerConfig(settings)), VerifyOptions(jobs=1)).report
     assert "would start and never deliver 1 message" in report.verdict
     assert oracle("5.4.0").load(store, settings, start=True).readable == MESSAGES - 1
+
+
+@pytest.mark.parametrize("newer", NEWER)
+def test_a_broker_does_not_start_with_a_newer_format(
+    newer: Callable[[Path], None], tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    need_rocksdict()
+    store = copy_store(NAME, tmp_path)
+    newer(store / "consumequeue")
+    report = examine(open_store(store), VerifyOptions(jobs=1)).report
+    assert report.verdict.startswith("RocketMQ 5.4.0 would not start")
+    assert not oracle("5.4.0").load(store, meta(NAME).oracle_args, start=True).load

@@ -109,6 +109,22 @@ def test_a_member_of_a_dledger_group_is_truncated(tmp_path: Path) -> None:
     assert plan.loss.messages > 0
 
 
+@pytest.mark.parametrize(
+    ("name", "folder", "role"),
+    [("5.4.0-dledger3-n0", "dledger-n0/data", "dledger-group"), ("5.4.0-slave", "commitlog", "slave")],
+)
+def test_a_short_file_behind_the_cut_is_only_moved_away(name: str, folder: str, role: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    garble_body(store, 60, folder)
+    short = store / folder / f"{3 * 65536:020}"
+    damage.cut(short, 9000)
+    plan = plan_of(store, RecoverOptions(role=role), **meta(name).broker_conf)
+    assert [step.do for step in plan.steps if step.path.endswith(short.name)] == ["discard"]
+    apply(plan, force_digest=plan.digest)
+    assert not short.exists()
+    assert not counts_of(store)
+
+
 def test_salvage_on_a_replica_is_warned_about(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     garble_body(store, 225)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rmqstore.brokers.load.mapped_files import Obstacle
 from rmqstore.brokers.rules.forecast import QueueKey
-from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, config_rows, is_readable
+from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, config_rows, is_readable
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import Store
 
@@ -49,13 +49,13 @@ def rocksdb_at_start(store: Store, *, rows: bool) -> RocksDBAtStart:
         return RocksDBAtStart()
     try:
         queues = RocksDBQueues(store)
-    except DamagedDatabase as e:
+    except (DamagedDatabase, UnknownFormat) as e:
         return RocksDBAtStart(f"it cannot be opened: {e}")
     except CannotRead:
         return RocksDBAtStart()  # a missing column family, which the broker creates, or a local failure
     try:
         dispatched = queues.dispatched() or 0
-    except DamagedDatabase as e:
+    except (DamagedDatabase, UnknownFormat) as e:
         return RocksDBAtStart(f"the end of its rows cannot be read: {e}")
     except CannotRead:
         return RocksDBAtStart()
@@ -83,7 +83,7 @@ def _unread(directory: Path) -> str:
     try:
         for _ in config_rows(directory):
             pass
-    except DamagedDatabase as e:
+    except (DamagedDatabase, UnknownFormat) as e:
         return str(e)
     except CannotRead:
         return ""

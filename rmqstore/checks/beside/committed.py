@@ -17,13 +17,19 @@ from rmqstore.scan.window import ScanOptions
 _TEXT_LIMIT = 64 << 10
 
 
+def committed_index(files: DLedgerFiles) -> int | None:
+    """Return the index of the last committed entry according to the checkpoint; None if unknown."""
+    index = dledger.parse_dledger_checkpoint(read_at(files.directory / "checkpoint", _TEXT_LIMIT, 0)).committed_index
+    return None if index is None or index < 0 else index
+
+
 def committed_end(files: DLedgerFiles, tiling: Tiling | None = None) -> int | None:
     """Return the end (global offset) of the last committed entry according to the checkpoint; None if unknown.
 
     If the index does not have the entry, `tiling` is used to find it in the data.
     """
-    index = dledger.parse_dledger_checkpoint(read_at(files.directory / "checkpoint", _TEXT_LIMIT, 0)).committed_index
-    if index is None or index < 0:
+    index = committed_index(files)
+    if index is None:
         return None
     unit = files.index.unit(dledger.INDEX_UNIT, index)
     if unit is not None:

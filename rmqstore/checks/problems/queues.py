@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import Problem, Repair, Rows, Severity
+from rmqstore.checks.problems.problem import OperatorTask, Problem, Repair, Rows, Severity
 
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
@@ -234,6 +234,24 @@ CONSUME_QUEUE: Rows = (
             "Files of the database in consumequeue/ are missing, or their bytes are wrong. A broker does not start, or "
             "serves no message whose row it cannot read. `recover` and `rebuild STORE cq` make a new database from the "
             "log, and keep the old one in the journal."
+        ),
+    ),
+    Problem(
+        code=codes.CQ_ROCKSDB_FORMAT,
+        title="RocksDB of the consume queues has an unknown format",
+        severity=_E,
+        needs_operator=OperatorTask(
+            why="a newer RocksDB may have written it, and nothing shows that its files are damaged",
+            do=(
+                "start the broker version that wrote it, or install a newer rocksdict; if the files are damaged, move "
+                "them (not the directories) out of consumequeue/ and run this command again: it makes a new database"
+            ),
+        ),
+        about=(
+            "A table or the manifest in consumequeue/ has a format version that the RocksDB library does not know. The "
+            "RocksDB of RocketMQ 5.4.0 is older and does not know it either: the broker does not start. A broker with "
+            "a newer RocksDB leaves such files, and damage to the version number looks the same. The rows cannot be "
+            "checked, and `recover` and `rebuild STORE cq` refuse to replace the database."
         ),
     ),
 )

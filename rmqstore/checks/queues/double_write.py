@@ -21,8 +21,8 @@ BEFORE_READING = (
 
 def check_double_written(store: Store, states: Mapping[str, QueueState], report: Report) -> bool:
     """Check the ends of the queues in the RocksDB; return whether it cannot be opened."""
-    from rmqstore.checks.queues.rocksdb import damaged_database
-    from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, is_readable, missing_extra
+    from rmqstore.checks.queues.rocksdb import damaged_database, unknown_format
+    from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable, missing_extra
     from rmqstore.files.rocksdb.queues import RocksDBQueues
 
     if not is_readable():
@@ -34,6 +34,8 @@ def check_double_written(store: Store, states: Mapping[str, QueueState], report:
     except CannotRead as e:
         if isinstance(e, DamagedDatabase) and store.dledger is None:
             report.findings.add(damaged_database(str(e), beside="the queue files"))
+        elif isinstance(e, UnknownFormat):
+            report.findings.add(unknown_format(str(e), beside="the queue files"))
         else:
             report.unchecked.append(
                 f"{NAMED}, and cannot be read: {e}; a broker that writes both does not start with it"

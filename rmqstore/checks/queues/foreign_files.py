@@ -20,7 +20,8 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 
-_LEAST = 5  # units that point to no message of a file, and messages that no unit points to
+LEAST = 5
+"""Units that point to no message of a file, and messages that no unit points to, before the file counts as foreign."""
 _SAMPLE = 1000  # messages of a file that are checked
 
 
@@ -48,22 +49,22 @@ def _foreign_files(store: Store, logs: Logs) -> Iterator[Finding]:
     for result in logs.results:
         for file in result.queue.files:
             units = logs.pointing.nowhere[file.start]
-            if units < _LEAST:
+            if units < LEAST:
                 continue
-            messages, fit, host = _count_fitting(store, file, result.lead)
-            if messages < _LEAST or fit * 10 > messages:
+            messages, fit, host = count_fitting(store, file, result.lead)
+            if messages < LEAST or fit * 10 > messages:
                 continue
             facts: dict[str, Fact] = {"units": units, "messages_looked_at": messages, "messages_with_units": fit}
             facts["store_host"] = host
-            others = {_count_fitting(store, f, result.lead, most=1)[2] for f in result.queue.files if f is not file}
+            others = {count_fitting(store, f, result.lead, most=1)[2] for f in result.queue.files if f is not file}
             others -= {""}
             if others and host not in others:
                 facts["store_host_of_other_files"] = min(others)
             yield result.finding(codes.CL_FOREIGN_FILE, file.start, file.length, facts)
 
 
-def _count_fitting(store: Store, file: MappedFile, lead: int, most: int = _SAMPLE) -> tuple[int, int, str]:
-    """Return how many of the first messages should have a unit, how many have it, and the store host."""
+def count_fitting(store: Store, file: MappedFile, lead: int, most: int = _SAMPLE) -> tuple[int, int, str]:
+    """Return how many of a file's first messages should have a unit, how many have it, and the store host."""
     queues: dict[tuple[str, int], MappedFileQueue] = {}
     seen = fit = 0
     host = ""

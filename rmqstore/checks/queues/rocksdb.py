@@ -22,7 +22,7 @@ from rmqstore.checks.queues.rocksdb_batches import check_batch_rows
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.queue_home import QueueHome
 from rmqstore.files.rocksdb.config import TABLES, config_table
-from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, is_readable, missing_extra
+from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable, missing_extra
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats.configjson import JsonValue
@@ -69,6 +69,11 @@ def damaged_database(reason: str, **more: Fact) -> Finding:
     return Finding(codes.CQ_ROCKSDB, "consumequeue", facts={"reason": reason, **more})
 
 
+def unknown_format(reason: str, **more: Fact) -> Finding:
+    """Return the finding of a database of consume queues with a format that the library does not know."""
+    return Finding(codes.CQ_ROCKSDB_FORMAT, "consumequeue", facts={"reason": reason, **more})
+
+
 def open_rocksdb(store: Store, report: Report) -> RowsRead:
     """Open the RocksDB directories of a store. Errors: none; see `unchecked` of the report."""
     out = RowsRead()
@@ -87,6 +92,10 @@ def open_rocksdb(store: Store, report: Report) -> RowsRead:
             except DamagedDatabase as e:
                 out.damaged = True
                 report.findings.add(damaged_database(str(e)))
+            except UnknownFormat as e:
+                out.damaged = True
+                report.findings.add(unknown_format(str(e)))
+                report.unchecked.append(f"{DIRECTORY}: rows of the consume queues")
             except CannotRead as e:
                 out.damaged = True
                 report.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}")

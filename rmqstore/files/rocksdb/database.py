@@ -24,7 +24,8 @@ _TRIES = 3  # a running broker may delete a file between listing and opening
 _MAX_OPEN = 4  # databases that `open_database` keeps open
 _VERSION_FAMILY, _VERSION_KEY = "kvDataVersion", b"kvDataVersionKey"
 _LINKED = re.compile(rf"[^\s']*/{PREFIX}[^/\s]+/")
-_DAMAGED = re.compile(r"(?!.*unsupported format_version)(Corruption: |IO error: No such file or directory)")
+_UNKNOWN_FORMAT = re.compile(r"Corruption: .*(unsupported format_version|VersionEdit: unknown tag)")
+_DAMAGED = re.compile(r"Corruption: |IO error: No such file or directory")
 
 T = TypeVar("T")
 
@@ -39,9 +40,13 @@ class CannotRead(Exception):
 
 
 class DamagedDatabase(CannotRead):
-    """A database has damaged or missing files, on which a broker's RocksDB fails too.
+    """A database has damaged or missing files, on which a broker's RocksDB fails too."""
 
-    Not a table format that the library does not know: a newer RocksDB may have written it.
+
+class UnknownFormat(CannotRead):
+    """A table or the manifest has a format that the library does not know: a newer RocksDB may have written it.
+
+    The RocksDB of a broker fails on it too: that of RocketMQ 5.4.0 is older than the library.
     """
 
 
@@ -69,7 +74,13 @@ def guarded(call: Callable[[], T]) -> T:
         raise
     except BaseException as e:  # noqa: BLE001  # a panic is not an Exception, and RocksDB errors have no common type
         text = " ".join(_LINKED.sub("", str(e)).split())[:300] or type(e).__name__
-        raise (DamagedDatabase if _DAMAGED.match(text) else CannotRead)(text) from None
+        raise _kind_of(text)(text) from None
+
+
+def _kind_of(text: str) -> type[CannotRead]:
+    if _UNKNOWN_FORMAT.match(text):
+        return UnknownFormat
+    return DamagedDatabase if _DAMAGED.match(text) else CannotRead
 
 
 class Database:

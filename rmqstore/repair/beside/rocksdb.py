@@ -17,11 +17,32 @@ _WHICH = (
     "(combineCQPreferCQType), it would no longer match the log: give the broker's broker.conf with -c"
 )
 _FEATURES = ("timerRocksDBEnable", "transRocksDBEnable")
+_ROWS = "rocksdbstore"
 
 
-def refuse_rows(store: Store, *, touches_log: bool) -> None:
+def row_features(store: Store) -> list[str]:
+    """Return the settings by which the broker keeps rows of timed or half messages in rocksdbstore/."""
+    return [key for key in _FEATURES if _ROWS in store.top and store.config.bool(key)]
+
+
+def tell_rows(draft: PlanBuilder) -> None:
+    """Add a note for rows that stay although bytes of the log change.
+
+    A row has the offset and the size of its message, and a repair in place changes neither. A broker that reads a
+    filler there finds no real topic, logs an error, and drops the row.
+    Source: TimerMessageRocksDBStore#convertMessage, TransactionalMessageRocksDBService#sendCheckMessage (5.4.0)
+    """
+    if features := row_features(draft.store):
+        draft.notes.append(
+            f"rows of {' and '.join(features)} in {_ROWS}/ are not read, and stay: they hold offsets and sizes of "
+            "messages, which do not change"
+        )
+
+
+def refuse_rows(store: Store, *, shrinks: bool) -> None:
     """Refuse a repair after which rows that a broker reads would be wrong, if rmqstore cannot write them.
 
+    `shrinks`: the repaired log ends before messages that it had.
     Errors: Refused.
     """
     if store.queue_home is QueueHome.UNKNOWN and any(store.queue_directories(QueueKind.SIMPLE)):
@@ -29,13 +50,19 @@ def refuse_rows(store: Store, *, touches_log: bool) -> None:
             "the store has queues in files and in RocksDB, and nothing says which of them the broker reads",
             "give its broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable)",
         )
-    features = [k for k in _FEATURES if touches_log and store.config.bool(k)]
     if store.kind is StoreKind.ROCKSDB and store.dledger is not None and store.dledger.data.files:
-        features.append("consume queues of DLedger entries")
-    if features:
         raise Refused(
-            f"the store needs a repair, after which {', '.join(features)} in RocksDB would no longer match the log",
+            "the store needs a repair, after which consume queues of DLedger entries in RocksDB would no longer match "
+            "the log",
             "use a replica of the store, or export the readable messages",
+        )
+    if shrinks and (features := row_features(store)):
+        raise Refused(
+            f"the log will end earlier, and rows of {' and '.join(features)} in {_ROWS}/ may point behind its new end: "
+            "a broker ignores new half messages until the log has grown past it",
+            f"use --replica with --extend; or move {_ROWS}/ out of the store and run this command again: the broker "
+            "reads the messages in the log again, checks open transactions from the first time, and delivers timed "
+            "messages once more whose time has passed",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections import defaultdict
 from collections.abc import Collection
@@ -50,6 +51,8 @@ def check_plan(plan: Plan, paths: PlanPaths) -> None:
     for step in plan.steps:
         origin = paths.locate(origins[step.path]) if step.path in origins else None
         check_step_on_disk(step, paths, leaving, coming, origin)
+        if isinstance(step, InPlace):
+            _check_links(step, origin or paths.locate(step.path))
     for span in plan.spans:
         status = status_of(paths.locate(origins.get(span.path, span.path)))
         if status is None or not stat.S_ISREG(status.st_mode) or status.st_size < span.at + span.length:
@@ -93,6 +96,17 @@ def check_step_on_disk(
                 raise PlanStale(f"{step.path}: the {step.length} bytes at {step.at} have changed")
     except PermissionError as error:
         raise NotReadable(f"no permission to read {place}") from error
+
+
+def _check_links(step: InPlace, place: Path) -> None:
+    """Refuse to write into a file that has another name: a backup, or another file of the store. Errors: Refused."""
+    status = status_of(place)
+    if status is not None and status.st_nlink > 1:
+        name = shlex.quote(str(place))
+        raise Refused(
+            f"{step.path} has another name (a hard link), perhaps in a backup, whose content would change too",
+            f"make it a file of its own: cp -p {name} {name}.own && mv {name}.own {name}",
+        )
 
 
 def _check_move_in(

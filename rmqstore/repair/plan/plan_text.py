@@ -74,7 +74,8 @@ def _describe_damaged(rows: Json) -> Iterator[str]:
             place = f"{row.get('topic')}/{row.get('queue_id')} {row.get('queue_offset')} at {row.get('offset')}"
             names = (("keys", "keys"), ("unique key", "unique_key"))
             keys = "".join(f", {word} {row[name]!r}" for word, name in names if row.get(name))
-            yield f"  {place}, stored {_time(row.get('store_timestamp'))}{keys}"
+            time = row.get("store_timestamp")
+            yield f"  {place}{keys}" if time is None else f"  {place}, stored {_time(time)}{keys}"
     if len(rows) > _LISTED:
         yield f"  … and {many(len(rows) - _LISTED, 'more message')}"
 
@@ -87,7 +88,7 @@ def _time(value: Json) -> str:
 
 
 def _describe_restored(found: Json) -> Iterator[str]:
-    """List messages restored from replicas; tolerate any JSON."""
+    """List messages restored from other copies of the log; tolerate any JSON."""
     listed = found.get("places") if isinstance(found, Mapping) else None
     rows = [row for row in listed if isinstance(row, Mapping)] if isinstance(listed, list) else []
     if not rows:
@@ -96,7 +97,7 @@ def _describe_restored(found: Json) -> Iterator[str]:
     for row in rows:
         name = str(row.get("from"))
         messages[name] = messages.get(name, 0) + _number(row, "messages")
-    one = "a replica" if len(messages) == 1 else f"{len(messages):,} replicas"
+    one = "a copy" if len(messages) == 1 else f"{len(messages):,} copies"
     yield f"Restored from {one}: {many(sum(messages.values()), 'message')}, {many(len(rows), 'place')}."
     yield from (f"  {name}: {many(number, 'message')}" for name, number in list(messages.items())[:_LISTED])
     for row in rows[:_PLACES]:

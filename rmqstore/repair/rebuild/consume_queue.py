@@ -12,8 +12,8 @@ Brokers from 5.0 on find the queue's minimum by a binary search, which requires 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -50,12 +50,12 @@ class KeptCodes:
     """The units that keep their tags code although it differs from the message's.
 
     `extension` tells which of its addresses are valid; `delay` (ms) is the longest delay of the queue's delay level;
-    `messages` are the offsets of messages whose tags may be wrong and the unit right.
+    `messages`: by offset of a message whose tags may be wrong, the tags code of its unit, here or in a replica.
     """
 
     extension: Extension
     delay: int
-    messages: Collection[int] = ()
+    messages: Mapping[int, int] = field(default_factory=dict)
 
 
 class QueueImage:
@@ -211,7 +211,8 @@ class QueueImage:
         will deliver the message; or a tags code that is the only trace of damage to its message.
         """
         old, new = consumequeue.UNIT.array(stored), consumequeue.UNIT.array(out)
-        same = (old["commitlog_offset"] == new["commitlog_offset"]) & (old["size"] == new["size"])
+        there = (old["commitlog_offset"] == new["commitlog_offset"]) & (old["size"] == new["size"])
+        same = there.copy()
         if self.files.topic == SCHEDULE_TOPIC:
             was_due, due = (units["tags_code"].astype(np.int64) for units in (old, new))
             same &= due_by_another_table(was_due, due, self.codes.delay)
@@ -220,7 +221,10 @@ class QueueImage:
             addresses = same & consumequeue.is_ext_address(old["tags_code"])
             if addresses.any():
                 addresses &= self.codes.extension.holds(old["tags_code"], new["tags_code"])
-            same &= np.isin(old["commitlog_offset"], sorted(self.codes.messages))
+            doubtful = np.isin(new["commitlog_offset"], sorted(self.codes.messages))
+            for i in np.flatnonzero(doubtful & ~there).tolist():
+                new["tags_code"][i] = self.codes.messages[int(new["commitlog_offset"][i])]
+            same &= doubtful
             same |= addresses
         _rows(out)[same] = _rows(stored)[same]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes as problem_codes
+from rmqstore.checks.problems.report import Finding
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE
@@ -110,6 +111,11 @@ class RebuildChoices:
     rewrite_codes: bool = False
 
 
+def _codes_of(found: Mapping[int, Finding]) -> dict[int, int]:
+    """Return the tags code of the unit in each finding, by offset of the message."""
+    return {at: code for at, finding in found.items() if isinstance(code := finding.facts["tags_code"], int)}
+
+
 class QueueRebuild:
     """Rebuilds the `wanted` queues (None: all): `read` reads their messages from the repaired log, `plan` adds steps.
 
@@ -125,7 +131,7 @@ class QueueRebuild:
         choices: RebuildChoices,
     ) -> None:
         self.limit = choices.limit
-        self.kept_codes = frozenset() if choices.rewrite_codes else frozenset(doubtful_tags(verified, views))
+        self.kept_codes = {} if choices.rewrite_codes else _codes_of(doubtful_tags(verified, views))
         self.draft = draft
         self.store = draft.store
         self.verified = verified

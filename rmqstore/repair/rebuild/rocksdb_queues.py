@@ -27,6 +27,7 @@ from rmqstore.files.rocksdb.database import (
     DamagedDatabase,
     Database,
     NoDatabase,
+    UnknownFormat,
     is_readable,
     missing_extra,
     open_database,
@@ -85,12 +86,14 @@ class OldRows:
             open_database(directory)
         except DamagedDatabase as e:
             return OldRows(nothing, damage=str(e))
-        except CannotRead as e:
+        except UnknownFormat as e:
             raise Refused(
-                f"the RocksDB in consumequeue/ cannot be opened here: {e}",
+                f"the RocksDB in consumequeue/ has a format that this RocksDB library does not know: {e}",
                 "if a newer RocksDB wrote it, use a newer rocksdict; if it is damaged, move its files (not the "
                 "directories) out of consumequeue/ and run this command again",
             ) from e
+        except CannotRead as e:
+            raise Refused(f"the RocksDB in consumequeue/ cannot be opened here: {e}") from e
         try:
             queues = RocksDBQueues(store)
         except CannotRead as e:

@@ -27,6 +27,7 @@ from rmqstore.repair.replica.replica import Replica
 
 _EPOCHS = "epochFileCheckpoint"
 _MOST = 1 << 20  # bytes of an epoch file
+_KEY = 16  # bytes; a shorter key may be one that a producer chose, which is not unique
 
 
 def proved_until(store: Store, verified: Verified, replica: Replica, place: Place) -> int:
@@ -79,6 +80,16 @@ def unique_key_hash(message: Message) -> int | None:
     """Return the hash by which the index has a message's unique key; None without one."""
     key = properties.parse_properties(message.properties).get(properties.UNIQ_KEY)
     return index.key_hash(index.key_text(message.topic_text, key)) if key else None
+
+
+def key_remains(replica: Replica, place: Place) -> bool:
+    """Return whether damaged bytes of this store still have the unique key of a replica's record, at its offset."""
+    for (start, stop), message in _records(replica, place):
+        key = properties.parse_properties(message.properties).get(properties.UNIQ_KEY, "").encode()
+        at = start + replica.bytes_at(place.log.lead, start, stop).rfind(key)
+        if len(key) >= _KEY and place.log.queue.pread(len(key), at) == key:
+            return True
+    return False
 
 
 def common_epoch_end(store: Store, replica: Replica) -> int:

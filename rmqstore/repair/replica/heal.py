@@ -21,12 +21,12 @@ from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.plan.wording import first_notes
+from rmqstore.repair.plan.wording import first_few, first_notes
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.repair.replica.branch import common_epoch_end, proved_until
 from rmqstore.repair.replica.healed_store import HealedStore, build, messages_in
 from rmqstore.repair.replica.judge import judge
-from rmqstore.repair.replica.lost_end import compare_lost_end
+from rmqstore.repair.replica.lost_end import LostEnd, compare_lost_end
 from rmqstore.repair.replica.merge import merged
 from rmqstore.repair.replica.places import OUTVOTED, Place, Wishes, find_places
 from rmqstore.repair.replica.proof import Proof, prove
@@ -58,14 +58,23 @@ def plan_with_replicas(
             raise Refused(work.nothing_needed(), "recover without --replica repairs everything else")
         reasons = "; ".join([*work.notes, *sources.notes][:3])
         raise Refused(f"nothing can be taken from the replicas: {reasons}", "recover without --replica writes fillers")
+    return plan_healing(work, sources, options, how)
+
+
+def plan_healing(work: Healing, sources: Sources, options: RecoverOptions, how: VerifyOptions | None) -> Plan:
+    """Plan to take these bytes, and to repair what is then left. Arguments and errors: as `plan_with_replicas`."""
+    store, verified = work.store, work.verified
     healed = build(store, sources.taken)
     after = examine(healed.store, how)
-    judge(after, sources.taken)
+    damaged = judge(after, sources.taken)
     plan = plan_recovery(healed.store, after, options)
     names = PlanBuilder(store)
     whole = merged(plan, healed, names, f"the original bytes, from {_names(sources)}")
     cured = set(problem_counts(verified.report)) - set(problem_counts(after.report))
     notes = first_notes([*work.notes, *sources.notes])
+    if damaged:
+        places = first_few([f"{at:,}" for at in damaged])
+        notes.append(f"properties damaged in the replica, where nothing proves the original ones: {places}")
     facts: dict[str, Json] = {**plan.facts, FACT: _facts(healed, sources, work)}
     return replace(whole, cures=tuple(sorted({*plan.cures, *cured})), notes=(*notes, *plan.notes), facts=facts)
 
@@ -80,6 +89,7 @@ class Healing:
         self.wishes = wishes
         self.places: list[Place] = []
         self.proofs: dict[tuple[str, str], Proof] = {}  # by names of log and replica
+        self.unsupported: list[Place] = []  # at the end of the log, where nothing is left to compare
         self.notes: list[str] = []
 
     def check(self) -> None:
@@ -165,7 +175,7 @@ class Healing:
                 return place.stop
             end = compare_lost_end(self.store, self.verified, replica, place)
             if end.diverges_at is None:
-                return place.stop
+                return place.stop if self._is_supported(end, replica, place) else place.start
             proof = replace(proof, diverges_at=end.diverges_at)
             self.proofs[place.log.queue.name, replica.name] = proof
             self._note_divergence(place.log, replica.name, proof)
@@ -173,9 +183,34 @@ class Healing:
         differs = proof.diverges_at is not None and proof.diverges_at < place.start
         if differs or place.kind == OUTVOTED:
             return place.start
-        return proved_until(self.store, self.verified, replica, place)
+        until = proved_until(self.store, self.verified, replica, place)
+        if replica.own:  # no other broker can have written these messages to the same queues
+            end = compare_lost_end(self.store, self.verified, replica, place)
+            until = max(until, end.fits) if end.diverges_at is None else min(until, end.diverges_at)
+        return until
+
+    def _is_supported(self, end: LostEnd, replica: Replica, place: Place) -> bool:
+        """Return whether to take a lost end; without any witness, only with --extend."""
+        if end.supported:
+            return True
+        known = "no index entry, queue unit, epoch or rest of a message"
+        if self.wishes.extend:
+            self.notes.append(
+                f"after offset {place.start:,}, this store has {known} to compare: only the equal records before it "
+                f"show that {replica.name} has the same history"
+            )
+            return True
+        self.unsupported.append(place)
+        self.notes.append(
+            f"nothing proves that the messages of {replica.name} after offset {place.start:,} are those of this store: "
+            f"it has {known} there to compare, and two histories may be equal up to there. --extend takes them as new "
+            "messages"
+        )
+        return False
 
     def _not_covered(self, place: Place) -> None:
+        if any(place.start == one.start for one in self.unsupported):
+            return
         proofs = [proof for (log, _), proof in self.proofs.items() if log == place.log.queue.name]
         if not proofs:
             self.notes.append(f"no replica has a {place.log.queue.name}: nothing is taken for offset {place.start:,}")

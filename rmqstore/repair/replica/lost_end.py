@@ -9,6 +9,9 @@ But other files may know of the lost messages:
 * in controller mode, the epochs of both nodes.
 
 One damaged witness is no divergence: after a divergence, all of them contradict the replica up to its end.
+
+If no witness is left, nothing proves that the replica has what this store had. Entries that a DLedger replica knows to
+be committed need no witness: any other entry of this store was not committed, and the group discards it.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import Message
 from rmqstore.repair.log.spans import overlapping
-from rmqstore.repair.replica.branch import common_epoch_end, indexed_keys, unique_key_hash
+from rmqstore.repair.replica.branch import common_epoch_end, indexed_keys, key_remains, unique_key_hash
 from rmqstore.repair.replica.places import Place
 from rmqstore.repair.replica.replica import Replica
 from rmqstore.repair.salvage.evidence.table import Evidence
@@ -34,16 +37,19 @@ from rmqstore.scan.tiling import Kind
 class LostEnd:
     """What the witnesses say about a replica's records in the lost end of a log; global offsets of records.
 
-    `agreed` is the end of the last record that the index proves, `diverges_at` the start of the first one that is
-    contradicted, without a later record that agrees.
+    `agreed` is the end of the last record that the index proves, `fits` of the last one that any witness fits, and
+    `diverges_at` the start of the first one that is contradicted, without a later record that agrees. `supported`: at
+    least one witness agrees.
     """
 
     agreed: int
     diverges_at: int | None = None
+    fits: int = 0
+    supported: bool = False
 
 
 def compare_lost_end(store: Store, verified: Verified, replica: Replica, place: Place) -> LostEnd:
-    """Compare the place at the end of a log, which no record of the log follows, with a replica's records."""
+    """Compare a place, usually the end of a log, which no record of the log follows, with a replica's records."""
     lead = place.log.lead
     keys = indexed_keys(verified, place)
     units = Evidence(store, verified).about([place.span]).at
@@ -65,7 +71,10 @@ def compare_lost_end(store: Store, verified: Verified, replica: Replica, place: 
         at for at in (by_key.diverges_at, by_unit.diverges_at, _other_epoch(store, replica, place)) if at is not None
     ]
     first = min(found, default=None)
-    return LostEnd(by_key.agreed if first is None else min(by_key.agreed, first), first)
+    fits = by_unit.agreed
+    in_epoch = common_epoch_end(store, replica) > place.start
+    supported = bool(lead or fits > place.start or in_epoch or key_remains(replica, place))
+    return LostEnd(by_key.agreed if first is None else min(by_key.agreed, first), first, fits, supported)
 
 
 def _note(end: LostEnd, start: int, stop: int, *, agrees: bool) -> None:

@@ -117,8 +117,9 @@ def _outvoted(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
 
 
 def _theirs(log: LogResult, replicas: Sequence[Replica], span: Span) -> list[bytes]:
-    """Return the bytes of a span in all replicas with a sound record at its start."""
-    return [r.bytes_at(log.lead, *span) for r in replicas if r.sound_record(log.lead, span[0])]
+    """Return the bytes of a span in all replicas with a sound record at its start that nothing there contradicts."""
+    lead = log.lead
+    return [r.bytes_at(lead, *span) for r in replicas if r.sound_record(lead, span[0]) and not r.doubtful(lead, span)]
 
 
 def _differing(log: LogResult, replicas: Sequence[Replica], run: Run) -> Iterator[Span]:

@@ -63,6 +63,13 @@ def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Cal
     for span in sorted(filter(wanted, spans)):
         found[_state(log, replica, span)].append(span)
     equal, different = found[_State.EQUAL], found[_State.DIFFERENT]
+    if (
+        not equal
+        and replica.own
+        and not different
+        and not any(_inside(replica, log.lead, span) for span in found[_State.NOTHING])
+    ):
+        return Proof(0, log.queue.start, None)  # the log has no record of this file left; other files may prove it
     if not equal:
         raise Refused(
             _no_proof(log, replica, different), "give another node of the same group, or a copy of this store"

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rmqstore.checks.beside.committed import committed_end
+from rmqstore.checks.beside.committed import committed_end, committed_index
+from rmqstore.checks.beside.index import check_index
 from rmqstore.checks.filler_notes import filler_offsets
+from rmqstore.checks.index.catalog import IndexCatalog
 from rmqstore.checks.log.commitlog import LogResult, PassWork, read_log
+from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.log.logs import Logs
-from rmqstore.checks.problems.report import Findings
+from rmqstore.checks.problems.report import Findings, Report
+from rmqstore.checks.queues.rocksdb import open_rocksdb
 from rmqstore.errors import NotAStore, Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.recognise import kind_of_file
 from rmqstore.files.records import message_at
-from rmqstore.files.store import Store, open_store
+from rmqstore.files.store import DLedgerFiles, Store, StoreKind, open_store
+from rmqstore.files.topic_types import batch_topics
 from rmqstore.formats import dledger
 from rmqstore.formats.message import BLANK_SIZE, Fault, build_blank, check_message, record_crc
-from rmqstore.repair.log.spans import Span, joined, overlapping, without
+from rmqstore.repair.log.spans import Span, joined, meets, overlapping, without
+from rmqstore.repair.replica.witnesses import Witnesses
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import jobs_or_default
@@ -33,14 +39,16 @@ _SMALL = 8 << 30  # bytes of log that are quickly read
 
 @dataclass(slots=True)
 class Replica:
-    """One replica; `name` is the path that the user gave."""
+    """One replica; `name` is the path that the user gave. `own`: it is a copy of one of the store's own files."""
 
     name: str
     store: Store
     jobs: int | None = None
     max_rate: int = 0
-    _read: dict[tuple[int, tuple[int, ...]], LogResult | None] = field(default_factory=dict)
+    own: bool = False
+    _read: dict[int, dict[frozenset[int], Witnesses]] = field(default_factory=dict)  # by lead, then starts of files
     _sound: dict[int, list[Span]] = field(default_factory=dict)
+    _index: IndexCatalog | None = None
 
     def log(self, lead: int) -> MappedFileQueue | None:
         """Return its commitlog (`lead` 0) or its DLedger data (48); None if it has no file of that log."""
@@ -68,31 +76,44 @@ class Replica:
 
     def sound(self, lead: int, wanted: Sequence[Span]) -> list[Span]:
         """Return runs of good records in the files with the wanted bytes, without fillers of earlier repairs."""
-        result = self._log_result(lead, wanted)
-        if result is None:
+        found = self.witnesses(lead, wanted)
+        if found is None:
             return []
+        result = found.result
         if id(result) not in self._sound:
             runs = [(r.start, r.stop) for r in result.tiling if r.kind is Kind.RECORDS and r.start < result.wrote]
             self._sound[id(result)] = without(runs, filler_spans(self.store, result))
         return self._sound[id(result)]
 
+    def doubtful(self, lead: int, span: Span) -> bool:
+        """Return whether a range meets a record whose properties its own queues or index contradict."""
+        found = self.witnesses(lead, [span])
+        return found is not None and meets(span, found.spans)
+
     def end(self, lead: int, since: int) -> int:
         """Return the end of its log, at least `since`; in DLedger data, the end of the committed entries."""
-        result = self._log_result(lead, [(since, 1 << 62)])
-        if result is None:
+        found = self.witnesses(lead, [(since, 1 << 62)])
+        if found is None:
             return since
-        end = result.wrote
+        result, end = found.result, found.result.wrote
         if lead and self.store.dledger is not None:
-            committed = committed_end(self.store.dledger, result.tiling)
-            end = min(end, committed if committed is not None else since)
+            end = min(end, self._committed(self.store.dledger, result) or since)
         return max(end, since)
+
+    @staticmethod
+    def _committed(group: DLedgerFiles, result: LogResult) -> int | None:
+        """Return the end of the committed entries: the end of the log if the last committed one is lost behind it."""
+        index = committed_index(group)
+        if index is not None and index >= result.entries.last_index:
+            return result.wrote
+        return committed_end(group, result.tiling)
 
     def last_sound(self, lead: int, before: int) -> int:
         """Return the end of the last good record in its last files that start before an offset; `before` if none is."""
         queue = self.log(lead)
         files = [f for f in queue.files if f.start < before] if queue is not None else []
         for file in files[: -_LAST_FILES - 1 : -1]:  # a broker creates files ahead
-            if runs := self.sound(lead, [(file.start, file.stop)]):
+            if runs := overlapping(self.sound(lead, [(file.start, file.stop)]), file.start, file.stop):
                 return runs[-1][1]
         return before
 
@@ -101,9 +122,10 @@ class Replica:
         """Return whether its own log is damaged before its end; False for a log too large to read only for a hint."""
         if sum(queue.bytes_on_disk for queue in _logs(self.store)) > _SMALL:
             return False
-        results = [self._log_result(lead, [(0, 1 << 62)]) for lead in _LEADS]
+        read = [self.witnesses(lead, [(0, 1 << 62)]) for lead in _LEADS]
+        results = [found.result for found in read if found is not None]
         bad = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
-        return any(r.kind in bad and r.start < found.wrote for found in results if found for r in found.tiling)
+        return any(run.kind in bad and run.start < result.wrote for result in results for run in result.tiling)
 
     def closes_file(self, lead: int, at: int, stop: int) -> bool:
         """Return whether the bytes from `at` to `stop`, the end of a file, are a valid BLANK."""
@@ -112,32 +134,57 @@ class Replica:
         wanted = dledger.build_blank(stop - at) if lead else build_blank(stop - at)
         return self.bytes_at(lead, at, at + BLANK_SIZE) == wanted[:BLANK_SIZE]
 
-    def _log_result(self, lead: int, wanted: Sequence[Span]) -> LogResult | None:
+    def witnesses(self, lead: int, wanted: Sequence[Span]) -> Witnesses | None:
+        """Read the files with the wanted bytes, and perhaps others; None if it has no such file."""
         queue = self.log(lead)
         if queue is None:
             return None
         wanted = joined(wanted)
         files = [f for f in queue.files if overlapping(wanted, f.start, f.stop)]
-        key = lead, tuple(f.start for f in files)
-        if key not in self._read:
-            self._read[key] = self._pass(queue, lead, files) if files else None
-        return self._read[key]
+        known = self._read.setdefault(lead, {})
+        starts = frozenset(f.start for f in files)
+        read = next((found for have, found in known.items() if starts <= have), None)
+        if read is None and files:
+            read = known[starts] = self._pass(queue, lead, files)
+        return read
 
-    def _pass(self, queue: MappedFileQueue, lead: int, files: Sequence[MappedFile]) -> LogResult:
+    def _pass(self, queue: MappedFileQueue, lead: int, files: Sequence[MappedFile]) -> Witnesses:
         """Read some of its files, without those that a broker deletes meanwhile."""
-        given = tuple(sorted(self.store.config.given.items()))
-        options = ScanOptions(drop_cache=True, max_rate=self.max_rate)
-        passing = PassOptions(self.store.path, given, options, crosscheck=False)
+        store, live = self.store, self.store.is_live()
+        if self._index is None and store.index_files:
+            self._index = check_index(store, Findings(keep=0), live=live)
+        passing = PassOptions(
+            store.path,
+            tuple(sorted(store.config.given.items())),
+            ScanOptions(drop_cache=True, max_rate=self.max_rate),
+            crosscheck=_has_units(store, live=live),
+            live=live,
+            batch_topics=batch_topics(store, None),
+            levels=delay_levels(store),
+            index=self._index,
+        )
         while True:
             part = MappedFileQueue(queue.name, queue.directories, queue.file_size, files)
             work = PassWork(jobs_or_default(self.jobs, part.bytes_on_disk))
+            findings = Findings()
             try:
-                return read_log(part, passing, Findings(keep=0), lead=lead, work=work)
+                result = read_log(part, passing, findings, lead=lead, work=work)
+                return Witnesses.of(result, self._index, findings.listed)
             except FileNotFoundError:
                 left = [f for f in files if f.path.exists()]
-                if len(left) == len(files):
+                if len(left) < len(files):
+                    files = left
+                elif passing.crosscheck or passing.index is not None:  # a file of a queue or of the index expired
+                    passing = replace(passing, crosscheck=False, index=None)
+                else:
                     raise
-                files = left
+
+
+def _has_units(store: Store, *, live: bool) -> bool:
+    """Return whether the consume queues of a replica can be compared with its log."""
+    if store.part is not None or store.kind is not StoreKind.ROCKSDB:
+        return store.part is None
+    return not live and open_rocksdb(store, Report(str(store.path), store.kind.value, Findings(keep=0))).queues
 
 
 def log_of(store: Store, lead: int) -> MappedFileQueue | None:
@@ -180,8 +227,8 @@ def refuse_same(store: Store, replica: Replica) -> None:
     """Errors: Refused if the replica is the store itself, or shares a log file with it; NotAStore without a log."""
     if not _logs(replica.store):
         raise NotAStore(f"{replica.name} has no file of a log", "give the replica's storePathRootDir")
-    own = {_identity(f.path) for queue in _logs(store) for f in queue.files}
-    theirs = {_identity(f.path) for queue in _logs(replica.store) for f in queue.files}
+    own = {_identity(f) for queue in _logs(store) for f in queue.files}
+    theirs = {_identity(f) for queue in _logs(replica.store) for f in queue.files}
     if own & theirs - {None}:
         raise Refused(f"{replica.name} and {store.path} share their log files", "give another copy of the store")
 
@@ -190,9 +237,10 @@ def _logs(store: Store) -> list[MappedFileQueue]:
     return [queue for lead in _LEADS if (queue := log_of(store, lead)) is not None]
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(file: MappedFile) -> tuple[int, int, int] | None:
+    """Return what identifies a file and the addresses that it is read for; None if it cannot be read."""
     try:
-        status = path.stat()
+        status = file.path.stat()
     except OSError:
         return None
-    return status.st_dev, status.st_ino
+    return status.st_dev, status.st_ino, file.start

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rmqstore.files.records import message_at
@@ -53,6 +53,7 @@ def _take(place: Place, replicas: Sequence[Replica], wanted: Sequence[Span], out
     taken: list[Taken] = []
     for low, high in place.pieces():
         covered: list[Span] = []
+        good: list[tuple[Replica, list[Span]]] = []
         for replica in replicas:
             found = _good(replica, place, low, high, wanted)
             if found is None:
@@ -61,6 +62,8 @@ def _take(place: Place, replicas: Sequence[Replica], wanted: Sequence[Span], out
                     "nothing is taken there"
                 )
                 return
+            good.append((replica, found))
+        for replica, found in _doubtful_last(place, good, wanted):
             at = _first_disagreement(place, replica, found, taken)
             if at is not None:
                 out.notes.append(f"the replicas disagree at offset {at:,}: nothing is taken there")
@@ -82,6 +85,24 @@ def _take(place: Place, replicas: Sequence[Replica], wanted: Sequence[Span], out
         out.taken += sorted(taken, key=lambda t: t.start)
     else:
         out.notes.append(f"no replica has sound bytes for offset {place.start:,} to {place.stop:,}")
+
+
+def _doubtful_last(
+    place: Place, good: Sequence[tuple[Replica, list[Span]]], wanted: Sequence[Span]
+) -> Iterator[tuple[Replica, list[Span]]]:
+    """Yield the good bytes of each replica: records that its own queues or index contradict come last.
+
+    Such a record has a proved body, but damaged properties. It is left out if any replica has a better one.
+    """
+    better: list[Span] = []
+    for replica, found in good:
+        read = replica.witnesses(place.log.lead, wanted)
+        clean = without(found, read.spans if read is not None else [])
+        better = joined([*better, *clean])
+        yield replica, clean
+    for replica, found in good:
+        if doubtful := without(found, better):
+            yield replica, doubtful
 
 
 def _good(replica: Replica, place: Place, low: int, high: int, wanted: Sequence[Span]) -> list[Span] | None:

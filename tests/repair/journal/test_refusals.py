@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from rmqstore.errors import (
     UsageError,
 )
 from rmqstore.repair.journal import journal
-from rmqstore.repair.plan.content import Zeros
+from rmqstore.repair.plan.content import Literal, Zeros
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import (
     Create,
@@ -236,3 +237,26 @@ def test_a_journal_folder_that_vanishes_while_it_is_looked_at_never_began(
     monkeypatch.setattr(Path, "iterdir", iterdir)
     assert journal.find_unfinished(store) == []
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(lambda store: overwrite(store, LOG, 0, Literal(b"x")), id="overwrite"),
+        pytest.param(lambda store: Extend(QUEUE, (store / QUEUE).stat().st_size, 700), id="extend"),
+    ],
+)
+def test_a_file_with_another_name_is_not_written(store: Path, step: Callable[[Path], Step]) -> None:
+    """A backup of hard links (`cp -al`) would change with it, and so would another log file of the store."""
+    one = step(store)
+    backup = store.parent / "backup"
+    os.link(store / one.path, backup)
+    before = backup.read_bytes()
+    with pytest.raises(Refused, match=f"{one.path} has another name") as refused:
+        journal.apply(plan_of(store, one))
+    assert backup.read_bytes() == before
+    assert refused.value.advice is not None
+    command = refused.value.advice.partition(": ")[2]
+    subprocess.run(command, shell=True, check=True)
+    journal.apply(plan_of(store, one))
+    assert backup.read_bytes() == before != (store / one.path).read_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,9 @@ from rmqstore.repair.recover import plan_recovery
 from tests import damage
 from tests.cases.case import locate_record
 from tests.command import run
+from tests.repair.salvaging import rows as rows_of_log
 from tests.repair.trees import CountingDisk, failing_at, killed_at
-from tests.rocksdb_rows import changing, need_rocksdict, without_extra
+from tests.rocksdb_rows import NEWER, changing, need_rocksdict, newer_tables, without_extra
 from tests.stores import clone, copy_store, meta, unpack
 from tests.untouched import assert_untouched, content_only, snapshot
 
@@ -204,26 +206,58 @@ def test_without_the_extra_the_refusal_names_it(tmp_path: Path, monkeypatch: pyt
             assert "rocksdict>=0.3.24" in " ".join(answer.output.split())
 
 
-def test_a_newer_table_format_is_refused_with_that_reason(tmp_path: Path) -> None:
-    """The footer of every table names its format."""
+@pytest.mark.parametrize("newer", NEWER)
+def test_a_newer_format_is_refused_with_that_reason(newer: Callable[[Path], None], tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
-    for path in (store / "consumequeue").glob("*.sst"):
-        damage.overwrite(path, path.stat().st_size - 12, (99).to_bytes(4, "little"))
+    newer(store / "consumequeue")
+    report = examine(open_store(store), VerifyOptions(jobs=1)).report
+    assert (report.exit_code, dict(report.findings.counts)) == (1, {"CQ-ROCKSDB-FORMAT": 1})
+    assert report.unchecked == ["consumequeue/: rows of the consume queues"]
+    with assert_untouched(store):
+        for words in (("recover", str(store), "--apply"), ("rebuild", str(store), "cq", "--apply")):
+            answer = run(*words)
+            assert answer.exit_code == 5, answer.output
+            assert "has a format that this RocksDB library does not know" in answer.stderr
     path, at = locate_record(store / "commitlog", "record 100 body")
     damage.flip(path, at + 1, 3)
-    with assert_untouched(store), pytest.raises(Refused, match="unsupported format_version: 99"):
+    with assert_untouched(store), pytest.raises(Refused, match="format that this RocksDB library does not know"):
         recovery_of(store)
 
 
-@pytest.mark.parametrize("key", ["transRocksDBEnable", "timerRocksDBEnable"])
-def test_other_rows_that_nothing_writes_forbid_a_repair_of_the_log(key: str, tmp_path: Path) -> None:
+def test_as_the_refusal_says_a_database_without_its_files_is_made_again(tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
+    newer_tables(store / "consumequeue")
+    for path in (store / "consumequeue").iterdir():
+        path.rename(tmp_path / path.name)
+    assert apply(recovery_of(store)).journal is not None
+    assert all_rows(store) == all_rows(unpack(NAME))
+
+
+@pytest.mark.parametrize("key", ["transRocksDBEnable", "timerRocksDBEnable"])
+def test_other_rows_that_nothing_writes_stay_while_the_log_keeps_its_end(key: str, tmp_path: Path) -> None:
+    """They hold offsets and sizes of messages, which a repair in place does not change."""
+    store = copy_store(NAME, tmp_path)
+    (store / "rocksdbstore").mkdir(exist_ok=True)
     break_rows(store)
     assert not recovery_of(store, **{key: "true"}).empty
     path, at = locate_record(store / "commitlog", "record 100 body")
     damage.flip(path, at + 1, 3)
-    with pytest.raises(Refused, match=key):
+    assert any(f"rows of {key} in rocksdbstore/" in note for note in recovery_of(store, **{key: "true"}).notes)
+    assert not any("rocksdbstore/" in note for note in recovery_of(store).notes)
+
+
+@pytest.mark.parametrize("key", ["transRocksDBEnable", "timerRocksDBEnable"])
+def test_other_rows_that_nothing_writes_forbid_an_earlier_end_of_the_log(key: str, tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    (store / "rocksdbstore").mkdir(exist_ok=True)
+    last = rows_of_log(store)[-1]
+    damage.garble(last.path, last.at, last.size)
+    with pytest.raises(Refused, match=f"rows of {key} in rocksdbstore/ may point behind its new end") as refused:
         recovery_of(store, **{key: "true"})
+    assert "move rocksdbstore/ out of the store" in refused.value.advice
+    shutil.rmtree(store / "rocksdbstore")
+    plan = recovery_of(store, **{key: "true"})
+    assert plan.loss.messages == 1
 
 
 def test_rows_to_be_copied_that_cannot_be_read_are_refused(tmp_path: Path) -> None:

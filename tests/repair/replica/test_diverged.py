@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -205,6 +206,54 @@ def test_a_lost_end_is_not_taken_from_another_branch(diverged: Diverged) -> None
     answer = run(*diverged.words(), "--role", "single", "--apply")
     assert (answer.exit_code, diverged.named in answer.stderr) == (5, True), answer.output
     assert snapshot(diverged.store) == before
+
+
+def forget_the_end(diverged: Diverged) -> None:
+    """Nothing but the log is left to tell branches apart."""
+    lose_the_end(diverged, 0)
+    for name in ("index", "consumequeue"):
+        shutil.rmtree(diverged.store / name)
+    (diverged.store / "epochFileCheckpoint").unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("nodes", [classic, controller], indirect=True)
+def test_a_lost_end_without_any_witness_is_not_taken(diverged: Diverged) -> None:
+    forget_the_end(diverged)
+    before = snapshot(diverged.store)
+    answer = run(*diverged.words(), "--role", "single", "--apply")
+    words = f"the messages of {diverged.replica} after offset {diverged.offset:,} are those of this store"
+    assert (answer.exit_code, f"nothing proves that {words}" in answer.stderr) == (5, True), answer.output
+    assert "--extend" in answer.stderr
+    assert snapshot(diverged.store) == before
+
+
+@pytest.mark.parametrize("nodes", [classic, controller], indirect=True)
+def test_with_extend_the_plan_says_that_nothing_was_left_to_compare(diverged: Diverged) -> None:
+    forget_the_end(diverged)
+    planned = run_json(*diverged.words(), "--role", "single", "--extend", exit_code=1)
+    assert any(
+        "only the equal records before it show" in note and f"{diverged.offset:,}" in note
+        for note in planned["notes"]  # type: ignore[attr-defined]
+    )
+
+
+def test_the_rest_of_a_message_proves_a_lost_end(tmp_path: Path) -> None:
+    """Its unique key is still where the replica has it, though its body is damaged."""
+    store = tmp_path / "store"
+    clone(unpack("5.4.0-master"), store)
+    for name in ("index", "consumequeue"):
+        shutil.rmtree(store / name)
+    whole, last = log_files(store), rows(store)[-1]
+    damage.garble(last.path, last.at + 60, 40)
+    planned = run_json("recover", str(store), "--replica", str(unpack("5.4.0-master")), "--role", "single", exit_code=1)
+    (place,) = planned["facts"]["restored"]["places"]  # type: ignore[index]
+    assert (place["offset"], place["messages"]) == (last.offset, 1)
+    run_json(
+        *("recover", str(store), "--replica", str(unpack("5.4.0-master")), "--role", "single", "--apply"),
+        *(("--force", str(planned["digest"])) if planned["brakes"] else ()),
+        exit_code=0,
+    )
+    assert log_files(store) == whole
 
 
 @pytest.mark.quick_rows(4)

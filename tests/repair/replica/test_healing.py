@@ -192,6 +192,21 @@ def test_a_lost_tail_comes_back_with_extend(name: str, tmp_path: Path) -> None:
     assert ours[-1].offset == max(row.offset for row in theirs if row.offset <= limit)
 
 
+def test_entries_before_a_committed_one_that_the_replica_lost_are_committed_too(tmp_path: Path) -> None:
+    store, other = (copy_store(name, tmp_path) for name in ("5.4.0-dledger3-n2", "5.4.0-dledger3-n0"))
+    whole, found, theirs = log_files(store), rows(store), rows(other)
+    end = next(n for n, row in enumerate(theirs) if row.offset == committed(other))
+    for row in theirs[end - 4 :]:
+        damage.zero(row.path, row.at - row.lead, row.lead + row.size)
+    lost = [row for row in found if row.path == found[-1].path]
+    damage.zero(lost[0].path, 0, lost[-1].stop)
+    plan = plan_healing(store, [other])
+    assert plan.loss.messages == 0
+    journal.apply(plan)
+    for name, content in whole.items():
+        assert log_files(store)[name].startswith(content.rstrip(b"\0"))  # the replica had more
+
+
 def committed(store: Path) -> int:
     """Offset of the last message that a DLedger node's checkpoint says to be committed."""
     [group] = store.glob("dledger-*")

@@ -200,7 +200,7 @@ def test_the_text_says_what_came_from_where(tmp_path: Path) -> None:
     store, other = broken(tmp_path), unpack("4.9.7-clean")
     text = run("recover", str(store), "--replica", str(other)).stdout
     assert "Nothing is lost." in text
-    assert "Restored from a replica: 2 messages, 2 places." in text
+    assert "Restored from a copy: 2 messages, 2 places." in text
     assert f"  {other}: 2 messages" in text
     found = rows(other)
     assert f"  offset {found[20].offset:,}, {found[20].size:,} bytes (damaged; 1 message)" in text
