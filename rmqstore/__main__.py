@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
+
+_GARBAGE_COLLECTION = 50_000  # objects; the default of 700 collects 80 times during the imports and finds nothing
+
+
+class _WithoutPandas:
+    """Hides pandas, which we do not use: pyarrow imports it if it is installed, which takes longer than a query."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Let other finders find all other modules."""
+        if name == "pandas":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def main() -> None:
-    """Runs the command line; ends the process with its exit code."""
+    """Run the command line, and end the process with its exit code."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy would start threads that spin and do nothing for us
+    gc.set_threshold(_GARBAGE_COLLECTION)
+    if sys.argv[1:2] != ["pipeline"]:  # PySpark uses pandas
+        sys.meta_path.insert(0, _WithoutPandas)
     from rmqstore.cli.main import cli
 
-    cli.main(prog_name="rmqstore")
+    try:
+        cli.main(prog_name="rmqstore")
+    finally:
+        if "duckdb" not in sys.modules:  # it would report objects that are not collected as leaks
+            gc.freeze()  # the interpreter collects at its end too, and would search all modules for cycles
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from rmqstore.messages.table import MessageTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
+from rmqstore.scan.workers import one_ahead
 
 _QUEUE_OFFSET_PROPERTIES = (b"INNER_MULTI_QUEUE_OFFSET", b"INNER_BASE")
 
@@ -225,7 +226,7 @@ def append_chunks(
     Errors: MessageRefused with file and line; else as `MessageStore.put`.
     """
     total = 0
-    for table, where in chunks:
+    for table, where in one_ahead(iter(chunks)):
         skipped = min(max(done - total, 0), len(table))
         total += len(table)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import stat
 import sys
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
+from rmqstore.cli.early_file import EarlyFile
 from rmqstore.cli.json_text import json_bytes as json_bytes
 from rmqstore.cli.json_text import quote_wide
 from rmqstore.cli.quantities import wrapped
@@ -36,6 +38,7 @@ _SUFFIXES = {
 }
 _COMMAND = ": rmqstore "  # a line that ends with a command to paste
 _SILENCE = 2.0  # seconds
+_BUFFER = 1 << 17  # bytes
 _OPEN_ALREADY = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")
 
 
@@ -176,7 +179,7 @@ def _format_of(path: Path, formats: tuple[str, ...]) -> str:
 def _opened(building: Path, path: Path) -> BinaryIO:
     """Open the temporary file of an output, with the mode of the file that it replaces. Errors name the output."""
     try:
-        file = building.open("wb")
+        file = io.BufferedWriter(EarlyFile(str(building)), _BUFFER)
         with contextlib.suppress(OSError):
             os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
         return file

@@ -14,7 +14,6 @@ can make a command write: only the options in OPTIONS can have defaults.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -102,6 +101,8 @@ def _switch(variable: str, value: Any) -> bool:
 def _refuse_unknown(path: Path, where: str, found: Mapping[str, Any], known: Collection[str]) -> None:
     for key in found:
         if key not in known:
+            import difflib
+
             close = difflib.get_close_matches(key, known, 1, 0.6)
             hint = f"did you mean {close[0]}?" if close else f"settings are {', '.join(known)}"
             raise UsageError(f"{path}: {where}{key} is not a setting", hint)

@@ -58,6 +58,7 @@ DEFAULTS: Mapping[str, str] = {
     "timerPrecisionMs": "1000",
     "indexRocksDBEnable": "false",
     "transRocksDBEnable": "false",
+    "transWriteOriginTransHalfEnable": "true",
     "timerRocksDBEnable": "false",
     "rocksdbCQDoubleWriteEnable": "false",
     "combineCQMaxExtraSearchCommitLogFiles": "3",

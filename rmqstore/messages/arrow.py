@@ -6,8 +6,7 @@ preserve is in the columns of `schema.SIDE`, which a file has only if one of its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from functools import cached_property
 from typing import Any, BinaryIO
@@ -30,6 +29,7 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool
 from rmqstore.scan.properties.texts import not_utf8
 from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.workers import one_ahead
 
 try:
     import pyarrow as pa
@@ -302,7 +302,7 @@ def write_file(file: BinaryIO, kind: str, rows: ArrowRows, batches: Iterable[Any
     Errors: SideColumnsMissing
     """
     schema = rows.schema(sides)
-    with closing(_ahead(_groups(_fitting(batches, schema)))) as tables:
+    with closing(one_ahead(_groups(_fitting(batches, schema)))) as tables:
         if kind == "arrow":
             with pa.ipc.new_stream(file, schema) as writer:
                 for table in tables:
@@ -313,15 +313,6 @@ def write_file(file: BinaryIO, kind: str, rows: ArrowRows, batches: Iterable[Any
         with pq.ParquetWriter(file, schema, **parquet_options(schema)) as writer:
             for table in tables:
                 writer.write_table(table)
-
-
-def _ahead(items: Iterator[Any]) -> Generator[Any, None, None]:
-    """Yield the items; a thread computes the next one meanwhile."""
-    with ThreadPoolExecutor(1) as reader:
-        following = reader.submit(next, items, None)
-        while (item := following.result()) is not None:
-            following = reader.submit(next, items, None)
-            yield item
 
 
 def parquet_options(schema: Any) -> dict[str, Any]:

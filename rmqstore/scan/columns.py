@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -75,10 +76,21 @@ class Columns:
         if start == 0 and stop == n:
             return self
         part = Columns(self.raw, self.base, self.at[start:stop], self.lead)
+        part.__dict__.update((name, column[start:stop]) for name, column in self._gathered())
+        return part
+
+    def copied(self) -> Columns:
+        """Return the records with a copy of the chunk, which the scan does not change; gathered columns are kept."""
+        copy = Columns(bytearray(self.raw), self.base, self.at, self.lead)
+        copy.__dict__.update(self._gathered())
+        return copy
+
+    def _gathered(self) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        """Yield the names and values of the columns that were gathered so far."""
+        n = len(self.at)
         for name, value in self.__dict__.items():
             if name not in ("raw", "buf", "base", "at", "lead") and isinstance(value, np.ndarray) and len(value) == n:
-                part.__dict__[name] = value[start:stop]
-        return part
+                yield name, value
 
     def take(self, index: I64 | Bool) -> Columns:
         """Return the records selected by an index array or a mask."""

@@ -21,7 +21,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from rmqstore.scan.arrays import I64, U8, Bool
 
-ABI = 4
+ABI = 5
 LIBRARY = Path(__file__).with_name("_native.so")
 CRC32 = "zng_crc32_z"
 _MARKS = (1, 2, 4, 8)  # in the order of `Framed`
@@ -87,7 +87,7 @@ class Native:
 
     def __init__(self, library: ctypes.CDLL, crc32: int | None) -> None:
         self._crc32 = crc32
-        for name in ("read", "holds", "texts", "find_queues", "lay_out", "objects", "pairs"):
+        for name in ("read", "holds", "texts", "find_queues", "lay_out", "put_keys", "objects", "pairs"):
             getattr(library, f"rmqstore_{name}").restype = ctypes.c_int64
         self._read = library.rmqstore_read
         self._crcs = library.rmqstore_crcs
@@ -97,6 +97,7 @@ class Native:
         self._place_queues = library.rmqstore_place_queues
         self._find_queues = library.rmqstore_find_queues
         self._lay_out = library.rmqstore_lay_out
+        self._put_keys = library.rmqstore_put_keys
         self._objects = library.rmqstore_objects
         self._pairs = library.rmqstore_pairs
         self._contents = library.rmqstore_contents
@@ -225,6 +226,27 @@ class Native:
             *(_at(grouped_index), _at(grouped_offset), None if units is None else _at(units)),
         )
         return (starts, grouped_index, grouped_offset) if done else None
+
+    def put_keys(
+        self,
+        keys: tuple[I64, I64, I64],
+        first: int,
+        table: npt.NDArray[np.int32],
+        pages: tuple[int, Bool],
+        units: Any,
+    ) -> int | None:
+        """Put keys (hash, offset, seconds) in order into the slot table of an index file, as unit `first` and so on.
+
+        `pages`: the number of slots per page, and a flag per page, which is set if one of its slots changes. Fills
+        `units`. Returns the number of slots that were empty; None for a negative hash.
+        """
+        page_slots, changed = pages
+        columns = [_contiguous(column) for column in keys]
+        new_slots = self._put_keys(
+            *(_number(len(units)), *map(_at, columns), *_numbers(first, len(table), page_slots)),
+            *(_at(table), _at(changed), _at(units)),
+        )
+        return None if new_slots < 0 else int(new_slots)
 
     def objects(
         self, buf: U8, starts: I64, stops: I64, style: U8, names: tuple[bytes, ...], out: U8, at: int

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,6 +13,7 @@ from rmqstore.scan import native
 from rmqstore.scan.kernels import I64
 
 Units = np.ndarray[tuple[int], np.dtype[np.void]]
+Q = TypeVar("Q")
 Rows = tuple[tuple[str, int], int, int, int]
 """(queue, first queue offset, start row, stop row) of rows with consecutive queue offsets."""
 
@@ -27,18 +30,18 @@ class Laid:
     offset: I64
     units: Units | None
 
-    def stretches(self, names: list[tuple[str, int]]) -> list[Rows]:
-        """Return all rows as stretches of consecutive queue offsets; `names[q]` is the name of queue q."""
+    def stretches(self, queues: Sequence[Q]) -> list[tuple[Q, int, int, int]]:
+        """Return all rows as stretches of consecutive queue offsets: (queues[q], first queue offset, start, stop)."""
         is_first = np.ones(len(self.index), dtype=np.bool_)
         np.not_equal(np.diff(self.index), 1, out=is_first[1:])
         is_first[[start for start in self.starts[:-1] if start < len(self.index)]] = True
         first_rows = np.flatnonzero(is_first)
-        queues = np.searchsorted(self.starts, first_rows, side="right") - 1
+        numbers = np.searchsorted(self.starts, first_rows, side="right") - 1
         first_offsets, starts = self.index[first_rows].tolist(), first_rows.tolist()
         stops = [*starts[1:], len(self.index)]
         return [
-            (names[queue], first_offset, start, stop)
-            for queue, first_offset, start, stop in zip(queues.tolist(), first_offsets, starts, stops, strict=True)
+            (queues[number], first_offset, start, stop)
+            for number, first_offset, start, stop in zip(numbers.tolist(), first_offsets, starts, stops, strict=True)
         ]
 
 

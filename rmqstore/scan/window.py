@@ -12,6 +12,8 @@ from rmqstore.scan import native
 
 CHUNK = 2 << 20  # bytes; each chunk costs some hundred NumPy calls, and a larger one does not fit into the cache
 COMPILED_CHUNK = 4 << 20  # bytes; larger, because the C loops visit each record only once
+_READ_AHEAD = 1 << 20  # bytes per call; the kernel may ignore what exceeds a device's largest request
+_WILLNEED: int | None = getattr(os, "POSIX_FADV_WILLNEED", None)  # not on every system
 SLACK = 64  # extra bytes at the end of the buffer, so that reads at clamped positions stay inside
 
 
@@ -89,12 +91,21 @@ class Window:
                 break
             self.have += n
             self._read += n
+        if self._read > want == len(self.buf) - SLACK and not self.options.max_rate:  # a scan, not a single look-up
+            self._read_ahead(at + want)
         if self.options.drop_cache:
             os.posix_fadvise(self.fd, 0, at, os.POSIX_FADV_DONTNEED)
         if self.options.max_rate:
             ahead = self._read / self.options.max_rate - (time.monotonic() - self._started)
             if ahead > 0:
                 time.sleep(ahead)
+
+    def _read_ahead(self, at: int) -> None:
+        """Make the kernel read the next chunk, from file position `at` on, while the scan examines this one."""
+        if _WILLNEED is not None:
+            stop = min(at + len(self.buf) - SLACK, self.end)
+            for start in range(at, stop, _READ_AHEAD):
+                os.posix_fadvise(self.fd, start, min(_READ_AHEAD, stop - start), _WILLNEED)
 
     def grow(self, size: int) -> None:
         """Enlarge the buffer for a record of `size` bytes."""

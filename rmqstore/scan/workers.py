@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -44,6 +44,7 @@ class Part(Protocol):
 
 
 P = TypeVar("P", bound=Part)
+T = TypeVar("T")
 # yields (split, function(split)) for every split, in the order of the splits
 Mapper = Callable[[Callable[[Split], Any], Sequence[Split]], Iterator[tuple[Split, Any]]]
 
@@ -150,3 +151,17 @@ def joined(
         if result.end is not None:
             reached = result.end
         yield split, result
+
+
+def one_ahead(items: Iterator[T]) -> Generator[T, None, None]:
+    """Yield the items of an iterator that a thread advances, so that the next item is read while the caller uses one.
+
+    The caller may use an item for as long as it likes, so the iterator must not reuse its memory. `items` has no None.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = pool.submit(next, items, None)
+            yield item

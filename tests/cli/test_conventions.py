@@ -70,6 +70,18 @@ def test_export_and_import_load_no_pandas(tmp_path: Path) -> None:
         assert out.stdout.splitlines()[-1] == "0 []", out
 
 
+def test_a_query_loads_no_pandas_and_ends_without_a_word() -> None:
+    pytest.importorskip("duckdb")
+    code = (
+        "import atexit, sys\nfrom rmqstore.__main__ import main\n"
+        "atexit.register(lambda: print('pandas' in sys.modules, 'pyarrow.dataset' in sys.modules))\n"
+        f"sys.argv[1:] = ['sql', {str(unpack('5.4.0-clean'))!r}, 'select count(*) as n from messages', '-q']\nmain()"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.splitlines()[-1] == "False True"
+    assert out.stderr == ""
+
+
 def test_the_help_of_all_commands_keeps_its_lines() -> None:
     text = run("--help").output
     assert "\b" not in text  # click's mark for a paragraph that it must not wrap

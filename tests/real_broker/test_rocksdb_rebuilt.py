@@ -289,15 +289,16 @@ def offsets_of(store: Path) -> dict[str, object]:
     return {key.decode(): json.loads(value)["offsetTable"] for key, value in pairs}
 
 
-LIGHT = {"enableLmq": True, "enableMultiDispatch": True}
+LIGHT = {"enableLmq": "true", "enableMultiDispatch": "true"}
 
 
 def test_light_queues_are_read_again(tmp_path: Path, oracle: Real) -> None:
     """Every new message is in two light queues too: their rows are written by a real broker, and then by rmqstore."""
     store = copy_store(NAME, tmp_path / "store")
 
-    def ask(path: Path, **more: object) -> OracleResult:
-        return oracle("5.4.0").load(path, {**SETTINGS, **LIGHT}, start=True, shutdown=True, list=True, **more)
+    def ask(path: Path, put: int = 0, light: str = "") -> OracleResult:
+        settings = {**SETTINGS, **LIGHT, **({"light": light} if light else {})}
+        return oracle("5.4.0").load(path, settings, start=True, shutdown=True, list=True, put=put)
 
     def read(number: int) -> dict[tuple[str, int], str]:
         clone(store, tmp_path / str(number))

@@ -14,6 +14,7 @@ from pathlib import Path
 from rmqstore.append.files.disk import create_file, explain, read_all, write_all
 from rmqstore.errors import NotReadable
 from rmqstore.files.disk.sparse import data_extents
+from rmqstore.files.disk.writeback import start_writing
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 
 PAGE = 4096
@@ -207,6 +208,7 @@ class MappedFile(ReferenceResource):
         if len(data) >= COMMIT_AT:
             self.commit(0)
             self._pwrite(data, self.wrote_position)
+            start_writing(self._open(), self.wrote_position, len(data))
             self.wrote_position = self.committed_position = wrote
             return True
         self._buffer += data

@@ -160,6 +160,9 @@ class TopicName:
         return cls(text, raw, len(raw).to_bytes(wide, "big") + raw, MAGIC_V2 if v2 else MAGIC_V1)
 
 
+_topic_name = lru_cache(maxsize=1 << 16)(TopicName.of)
+
+
 class Encoder:
     """Encodes messages as records, with a cache of topics."""
 
@@ -373,7 +376,7 @@ def _topic_names(table: MessageTable, auto_v2: bool) -> tuple[list[TopicName], I
         topic, version = divmod(pair, 3)
         text = table.topics[topic].decode("utf-8", "surrogateescape")
         try:
-            names.append(TopicName.of(text, auto_v2, version or None))
+            names.append(_topic_name(text, auto_v2, version or None))
         except MessageRefused as error:
             refused.append((row, error))
             names.append(TopicName(text, b"", b"", MAGIC_V1))

@@ -10,6 +10,7 @@ import base64
 import binascii
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from rmqstore.messages.table import NUMBERS, MessageTable
 from rmqstore.scan.kernels import I64
 
 Row = Mapping[str, Any]
+_ALWAYS = (*NUMBERS, "topic", "born_host", "store_host")  # in every row of an export
 INTEGERS = {name: 32 if COLUMNS[name].type == "int32" else 64 for name in (*NUMBERS, "version")}
 
 
@@ -145,7 +147,7 @@ def _numbered(values: Iterable[Any]) -> tuple[list[Any], I64]:
     return list(distinct), np.array(numbers, dtype=np.int64)
 
 
-def _numbers(values: list[Any], name: str) -> I64:
+def _numbers(values: Sequence[Any], name: str) -> I64:
     if set(map(type, values)) != {int}:
         raise Unusual
     try:
@@ -188,16 +190,13 @@ def assembled(
 
 def _from_columns(rows: Sequence[Row]) -> MessageTable:
     """Convert rows in the form that an export writes. Errors: Unusual."""
-
-    def column(name: str) -> list[Any]:
-        return [row.get(name) for row in rows]
-
     if any("topic_base64" in row for row in rows):
         raise Unusual
-    numbers = {name: _numbers(column(name), name) for name in NUMBERS}
-    versions = column("version")
-    numbers["version"] = _numbers([0 if v is None else v for v in versions], "version")
     try:
+        columns = dict(zip(_ALWAYS, zip(*map(itemgetter(*_ALWAYS), rows), strict=True), strict=True))
+        numbers = {name: _numbers(columns[name], name) for name in NUMBERS}
+        versions = [row.get("version") for row in rows]
+        numbers["version"] = _numbers([0 if v is None else v for v in versions], "version")
         if any("body" in row for row in rows):
             body = [
                 row["body"].encode() if "body" in row else binascii.a2b_base64(row["body_base64"], strict_mode=True)
@@ -212,10 +211,11 @@ def _from_columns(rows: Sequence[Row]) -> MessageTable:
                 continue
             text = "\x02".join([name + "\x01" + value for name, value in row["properties"].items()])
             texts.append((text + "\x02" if text and row.get("last_separator") is not False else text).encode())
+        hosts = _numbered(columns["born_host"]), _numbered(columns["store_host"])
+        topics = _numbered(columns["topic"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Unusual from error
-    hosts = _numbered(column("born_host")), _numbered(column("store_host"))
-    return assembled(numbers, _numbered(column("topic")), hosts, listed(texts), listed(body))
+    return assembled(numbers, topics, hosts, listed(texts), listed(body))
 
 
 def table_of_messages(messages: Sequence[NewMessage]) -> MessageTable:

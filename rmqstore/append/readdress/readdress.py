@@ -98,19 +98,20 @@ class Readdressing:
 
         Errors: NoSpace and others.
         """
+        numbers, _ = self._queues.states(columns)
         parts, sizes, low = [], columns.size, 0
         while low < len(columns):
             first, count = self._log.fitting(sizes[low:])
             part = columns.slice(low, low + count)
             data, ends = Spans(part.buf, part.at, part.at + part.size).joined()
             offsets = first + ends - part.size
-            self._remember(part, offsets)
+            self._remember(part, numbers[low : low + count], offsets)
             i64(data)[ends - part.size + PHYSICAL_OFFSET_AT] = offsets
             self._patch(part, data.data, ends - part.size)
             self._log.write(data.data, int(part.store_timestamp[-1]))
             parts.append(offsets)
             low += count
-        self._dispatch(columns, np.concatenate(parts))
+        self._dispatch(columns, np.concatenate(parts), numbers)
         self.messages += len(columns)
 
     @property
@@ -133,13 +134,15 @@ class Readdressing:
             if has_crc[i]:
                 data[start : start + size] = set_record_crc(bytes(data[start : start + size]))
 
-    def _remember(self, columns: Columns, offsets: I64) -> None:
-        """Record the new offsets in the id map, and those of half and timer messages for `find_address`."""
+    def _remember(self, columns: Columns, numbers: I64, offsets: I64) -> None:
+        """Record the new offsets in the id map, and those of half and timer messages for `find_address`.
+
+        `numbers`: the number of every record's queue.
+        """
         if self._ids is not None:
             self._ids.add(columns, offsets)
-        table = self._queues.table
-        numbers = table.of(columns)
-        referred = [n for n, topic in enumerate(table.topics) if topic in HALF_TOPICS or topic == WHEEL_TOPIC]
+        topics = self._queues.table.topics
+        referred = [n for n, topic in enumerate(topics) if topic in HALF_TOPICS or topic == WHEEL_TOPIC]
         wanted = np.isin(numbers, referred) | ((columns.sys_flag & TRANSACTION_MASK) == TRANSACTION_PREPARED)
         for i in np.flatnonzero(wanted).tolist():
             self._old.append(int(columns.offset[i]))
@@ -161,8 +164,8 @@ class Readdressing:
             return self._new[int(at)]
         return None
 
-    def _dispatch(self, columns: Columns, offsets: I64) -> None:
-        self._queues.dispatch(columns, offsets)
+    def _dispatch(self, columns: Columns, offsets: I64, numbers: I64 | None = None) -> None:
+        self._queues.dispatch(columns, offsets, numbers)
         self.last_time = max(self.last_time, int(columns.store_timestamp.max()))
         self.last_offset = int(offsets[-1])
 

@@ -16,12 +16,12 @@ from rmqstore.append.store.dispatch import Dispatcher, QueueState, WrittenRecord
 from rmqstore.checks.index.keys import KeyReader
 from rmqstore.checks.log.owed_units import owed_units
 from rmqstore.errors import MessageRefused
-from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, Bool, grouped
+from rmqstore.scan.kernels import I64
 from rmqstore.scan.properties.texts import PropertyTexts, read_texts
 from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.unit_rows import Units, lay_out
 
 Known = Callable[[str, int], bool]
 
@@ -47,9 +47,13 @@ class BulkDispatch:
         self._learn()
         return numbers, self._states
 
-    def dispatch(self, columns: Columns, offsets: I64) -> None:
-        """Dispatch records that have been written at `offsets` (physical, bytes). Errors: NoSpace."""
-        numbers, states = self.states(columns)
+    def dispatch(self, columns: Columns, offsets: I64, numbers: I64 | None = None) -> None:
+        """Dispatch records that have been written at `offsets` (physical, bytes). Errors: NoSpace.
+
+        `numbers`: the number of every record's queue, if the caller knows them from `states`.
+        """
+        if numbers is None:
+            numbers, _ = self.states(columns)
         properties = PropertyTexts(columns)
         options = self._dispatcher.options
         if options.index:
@@ -57,33 +61,32 @@ class BulkDispatch:
         self._dispatcher.timestamp = int(columns.store_timestamp[-1])
         texts = read_texts(columns, texts=properties)
         owed = owed_units(columns)
-        if options.lmq and texts.fan_out:
-            self._singly(columns, np.flatnonzero(owed), numbers, offsets)
-        else:
-            for rows in by_queue(numbers, owed):
-                known = states[int(numbers[rows[0]])]
-                if known is None:
-                    continue
-                if int(numbers[rows[0]]) in self._one_by_one:
-                    self._singly(columns, rows, numbers, offsets)
-                else:
-                    self._together(columns, rows, offsets, texts.tags_code, known[1])
+        singly = np.full(len(columns), bool(options.lmq and texts.fan_out))
+        if self._one_by_one:
+            singly |= np.isin(numbers, list(self._one_by_one))
+        self._singly(columns, np.flatnonzero(owed & singly), numbers, offsets)
+        self._together(columns, np.flatnonzero(owed & ~singly), numbers, offsets, texts.tags_code)
         self._relax()
 
-    def _together(self, columns: Columns, rows: I64, offsets: I64, tags: I64, state: QueueState) -> None:
-        """Append the units of one queue: runs of consecutive queue offsets at once, after `put` of the first unit."""
-        queue, queue_offsets = self._dispatcher.simple(state), columns.queue_offset[rows]
-        offsets, sizes, codes = offsets[rows], columns.size[rows], tags[rows]
-        start, n = 0, len(rows)
-        while start < n:
-            put = queue.put(int(offsets[start]), int(sizes[start]), int(codes[start]), int(queue_offsets[start]))
-            start += 1
-            if put is not Put.WRITTEN or start == n:
+    def _together(self, columns: Columns, rows: I64, numbers: I64, offsets: I64, tags: I64) -> None:
+        """Append units queue by queue: runs of consecutive queue offsets at once, after `put` of the first unit."""
+        if not len(rows):
+            return
+        values: tuple[I64, ...] = (numbers, columns.queue_offset, offsets, columns.size, tags)
+        if len(rows) < len(columns):
+            values = tuple(column[rows] for column in values)
+        laid = lay_out(values[0], len(self._states), *values[1:])
+        assert laid.units is not None
+        for known, queue_offset, start, stop in laid.stretches(self._states):
+            if known is None:
                 continue
-            jumps = np.flatnonzero(np.diff(queue_offsets[start - 1 :]) != 1)
-            stop = start + int(jumps[0]) if len(jumps) else n
-            _append(queue, offsets[start:stop], sizes[start:stop], codes[start:stop])
-            start = stop
+            queue = self._dispatcher.simple(known[1])
+            for row in range(start, stop):
+                _, size, code = laid.units[row].tolist()
+                put = queue.put(int(laid.offset[row]), size, code, queue_offset + row - start)
+                if put is Put.WRITTEN:
+                    _append(queue, laid.units[row + 1 : stop])
+                    break
 
     def _singly(self, columns: Columns, rows: I64, numbers: I64, offsets: I64) -> None:
         """Dispatch records one by one to their queues, but not to the index."""
@@ -135,23 +138,16 @@ class BulkDispatch:
                 file.relax()
 
 
-def by_queue(numbers: I64, owed: Bool) -> list[I64]:
-    """Return, for each queue, the rows that should have a unit, in order."""
-    rows = np.flatnonzero(owed)
-    return [rows[group] for group in grouped(numbers[rows])]
-
-
-def _append(queue: ConsumeQueue, offsets: I64, sizes: I64, tags: I64) -> None:
+def _append(queue: ConsumeQueue, units: Units) -> None:
     """Append units that continue the queue. Errors: NoSpace."""
-    if not len(offsets):
+    if not len(units):
         return
-    units = np.zeros(len(offsets), dtype=UNIT.dtype)
-    units["commitlog_offset"], units["size"], units["tags_code"] = offsets, sizes, tags
-    data = units.tobytes()
+    data = units.view(np.uint8).data
     at = 0
     while at < len(data):
         file = queue.queue.last_file()
         part = data[at : at + file.left]
         file.append(part)
         at += len(part)
-    queue.max_physic_offset = int(offsets[-1] + sizes[-1])
+    last = units[-1]
+    queue.max_physic_offset = int(last["commitlog_offset"]) + int(last["size"])

@@ -12,10 +12,12 @@ import numpy.typing as npt
 
 from rmqstore.formats import index
 from rmqstore.formats.text.javatext import java_string_hash, java_text
+from rmqstore.scan import native
 from rmqstore.scan.hashes import hash_spans
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
+Units = np.ndarray[tuple[int], np.dtype[np.void]]
 _PAGE_SLOTS = 1024  # slots per page of 4096 bytes; changes are tracked by page
 _INT_MAX = (1 << 31) - 1
 
@@ -104,7 +106,24 @@ class IndexFileBuilder:
         if not n:
             return b""
         first = self.index_count
-        numbers = np.arange(first, first + n, dtype=np.int64)
+        units = np.empty(n, dtype=index.UNIT.dtype)
+        self.hash_slot_count += self._chain(offsets, self._time_diffs(timestamps, first), hashes, units)
+        if first <= 1:
+            self.begin_phy_offset, self.begin_timestamp = int(offsets[0]), int(timestamps[0])
+        self.end_phy_offset, self.end_timestamp = int(offsets[-1]), int(timestamps[-1])
+        self.index_count += n
+        return units.tobytes()
+
+    def _chain(self, offsets: I64, seconds: I64, hashes: I64, units: Units) -> int:
+        """Fill `units`, and make each of them the newest of its slot; return the number of slots that were empty."""
+        loops = native.load()
+        if loops is not None:
+            pages = _PAGE_SLOTS, self.changed
+            found = loops.put_keys((hashes, offsets, seconds), self.index_count, self.table, pages, units)
+            if found is not None:
+                return found
+        n = len(units)
+        numbers = np.arange(self.index_count, self.index_count + n, dtype=np.int64)
         slot = hashes % self.slots
         order = np.argsort(slot, kind="stable")
         sorted_slot = slot[order]
@@ -114,18 +133,12 @@ class IndexFileBuilder:
         previous[order[1:]] = np.where(same_slot[1:], numbers[order[:-1]], 0)
         first_of_slot = order[~same_slot]
         previous[first_of_slot] = self.table[slot[first_of_slot]]
-        units = np.zeros(n, dtype=index.UNIT.dtype)
         units["key_hash"], units["phy_offset"], units["prev_index"] = hashes, offsets, previous
-        units["time_diff"] = self._time_diffs(timestamps, first)
-        self.hash_slot_count += int(np.count_nonzero(previous[first_of_slot] == index.INVALID_INDEX))
+        units["time_diff"] = seconds
         last_of_slot = np.append(~same_slot[1:], True)
         self.table[sorted_slot[last_of_slot]] = numbers[order[last_of_slot]]
         self.changed[np.unique(sorted_slot // _PAGE_SLOTS)] = True
-        if first <= 1:
-            self.begin_phy_offset, self.begin_timestamp = int(offsets[0]), int(timestamps[0])
-        self.end_phy_offset, self.end_timestamp = int(offsets[-1]), int(timestamps[-1])
-        self.index_count += n
-        return units.tobytes()
+        return int(np.count_nonzero(previous[first_of_slot] == index.INVALID_INDEX))
 
     def _time_diffs(self, timestamps: I64, first: int) -> I64:
         """Return the seconds since the header's begin time, which the first entry of a file still has to set."""

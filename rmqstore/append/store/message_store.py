@@ -33,7 +33,7 @@ from rmqstore.append.messages.encoder import (
     place_records,
     refuse_oversize,
 )
-from rmqstore.append.store.bulk import BulkDispatch, by_queue
+from rmqstore.append.store.bulk import BulkDispatch
 from rmqstore.append.store.checkpoint import CheckpointFile
 from rmqstore.append.store.commitlog import CommitLog, RecordLog
 from rmqstore.append.store.dispatch import Dispatcher, QueueState, WrittenRecord, messages_in, property_value
@@ -234,10 +234,10 @@ class MessageStore:
             if not self._usable:
                 self._refuse()
             self._refuse_oversize(columns)
-            queue_offset, ends = self._queue_offsets(table, columns, renumber, {})
+            numbers, queue_offset, ends = self._queue_offsets(table, columns, renumber, {})
             given = table.numbers["store_timestamp"]
             try:
-                self._write_records(columns, queue_offset, np.where(given == 0, self._clock(), given))
+                self._write_records(columns, numbers, queue_offset, np.where(given == 0, self._clock(), given))
             except RmqStoreError as error:
                 self._fail(error)
             for key, end in ends.items():
@@ -249,7 +249,7 @@ class MessageStore:
         if self.options.flush is FlushPolicy.SYNC:
             self._flush.group.wait(lambda: self.log.queue.flushed_where >= stop, self.options.intervals.sync_timeout)
 
-    def _write_records(self, columns: Columns, queue_offset: I64, store_timestamp: I64) -> None:
+    def _write_records(self, columns: Columns, numbers: I64, queue_offset: I64, store_timestamp: I64) -> None:
         assert isinstance(self.log, CommitLog)
         offsets = np.empty(len(columns), dtype=np.int64)
         sizes, low = columns.size, 0
@@ -263,7 +263,7 @@ class MessageStore:
             self.log.write(memoryview(columns.raw)[first : first + int(ends[-1])], int(store_timestamp[high - 1]))
             low = high
         # new columns: those gathered before the records were placed are stale
-        self._bulk.dispatch(Columns(columns.raw, 0, columns.at), offsets)
+        self._bulk.dispatch(Columns(columns.raw, 0, columns.at), offsets, numbers)
 
     def _needs_properties(self, table: MessageTable) -> bool:
         """Whether a record may contain several messages of its queue, or the store adds properties to a message."""
@@ -271,7 +271,7 @@ class MessageStore:
         topics = [table.topics[k] for k in np.unique(table.topic).tolist()]
         if any(topic.decode("utf-8", "replace") in options.batch_topics for topic in topics):
             return True
-        return options.lmq and b"INNER_MULTI_DISPATCH" in table.properties.source.tobytes()
+        return options.lmq and b"INNER_MULTI_DISPATCH" in table.properties.joined()[0].tobytes()
 
     def check_table(self, table: MessageTable, ends: dict[tuple[str, int], int], *, renumber: bool = False) -> None:
         """Check a table as `put_table` does, without writing it.
@@ -282,7 +282,7 @@ class MessageStore:
         if len(table):
             columns = encode_table(table, self._encoder.limits)
             self._refuse_oversize(columns)
-            ends |= self._queue_offsets(table, columns, renumber, ends)[1]
+            ends |= self._queue_offsets(table, columns, renumber, ends)[2]
 
     def _refuse_oversize(self, columns: Columns) -> None:
         """Refuse records that do not fit into a file. Errors: RowRefused for the first one."""
@@ -296,8 +296,8 @@ class MessageStore:
 
     def _queue_offsets(
         self, table: MessageTable, columns: Columns, renumber: bool, ahead: Mapping[tuple[str, int], int]
-    ) -> tuple[I64, dict[tuple[str, int], int]]:
-        """Return the queue offset of every record, and the next offset of each queue after them.
+    ) -> tuple[I64, I64, dict[tuple[str, int], int]]:
+        """Return the number of every record's queue, its queue offset, and the next offset of each queue after them.
 
         `ahead` has the next offsets of queues that differ from the store's, because of tables that were only checked.
         Errors: RowRefused for the first message that does not continue its queue.
@@ -305,25 +305,36 @@ class MessageStore:
         numbers, states = self._bulk.states(columns)
         ends: dict[tuple[str, int], int] = {}
         queue_offset = np.zeros(len(columns), dtype=np.int64)
-        given, count = table.numbers["queue_offset"], self._counts(table)
-        refused: list[tuple[int, MessageRefused]] = []
-        for rows in by_queue(numbers, owed_units(columns)):
-            known = states[int(numbers[rows[0]])]
+        owed = np.flatnonzero(owed_units(columns))
+        if not len(owed):
+            return numbers, queue_offset, ends
+        rows = owed[np.argsort(numbers[owed], kind="stable")]
+        starts = np.flatnonzero(np.diff(numbers[rows], prepend=-1))  # of the queues
+        given, count = table.numbers["queue_offset"][rows], self._counts(table)[rows]
+        first = np.empty(len(starts), dtype=np.int64)
+        keys = []
+        for i, start in enumerate(starts.tolist()):
+            known = states[int(numbers[rows[start]])]
             assert known is not None
             state = known[1]
-            key = (state.topic, state.queue_id)
-            next_offset = ahead.get(key, state.next_offset)
-            first = next_offset if renumber or state.started or key in ahead else int(given[rows[0]])
-            stops = first + np.cumsum(count[rows])
-            queue_offset[rows] = stops - count[rows]
-            bad = np.flatnonzero(given[rows] != (given[rows] if renumber else queue_offset[rows]))
-            if first < 0 or len(bad):
-                row = int(rows[0 if first < 0 else bad[0]])
-                refused.append((row, _discontinued(state, int(given[row]), int(queue_offset[row]))))
-            ends[key] = int(stops[-1])
-        if refused:
-            raise RowRefused(*min(refused, key=lambda row_and_error: row_and_error[0]))
-        return queue_offset, ends
+            keys.append((state.topic, state.queue_id))
+            continues = renumber or state.started or keys[i] in ahead
+            first[i] = ahead.get(keys[i], state.next_offset) if continues else given[start]
+        stops = np.cumsum(count)
+        lengths = np.diff(starts, append=len(rows))
+        stops += np.repeat(first - (stops - count)[starts], lengths)
+        queue_offset[rows] = stops - count
+        bad = np.repeat(first < 0, lengths)
+        if not renumber:
+            bad |= given != queue_offset[rows]
+        if bad.any():
+            row = int(rows[bad].min())
+            known = states[int(numbers[row])]
+            assert known is not None
+            own = int(table.numbers["queue_offset"][row])
+            raise RowRefused(row, _discontinued(known[1], own, int(queue_offset[row])))
+        ends.update(zip(keys, stops[[*(starts[1:] - 1), -1]].tolist(), strict=True))
+        return numbers, queue_offset, ends
 
     def _counts(self, table: MessageTable) -> I64:
         """Return the number of messages in each record."""

@@ -33,6 +33,7 @@ from rmqstore.scan.units import KnownUnits
 if TYPE_CHECKING:
     from rmqstore.brokers.load.rocksdb import RocksDBAtStart
 
+_NO_INDEX = "java.lang.IllegalMonitorStateException"
 _COMPLETE = 1 << 62  # larger than any offset
 
 
@@ -123,6 +124,11 @@ class PlainStart:
                 "java.lang.OutOfMemoryError",
                 PROCESS_EXIT,
             )
+        no_index = self._has_no_index_directory()
+        if no_index and self.queues.has_dispatched:
+            return self._refused("index is not a directory: the first message with a key ends the load", _NO_INDEX)
+        if no_index:
+            self.notes.append("index is not a directory: dispatch ends at the next message with a key")
         if index.obstacle is not None:
             if self.rules.index_failure_is_fatal:
                 return self._refused(index.obstacle.reason_text(self.store.root), index.obstacle.log_line)
@@ -141,6 +147,15 @@ class PlainStart:
         except StartFails as failure:
             return self._refused(failure.reason, failure.log_line, failure.exit_code)
         return self._forecast(True)
+
+    def _has_no_index_directory(self) -> bool:
+        """Return whether the broker can make no index file: it then throws at each message that needs one.
+
+        Source: IndexService#getAndCreateLastIndexFile, whose `finally` releases a lock that it does not hold (4.9.7 to
+        5.4.0)
+        """
+        entry = self.store.top.get("index")
+        return entry is not None and not entry.directory and self.config.bool("messageIndexEnable")
 
     # --- load -----------------------------------------------------------------------------------------------------
 
@@ -321,7 +336,8 @@ class PlainStart:
             self.notes.append("duplicationEnable: re-dispatch waits for a confirm offset")
             return
         if begin < end:
-            self._wait_for_dispatch(self.reader.reput(begin, end, self.queues), end)
+            dispatched = self.reader.reput(begin, end, self.queues)
+            self._wait_for_dispatch(begin if self._has_no_index_directory() else dispatched, end)
         self.queues.correct_min_offsets(self._min_offset())
 
     def _wait_for_dispatch(self, stop: int, end: int) -> None:

@@ -81,6 +81,8 @@ class Queues:
         self.settings = settings
         self.table: dict[QueueKey, SimpleQueue | BatchQueue] = {}
         self.dispatched: Counter[str] = Counter()
+        self.has_dispatched = False
+        """Whether any message was dispatched: also one whose unit exists is indexed again."""
         self.stopped_at: Path | None = None
         """A file where a queue's directory belongs. After 30 attempts to write there, the broker flags its queues as
         not writable, and no further message of any queue gets a unit
@@ -143,6 +145,7 @@ class Queues:
         """Dispatch one message."""
         if not is_dispatched(record.sys_flag):
             return
+        self.has_dispatched = True
         queue = self.find(record.topic, record.queue_id)
         if self._stops(queue):
             return
@@ -195,6 +198,7 @@ class Queues:
         index = np.flatnonzero(mask)
         if not len(index):
             return
+        self.has_dispatched = True
         chosen = columns.take(index)
         numbers = self._numbers.of(chosen)
         if self._foreign:
@@ -235,6 +239,7 @@ class Queues:
                 if not chosen.any():
                     continue
                 address, size, offset = address[chosen], size[chosen], offset[chosen]
+            self.has_dispatched = self.has_dispatched or bool(len(address))
             queue = self.find(*name)
             before = queue.dispatched
             if isinstance(queue, SimpleQueue):

@@ -6,7 +6,6 @@ release was read: all others).
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -138,6 +137,8 @@ def rules_for(version: str | None = None) -> BrokerRules:
     if wanted not in VERSIONS:
         family = [v for v in VERSIONS if v.startswith(wanted + ".")]
         if not family or not wanted:
+            import difflib
+
             near = difflib.get_close_matches(wanted, VERSIONS, n=3, cutoff=0.7)
             nearest = f"; nearest: {', '.join(near)}" if near else ""
             raise UsageError(

@@ -50,6 +50,7 @@ _TREE = {
     QueueKind.BATCH: "batchconsumequeue",
     QueueKind.EXT: "consumequeue_ext",
 }
+_DIRECTORIES = ("consumequeue", "batchconsumequeue", "index", "config", "timerlog")
 _ROCKSDB_FEATURES = ("indexRocksDBEnable", "transRocksDBEnable", "timerRocksDBEnable")
 _OPEN_JOURNAL = ("applying", "undoing")
 _STATE_LIMIT = 1 << 20
@@ -233,17 +234,25 @@ def _consume_queues(store: Store, findings: Findings, live: bool) -> None:
             findings.add(_odd(store, label, queue, odd, ""))
 
 
-def in_place_of_trees(store: Store) -> Iterator[tuple[Path, DirEntry]]:
-    """Yield files in the place of consume queue directories: a start then writes no unit, and only logs an error."""
-    for name in ("consumequeue", "batchconsumequeue") if store.part is None else ():
+def in_wrong_place(store: Store) -> Iterator[tuple[Path, DirEntry]]:
+    """Yield files in the place of directories that every broker uses, and a directory in the place of `lock`.
+
+    With a file in place of the queues, a start writes no unit. With one in place of the index, dispatch ends at the
+    next message with a key. In place of the configuration, offsets are not saved. Only the log shows an error.
+    """
+    for name in _DIRECTORIES if store.part is None else ():
         entry = store.top.get(name)
         if entry is not None and not entry.directory:
             yield entry.path, entry
+    lock = store.top.get("lock") if store.part is None else None
+    if lock is not None and lock.directory:
+        yield lock.path, lock
 
 
 def _strays(store: Store, findings: Findings) -> None:
-    for path, entry in in_place_of_trees(store):
-        facts: dict[str, Fact] = {"reason": "no-directory", "path": store.relative(path)}
+    for path, entry in in_wrong_place(store):
+        reason = "directory" if entry.directory else "no-directory"
+        facts: dict[str, Fact] = {"reason": reason, "path": store.relative(path)}
         findings.add(Finding(codes.DIR_STRAY_FILE, "store", path.name, 0, entry.length, facts))
     for stray in store.strays:
         facts = {"path": store.relative(stray.path), "directory": stray.directory}

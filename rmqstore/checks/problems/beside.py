@@ -21,8 +21,9 @@ DIRECTORY: Rows = (
         about=(
             "commitlog/, timerlog/ or a queue directory holds a file whose name is not an offset, a file whose length "
             "does not fit, or (before 5.1.0) a directory. The broker stops at it: `length not matched message store "
-            "config value` or NumberFormatException, exit code 253. If such an entry has the place of consumequeue/, "
-            "the broker starts, but no message gets a unit."
+            "config value` or NumberFormatException, exit code 253. If a file has the place of consumequeue/, the "
+            "broker starts, but no message gets a unit; in the place of index/, the start or all later dispatch ends "
+            "at the first message with a key."
         ),
     ),
     Problem(

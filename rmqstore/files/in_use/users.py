@@ -94,6 +94,7 @@ def find_users(directories: Sequence[Path], files: Snapshot, proc: Path = Path("
     own = os.getpid()
     seen: list[User] = []
     hidden: list[Hidden] = []
+    others: set[bytes] = set()
     try:
         pids = sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())
     except OSError:
@@ -105,7 +106,7 @@ def find_users(directories: Sequence[Path], files: Snapshot, proc: Path = Path("
         try:
             path = _written(process, inodes)
             mapped = path is None
-            path = path if path is not None else _mapped(process, inodes, prefixes)
+            path = path if path is not None else _mapped(process, inodes, prefixes, others)
         except PermissionError:
             unseen = _unseen(process, pid, directories)
             hidden += [unseen] if unseen is not None else []
@@ -146,20 +147,27 @@ def _may_write(info: Path) -> bool:
     return True
 
 
-def _mapped(process: Path, inodes: Mapping[tuple[int, int], str], prefixes: tuple[str, ...]) -> str | None:
-    """Return a file of the store that a process has mapped; None if there is none. Errors: OSError, ValueError."""
-    with (process / "maps").open("rb") as lines:
-        for line in lines:
-            fields = line.split(maxsplit=5)
-            if len(fields) < 6 or fields[4] == b"0":
-                continue
-            name = os.fsdecode(fields[5].rstrip(b"\n"))
-            if name.startswith(prefixes) and f"/{JOURNAL_FOLDER}/" not in name:
-                return name
-            major, _, minor = fields[3].partition(b":")
-            found = inodes.get((os.makedev(int(major, 16), int(minor, 16)), int(fields[4])))
-            if found is not None:
-                return found
+def _mapped(
+    process: Path, inodes: Mapping[tuple[int, int], str], prefixes: tuple[str, ...], others: set[bytes]
+) -> str | None:
+    """Return a file of the store that a process has mapped; None if there is none. Errors: OSError, ValueError.
+
+    `others` collects the files that do not belong to the store: most processes map the same libraries.
+    """
+    lines = (process / "maps").read_bytes().split(b"\n")  # a name may have \r
+    files = {line.split(maxsplit=3)[3] for line in lines if line} - others  # device, inode, path
+    for file in sorted(files):
+        fields = file.split(maxsplit=2)
+        if len(fields) < 3 or fields[1] == b"0":
+            continue
+        name = os.fsdecode(fields[2])
+        if name.startswith(prefixes) and f"/{JOURNAL_FOLDER}/" not in name:
+            return name
+        major, _, minor = fields[0].partition(b":")
+        found = inodes.get((os.makedev(int(major, 16), int(minor, 16)), int(fields[1])))
+        if found is not None:
+            return found
+    others |= files
     return None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,6 +44,8 @@ def linked(directory: Path) -> Iterator[Path]:
 
     Errors: OSError if there is no space for temporary files.
     """
+    import tempfile
+
     source = real_path(directory)
     with tempfile.TemporaryDirectory(prefix=PREFIX) as temporary:
         for name, _, _ in database_files(directory):

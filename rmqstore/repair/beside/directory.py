@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rmqstore.checks.beside.directory import in_place_of_trees
+from rmqstore.checks.beside.directory import in_wrong_place
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.verify import Verified
@@ -50,8 +50,10 @@ def plan_directories(draft: PlanBuilder, verified: Verified, options: RecoverOpt
         # the bitmaps of an extension cannot be rebuilt
         _plan_queue(draft, options, files.queue, log=files.kind is QueueKind.EXT)
     if options.wants(codes.DIR_STRAY_FILE):
-        for path, entry in in_place_of_trees(store):
-            if entry.special or path.is_symlink():
+        for path, entry in in_wrong_place(store):
+            if entry.directory:  # `lock`, which no plan may touch
+                draft.notes.append(f"{draft.path(path)} is a directory: move it away by hand")
+            elif entry.special or path.is_symlink():
                 draft.notes.append(f"{draft.path(path)} is neither a directory nor a file: move it away by hand")
             else:
                 draft.discard(path, "a directory belongs there")

@@ -60,10 +60,21 @@ def refuse_rows(store: Store, *, shrinks: bool) -> None:
         raise Refused(
             f"the log will end earlier, and rows of {' and '.join(features)} in {_ROWS}/ may point behind its new end: "
             "a broker ignores new half messages until the log has grown past it",
-            f"use --replica with --extend; or move {_ROWS}/ out of the store and run this command again: the broker "
-            "reads the messages in the log again, checks open transactions from the first time, and delivers timed "
-            "messages once more whose time has passed",
+            _way_out(store),
         )
+
+
+def _way_out(store: Store) -> str:
+    """Return what to do with a shorter log. No start makes the rows of half messages again once queues are complete."""
+    replica = "use --replica with --extend"
+    if store.config.bool("transRocksDBEnable") and not store.config.bool("transWriteOriginTransHalfEnable"):
+        return (
+            f"{replica}; otherwise, first let the broker finish the open transactions: nothing makes their rows again"
+        )
+    return (
+        f"{replica}; or move {_ROWS}/ out of the store and run this command again: the broker reads the timer topic "
+        "from its beginning, and delivers messages whose time has passed once more"
+    )
 
 
 def tell_left(draft: PlanBuilder, *, touches_log: bool) -> None:

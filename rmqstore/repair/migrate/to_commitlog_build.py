@@ -25,6 +25,7 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
+from rmqstore.scan.workers import one_ahead
 
 Progress = Callable[[int], None]
 
@@ -86,13 +87,13 @@ def _relay(relay: Readdressing, verified: Verified, migration: CommitLogMigratio
     if legacy is not None:
         for file in legacy.queue.files:
             relay.copy_legacy(file)
-            for columns in _columns(legacy, file):
+            for columns in one_ahead(_columns(legacy, file)):
                 relay.keep(columns)
                 kept += len(columns)
             if progress is not None:
                 progress(file.length)
     for file in log.queue.files:
-        for columns in _columns(log, file):
+        for columns in one_ahead(_columns(log, file)):
             taken = columns.slice(0, int((columns.entry_index <= migration.last_index).sum()))
             if len(taken):
                 relay.add(taken)
@@ -109,7 +110,7 @@ def _columns(log: LogResult, file: MappedFile) -> Iterator[Columns]:
         return
     for run in scan_file(file, lead=log.lead, options=ScanOptions()):
         if run.kind is Kind.RECORDS and run.columns is not None and run.start < log.wrote:
-            yield run.columns.slice(0, int((run.columns.offset < log.wrote).sum()))
+            yield run.columns.copied().slice(0, int((run.columns.offset < log.wrote).sum()))
 
 
 def _options(store: Store, verified: Verified, migration: CommitLogMigration) -> ReaddressOptions:

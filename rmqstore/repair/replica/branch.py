@@ -6,12 +6,13 @@ are:
 
 * an entry of this store's index with the hash of the record's unique key, which points to the same offset;
 * controller mode: both nodes have the same epoch, which has one master, and therefore one log;
-* DLedger: the entry has the term of this store's next entry. A term has one leader, and therefore one log.
+* DLedger: this store's index has the entry, with its term; or the entry has the term of this store's next entry. A term
+  has one leader, and therefore one log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rmqstore.checks.verify import Verified
 from rmqstore.files.disk.reading import read_at
@@ -24,6 +25,7 @@ from rmqstore.repair.log.records_near import first_behind
 from rmqstore.repair.log.spans import Span, overlapping, within
 from rmqstore.repair.replica.places import Place
 from rmqstore.repair.replica.replica import Replica
+from rmqstore.repair.salvage.loss import entries_behind
 
 _EPOCHS = "epochFileCheckpoint"
 _MOST = 1 << 20  # bytes of an epoch file
@@ -36,7 +38,10 @@ def proved_until(store: Store, verified: Verified, replica: Replica, place: Plac
     if not found:
         return place.start
     if place.log.lead:
-        return _by_term(replica, place, [span for span, _ in found])
+        spans = [span for span, _ in found]
+        units = dict(entries_behind(store, place.log))
+        indexed = [stop for start, stop in spans if start in units and same_entry(replica, start, units[start])]
+        return max([_by_term(replica, place, spans), *indexed])
     end = max(_by_index(verified, place, found), common_epoch_end(store, replica))
     return max((stop for (_, stop), _ in found if stop <= end), default=place.start)
 
@@ -111,6 +116,12 @@ def _epochs(store: Store) -> tuple[EpochEntry, ...]:
         return ()
     found = parse_epoch_file(read_at(store.top[_EPOCHS].path, _MOST, 0))
     return () if found.faults else found.entries
+
+
+def same_entry(replica: Replica, start: int, unit: Mapping[str, int]) -> bool:
+    """Return whether a replica's entry at a global offset is the one of a unit of this store's DLedger index."""
+    theirs = dledger.ENTRY.parse(replica.bytes_at(dledger.ENTRY.size, start, start + dledger.ENTRY.size))
+    return all(theirs[name] == unit[name] for name in ("pos", "size", "index", "term"))
 
 
 def _by_term(replica: Replica, place: Place, found: list[Span]) -> int:

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from rmqstore.checks.verify import Verified
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store
-from rmqstore.formats import dledger
 from rmqstore.formats.message import Message
 from rmqstore.repair.log.spans import overlapping
-from rmqstore.repair.replica.branch import common_epoch_end, indexed_keys, key_remains, unique_key_hash
+from rmqstore.repair.replica.branch import common_epoch_end, indexed_keys, key_remains, same_entry, unique_key_hash
 from rmqstore.repair.replica.places import Place
 from rmqstore.repair.replica.replica import Replica
 from rmqstore.repair.salvage.evidence.table import Evidence
@@ -91,9 +90,7 @@ def _proved(
     if message is None:
         return False if keys or entry else None
     if entry is not None:
-        raw = replica.bytes_at(dledger.ENTRY.size, start, start + dledger.ENTRY.size)
-        theirs = dledger.ENTRY.parse(raw)
-        return all(theirs[name] == entry[name] for name in ("pos", "size", "index", "term"))
+        return same_entry(replica, start, entry)
     key = unique_key_hash(message)
     return key in keys if keys and key is not None else None
 

@@ -175,7 +175,7 @@ class Steps:
 
     def _give_unit(self, expected: Expected, at: int, size: int) -> None:
         """Have the queues of a message rebuilt, unless a unit says this place and size."""
-        if (expected.offset, expected.size) != (at, size):
+        if expected.inferred or (expected.offset, expected.size) != (at, size):
             slot = expected.slot
             self.rebuild.add((slot.topic, slot.queue_id))
             self.rebuild.update((queue, 0) for queue, _ in slot.fan_out)

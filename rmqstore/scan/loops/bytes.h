@@ -18,7 +18,7 @@
 #endif
 _Static_assert(sizeof(void *) == 8, "64-bit machines only: others use NumPy");
 
-#define ABI 4
+#define ABI 5
 #define HIGH 0x8080808080808080ULL
 #define BLANKS 0x2020202020202020ULL
 #define GATHER 0x0102040810204080ULL /* multiply by it to move the lowest bits of eight bytes into the top byte */
@@ -49,6 +49,16 @@ static inline uint32_t little32(const uint8_t *at) {
     uint32_t value;
     memcpy(&value, at, 4);
     return value;
+}
+
+static inline void put64(uint8_t *at, int64_t value) {
+    uint64_t big = __builtin_bswap64((uint64_t)value);
+    memcpy(at, &big, 8);
+}
+
+static inline void put32(uint8_t *at, int64_t value) {
+    uint32_t big = __builtin_bswap32((uint32_t)value);
+    memcpy(at, &big, 4);
 }
 
 /* The first `length` bytes, at most eight, as a little-endian number; reads no further bytes. */

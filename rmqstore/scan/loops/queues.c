@@ -45,16 +45,6 @@ int64_t rmqstore_find_queues(const uint8_t *buf, int64_t have, int64_t n, const 
     return unknown;
 }
 
-static void put64(uint8_t *at, int64_t value) {
-    uint64_t big = __builtin_bswap64((uint64_t)value);
-    memcpy(at, &big, 8);
-}
-
-static void put32(uint8_t *at, int64_t value) {
-    uint32_t big = __builtin_bswap32((uint32_t)value);
-    memcpy(at, &big, 4);
-}
-
 /* Group rows by queue, in their original order within each queue: queue q has rows [starts[q], starts[q + 1]). Fills
  * `units`, unless it is null, with consume queue units of 20 bytes (consumequeue.UNIT). `next` is scratch space for one
  * number per queue. Returns 0 if a queue number is out of range. */

@@ -224,8 +224,7 @@ def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
                     FoundRecord(columns.message(i), at, fault) for i, at in enumerate(columns.offset.tolist())
                 ]
             elif job.form == "columns":
-                copy = Columns(bytearray(columns.raw), columns.base, columns.at, columns.lead)
-                out.records.append(MessageTable.of(copy, selector.table))
+                out.records.append(MessageTable.of(columns.copied(), selector.table))
             elif job.form == "arrow":
                 out.records.append(_arrow_rows(job.body, job.positions).batch(columns))
             else:

@@ -159,6 +159,16 @@ def test_file_in_use_by_another_process_makes_a_store_live(store: Path, script: 
     assert journal.apply(plan).steps == 1
 
 
+def test_every_process_that_maps_a_file_is_named(store: Path) -> None:
+    used = store / "commitlog" / "with\rreturn"
+    used.write_bytes(bytes(10))
+    with other_process(MAP, used) as one, other_process(MAP, used) as two:
+        seen = find_users([store], snapshot([store])).seen
+    assert [(user.pid, user.path, user.mapped) for user in seen] == [
+        (pid, str(used), True) for pid in sorted((one, two))
+    ]
+
+
 def test_reader_of_the_log_does_not_block_a_repair(store: Path) -> None:
     plan = Plan(str(store), (discard(store, "abort"),))
     with other_process(OPEN, store / "commitlog/00000000000000008192"):

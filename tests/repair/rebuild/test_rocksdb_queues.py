@@ -255,6 +255,9 @@ def test_other_rows_that_nothing_writes_forbid_an_earlier_end_of_the_log(key: st
     with pytest.raises(Refused, match=f"rows of {key} in rocksdbstore/ may point behind its new end") as refused:
         recovery_of(store, **{key: "true"})
     assert "move rocksdbstore/ out of the store" in refused.value.advice
+    with pytest.raises(Refused) as refused:
+        recovery_of(store, **{key: "true", "transWriteOriginTransHalfEnable": "false"})
+    assert ("nothing makes their rows again" in refused.value.advice) == (key == "transRocksDBEnable")
     shutil.rmtree(store / "rocksdbstore")
     plan = recovery_of(store, **{key: "true"})
     assert plan.loss.messages == 1

@@ -207,6 +207,20 @@ def test_entries_before_a_committed_one_that_the_replica_lost_are_committed_too(
         assert log_files(store)[name].startswith(content.rstrip(b"\0"))  # the replica had more
 
 
+def test_dledgers_index_proves_a_lost_end_behind_a_file_that_the_replica_lost(tmp_path: Path) -> None:
+    store, other = (copy_store(name, tmp_path) for name in ("5.4.0-dledger3-n0", "5.4.0-dledger3-n1"))
+    whole, found = log_files(store), rows(store)
+    *_, before, last = sorted({row.path for row in found})
+    (other / "dledger-n1" / "data" / before.name).unlink()
+    lost = [row for row in found if row.path == last]
+    damage.zero(last, 0, lost[-1].stop)
+    plan = plan_healing(store, [other])
+    assert [place["messages"] for place in restored(plan)["places"]] == [len(lost)]
+    assert plan.loss.messages == 0
+    journal.apply(plan)
+    assert log_files(store) == whole
+
+
 def committed(store: Path) -> int:
     """Offset of the last message that a DLedger node's checkpoint says to be committed."""
     [group] = store.glob("dledger-*")

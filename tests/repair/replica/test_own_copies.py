@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,10 @@ from tests.command import run, run_json
 from tests.repair.replica.pairs import log_files
 from tests.repair.salvaging import rows
 from tests.stores import copy_store
+
+
+def answer(*words: str, exit_code: int) -> Any:
+    return run_json(*words, exit_code=exit_code)
 
 
 def files_of(store: Path) -> list[Path]:
@@ -60,12 +65,12 @@ def test_a_copy_gives_back_what_its_file_lost(name: str, copied: Callable[[Path]
     shutil.copy(path, other)
     hurt(store, path)
     source = other.parent if copied is in_a_directory else other
-    done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+    done = answer("recover", str(store), "--role", "single", "--apply", exit_code=0)
     assert done["loss"]["messages"] == 0
     restored = done["facts"]["restored"]
     assert (restored["messages"], restored["replicas"][0]["path"]) == (7, str(source.relative_to(store)))
     assert log_files(store) == before
-    run_json("undo", str(done["journal"]), exit_code=0)
+    answer("undo", str(done["journal"]), exit_code=0)
     assert other.read_bytes() == before[path.name]
 
 
@@ -75,7 +80,7 @@ def test_an_older_state_of_the_last_file_gets_its_end_from_a_copy(tmp_path: Path
     own = [row for row in rows(store) if row.path == path]
     shutil.copy(path, backup(path))
     damage.zero(path, own[5].at - own[5].lead, path.stat().st_size - own[5].at + own[5].lead)
-    done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+    done = answer("recover", str(store), "--role", "single", "--apply", exit_code=0)
     assert done["facts"]["restored"]["messages"] == len(own) - 5
     assert log_files(store) == before
 
@@ -86,7 +91,7 @@ def test_the_beginning_of_a_file_is_a_copy_too(tmp_path: Path) -> None:
     shutil.copy(path, backup(path))
     damage.cut(backup(path), [row for row in rows(store) if row.path == path][9].at + 30)
     hurt(store, path)
-    done = run_json("recover", str(store), "--role", "single", "--accept-fillers", "--apply", exit_code=0)
+    done = answer("recover", str(store), "--role", "single", "--accept-fillers", "--apply", exit_code=0)
     assert done["facts"]["restored"]["messages"] == 4  # the fourth place begins in the copy, and ends behind it
     assert done["loss"]["messages"] == 3
 
@@ -98,7 +103,7 @@ def test_a_copy_with_the_name_of_another_log_file_is_used(tmp_path: Path) -> Non
     gone = [row for row in rows(store) if row.path == third]
     shutil.copy(path, third)
     hurt(store, path)
-    plan = run_json("recover", str(store), "--role", "single", "--accept-fillers", exit_code=1)
+    plan = answer("recover", str(store), "--role", "single", "--accept-fillers", exit_code=1)
     assert plan["facts"]["restored"]["messages"] == 7
     assert plan["loss"]["messages"] == len(gone)
 
@@ -110,7 +115,7 @@ def test_a_copy_gives_back_a_file_of_which_nothing_is_left(name: str, tmp_path: 
     before, path = log_files(store), files_of(store)[1]
     shutil.copy(path, misaligned(path))
     damage.zero(path, 0, path.stat().st_size)
-    done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+    done = answer("recover", str(store), "--role", "single", "--apply", exit_code=0)
     assert done["loss"]["messages"] == 0
     assert log_files(store) == before
 
@@ -125,7 +130,7 @@ def test_two_copies_of_a_missing_file_complete_each_other(tmp_path: Path) -> Non
     damage.garble(first, own[3].at, 60)
     damage.zero(second, own[9].at, path.stat().st_size - own[9].at)
     path.unlink()
-    done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+    done = answer("recover", str(store), "--role", "single", "--apply", exit_code=0)
     assert done["loss"]["messages"] == 0
     assert log_files(store) == before
 
@@ -136,7 +141,7 @@ def test_a_copy_that_the_queues_contradict_is_not_used(tmp_path: Path) -> None:
     path = files_of(store)[1]
     shutil.copy(files_of(other)[1], misaligned(path))
     damage.zero(path, 0, path.stat().st_size)
-    plan = run_json("recover", str(store), "--role", "single", "--accept-fillers", exit_code=1)
+    plan = answer("recover", str(store), "--role", "single", "--accept-fillers", exit_code=1)
     assert "restored" not in plan["facts"]
 
 
@@ -148,12 +153,12 @@ def test_while_other_files_have_wrong_names_these_come_first(tmp_path: Path) -> 
     third.rename(third.with_name("x"))
     fourth.rename(third)
     third.with_name("x").rename(fourth)
-    first = run_json("recover", str(store), "--role", "single", "--apply", exit_code=1)
+    first = answer("recover", str(store), "--role", "single", "--apply", exit_code=1)
     assert first["notes"][0] == (
         f"run recover again after this plan: it can restore messages from commitlog/{path.name}.bak"
     )
     assert {step["do"] for step in first["steps"]} == {"set-aside", "rename"}
-    second = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
+    second = answer("recover", str(store), "--role", "single", "--apply", exit_code=0)
     assert second["facts"]["restored"]["messages"] == 7
     assert log_files(store) == before
 
@@ -174,7 +179,7 @@ def test_a_file_of_another_log_is_no_copy(tmp_path: Path) -> None:
     path = files_of(store)[1]
     shutil.copy(files_of(other)[1], backup(path))
     hurt(store, path)
-    plan = run_json("recover", str(store), "--role", "single", exit_code=1)
+    plan = answer("recover", str(store), "--role", "single", exit_code=1)
     assert "restored" not in plan["facts"]
     assert plan["loss"]["messages"] == 7
 

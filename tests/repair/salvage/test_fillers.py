@@ -104,6 +104,17 @@ def test_pop_batch_light_and_long_named_queues_keep_their_units(name: str, whole
     assert all(FILLER_KEY in one for one in found.values())
 
 
+def test_a_filler_gets_the_unit_that_only_light_queues_had(tmp_path: Path) -> None:
+    """The message's own queue has zeros for its unit, and the queue of the filler follows from that gap."""
+    store = copy_store("5.4.0-formats", tmp_path)
+    row = [r for r in rows(store) if b"INNER_MULTI_DISPATCH" in r.message.properties][5]
+    queue = store / "consumequeue" / row.message.topic_text / str(row.message.queue_id)
+    damage.zero(min(queue.iterdir()), row.message.queue_offset * 20, 20)
+    damage.garble(row.path, row.at, row.size)
+    result = salvage(store)
+    assert (row.message.topic_text, row.message.queue_id) in result.rebuild_queues
+
+
 def test_filler_carries_a_record_crc_where_its_neighbours_do(tmp_path: Path) -> None:
     store = copy_store("5.4.0-formats", tmp_path)
     row = of_topic(store, "Order_11")[20]

@@ -57,14 +57,12 @@ class Known:
     """What the table says about some spans.
 
     `at` are the messages expected at global offsets, `between` messages without an exact place. `light` are messages to
-    which only light message queues point, with a slot of these queues. `inferred` are offsets in `at` whose slot
-    follows from a gap, not from a unit of the queue.
+    which only light message queues point, with a slot of these queues.
     """
 
     at: dict[int, Expected] = field(default_factory=dict)
     between: list[Between] = field(default_factory=list)
     light: dict[int, Expected] = field(default_factory=dict)
-    inferred: set[int] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
 
@@ -172,7 +170,7 @@ class Evidence:
 
     def open_ends(self, known: Known, ranges: Ranges) -> tuple[Name, ...]:
         """Return queues of unknown end: with damage after their last good message, and no unit that points there."""
-        named = {(e.slot.topic, e.slot.queue_id) for at, e in known.at.items() if at not in known.inferred}
+        named = {(e.slot.topic, e.slot.queue_id) for e in known.at.values() if not e.inferred}
         last = ranges.starts[-1] if ranges.starts else -1
         return tuple(
             name
@@ -289,8 +287,7 @@ class Evidence:
             for offset, number in zip(offsets, missing[left:], strict=True):
                 light = known.light.pop(offset)
                 slot = QueueSlot(topic, queue_id, number, light.slot.tags_code, 1, light.slot.fan_out)
-                known.at[offset] = Expected(slot, offset, light.size)
-                known.inferred.add(offset)
+                known.at[offset] = Expected(slot, offset, light.size, inferred=True)
                 if offset in chosen:
                     known.notes.append(
                         f"only light message queues point to {offset:,}, and several queues lack a message there: its "

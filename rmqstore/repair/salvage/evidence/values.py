@@ -46,13 +46,15 @@ class QueueSlot:
 class Expected:
     """A message that witnesses expect, with what they say about it; None if no witness says it.
 
-    `offset` is global, `size` of its record in bytes, `store_timestamp` in ms.
+    `offset` is global, `size` of its record in bytes, `store_timestamp` in ms. `inferred`: its slot
+    follows from a gap of its queue, which has no unit for it; only light message queues point to it.
     """
 
     slot: QueueSlot
     offset: int | None = None
     size: int | None = None
     store_timestamp: int | None = None
+    inferred: bool = False
 
 
 @dataclass(frozen=True, slots=True)

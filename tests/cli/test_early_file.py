@@ -1,0 +1,25 @@
+"""A file whose pages the kernel begins to write early has the same bytes."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from rmqstore.cli import early_file
+from rmqstore.cli.early_file import EarlyFile
+
+MIB = 1 << 20
+
+
+def test_writing_starts_after_every_8_mib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(early_file, "start_writing", lambda descriptor: asked.append(os.fstat(descriptor).st_size))
+    pieces = [bytes([i]) * (3 * MIB) for i in range(7)]
+    with io.BufferedWriter(EarlyFile(str(tmp_path / "out"))) as file:
+        for piece in pieces:
+            file.write(piece)
+    assert (tmp_path / "out").read_bytes() == b"".join(pieces)
+    assert asked == [9 * MIB, 18 * MIB]

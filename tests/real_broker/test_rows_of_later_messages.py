@@ -1,0 +1,90 @@
+"""Timed and half messages with rows in rocksdbstore/: after a repair, a whole broker delivers each of them.
+
+The rows stay, or the directory is moved out of the store, as the refusal of an earlier end of the log says.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+import zlib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.errors import Refused
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import Store, open_store
+from rmqstore.repair.journal.journal import apply
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.recover import plan_recovery
+from tests import damage
+from tests.cases.case import locate_record
+from tests.real_broker.whole_broker import WholeBroker
+from tests.repair.salvaging import rows
+from tests.rocksdb_rows import need_rocksdict
+from tests.stores import copy_store, meta
+
+need_rocksdict()
+NAME = "5.4.0-rocksdb"
+TOPIC, COUNT = "Later", 5
+DELAY_MS = 60_000
+CONF = {
+    **meta(NAME).broker_conf,
+    "timerRocksDBEnable": "true",
+    "transRocksDBEnable": "true",
+    "transactionTimeOut": "20000",
+    "transactionCheckMax": "1000",
+    "transactionCheckInterval": "3000",
+}
+
+
+def opened(store: Path) -> Store:
+    return open_store(store, BrokerConfig({key: str(value) for key, value in CONF.items()}))
+
+
+def plan_of(store: Path) -> Plan:
+    one = opened(store)
+    return plan_recovery(one, examine(one, VerifyOptions(jobs=1)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cut", "origin"), [(False, "true"), (False, "false"), (True, "true")])
+def test_every_later_message_is_delivered_after_a_repair(cut: bool, origin: str, tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    conf = {**CONF, "transWriteOriginTransHalfEnable": origin}
+    with WholeBroker("5.4.0", store, conf) as broker:
+        broker.produce("Order_11", 1)
+        broker.run_java("Later", "timed", broker.name_server, TOPIC, str(COUNT), str(DELAY_MS))
+        due = time.time() + DELAY_MS / 1000
+        broker.run_java("Later", "half", broker.name_server, TOPIC, str(COUNT))
+        broker.produce("Order_11", 1)
+    report = examine(opened(store), VerifyOptions(jobs=1)).report
+    assert report.unchecked == ["rocksdbstore/: not checked, in use by transRocksDBEnable, timerRocksDBEnable"]
+    if cut:
+        last = rows(store)[-1]
+        assert last.seat[0] == "Order_11"
+        damage.garble(last.path, last.at, last.size)
+        with pytest.raises(Refused, match="may point behind its new end"):
+            plan_of(store)
+        shutil.move(store / "rocksdbstore", tmp_path / "rocksdbstore.old")
+    else:
+        path, at = locate_record(store / "commitlog", "record 100 body")
+        damage.garble(path, at + 1, 40)
+    plan = plan_of(store)
+    assert plan.loss.messages == 1
+    apply(plan)
+    with WholeBroker("5.4.0", store, conf) as broker:
+        broker.run_java("Later", "decide", broker.name_server, "45")
+        time.sleep(max(0.0, due + 15 - time.time()))
+        found = Counter(message.body_crc for message in broker.read(TOPIC))
+    assert {kind: [found[crc(kind, n)] for n in range(COUNT)] for kind in ("timed", "half")} == {
+        "timed": [1] * COUNT,
+        "half": [1] * COUNT,
+    }
+
+
+def crc(kind: str, number: int) -> int:
+    return zlib.crc32(f"{kind} {number}".encode()) & 0x7FFFFFFF
