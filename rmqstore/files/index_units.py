@@ -20,7 +20,7 @@ def index_header(path: Path) -> dict[str, int] | None:
 def index_unit(path: Path, slots: int, number: int) -> dict[str, Any] | None:
     """Read one unit by its number; None if the file does not contain all of it."""
     raw = read_at(path, index.UNIT.size, index.unit_at(number, slots))
-    return index.UNIT.parse(raw) if len(raw) == index.UNIT.size else None
+    return index.UNIT.unpack(raw) if len(raw) == index.UNIT.size else None
 
 
 def index_chain(path: Path, slots: int, units: int, key_hash: int) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -41,7 +41,7 @@ def index_chain(path: Path, slots: int, units: int, key_hash: int) -> Iterator[t
             raw = os.pread(fd, index.UNIT.size, index.unit_at(number, slots))
             if len(raw) < index.UNIT.size:
                 return
-            unit = index.UNIT.parse(raw)
+            unit = index.UNIT.unpack(raw)
             yield number, unit
             if unit["prev_index"] >= number:
                 return

@@ -264,7 +264,7 @@ def queue_bounds(queue: MappedFileQueue, log_start: int, *, batch: bool) -> Queu
     def is_written(raw: bytes) -> bool:
         if len(raw) < layout.size:
             return False
-        unit = layout.parse(raw)
+        unit = layout.unpack(raw)
         if batch:
             names = ("commitlog_offset", "size", "base_offset", "batch_size")
             return consumequeue.is_batch_unit(*(unit[n] for n in names))
@@ -277,7 +277,7 @@ def queue_bounds(queue: MappedFileQueue, log_start: int, *, batch: bool) -> Queu
         raw = reader[number]
         if len(raw) < layout.size:
             return False
-        unit = layout.parse(raw)
+        unit = layout.unpack(raw)
         offset = unit["commitlog_offset"]
         return offset >= log_start and consumequeue.is_message_unit(offset, unit["size"])
 
@@ -286,11 +286,11 @@ def queue_bounds(queue: MappedFileQueue, log_start: int, *, batch: bool) -> Queu
     reader.close()
     if not units.last:
         return QueueBounds(0, 0, -1, 0) if batch else QueueBounds(first, units.stop, -1, units.stop - first)
-    unit = layout.parse(units.last)
+    unit = layout.unpack(units.last)
     is_message = consumequeue.is_message_unit(unit["commitlog_offset"], unit["size"])
     last = unit["commitlog_offset"] if is_message else -1
     if not batch:
         return QueueBounds(first, units.stop, last, units.stop - first)
     top = unit["base_offset"] + unit["batch_size"]
-    low = layout.parse(first_raw)["base_offset"] if first_raw else top
+    low = layout.unpack(first_raw)["base_offset"] if first_raw else top
     return QueueBounds(low, top, last, units.stop - first)

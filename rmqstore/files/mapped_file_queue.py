@@ -356,7 +356,7 @@ class MappedFileQueue:
     def unit(self, layout: Layout, number: int) -> dict[str, Any] | None:
         """Read a unit by its number, counted over all files; None if its bytes are missing."""
         raw = self.pread(layout.size, number * layout.size) if number >= 0 else b""
-        return layout.parse(raw) if len(raw) == layout.size else None
+        return layout.unpack(raw) if len(raw) == layout.size else None
 
     def pread(self, size: int, offset: int) -> bytes:
         """Read at a global offset, across files; the result is short if a file ends early or is missing."""

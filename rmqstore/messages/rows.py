@@ -33,7 +33,7 @@ def row_of(columns: Columns, i: int, file: str, crc_ok: bool, body: BodyStyle) -
 
 def entry_row_of(columns: Columns, i: int, file: str, crc_ok: bool, body: BodyStyle) -> Row:
     """Return DLedger entry i of a chunk as a dict, with its message as "message"."""
-    header = dledger.ENTRY.parse(columns.buf.data, int(columns.entry_at[i]))
+    header = dledger.ENTRY.unpack(columns.buf.data, int(columns.entry_at[i]))
     row: Row = {"offset": int(columns.offset[i]) - dledger.ENTRY.size, **header}
     row["message"] = row_of(columns, i, file, crc_ok, body)
     return row

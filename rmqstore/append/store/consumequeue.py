@@ -251,7 +251,7 @@ def _good_batch_units(raw: bytes) -> tuple[int, int]:
     """Count the good batch units at the start, and return the physical offset of the last one's message."""
     good, last = 0, -1
     for at in range(0, len(raw) - BATCH_UNIT.size + 1, BATCH_UNIT.size):
-        unit = BATCH_UNIT.parse(raw, at)
+        unit = BATCH_UNIT.unpack(raw, at)
         if not is_batch_unit(unit["commitlog_offset"], unit["size"], unit["base_offset"], unit["batch_size"]):
             break
         good, last = good + 1, unit["commitlog_offset"]

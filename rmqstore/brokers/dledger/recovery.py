@@ -113,7 +113,7 @@ class DLedgerRecovery:
 
     def _index_unit(self, number: int) -> Entry | None:
         raw = self._index_bytes(number, 1)
-        return dledger.INDEX_UNIT.parse(raw) if len(raw) == _UNIT else None
+        return dledger.INDEX_UNIT.unpack(raw) if len(raw) == _UNIT else None
 
     def _index_bytes(self, number: int, count: int) -> bytes:
         """Return `count` index units from entry `number` on, fewer if no file holds them.
@@ -366,4 +366,4 @@ def _index_at(number: int) -> int:
 
 def parse_entry(raw: bytes) -> Entry | None:
     """Unpack the header of an entry without checking it; None if `raw` is too short."""
-    return dledger.ENTRY.parse(raw) if len(raw) >= dledger.ENTRY.size else None
+    return dledger.ENTRY.unpack(raw) if len(raw) >= dledger.ENTRY.size else None

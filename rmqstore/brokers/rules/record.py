@@ -145,7 +145,7 @@ def _parts(buffer: _Buffer, raw: bytes, v2: bool, rules: BrokerRules, settings: 
     layout = HEADS_BY_FLAG[flags & 0x30 if rules.ipv6 else 0]
     if len(raw) < layout.size or size < 8 or (size < 20 and layout is not HEAD and flags & 0x30):
         raise _JavaError("BufferUnderflowException")  # the hosts are copied into the array
-    head = layout.parse(raw)
+    head = layout.unpack(raw)
     buffer.skip(layout.size)
     by_record_crc = settings.force_property_crc and rules.property_crc != PropertyCrc.NONE
     if head["body_length"] > 0:

@@ -43,7 +43,7 @@ def indexes_tags(store: Store, logs: Logs, files: Iterable[Path], slots: int) ->
 
 def _newest_messages(path: Path, slots: int, logs: Logs) -> Iterator[tuple[Message, set[int]]]:
     """Yield the messages of the newest entries, newest first, with the hashes of their entries."""
-    count = int(index.HEADER.parse(read_at(path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0"))["index_count"])
+    count = int(index.HEADER.unpack(read_at(path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0"))["index_count"])
     hashes: dict[int, set[int]] = {}
     for first in dict.fromkeys((max(1, count - _SAMPLE), 1)):  # if the header is damaged, read from the front
         for unit in index.UNIT.array(read_at(path, _SAMPLE * index.UNIT.size, index.unit_at(first, slots))):

@@ -240,7 +240,7 @@ def precision(store: Store, queue: MappedFileQueue | None, wheel: Wheel | None) 
             raw = queue.pread(_UNIT.size, int(wheel.last[k])) if queue.find(int(wheel.last[k])) else b""
             if len(raw) < _UNIT.size or wheel.time[k] <= 0:
                 continue
-            unit = _UNIT.parse(raw)
+            unit = _UNIT.unpack(raw)
             due = unit["write_time"] + unit["delayed_time"]
             ms = due // int(wheel.time[k])
             if unit["size"] == _UNIT.size and ms > 0 and due // ms == wheel.time[k]:

@@ -73,7 +73,7 @@ class WatchedReads:
     def unit(self, layout: Layout, number: int) -> dict[str, Any] | None:
         """Like `MappedFileQueue.unit` of the DLedger index."""
         raw = self.pread(layout.size, number * layout.size) if number >= 0 else b""
-        return layout.parse(raw) if len(raw) == layout.size else None
+        return layout.unpack(raw) if len(raw) == layout.size else None
 
     def result(self) -> BesideSplit:
         """Return the ranges read so far, with their digests."""

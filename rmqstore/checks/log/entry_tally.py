@@ -121,11 +121,11 @@ def add_internal(raw: bytes, begin: int, index: EntryUnits | None, tally: EntryT
 
     If DLedger 0.4 appends an entry as the leader, its unit has the type NORMAL, whatever the type of the entry is.
     """
-    entry = dledger.ENTRY.parse(raw)
+    entry = dledger.ENTRY.unpack(raw)
     number, term = entry["index"], entry["term"]
     part = EntryTally(1, begin, begin + entry["size"], number, number, term, term, internal=1)
     if index is not None:
-        unit = index.unit(_UNIT, number) or _UNIT.parse(bytes(_UNIT.size))
+        unit = index.unit(_UNIT, number) or _UNIT.unpack(bytes(_UNIT.size))
         wanted = {"pos": begin, "size": entry["size"], "index": number, "term": term}
         if unit["magic"] not in (dledger.NORMAL, entry["magic"]) or any(unit[k] != v for k, v in wanted.items()):
             part.wrong, part.absent = 1, int(unit["magic"] == 0 and unit["size"] == 0)

@@ -54,7 +54,7 @@ def ext_units(files: ConsumeQueueFiles, broken: Broken) -> Iterator[tuple[int, i
             if size in (0, -1):  # -1 closes the file, 0 is its end
                 break
             fits = size >= consumequeue.EXT_UNIT.size == len(head) and at + size <= end
-            unit = consumequeue.EXT_UNIT.parse(head) if fits else None
+            unit = consumequeue.EXT_UNIT.unpack(head) if fits else None
             if unit is None or unit["bitmap_size"] + consumequeue.EXT_UNIT.size != size:
                 broken(file, at, size)
                 break

@@ -146,7 +146,7 @@ def index_pieces(path: Path, slots: int, hashes: IndexHashes) -> Iterator[Piece]
     real = np.flatnonzero(old >= 0)
     real = real[real > 0]
     new[real] = hashes.new(old[real], offsets[real])
-    stated = int(index.HEADER.parse(head)["index_count"])
+    stated = int(index.HEADER.unpack(head)["index_count"])
     entries = min({stated, used}, key=lambda n: _wrong(*_chains(old, slots, n), actual, previous))
     expected_slots, expected = _chains(old, slots, entries)
     new_slots, chained = _chains(new, slots, entries)

@@ -37,7 +37,7 @@ def ext_pieces(path: Path, names: Names) -> Iterator[Piece]:
     def renamed(out: bytearray) -> None:
         at = 0
         while at + layout.size <= len(out):
-            unit = layout.parse(bytes(out[at : at + layout.size]))
+            unit = layout.unpack(bytes(out[at : at + layout.size]))
             if unit["size"] < layout.size:
                 break
             code = names.code(unit["tags_code"]).to_bytes(8, "big", signed=True)
@@ -54,7 +54,7 @@ def timer_pieces(path: Path, topics: Iterable[str], names: Names) -> Iterator[Pi
 
     def renamed(out: bytearray) -> None:
         for at in range(0, len(out) - layout.size + 1, layout.size):
-            unit = layout.parse(bytes(out[at : at + layout.size]))
+            unit = layout.unpack(bytes(out[at : at + layout.size]))
             if unit["size"] != layout.size:
                 break
             topic = known.get(unit["real_topic_hash"])
