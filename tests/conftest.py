@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import signal
 import tempfile
@@ -55,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "xdist_group(name): tests that one process runs")  # also without xdist
     os.environ["RMQSTORE_SETTINGS"] = ""  # the developer's own defaults are not those that are tested
     os.environ["RMQSTORE_LANG"] = "en"  # whatever the developer's locale says
+    gc.disable()  # until all tests are collected: none of them goes before the end
     if not hasattr(config, "workerinput"):
         _work_in_memory(config)
         _keep_bytecode(config)
@@ -132,6 +135,11 @@ def _has_more(item: pytest.Item) -> bool:
     return item.get_closest_marker("slow") is not None or hasattr(getattr(item, "obj", None), "hypothesis")
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.stash.get(FAILED, False):
         home = config.stash[DISK].home
@@ -175,6 +183,16 @@ def no_search_for_other_processes(request: pytest.FixtureRequest) -> Iterator[No
     with pytest.MonkeyPatch.context() as patch:  # not `monkeypatch`: a test's own patches must end before `tmp_path`
         for module in (liveness, store):
             patch.setattr(module, "find_users", lambda places, files: Users())
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def keys_are_hashed_once() -> Iterator[None]:
+    """The keys of the stores, many of them not in ASCII, would be hashed in Python by every verification."""
+    from rmqstore.formats import index
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "key_hash", functools.lru_cache(1 << 16)(index.key_hash))
         yield
 
 

@@ -32,14 +32,28 @@ def schema_problems(found: Iterable[Document]) -> tuple[set[str], list[str]]:
     names: set[str] = set()
     out: dict[str, None] = {}
     validators: dict[str, Any] = {}
+    seen: set[tuple[str, object]] = set()
     for name, document in found:
         names.add(name)
+        kind = name, _shape(document)
+        if kind in seen:  # thousands of rows are alike, and a schema says nothing of values but in `schema`
+            continue
+        seen.add(kind)
         if name not in validators:
             validators[name] = jsonschema.Draft202012Validator(schema_of(name))
         for error in validators[name].iter_errors(document):
             for one in error.context or [error]:
                 out[f"{name} {re.sub('[0-9]+', 'N', one.json_path)}: {one.message[:200]}"] = None
     return names, list(out)
+
+
+def _shape(value: object) -> object:
+    """The names and types in a document, and the value of `schema`."""
+    if isinstance(value, dict):
+        return frozenset((key, one if key == "schema" else _shape(one)) for key, one in value.items())
+    if isinstance(value, list):
+        return list, frozenset(map(_shape, value))
+    return type(value)
 
 
 def damaged(store: Path) -> Path:

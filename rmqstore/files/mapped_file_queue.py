@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import gcd
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,11 +106,11 @@ def list_directory(directory: Path) -> list[DirEntry]:
     """
     listed: list[DirEntry] = []
     try:
-        entries = sorted(os.scandir(directory), key=lambda e: e.name)
+        entries = sorted(os.scandir(directory), key=attrgetter("name"))
     except (FileNotFoundError, NotADirectoryError):
         return listed
     for entry in entries:
-        path = Path(entry.path)
+        path = directory / entry.name
         try:
             st = entry.stat()
         except FileNotFoundError:

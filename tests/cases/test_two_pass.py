@@ -13,6 +13,7 @@ from rmqstore.checks.problems.table import PROBLEMS
 from tests.cases.case import case_names, make, options, read_case
 from tests.command import run_json
 from tests.rocksdb_rows import need_rocksdict
+from tests.seeds import SEED
 from tests.untouched import assert_untouched, content_only, snapshot
 
 JOURNAL = ".rmqstore"
@@ -65,8 +66,10 @@ def test_damage_is_found_repaired_and_undone(name: str, tmp_path: Path) -> None:
     assert isinstance(loss, dict)
     assert isinstance(journal, str)
     assert loss["messages"] == case.recover.lost
-    second = run_json(*verify, exit_code=1 if case.recover.remaining else 0)
-    assert _problems(second) == dict(case.recover.remaining)
+    assert repaired["remaining"] == {"counts": dict(case.recover.remaining)}  # recover verifies again
+    if SEED or case.verify.options:
+        second = run_json(*verify, exit_code=1 if case.recover.remaining else 0)
+        assert _problems(second) == dict(case.recover.remaining)
     run_json("undo", journal, exit_code=0)
     assert content_only(snapshot(store, without=(JOURNAL,))) == before
 

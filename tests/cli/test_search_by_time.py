@@ -69,6 +69,7 @@ def compare_with_full_scan(store: Store) -> int:
 
 
 @pytest.mark.usefixtures("narrow")
+@pytest.mark.quick_rows(10)
 @pytest.mark.parametrize("name", STORES)
 def test_a_part_of_the_log_has_what_a_full_scan_finds(name: str) -> None:
     saved = compare_with_full_scan(open_store(unpack(name)))

@@ -70,7 +70,7 @@ def test_the_broker_conf_of_a_store_is_used_and_named(settings: Path, tmp_path: 
         ("job = 2\n", "job is not a setting"),
         ("apply = true\n", "apply is not a setting"),
         ('[stores."/x"]\nconf = "y"\n', "stores./x.conf is not a setting"),
-        ("stores = 3\n", "stores is not a table"),
+        ("stores = 3\n", "`stores` must be a table"),
         ("jobs = \n", "Invalid value"),
         ("jobs = 0\n", "0 is not in the range"),
         ('jobs = "many"\n', "not a valid integer range"),

@@ -91,7 +91,7 @@ def from_csv(path: Path) -> Iterator[dict[str, Any]]:
         yield {k: v for k, v in out.items() if v not in ("", b"") or k.startswith("body")}
 
 
-@pytest.mark.quick_rows(12)
+@pytest.mark.quick_rows(8)
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("words", WAYS, ids=["stored", "decoded"])
 def test_every_format_has_the_same_rows_as_the_records(name: str, words: list[str], tmp_path: Path) -> None:
@@ -109,19 +109,18 @@ def test_every_format_has_the_same_rows_as_the_records(name: str, words: list[st
         assert row == wanted
 
 
-def test_dump_and_export_say_the_same_in_the_fields_that_both_have(tmp_path: Path) -> None:
-    for name in STORES:
-        store = unpack(name)
-        dumped = [
-            json.loads(line) for line in command.run("dump", str(store), "--format", "ndjson").stdout.splitlines()
-        ]
-        rows = [json.loads(line) for line in command.run("export", str(store), "--positions").stdout.splitlines()]
-        sound = [row for row in dumped if row["crc_ok"]]
-        assert len(rows) == len(sound) > 0
-        for row, other in zip(rows, sound, strict=True):
-            same = row.keys() & other.keys()
-            assert len(same) == 18
-            assert {name: row[name] for name in same} == {name: other[name] for name in same}
+@pytest.mark.quick_rows(8)
+@pytest.mark.parametrize("name", STORES)
+def test_dump_and_export_say_the_same_in_the_fields_that_both_have(name: str) -> None:
+    store = unpack(name)
+    dumped = [json.loads(line) for line in command.run("dump", str(store), "--format", "ndjson").stdout.splitlines()]
+    rows = [json.loads(line) for line in command.run("export", str(store), "--positions").stdout.splitlines()]
+    sound = [row for row in dumped if row["crc_ok"]]
+    assert len(rows) == len(sound) > 0
+    for row, other in zip(rows, sound, strict=True):
+        same = row.keys() & other.keys()
+        assert len(same) == 18
+        assert {name: row[name] for name in same} == {name: other[name] for name in same}
 
 
 def test_damage_is_skipped_in_every_format_alike(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def listed(seen: OracleResult) -> dict[str, list[tuple[int, int, int]]]:
     }
 
 
-@pytest.mark.quick_rows(2)
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize(
     ("version", "dledger"),
     [

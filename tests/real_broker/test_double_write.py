@@ -106,6 +106,7 @@ def damage(path: Path, at: int, data: bytes) -> None:
         file.write(data)
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("settings", [None, SETTINGS])
 def test_the_files_are_the_queues_and_the_rocksdb_is_named(settings: Mapping[str, str] | None, store: Path) -> None:
     report = look(store, settings)
@@ -182,7 +183,7 @@ def test_a_rocksdb_beside_the_files_that_cannot_be_opened_stops_the_start(
     assert (answer.load, answer.readable) == (starts, MESSAGES if starts else 0)
 
 
-@pytest.mark.quick_rows(2)
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize(
     ("clean", "more"),
     [

@@ -41,7 +41,7 @@ def _migrate(name: str, output: Path) -> Mapping[str, object]:
     return run_json(*words, exit_code=0)
 
 
-@pytest.mark.quick_rows(2)
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize(("version", "kind"), _cases())
 def test_plain_store_starts_and_reads_every_message_of_every_queue(
     version: str, kind: str, tmp_path: Path, oracle: Callable[[str], Oracle]

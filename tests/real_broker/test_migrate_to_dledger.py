@@ -36,7 +36,7 @@ def _migrate(store: Path, *more: str) -> Mapping[str, object]:
     return run_json(*words, "--apply", *force, exit_code=0)
 
 
-@pytest.mark.quick_rows(3)
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize(("version", "situation"), _cases())
 def test_migrated_store_equals_the_brokers_own_first_start(
     version: str, situation: str, tmp_path: Path, oracle: Callable[[str], Oracle]

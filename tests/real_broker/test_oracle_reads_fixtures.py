@@ -14,7 +14,7 @@ from tests.stores import Queue, Reading, copy_store, meta, unpack
 SAMPLE = ("4.9.7-clean", "4.9.7-dledger-mixed", "5.1.4-killed", "5.4.0-formats", "5.4.0-rocksdb", "5.4.0-dledger")
 
 
-@pytest.mark.quick_rows(2)
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_oracle_reads_what_was_recorded(name: str, tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
     made = meta(name)

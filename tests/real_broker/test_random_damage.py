@@ -182,7 +182,7 @@ def fresh_round(name: str, seed: int, folder: Path, sounds: Sounds) -> bool:
     return True
 
 
-@pytest.mark.quick_rows(4)
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", QUICK)
 def test_lost_is_what_was_hit_in_a_few_rounds(name: str, tmp_path: Path, sounds: Sounds) -> None:
     for one in [_begin(name, seed, tmp_path, sounds) for seed in QUICK[name]]:
@@ -227,6 +227,7 @@ def test_what_is_lost_between_the_two_logs_is_filled(version: str, tmp_path: Pat
         _end(name, one, sounds)
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("version", VERSIONS[1:])
 def test_light_queues_are_read_where_several_queues_miss_their_messages(
     version: str, tmp_path: Path, sounds: Sounds

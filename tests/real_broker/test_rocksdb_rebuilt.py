@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from rmqstore.repair.recover import plan_recovery
 from tests import damage
 from tests.cases.case import locate_record
 from tests.command import run_json
-from tests.real_broker.oracle import Oracle, OracleResult
+from tests.real_broker.oracle import Oracle, OracleResult, StoredMessage
 from tests.real_broker.reading import messages
 from tests.real_broker.whole_broker import WholeBroker
 from tests.repair.salvaging import rows
@@ -34,6 +34,7 @@ NAME, MESSAGES = "5.4.0-rocksdb", 292
 SETTINGS = dict(meta(NAME).oracle_args)
 ALL = {**SETTINGS, "commitLogRecoverMaxNum": "1000"}
 Real = Callable[[str], Oracle]
+Messages = Mapping[tuple[str, int], StoredMessage]
 
 
 def opened(store: Path) -> Store:
@@ -61,6 +62,12 @@ def reads(store: Path, tmp_path: Path, oracle: Real, *, crash: bool = False, put
     if crash:
         (copy / "abort").touch()
     return oracle("5.4.0").load(copy, ALL if crash else SETTINGS, start=True, shutdown=True, list=True, put=put)
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory, oracle: Real) -> Messages:
+    """What a broker reads from the store as it was."""
+    return messages(reads(unpack(NAME), tmp_path_factory.mktemp("sound"), oracle))
 
 
 def no_manifest(queues: Path) -> None:
@@ -110,13 +117,12 @@ DAMAGES = [
 ]
 
 
-@pytest.mark.quick_rows(2)
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("broken", DAMAGES, ids=lambda broken: broken.__name__)
 def test_every_message_of_a_sound_log_is_read_again(
-    broken: Callable[[Path], None], tmp_path: Path, oracle: Real
+    broken: Callable[[Path], None], tmp_path: Path, oracle: Real, sound: Messages
 ) -> None:
     store = copy_store(NAME, tmp_path / "store")
-    sound = messages(reads(store, tmp_path, oracle))
     broken(store / "consumequeue")
     before = content(store)
     assert len(messages(reads(store, tmp_path, oracle))) < MESSAGES
@@ -136,12 +142,13 @@ def test_every_message_of_a_sound_log_is_read_again(
     assert content(store) == before
 
 
-@pytest.mark.quick_rows
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("length", [1, 3000])
-def test_a_damaged_log_is_salvaged_and_its_rows_fit(length: int, crash: bool, tmp_path: Path, oracle: Real) -> None:
+def test_a_damaged_log_is_salvaged_and_its_rows_fit(
+    length: int, crash: bool, tmp_path: Path, oracle: Real, sound: Messages
+) -> None:
     store = copy_store(NAME, tmp_path / "store")
-    sound = messages(reads(store, tmp_path, oracle))
     path, at = locate_record(store / "commitlog", "record 100 body")
     if length == 1:
         damage.flip(path, at + 1, 3)

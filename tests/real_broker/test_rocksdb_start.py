@@ -22,7 +22,7 @@ MESSAGES = 292
 CAP = "commitLogRecoverMaxNum"
 
 
-@pytest.mark.quick_rows(2)
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize(("rows", "files", "left"), [("none", "2", 192), ("none", "100", 0), ("no database", "2", 192)])
 def test_what_no_start_dispatches_is_counted(
     rows: str, files: str, left: int, tmp_path: Path, oracle: Callable[[str], Oracle]

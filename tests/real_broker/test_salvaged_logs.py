@@ -81,7 +81,7 @@ def read_all(real: Oracle, store: Path, settings: Mapping[str, str]) -> OracleRe
 SAMPLE = {("4.9.7-clean", pages), ("5.4.0-clean", starts_and_ends), ("5.4.0-dledger", flips), ("5.1.4-clean", short)}
 
 
-@pytest.mark.quick_rows(2)
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize(
     ("name", "break_it"),
     [

@@ -41,7 +41,7 @@ def _in_turn() -> set[str]:
 OFTEN = _in_turn()
 
 
-@pytest.mark.quick_rows(6)
+@pytest.mark.quick_rows(4)
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=() if case.name in OFTEN else pytest.mark.slow, id=case.name) for case in CASES]
 )

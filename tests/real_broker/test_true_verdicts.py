@@ -26,7 +26,7 @@ def test_messages_under_a_blank_are_those_that_the_broker_does_not_read(version:
     assert [reading.offsets - reading.readable] == hidden
 
 
-@pytest.mark.quick_rows(2)
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", DLEDGER)
 def test_what_a_start_makes_of_a_log_without_queues_and_configuration(name: str, tmp_path: Path) -> None:
     version = name[:5]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from rmqstore.checks.verify import Verified, VerifyOptions, examine
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import Message, build_message
@@ -20,6 +22,8 @@ from rmqstore.repair.salvage.salvage import plan_salvage
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from tests import damage
+
+_KEPT = 200  # files: more than all masters of a run have
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +54,30 @@ def rows(store: Path) -> list[Row]:
     """Every good record of all logs, in address order."""
     opened = open_store(store)
     queues = [(opened.commitlog, 0), (opened.dledger.data if opened.dledger else None, 48)]
-    out: list[Row] = []
-    for queue, lead in queues:
-        for file in queue.files if queue is not None else ():
-            for run in scan_file(file, lead=lead):
-                if run.kind is not Kind.RECORDS or run.columns is None:
-                    continue
-                for i in range(len(run.columns)):
-                    offset = int(run.columns.offset[i])
-                    out.append(Row(file.path, offset - file.start, offset, lead, run.columns.message(i)))
-    return out
+    return [
+        Row(file.path, offset - file.start, offset, lead, message)
+        for queue, lead in queues
+        for file in (queue.files if queue is not None else ())
+        for offset, message in _records(file, lead, hashlib.sha256(file.path.read_bytes()).digest())
+    ]
+
+
+_known: dict[tuple[int, int, bytes], list[tuple[int, Message]]] = {}
+
+
+def _records(file: MappedFile, lead: int, content: bytes) -> list[tuple[int, Message]]:
+    """The good records of a file; most files of copies are those of a master, and are parsed once."""
+    key = (file.start, lead, content)
+    if key not in _known:
+        if len(_known) > _KEPT:
+            _known.clear()
+        _known[key] = [
+            (int(run.columns.offset[i]), run.columns.message(i))
+            for run in scan_file(file, lead=lead)
+            if run.kind is Kind.RECORDS and run.columns is not None
+            for i in range(len(run.columns))
+        ]
+    return _known[key]
 
 
 def pick(store: Path, wanted: Callable[[Row], bool], number: int = 0) -> Row:

@@ -65,11 +65,18 @@ def same_report(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("whole_below", "split_size"), [pytest.param(WHOLE, None, marks=pytest.mark.slow), (SPLIT, 65_536)]
+    ("whole_below", "split_size", "more"),
+    [
+        pytest.param(WHOLE, None, ["5.4.0-formats"], marks=pytest.mark.slow),
+        pytest.param(SPLIT, 65_536, ["5.4.0-formats"], marks=pytest.mark.slow),
+        (SPLIT, 65_536, []),
+    ],
 )
-def test_verify_is_equal_to_the_local_one(spark: Any, whole_below: int, split_size: int | None, tmp_path: Path) -> None:
+def test_verify_is_equal_to_the_local_one(
+    spark: Any, whole_below: int, split_size: int | None, more: list[str], tmp_path: Path
+) -> None:
     stores = [damaged_copy("5.4.0-killed", tmp_path), damaged_copy("5.4.0-dledger-mixed", tmp_path)]
-    stores.append(unpack("5.4.0-formats"))
+    stores += [unpack(name) for name in more]
     expected = [local_report(store) for store in stores]
     assert sum(len(report["counts"]) for report in expected) > 4
     options = VerifyOptions(split_size=split_size)
@@ -98,7 +105,7 @@ def test_crosscheck_is_equal_to_the_local_findings(spark: Any, tmp_path: Path) -
 
 
 def test_the_join_shows_missing_dangling_and_wrong_units(spark: Any, tmp_path: Path) -> None:
-    assert crosscheck_rows(spark, [unpack("5.4.0-clean")]).collect() == []
+    sound = unpack("5.4.0-clean")
     store = copy_store("5.4.0-clean", tmp_path)
     queue = next(q for q in open_store(store).consume_queues() if q.queue.files and q.label == "Order_11/0")
     path = queue.queue.files[0].path
@@ -108,9 +115,9 @@ def test_the_join_shows_missing_dangling_and_wrong_units(spark: Any, tmp_path: P
     end = next(at for at in range(40, len(raw), 20) if not any(raw[at : at + 20]))
     raw[end : end + 20] = raw[40:60]  # a unit that no message asks for
     path.write_bytes(raw)
-    rows = crosscheck_rows(spark, [store])
-    found = {(r["status"], r["queue_offset"]) for r in rows.collect()}
-    assert found == {("missing", 0), ("wrong", 1), ("dangling", end // 20)}
+    rows = crosscheck_rows(spark, [sound, store])
+    found = {(r["store"], r["status"], r["queue_offset"]) for r in rows.collect()}
+    assert found == {(str(store), "missing", 0), (str(store), "wrong", 1), (str(store), "dangling", end // 20)}
 
 
 def test_du_is_equal_to_the_local_one(spark: Any, tmp_path: Path) -> None:

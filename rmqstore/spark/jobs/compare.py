@@ -7,7 +7,7 @@ evaluates them with `views/compare/compare.py`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import RmqStoreError, UsageError
@@ -28,13 +28,12 @@ from rmqstore.scan.window import ScanOptions
 from rmqstore.spark.jobs.jobs import JobResult, Paths, each_whole, finish, lost_store
 from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
 from rmqstore.spark.jobs.views import load
-from rmqstore.spark.sources.options import size_of
 from rmqstore.spark.sources.partitions import Pieces
-from rmqstore.spark.sources.sources import Source, plan_messages, skips, spark_schema
+from rmqstore.spark.sources.sources import Reader, Source, plan_messages
 from rmqstore.views.compare.compare import Unequal, comparison
 from rmqstore.views.compare.comparison import Comparison
 from rmqstore.views.compare.rows import LogRows, Rows, rows_of
-from rmqstore.views.tables.file_splits import SPLIT_SIZE, Piece, first_border
+from rmqstore.views.tables.file_splits import Piece, first_border
 from rmqstore.views.tables.message_rows import merged
 from rmqstore.views.tables.reading import ReadOptions
 from rmqstore.views.tables.stores import StoreRef, store_refs
@@ -49,27 +48,8 @@ def row_schema() -> Any:
     return pa.schema([*head, *((n, pa.int64()) for n in _NUMBERS)])
 
 
-class RowSource(Source):
-    """`rmqstore.rows`: the rows by which replicas are compared."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "rmqstore.rows"
-
-    def schema(self) -> Any:
-        return spark_schema(row_schema())
-
-    def reader(self, schema: Any) -> DataSourceReader:
-        return RowReader(self.settings())
-
-
-class RowReader(DataSourceReader):  # type: ignore[misc]  # PySpark has no types here
+class RowReader(Reader):
     """Plans as `rmqstore.commitlog` does, and reads rows."""
-
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self.settings = dict(settings)
-        self.skip = skips(settings)
-        self.split = size_of(settings, "splitsize", SPLIT_SIZE)
 
     def partitions(self) -> list[InputPartition]:
         options = ReadOptions(skip_unreadable=self.skip)
@@ -77,6 +57,14 @@ class RowReader(DataSourceReader):  # type: ignore[misc]  # PySpark has no types
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return merged(read_rows(getattr(partition, "pieces", ())))
+
+
+class RowSource(Source):
+    """`rmqstore.rows`: the rows by which replicas are compared."""
+
+    kind = "rmqstore.rows"
+    columns = staticmethod(row_schema)
+    reads = RowReader
 
 
 def read_rows(pieces: Iterable[Piece]) -> Iterator[Any]:

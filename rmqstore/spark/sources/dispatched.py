@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import InputPartition
 
 from rmqstore.checks.beside.config import check_config
 from rmqstore.checks.problems.report import Findings
@@ -21,7 +21,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.spark.sources.options import flag, size_of
-from rmqstore.spark.sources.sources import Source, skips, spark_schema
+from rmqstore.spark.sources.sources import Reader, Source
 from rmqstore.views.tables.file_splits import SPLIT_SIZE, Piece, first_border, log_pieces, packed
 from rmqstore.views.tables.message_rows import merged
 from rmqstore.views.tables.stores import StoreRef, logs_of, opened, refs_of_options
@@ -90,20 +90,6 @@ def topics_of_batches(store: Store) -> frozenset[str]:
     return batch_topics(store, check_config(store, Findings(keep=0)).queue_types)
 
 
-class DispatchedSource(Source):
-    """`rmqstore.dispatched`: one row per unit that the messages of a log need; `crc`: only if their CRC is right."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "rmqstore.dispatched"
-
-    def schema(self) -> Any:
-        return spark_schema(dispatched_schema())
-
-    def reader(self, schema: Any) -> DataSourceReader:
-        return DispatchedReader(self.settings())
-
-
 class StorePieces(InputPartition):  # type: ignore[misc]  # PySpark has no types here
     """Pieces of one store's logs; `batch` are its BatchCQ topics."""
 
@@ -114,12 +100,11 @@ class StorePieces(InputPartition):  # type: ignore[misc]  # PySpark has no types
         self.pieces = pieces
 
 
-class DispatchedReader(DataSourceReader):  # type: ignore[misc]
+class DispatchedReader(Reader):
     """Plans pieces store by store, because stores differ in settings and BatchCQ topics."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        self.settings = dict(settings)
-        self.skip = skips(settings)
+        super().__init__(settings)
         self.options = ScanOptions(crc=flag(settings, "crc", True), chunk=4 << 20)
 
     def partitions(self) -> list[InputPartition]:
@@ -136,6 +121,14 @@ class DispatchedReader(DataSourceReader):  # type: ignore[misc]
         if not isinstance(partition, StorePieces):
             return iter(())
         return merged(read_dispatched(partition.ref, partition.batch, partition.pieces, self.options, self.skip))
+
+
+class DispatchedSource(Source):
+    """`rmqstore.dispatched`: one row per unit that the messages of a log need; `crc`: only if their CRC is right."""
+
+    kind = "rmqstore.dispatched"
+    columns = staticmethod(dispatched_schema)
+    reads = DispatchedReader
 
 
 def read_dispatched(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
@@ -81,23 +81,42 @@ def skips(options: Mapping[str, str]) -> bool:
     return missing == "skip"
 
 
+class Reader(DataSourceReader):  # type: ignore[misc]
+    """Base of the readers: `skip` stores and files that cannot be opened?"""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.settings = dict(settings)
+        self.skip = skips(settings)
+
+
 class Source(DataSource):  # type: ignore[misc]
-    """Base of all sources."""
+    """Base of all sources: `columns` returns the Arrow schema of the rows, `reads` is the class that reads them."""
+
+    kind: ClassVar[str]
+    columns: ClassVar[staticmethod[[], Any]]
+    reads: ClassVar[type[Reader]]
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.kind
 
     def settings(self) -> dict[str, str]:
         """The options with lower-case names."""
         return {str(k).lower(): str(v) for k, v in dict(self.options).items()}
 
+    def schema(self) -> Any:
+        return spark_schema(self.columns())
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return self.reads(self.settings())
+
 
 class CommitLogSource(Source):
     """`rmqstore.commitlog`: messages of commitlog and DLedger; `what` (messages, commitlog, dledger) limits them."""
 
+    kind = "rmqstore.commitlog"
     entry = False
     what = "messages"
-
-    @classmethod
-    def name(cls) -> str:
-        return "rmqstore.commitlog"
 
     def schema(self) -> Any:
         return spark_schema(arrow_schema(message_columns(message_options(self.settings(), entry=self.entry).message)))
@@ -115,12 +134,9 @@ class CommitLogSource(Source):
 class DLedgerSource(CommitLogSource):
     """`rmqstore.dledger`: DLedger entries with their messages."""
 
+    kind = "rmqstore.dledger"
     entry = True
     what = "dledger"
-
-    @classmethod
-    def name(cls) -> str:
-        return "rmqstore.dledger"
 
 
 class MessageReader(DataSourceReader):  # type: ignore[misc]
@@ -158,20 +174,6 @@ def plan_messages(settings: Mapping[str, str], options: ReadOptions, what: str) 
     return packed(pieces(), size)
 
 
-class ConsumeQueueSource(Source):
-    """`rmqstore.consumequeue`: units of consume queues (`kind`: simple, batch)."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "rmqstore.consumequeue"
-
-    def schema(self) -> Any:
-        return spark_schema(unit_schema(batch_units=_batch_units(self.settings())))
-
-    def reader(self, schema: Any) -> DataSourceReader:
-        return UnitReader(self.settings())
-
-
 def _batch_units(settings: Mapping[str, str]) -> bool:
     kind = settings.get("kind", "simple").lower()
     if kind not in ("simple", "batch"):
@@ -179,13 +181,12 @@ def _batch_units(settings: Mapping[str, str]) -> bool:
     return kind == "batch"
 
 
-class UnitReader(DataSourceReader):  # type: ignore[misc]
+class UnitReader(Reader):
     """Plans pieces of consume queue files and reads units."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        self.settings = dict(settings)
+        super().__init__(settings)
         self.batch = _batch_units(settings)
-        self.skip = skips(settings)
 
     def partitions(self) -> list[InputPartition]:
         size = size_of(self.settings, "splitsize", SPLIT_SIZE)
@@ -201,27 +202,22 @@ class UnitReader(DataSourceReader):  # type: ignore[misc]
         return read_units(getattr(partition, "pieces", ()), batch_units=self.batch, skip_unreadable=self.skip)
 
 
-class IndexSource(Source):
-    """`rmqstore.index`: entries of index files."""
+class ConsumeQueueSource(Source):
+    """`rmqstore.consumequeue`: units of consume queues (`kind`: simple, batch)."""
 
-    @classmethod
-    def name(cls) -> str:
-        return "rmqstore.index"
+    kind = "rmqstore.consumequeue"
+    reads = UnitReader
 
     def schema(self) -> Any:
-        return spark_schema(index_schema())
-
-    def reader(self, schema: Any) -> DataSourceReader:
-        return IndexReader(self.settings())
+        return spark_schema(unit_schema(batch_units=_batch_units(self.settings())))
 
 
-class IndexReader(DataSourceReader):  # type: ignore[misc]
+class IndexReader(Reader):
     """Reads each index file in one task."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        self.settings = dict(settings)
+        super().__init__(settings)
         self.selection = selection_of(settings)
-        self.skip = skips(settings)
 
     def partitions(self) -> list[InputPartition]:
         return [
@@ -238,26 +234,19 @@ class IndexReader(DataSourceReader):  # type: ignore[misc]
         return read_index(partition.ref.label, partition.path, self.selection)
 
 
-class FindingsSource(Source):
-    """`rmqstore.findings`: the findings of `verify`, one task per store; the job `verify` also splits large stores."""
+class IndexSource(Source):
+    """`rmqstore.index`: entries of index files."""
 
-    @classmethod
-    def name(cls) -> str:
-        return "rmqstore.findings"
-
-    def schema(self) -> Any:
-        return spark_schema(findings_schema())
-
-    def reader(self, schema: Any) -> DataSourceReader:
-        return FindingsReader(self.settings())
+    kind = "rmqstore.index"
+    columns = staticmethod(index_schema)
+    reads = IndexReader
 
 
-class FindingsReader(DataSourceReader):  # type: ignore[misc]
+class FindingsReader(Reader):
     """Verifies stores in executors."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        self.settings = dict(settings)
-        self.skip = skips(settings)
+        super().__init__(settings)
         self.quick = not flag(settings, "crc", True)
         self.keep = number(settings, "keep", KEPT_FINDINGS)
 
@@ -268,6 +257,14 @@ class FindingsReader(DataSourceReader):  # type: ignore[misc]
         if not isinstance(partition, OneFile):
             return iter(())
         return read_findings(partition.ref, quick=self.quick, keep=self.keep)
+
+
+class FindingsSource(Source):
+    """`rmqstore.findings`: the findings of `verify`, one task per store; the job `verify` also splits large stores."""
+
+    kind = "rmqstore.findings"
+    columns = staticmethod(findings_schema)
+    reads = FindingsReader
 
 
 SOURCES = (CommitLogSource, ConsumeQueueSource, DLedgerSource, IndexSource, FindingsSource)

@@ -24,7 +24,7 @@ from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_read import plan_from_json
 from rmqstore.repair.plan.plan_text import describe
 from rmqstore.repair.plan.steps import Create, Extend, Overwrite, Rename, SetAside, Span, Step, Truncate
-from tests.repair.journal.test_faults import EVEN, EVERY, ODD, check_undo_and_resume
+from tests.repair.journal.test_faults import check_undo_and_resume, parts
 from tests.repair.journal.test_order import StrictDisk
 from tests.repair.trees import (
     OLD,
@@ -180,25 +180,21 @@ def no_folder_times(seen: dict[str, Entry]) -> dict[str, Entry]:
     return {key: (*row[:4], 0 if row[0] == "folder" else row[4], row[5]) for key, row in seen.items()}
 
 
+_QUICK = {(pure_plan, "error", 0), (pure_plan, "kill-torn", 1), (full_plan, "kill-torn", 2)}
+_WAYS = {pure_plan: ("error", "kill-torn"), full_plan: ("error", "torn", "for-good", "kill", "kill-torn")}
+
+
 @pytest.mark.parametrize(
     ("make", "way", "part"),
     [
-        (pure_plan, "error", EVEN),
-        (pure_plan, "kill-torn", ODD),
-        (full_plan, "kill-torn", EVEN),
-        *(
-            pytest.param(*row, marks=pytest.mark.slow)
-            for row in [
-                (pure_plan, "error", ODD),
-                (pure_plan, "kill-torn", EVEN),
-                (full_plan, "kill-torn", ODD),
-                *((full_plan, way, EVERY) for way in ("error", "torn", "for-good", "kill")),
-            ]
-        ),
+        pytest.param(make, way, part, marks=() if (make, way, part) in _QUICK else pytest.mark.slow)
+        for make, ways in _WAYS.items()
+        for way in ways
+        for part in range(3)
     ],
 )
 def test_apply_that_stops_at_any_call_is_undone_and_resumed(
-    tmp_path: Path, way: str, make: Callable[[Path], Plan], part: slice
+    tmp_path: Path, way: str, make: Callable[[Path], Plan], part: int
 ) -> None:
     fresh = stores(tmp_path)
     store = next(fresh)
@@ -206,7 +202,7 @@ def test_apply_that_stops_at_any_call_is_undone_and_resumed(
     apply(store, make(store), counted)
     done = look(store, folder_times=False)
     states = set()
-    for index in range(len(counted.calls))[part]:
+    for index in range(len(counted.calls))[part::3]:
         store = next(fresh)
         before, plan = look(store), make(store)
         stopped = True
@@ -225,8 +221,9 @@ def test_apply_that_stops_at_any_call_is_undone_and_resumed(
 @pytest.mark.parametrize("make", [full_plan, pure_plan])
 @pytest.mark.parametrize("way", ["error", pytest.param("kill-torn", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("half", [None, 0.6, 0.8], ids=["done", "half-1", "half-2"])
+@parts(2, quick=0)
 def test_undo_that_stops_at_any_call_can_be_run_again(
-    tmp_path: Path, way: str, half: float | None, make: Callable[[Path], Plan]
+    tmp_path: Path, way: str, half: float | None, make: Callable[[Path], Plan], part: int
 ) -> None:
     applied = build(tmp_path / "applied")
     before = look(applied, folder_times=False)
@@ -239,7 +236,7 @@ def test_undo_that_stops_at_any_call_can_be_run_again(
     assert (info.state == "done") == (half is None)
     back = CountingDisk()
     journal.undo(copy(applied, tmp_path / "back") / ".rmqstore" / info.path.name, disk=back)
-    for index in range(len(back.calls)):
+    for index in range(len(back.calls))[part::2]:
         store = copy(applied, tmp_path / "store")
         path = store / ".rmqstore" / info.path.name
         stopped_and_again(journal.undo, path, index, way)
@@ -249,7 +246,8 @@ def test_undo_that_stops_at_any_call_can_be_run_again(
 
 @pytest.mark.parametrize("way", ["error", pytest.param("kill-torn", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("half", [0.5, 0.6, 0.7])
-def test_resume_that_stops_at_any_call_can_be_run_again(tmp_path: Path, way: str, half: float) -> None:
+@parts(2, quick=1)
+def test_resume_that_stops_at_any_call_can_be_run_again(tmp_path: Path, way: str, half: float, part: int) -> None:
     counted = CountingDisk()
     whole = build(tmp_path / "whole")
     apply(whole, disk=counted)
@@ -260,7 +258,7 @@ def test_resume_that_stops_at_any_call_can_be_run_again(tmp_path: Path, way: str
     [info] = journal.list_journals(stopped)
     on = CountingDisk()
     journal.resume(copy(stopped, tmp_path / "on") / ".rmqstore" / info.path.name, disk=on)
-    for index in range(len(on.calls)):
+    for index in range(len(on.calls))[part::2]:
         store = copy(stopped, tmp_path / "store")
         path = store / ".rmqstore" / info.path.name
         stopped_and_again(journal.resume, path, index, way)

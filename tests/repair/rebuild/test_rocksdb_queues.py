@@ -158,18 +158,20 @@ def test_stopped_at_any_call_it_can_be_undone_and_resumed(way: str, tmp_path: Pa
     path, at = locate_record(store / "commitlog", "record 100 body")
     damage.flip(path, at + 1, 3)
     before = content(store)
-    plan = recovery_of(store)
     counted = CountingDisk()
     done = tmp_path / "done"
     clone(store, done)
     apply(recovery_of(done), disk=counted)
+    rows_done = all_rows(done)
+    one = tmp_path / "one"
+    clone(store, one)
+    plan = recovery_of(one)  # holds for every other copy at this path
     states = set()
     for index in range(3, len(counted.calls), 7):
-        one = tmp_path / f"at {index}"
+        shutil.rmtree(one)
         clone(store, one)
-        plan = recovery_of(one)
         if way == "kill":
-            assert killed_at(index, lambda disk, plan=plan: apply(plan, disk=disk))  # type: ignore[misc]
+            assert killed_at(index, lambda disk: apply(plan, disk=disk))
         else:
             with pytest.raises(RmqStoreError):
                 apply(plan, disk=failing_at(index, for_good=True))
@@ -181,10 +183,9 @@ def test_stopped_at_any_call_it_can_be_undone_and_resumed(way: str, tmp_path: Pa
         clone(one, other)
         undo(journals[0])
         assert content(one) == before
-        shutil.rmtree(one)
         try:
             resume(other / ".rmqstore" / journals[0].name)
-            assert all_rows(other) == all_rows(done)
+            assert all_rows(other) == rows_done
             states.add("resumed")
         except RmqStoreError as error:
             assert not isinstance(error, HalfApplied)

@@ -6,6 +6,7 @@ the fork, and others after it, as a second master or leader would have written. 
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 from collections.abc import Callable
@@ -60,6 +61,12 @@ class Diverged:
         return f"{self.replica} diverges from this store at offset {self.offset:,}"
 
 
+@pytest.fixture(scope="module")
+def branches(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`branches(name)`: the branch of a fixture, which is written once."""
+    return functools.cache(lambda name: branch(name, tmp_path_factory.mktemp("branch") / "branch"))
+
+
 def branch(name: str, target: Path) -> Path:
     """The messages of a fixture up to the fork, then others; in DLedger, those are of the next term."""
     store = open_store(unpack(name))
@@ -95,25 +102,29 @@ def pair(tmp_path: Path, store: Path, replica: Path, role: str) -> Diverged:
     return Diverged(copy, replica, rows(copy), fork, own[fork].offset - lead, role)
 
 
-def classic(tmp_path: Path) -> tuple[Path, Path, str]:
-    return unpack("5.4.0-master"), branch("5.4.0-master", tmp_path / "branch"), "master"
+Branches = Callable[[str], Path]
+Nodes = Callable[[Branches], tuple[Path, Path, str]]
 
 
-def dledger(tmp_path: Path) -> tuple[Path, Path, str]:
-    return unpack("5.4.0-dledger3-n0"), branch("5.4.0-dledger3-n0", tmp_path / "branch"), "dledger-group"
+def classic(branches: Branches) -> tuple[Path, Path, str]:
+    return unpack("5.4.0-master"), branches("5.4.0-master"), "master"
 
 
-def controller(_: Path) -> tuple[Path, Path, str]:
+def dledger(branches: Branches) -> tuple[Path, Path, str]:
+    return unpack("5.4.0-dledger3-n0"), branches("5.4.0-dledger3-n0"), "dledger-group"
+
+
+def controller(_: Branches) -> tuple[Path, Path, str]:
     return unpack("5.4.0-controller-master"), unpack("5.4.0-controller-diverged"), "controller"
 
 
-Nodes = Callable[[Path], tuple[Path, Path, str]]
-
-
 @pytest.fixture(params=[classic, controller, dledger], ids=lambda make: make.__name__)
-def nodes(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path, str]:
+def nodes(request: pytest.FixtureRequest, branches: Branches, tmp_path: Path) -> tuple[Path, Path, str]:
     make: Nodes = request.param
-    return make(tmp_path)
+    one, other, role = make(branches)
+    copy = tmp_path / "branch"
+    clone(other, copy)
+    return one, copy, role
 
 
 @pytest.fixture(params=["former", "new"])
@@ -123,6 +134,7 @@ def diverged(request: pytest.FixtureRequest, nodes: tuple[Path, Path, str], tmp_
     return pair(tmp_path, other, one, role) if request.param == "former" else pair(tmp_path, one, other, role)
 
 
+@pytest.mark.quick_rows(4)
 def test_bytes_come_from_before_the_fork_only(diverged: Diverged) -> None:
     whole = log_files(diverged.store)
     diverged.hurt(-20, 12)
@@ -142,6 +154,7 @@ def test_bytes_come_from_before_the_fork_only(diverged: Diverged) -> None:
         assert healed[name][:low] + healed[name][high:] == content[:low] + content[high:]
 
 
+@pytest.mark.quick_rows(4)
 def test_the_divergence_is_named_where_all_damage_is_far_before_it(diverged: Diverged) -> None:
     whole = log_files(diverged.store)
     diverged.hurt(-90)
@@ -151,6 +164,7 @@ def test_the_divergence_is_named_where_all_damage_is_far_before_it(diverged: Div
     assert log_files(diverged.store) == whole
 
 
+@pytest.mark.quick_rows(6)
 @pytest.mark.parametrize("extend", [(), ("--extend",)], ids=["damage", "extend"])
 @pytest.mark.parametrize("number", [1, 12])
 def test_damage_behind_the_fork_alone_is_refused(number: int, extend: tuple[str, ...], diverged: Diverged) -> None:
@@ -171,6 +185,7 @@ def test_damage_at_the_fork_is_refused(diverged: Diverged) -> None:
     assert snapshot(diverged.store) == before
 
 
+@pytest.mark.quick_rows(4)
 def test_a_sound_store_is_not_extended_from_another_branch(diverged: Diverged) -> None:
     before = snapshot(diverged.store)
     answer = run(*diverged.words(), "--extend", "--role", diverged.role, "--apply")
@@ -183,6 +198,7 @@ def lose_the_end(diverged: Diverged, number: int) -> None:
         damage.garble(row.path, row.at - row.lead, row.lead + row.size)
 
 
+@pytest.mark.quick_rows(4)
 def test_a_lost_end_is_not_taken_from_another_branch(diverged: Diverged) -> None:
     """No record behind the fork is left, but queues, index, epochs and DLedger's index know of them."""
     lose_the_end(diverged, 0)
@@ -240,6 +256,7 @@ def test_the_rest_of_a_message_proves_a_lost_end(tmp_path: Path) -> None:
     assert log_files(store) == whole
 
 
+@pytest.mark.quick_rows(4)
 def test_of_a_lost_end_the_common_part_is_taken(diverged: Diverged) -> None:
     lose_the_end(diverged, -5)
     planned = run_json(*diverged.words(), "--role", "single", exit_code=1)
