@@ -262,6 +262,12 @@ def test_chinese_paragraph_fits_the_width() -> None:
     assert [translator.line(line) for line in lines] == lines  # they are not translated again
 
 
+def test_brackets_and_punctuation_stay_with_their_word_at_the_end_of_a_line() -> None:
+    text = "会在此处截断日志（`CRC check failed`），并删除"
+    lines = chinese.Translator({}).wrapped(lang.AsIs(text), 18, "", "")
+    assert lines == ["会在此处截断日志", "（`CRC check failed`），", "并删除"]
+
+
 def test_bodies_and_properties_are_shown_as_they_are() -> None:
     lang.use("zh")
     assert lang.translated(lang.AsIs("Nothing is lost.")) == "Nothing is lost."

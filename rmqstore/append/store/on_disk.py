@@ -74,7 +74,8 @@ def options_of_store(root: Path, options: StoreOptions, config: BrokerConfig | N
     known = complete.dispatch.consume_queue_file_size or complete.dispatch.batch_file_size
     if not known and complete.commitlog_file_size not in (0, COMMITLOG_FILE_SIZE):
         raise Refused(
-            f"{root}: the store has no consume queue files, and its log files do not have the default size",
+            f"{root}: the size of consume queue files is unknown: the store has none, and its log files do not "
+            "have the default size",
             "give consume_queue_file_size (mappedFileSizeConsumeQueue)",
         )
     return complete.with_defaults()

@@ -43,9 +43,10 @@ _JOINT_COST = 0.5  # of a place where a sentence is split
 _SPANNING_COST = 0.75  # of a value that looks like several sentences
 _MOST_SEPARATORS = 14  # up to which all ways to split a sentence are tried
 _MOST_SPACES = 24  # up to which a text is read as two without punctuation between them
-_NOT_LAST = "（“「『《"  # in a line
-_NOT_FIRST = "，。；：、）！？”’」』》…,.;:)"
-_TOKEN = re.compile(r"`[^`]*`|[\u2e80-\u9fff\uff00-\uffef][，。；：、）！？”]*|[^\s\u2e80-\u9fff\uff00-\uffef`]+|`|\s+")
+_TOKEN = re.compile(  # what a line keeps together: a word or a wide character, with its brackets and punctuation
+    r"\s+|[（“「『《]*(?:`[^`]*`|[\u2e80-\u9fff\uff00-\uffef]|[^\s\u2e80-\u9fff\uff00-\uffef`]+|`)"
+    r"[，。；：、）！？”’」』》…,.;:)]*"
+)
 
 
 class _Template(NamedTuple):
@@ -314,7 +315,7 @@ def _broken(text: str, width: int, first: str, then: str) -> Iterator[str]:
         if token.isspace():
             line += "" if empty else " "
             continue
-        if not empty and columns(line + token) > width and token[0] not in _NOT_FIRST and line[-1] not in _NOT_LAST:
+        if not empty and columns(line + token) > width:
             yield line.rstrip()
             line = then
         line += token
