@@ -180,7 +180,9 @@ def test_error_object_stays_english() -> None:
     [
         ({}, "en"),
         ({"LANG": "zh_CN.UTF-8"}, "zh"),
-        ({"LANG": "zh_TW"}, "zh"),
+        ({"LANG": "zh_TW.utf8"}, "zh"),
+        ({"LANG": "zh_CN.GBK"}, "en"),
+        ({"LANG": "zh_CN"}, "en"),
         ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C"}, "en"),
         ({"LANG": "en_US.UTF-8", "LC_MESSAGES": "zh_CN.UTF-8"}, "zh"),
         ({"LANG": "de_DE.UTF-8"}, "en"),

@@ -48,10 +48,13 @@ def asked(words: Sequence[str]) -> str:
 
 
 def of_locale(environment: Mapping[str, str] = os.environ) -> str:
-    """The language of LC_ALL, LC_MESSAGES or LANG, the first that is set; English unless it is Chinese."""
+    """The language of LC_ALL, LC_MESSAGES or LANG, the first that is set; English unless it is Chinese in UTF-8.
+
+    All output is UTF-8, which a terminal with GBK or Big5 cannot show.
+    """
     names = ("LC_ALL", "LC_MESSAGES", "LANG")
     locale = next((environment[name] for name in names if environment.get(name)), "")
-    return "zh" if locale.lower().startswith("zh") else "en"
+    return "zh" if locale.startswith("zh") and "utf" in locale.lower() else "en"
 
 
 def translated(line: str) -> str:
