@@ -56,7 +56,7 @@ def test_the_unit_stays_and_it_is_said(name: str, words: tuple[str, ...], tmp_pa
     assert plan["facts"]["proved_tags"] == [row.offset]
     assert "CQ-WRONG-TAG" not in plan["cures"]
     assert plan["facts"]["stays"]["CQ-WRONG-TAG"]["count"] == 1
-    assert any(f"the message at {row.offset:,} are damaged" in note for note in plan["notes"])
+    assert any(f"at {row.offset:,} have damaged TAGS" in note for note in plan["notes"])
     result = run(*command, "--apply", "--json")
     assert result.exit_code == 1, result.output
     assert parts(store) == before or words[1] == "index"

@@ -85,7 +85,7 @@ def test_where_the_log_is_not_changed_the_unit_stays(words: tuple[str, ...], fie
     before = content(store)
     plan: dict[str, Any] = dict(run_json(words[0], str(store), *words[1:], exit_code=1))
     assert plan["facts"]["proved_batches"] == [row.offset]
-    assert any("its batch proves" in note for note in plan["notes"])
+    assert any("(proved by the unit of the batch)" in note for note in plan["notes"])
     assert set(plan["facts"]["stays"]) & {"BCQ-WRONG-UNIT", "BCQ-DANGLING-UNIT"}
     assert run(words[0], str(store), *words[1:], "--apply").exit_code == 1
     assert content(store) == before
