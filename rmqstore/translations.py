@@ -26,19 +26,16 @@ from rmqstore.cli.output import warn
 from rmqstore.cli.verify_text import FACT_WORDS
 
 ROOT = Path(__file__).parent
-_NOT_FOR_PEOPLE = (
-    *("manual.py", "json_reference.py", "translations.py", "cli/lang", "cli/html_page.py", "scan/loops"),
-    *("formats/layout.py", "messages/schema.py", "brokers/rules/record.py", "spark/jobs/crosscheck.py"),
-    *("views/bundle/texts.py", "files/broker_keys.py"),
-)
-_SILENT_CALLS = {
-    *("compile", "sub", "search", "match", "fullmatch", "findall", "finditer", "split"),  # re
-    *("execute", "sql", "query", "strftime", "encode", "decode", "getenv", "import_module", "namedtuple", "dtype"),
-    *("AssertionError", "NotImplementedError", "TypeError", "KeyError", "AttributeError", "getattr", "setattr"),
-    *("startswith", "endswith", "removeprefix", "removesuffix", "partition", "rpartition", "Literal"),
-    *("TypeVar", "ParamSpec", "cast", "Struct", "environ", "fullmatch", "isin", "translate", "Popen", "debug"),
-    *("Field", "Layout", "Column", "_fail", "StructType", "DDL"),
-}
+_NOT_FOR_PEOPLE = """
+manual.py json_reference.py translations.py cli/lang cli/html_page.py scan/loops formats/layout.py
+messages/schema.py brokers/rules/record.py spark/jobs/crosscheck.py views/bundle/texts.py files/broker_keys.py
+"""
+_SILENT_CALLS = """
+compile sub search match fullmatch findall finditer split execute sql query strftime encode decode getenv
+import_module namedtuple dtype AssertionError NotImplementedError TypeError KeyError AttributeError getattr
+setattr startswith endswith removeprefix removesuffix partition rpartition Literal TypeVar ParamSpec cast Struct
+environ isin translate Popen debug Field Layout Column _fail StructType DDL
+"""
 _LOG_LINES = {"Obstacle": 2, "Refusal": 1, "StartFails": 1, "_refused": 1}
 """Arguments that are lines of the broker's log, which stay as the broker writes them: their first position."""
 _STARTS = ("brokers/load", "brokers/log", "brokers/dledger", "brokers/queues")
@@ -56,37 +53,101 @@ _LABEL = re.compile(rf"^ *[a-z]+ {{2,}}|^[A-Z][a-z]+: {HOLE}|^[A-Z][a-z]+: $")
 """A line that begins with a word for people: in a column of its own, or before a colon."""
 _MOST = 8  # texts that one expression may make
 _HELP = {"command", "group", "pass_context"}
-CLICK = (
-    *("Usage", "Options", "Commands", "Arguments", "Show this message and exit.", "Show the version and exit."),
-    *(f"default: {HOLE}", f"Missing argument {HOLE}.", f"Missing option {HOLE}.", f"Missing parameter: {HOLE}"),
-    *(f"No such option: {HOLE}", f"No such option {HOLE}", f"Did you mean {HOLE}?", f"(Possible options: {HOLE})"),
-    *(f"Invalid value for {HOLE}: {HOLE}", f"Invalid value: {HOLE}", f"{HOLE} is not in the range {HOLE}."),
-    *(f"{HOLE} is not one of {HOLE}.", f"{HOLE} is not a valid {HOLE}.", f"Option {HOLE} requires an argument."),
-    *(f"Did you mean one of: {HOLE}?", f"(Did you mean one of: {HOLE}?)"),
-    *(f"Option {HOLE} does not take a value.", f"Got unexpected extra argument ({HOLE})"),
-    *(
-        f"Got unexpected extra arguments ({HOLE})",
-        f"File {HOLE} does not exist.",
-        f"Path {HOLE} does not exist.",
-        f"Directory {HOLE} does not exist.",
-    ),
-    *(f"File {HOLE} is a directory.", f"Directory {HOLE} is a file.", f"Path {HOLE} is a file."),
-    *(f"File {HOLE} is not readable.", f"Path {HOLE} is not readable.", f"File {HOLE} is not writable."),
-    *("required", "integer", "integer range", "file", "directory", "path", "float"),
-)
+CLICK = """
+Usage
+Options
+Commands
+Arguments
+Show this message and exit.
+Show the version and exit.
+default: {}
+Missing argument {}.
+Missing option {}.
+Missing parameter: {}
+No such option: {}
+No such option {}
+Did you mean {}?
+(Possible options: {})
+Did you mean one of: {}?
+(Did you mean one of: {}?)
+Invalid value for {}: {}
+Invalid value: {}
+{} is not in the range {}.
+{} is not one of {}.
+{} is not a valid {}.
+Option {} requires an argument.
+Option {} does not take a value.
+Got unexpected extra argument ({})
+Got unexpected extra arguments ({})
+File {} does not exist.
+Path {} does not exist.
+Directory {} does not exist.
+File {} is a directory.
+Directory {} is a file.
+Path {} is a file.
+File {} is not readable.
+Path {} is not readable.
+File {} is not writable.
+required
+integer
+integer range
+file
+directory
+path
+float
+"""
 """Texts of click that this command line can show."""
-SYSTEM = (
-    *("No such file or directory", "Permission denied", "No space left on device", "Read-only file system"),
-    *("Is a directory", "Not a directory", "Input/output error", "Operation not permitted", "File exists"),
-    *("Disk quota exceeded", "Too many levels of symbolic links", "File name too long", "Structure needs cleaning"),
-    *("Cannot allocate memory", "Too many open files", "Stale file handle", "Bad address", "Broken pipe"),
-)
+SYSTEM = """
+No such file or directory
+Permission denied
+No space left on device
+Read-only file system
+Is a directory
+Not a directory
+Input/output error
+Operation not permitted
+File exists
+Disk quota exceeded
+Too many levels of symbolic links
+File name too long
+Structure needs cleaning
+Cannot allocate memory
+Too many open files
+Stale file handle
+Bad address
+Broken pipe
+"""
 """Texts of the operating system for errors of files."""
-WORDS = (
-    *("error", "warning", "note", "never", "none", "yes", "no", "time", "size", "offset", "duration", "message"),
-    *("log", "configuration", "queues", "index", "other", "timer", "compaction", "each"),
-    *("size", "properties", "topic", "body", "header", "a BLANK", "a plan", "nothing", "present"),
-)
+WORDS = """
+error
+warning
+note
+never
+none
+yes
+no
+time
+size
+offset
+duration
+message
+log
+configuration
+queues
+index
+other
+timer
+compaction
+each
+properties
+topic
+body
+header
+a BLANK
+a plan
+nothing
+present
+"""
 """Words that are values in other texts."""
 Parts = list[str]
 
@@ -105,11 +166,11 @@ def texts(root: Path = ROOT) -> dict[str, Said]:
     out: dict[str, Said] = {}
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
-        if not name.startswith(_NOT_FOR_PEOPLE):
+        if not name.startswith(tuple(_NOT_FOR_PEOPLE.split())):
             for said in _Source(name, ast.parse(path.read_text("utf-8"))).said():
                 out.setdefault(said.english, said)
     for where, outside in (("cli/output.py", WORDS), ("click", CLICK), ("strerror", SYSTEM)):
-        for text in outside:
+        for text in outside.strip().replace("{}", HOLE).splitlines():
             for form in pieces(text):
                 out.setdefault(numbered(form), Said(numbered(form), "", where, ""))
     plurals = {said.plural for said in out.values() if said.plural}
@@ -181,7 +242,7 @@ class _Source:
         if called == "many":
             self._many(node)
             return
-        silent = called in _SILENT_CALLS or (called == "replace" and len(node.args) == 2 and not node.keywords)
+        silent = called in _SILENT_CALLS.split() or (called == "replace" and len(node.args) == 2 and not node.keywords)
         for i, argument in enumerate(node.args):
             if i == 0 and called in _LABEL_CALLS and self.name.startswith("cli/"):
                 self._labels(argument)
