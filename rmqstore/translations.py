@@ -60,34 +60,34 @@ Commands
 Arguments
 Show this message and exit.
 Show the version and exit.
-default: {}
-Missing argument {}.
-Missing option {}.
-Missing parameter: {}
-No such option: {}
-No such option {}
-Did you mean {}?
-(Possible options: {})
-Did you mean one of: {}?
-(Did you mean one of: {}?)
-Invalid value for {}: {}
-Invalid value: {}
-{} is not in the range {}.
-{} is not one of {}.
-{} is not a valid {}.
-Option {} requires an argument.
-Option {} does not take a value.
-Got unexpected extra argument ({})
-Got unexpected extra arguments ({})
-File {} does not exist.
-Path {} does not exist.
-Directory {} does not exist.
-File {} is a directory.
-Directory {} is a file.
-Path {} is a file.
-File {} is not readable.
-Path {} is not readable.
-File {} is not writable.
+default: @
+Missing argument @.
+Missing option @.
+Missing parameter: @
+No such option: @
+No such option @
+Did you mean @?
+(Possible options: @)
+Did you mean one of: @?
+(Did you mean one of: @?)
+Invalid value for @: @
+Invalid value: @
+@ is not in the range @.
+@ is not one of @.
+@ is not a valid @.
+Option @ requires an argument.
+Option @ does not take a value.
+Got unexpected extra argument (@)
+Got unexpected extra arguments (@)
+File @ does not exist.
+Path @ does not exist.
+Directory @ does not exist.
+File @ is a directory.
+Directory @ is a file.
+Path @ is a file.
+File @ is not readable.
+Path @ is not readable.
+File @ is not writable.
 required
 integer
 integer range
@@ -96,7 +96,7 @@ directory
 path
 float
 """
-"""Texts of click that this command line can show."""
+"""Texts of click that this command line can show; @ is a value."""
 SYSTEM = """
 No such file or directory
 Permission denied
@@ -170,7 +170,7 @@ def texts(root: Path = ROOT) -> dict[str, Said]:
             for said in _Source(name, ast.parse(path.read_text("utf-8"))).said():
                 out.setdefault(said.english, said)
     for where, outside in (("cli/output.py", WORDS), ("click", CLICK), ("strerror", SYSTEM)):
-        for text in outside.strip().replace("{}", HOLE).splitlines():
+        for text in outside.strip().replace("@", HOLE).splitlines():
             for form in pieces(text):
                 out.setdefault(numbered(form), Said(numbered(form), "", where, ""))
     plurals = {said.plural for said in out.values() if said.plural}
