@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
@@ -119,6 +120,9 @@ class LostMessages:
             return out
         self._from_plan(out, plan, self._here, self._index_paths())
         out.damaged.sort(key=lambda one: one.offset or 0)
+        stays = plan.facts.get("stays")
+        if isinstance(stays, Mapping):  # such as a record in the place of another message
+            out.at_least |= any(PROBLEMS[code].damages_log for code in stays)
         return out
 
     def cut(self, losses: Losses) -> Iterator[LostMessage]:

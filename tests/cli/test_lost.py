@@ -244,3 +244,19 @@ def test_wrong_usage(tmp_path: Path) -> None:
 
 def test_a_part_of_a_store_does_not_tell_what_is_lost() -> None:
     assert run("lost", str(unpack(STORE) / "commitlog")).exit_code == 3
+
+
+def test_a_record_in_the_place_of_another_message_leaves_the_loss_open(tmp_path: Path) -> None:
+    """Only the unit of the lost message remains, and points to that record; verify says that it is damaged."""
+    store = copy_store(STORE, tmp_path)
+    records = {record.position: record for record in find_records(store)}
+    lost, other = records[20_737], records[22_248]
+    assert (lost.size, lost.topic) == (other.size, "log-15445")
+    path, at = file_of(store, lost)
+    raw = bytearray(path.read_bytes())
+    raw[at : at + lost.size] = raw[at + 1511 : at + 1511 + other.size]
+    raw[at + 28 : at + 36] = lost.position.to_bytes(8, "big")
+    path.write_bytes(raw)
+    answer = run("lost", str(store), "--format", "table")
+    assert answer.exit_code == 1
+    assert "No lost messages are known, but there may be some." in answer.output
