@@ -27,8 +27,10 @@ JOURNAL = ".rmqstore"
 KNOWS_THE_FORMAT: Mapping[str, tuple[str, ...]] = {
     "5.1.4-formats": ("5.1.4", "5.4.0"),
     "5.4.0-formats": ("5.1.4", "5.4.0"),
+    "5.4.0-rocksdb": ("5.4.0",),
 }
-WHY_NOT = "4.9.7 does not know V2 records and inner batches: it cuts the sound store, too"
+NOT_BY_4_9_7 = ("5.1.4-formats", "5.4.0-formats")
+WHY_NOT = "earlier versions do not know V2 records, inner batches or RocksDB: they do not read the sound store, either"
 
 # fixtures/README.md; these stores have no broker.conf
 CLASS_SETTINGS: Mapping[str, Setting] = {
@@ -105,7 +107,7 @@ def test_every_version_reads_all_that_was_not_hit(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(KNOWS_THE_FORMAT))
+@pytest.mark.parametrize("name", NOT_BY_4_9_7)
 def test_4_9_7_cuts_the_sound_stores_that_it_is_not_asked_about(name: str, sounds: Sounds) -> None:
     own, old = meta(name).version, "4.9.7"
     read = sounds.read(name, settings_of(name), [(own, False), (old, False)])
