@@ -127,13 +127,6 @@ class Replica:
         bad = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
         return any(run.kind in bad and run.start < result.wrote for result in results for run in result.tiling)
 
-    def closes_file(self, lead: int, at: int, stop: int) -> bool:
-        """Return whether the bytes from `at` to `stop`, the end of a file, are a valid BLANK."""
-        if stop - at < BLANK_SIZE:
-            return stop == at
-        wanted = dledger.build_blank(stop - at) if lead else build_blank(stop - at)
-        return self.bytes_at(lead, at, at + BLANK_SIZE) == wanted[:BLANK_SIZE]
-
     def witnesses(self, lead: int, wanted: Sequence[Span]) -> Witnesses | None:
         """Read the files with the wanted bytes, and perhaps others; None if it has no such file."""
         queue = self.log(lead)
@@ -185,6 +178,14 @@ def _has_units(store: Store, *, live: bool) -> bool:
     if store.part is not None or store.kind is not StoreKind.ROCKSDB:
         return store.part is None
     return not live and open_rocksdb(store, Report(str(store.path), store.kind.value, Findings(keep=0))).queues
+
+
+def closes_file(queue: MappedFileQueue | None, lead: int, at: int, stop: int) -> bool:
+    """Return whether the bytes from `at` to `stop`, the end of a file of a log, are a valid BLANK."""
+    if queue is None or stop - at < BLANK_SIZE:
+        return stop == at
+    wanted = dledger.build_blank(stop - at) if lead else build_blank(stop - at)
+    return queue.pread(BLANK_SIZE, at) == wanted[:BLANK_SIZE]
 
 
 def log_of(store: Store, lead: int) -> MappedFileQueue | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rmqstore.files.records import message_at
 from rmqstore.repair.log.spans import Span, joined, overlapping, within, without
 from rmqstore.repair.replica.places import Place
-from rmqstore.repair.replica.replica import Replica
+from rmqstore.repair.replica.replica import Replica, closes_file
 
 _BLOCK = 1 << 20
 
@@ -70,7 +70,7 @@ def _take(place: Place, replicas: Sequence[Replica], wanted: Sequence[Span], out
                 return
             taken += [Taken(place, a, b, replica) for a, b in without(found, covered)]
             covered = joined([*covered, *found])
-        gaps = without([(low, high)], covered)
+        gaps = [gap for gap in without([(low, high)], covered) if not _is_blank_here(place, gap)]
         end = next((start for start, stop in gaps if stop >= place.lost_until), None) if place.open_end else None
         if end is not None:  # nothing after damage that this store never had
             taken = [t for t in taken if t.start < end]
@@ -85,6 +85,12 @@ def _take(place: Place, replicas: Sequence[Replica], wanted: Sequence[Span], out
         out.taken += sorted(taken, key=lambda t: t.start)
     else:
         out.notes.append(f"no replica has sound bytes for offset {place.start:,} to {place.stop:,}")
+
+
+def _is_blank_here(place: Place, gap: Span) -> bool:
+    """Return whether this store's file ends with a BLANK there, which a replica's damage must not replace."""
+    queue, lead = place.log.queue, place.log.lead
+    return gap[1] % queue.file_size == 0 and closes_file(queue, lead, *gap)
 
 
 def _doubtful_last(
@@ -119,7 +125,7 @@ def _good(replica: Replica, place: Place, low: int, high: int, wanted: Sequence[
             return None
         out.append((begin, end))
     last = max((end for _, end in out), default=low)
-    if high == border and last < high and replica.closes_file(lead, last, high):
+    if high == border and last < high and closes_file(replica.log(lead), lead, last, high):
         out = joined([*out, (last, high)])
     return within(out, low, border)
 

@@ -132,3 +132,17 @@ def unit_of(store: Path, row: Row) -> dict[str, int]:
     found = consumequeue.UNIT.parse(raw, queue_offset * consumequeue.UNIT.size)
     assert found["commitlog_offset"] == row.offset
     return found
+
+
+def test_a_damaged_blank_of_the_replica_does_not_replace_a_good_one(tmp_path: Path) -> None:
+    """A lost end begins behind the last record, before the BLANK; here, only the file after it is lost."""
+    store, backup = (copy_store("4.9.7-clean", tmp_path, rename=word) for word in ("store", "backup"))
+    last = rows(store)[-1].path
+    closed = max((row for row in rows(backup) if row.path.name != last.name), key=lambda row: row.offset)
+    damage.zero(last, 0, last.stat().st_size)
+    damage.garble(closed.path, closed.stop, 8)
+    plan = plan_healing(store, [backup])
+    assert plan.loss.messages == 0
+    assert not any(step.path.endswith(f"commitlog/{closed.path.name}") for step in plan.steps)
+    journal.apply(plan)
+    assert log_files(store) == log_files(unpack("4.9.7-clean"))
