@@ -16,6 +16,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -261,8 +262,7 @@ class _Source:
         plurals = node.args[2] if len(node.args) > 2 else None
         for one in _constants(node.args[1]):
             other = next(_constants(plurals), "") if plurals is not None else one + "s"
-            for singular, plural in ((f"{HOLE} {one}", f"{HOLE} {other}"),):
-                self._say(singular, node, singular, plural)
+            self._say(f"{HOLE} {one}", node, f"{HOLE} {one}", f"{HOLE} {other}")
 
     def _dict(self, node: ast.Dict) -> None:
         facts = self.name.startswith("checks/")
@@ -429,10 +429,7 @@ def _joined(nodes: list[ast.expr]) -> list[Parts]:
 
 
 def _size(each: list[list[Parts]]) -> int:
-    size = 1
-    for some in each:
-        size *= len(some)
-    return size
+    return prod(map(len, each))
 
 
 def _inner(node: ast.expr) -> Iterator[ast.expr]:
@@ -449,9 +446,7 @@ def _inner(node: ast.expr) -> Iterator[ast.expr]:
         nodes = [node.value]
     elif not isinstance(node, ast.Constant):
         yield node
-    whole = (
-        _size([_alternatives(each) for each in nodes]) > _MOST if isinstance(node, ast.JoinedStr | ast.BinOp) else False
-    )
+    whole = isinstance(node, ast.JoinedStr | ast.BinOp) and _size(list(map(_alternatives, nodes))) > _MOST
     for each in nodes:
         if whole and isinstance(each, ast.FormattedValue | ast.IfExp) and len(_alternatives(each)) > 1:
             yield each.value if isinstance(each, ast.FormattedValue) else each
