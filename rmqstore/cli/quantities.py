@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-import unicodedata
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import Any
@@ -14,6 +13,7 @@ import click
 from rmqstore.cli import lang
 from rmqstore.formats.text import times
 from rmqstore.formats.text.counts import many as many
+from rmqstore.formats.text.width import columns as columns
 
 UTC_KEY = "rmqstore.utc"
 """Key of --utc in the `meta` of a click context."""
@@ -137,13 +137,6 @@ def time_text(ms: int) -> str:
     except (OverflowError, OSError, ValueError):
         return str(ms)
     return f"{when:%Y-%m-%d %H:%M:%S} {when.isoformat()[-6:] if when.utcoffset() else 'UTC'}"
-
-
-def columns(text: str) -> int:
-    """The columns that a text needs on a terminal; wide characters need two."""
-    if text.isascii():
-        return len(text)
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def title(text: str, width: int = 0) -> str:

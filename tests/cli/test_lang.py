@@ -14,6 +14,7 @@ import pytest
 from rmqstore import translations
 from rmqstore.cli import lang
 from rmqstore.cli.lang import catalogue, chinese, forms
+from rmqstore.formats.text.width import columns
 from tests.cases.case import case_names, make, options, read_case
 from tests.command import command_names, run
 from tests.stores import copy_store, unpack
@@ -258,7 +259,7 @@ def test_columns_stay_below_each_other() -> None:
 def test_chinese_paragraph_fits_the_width() -> None:
     translator = chinese.Translator(SMALL)
     lines = translator.wrapped("Nothing was written. " * 9, 30, "  ", "    ")
-    assert max(map(chinese.columns, lines)) <= 30
+    assert max(map(columns, lines)) <= 30
     assert "".join(line.strip() for line in lines) == "没有写入任何内容。" * 9
     assert [line for line in lines if line.strip()[0] in "，。"] == []
     assert [translator.line(line) for line in lines] == lines  # they are not translated again

@@ -11,17 +11,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rmqstore.cli.as_is import AsIs as AsIs
+
 if TYPE_CHECKING:
     from rich.text import Text
 
 LANGUAGES = ("en", "zh")
 _current = "en"
-
-
-class AsIs(str):
-    """Text of a store, as a body or a property, which is shown as it is."""
-
-    __slots__ = ()
 
 
 def use(language: str) -> None:

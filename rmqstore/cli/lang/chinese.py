@@ -10,14 +10,15 @@ no reading, and stay as they are.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from rmqstore.cli.lang import AsIs, catalogue
+from rmqstore.cli.as_is import AsIs
+from rmqstore.cli.lang.catalogue import read
 from rmqstore.cli.lang.forms import WORD, closing, parsed, sentences
+from rmqstore.formats.text.width import columns
 
 _WIDE = re.compile(r"[\u2e80-\u9fff\uff00-\uffef]")
 _NAME = re.compile(
@@ -285,17 +286,12 @@ def translator() -> Translator:
     """The translator by the catalogue of this package, which is read once."""
     texts: dict[str, str] = {}
     counted: set[str] = set()
-    for entry in catalogue.read():
+    for entry in read():
         texts[entry.english] = entry.chinese
         if entry.plural:
             texts[entry.plural] = entry.chinese
             counted |= {entry.english, entry.plural}
     return Translator(texts, counted)
-
-
-def columns(text: str) -> int:
-    """The columns that a text needs on a terminal."""
-    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def _masked(text: str) -> str:
