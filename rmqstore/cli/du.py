@@ -94,7 +94,7 @@ def du(
     """
     from rmqstore.files.store import open_store
     from rmqstore.scan.window import ScanOptions
-    from rmqstore.scan.workers import jobs_or_default
+    from rmqstore.scan.workers import Work, jobs_or_default
     from rmqstore.views.dump.messages import Damage, logs_of
     from rmqstore.views.usage import usage
 
@@ -115,10 +115,9 @@ def du(
             opened,
             wanted,
             selection,
-            jobs=jobs_or_default(work.jobs),
+            work=Work(jobs_or_default(work.jobs), progress=progress.add),
             options=options,
             damage=damage,
-            progress=progress.add,
         )
     measured.write(of_usage(found), 1 if damage else 0)
     if out.as_json:

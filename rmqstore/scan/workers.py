@@ -47,6 +47,21 @@ P = TypeVar("P", bound=Part)
 T = TypeVar("T")
 # yields (split, function(split)) for every split, in the order of the splits
 Mapper = Callable[[Callable[[Split], Any], Sequence[Split]], Iterator[tuple[Split, Any]]]
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How a log is read: number of processes, and size of splits (bytes).
+
+    `progress` is called with the bytes of every finished split. `mapper` replaces the processes, for example by other
+    machines.
+    """
+
+    jobs: int = 1
+    split_size: int = SPLIT_SIZE
+    progress: Progress | None = None
+    mapper: Mapper | None = None
 
 
 def plan_splits(queue: MappedFileQueue, *, lead: int = 0, size: int = SPLIT_SIZE) -> list[Split]:
