@@ -94,7 +94,7 @@ def du(
     """
     from rmqstore.files.store import open_store
     from rmqstore.scan.window import ScanOptions
-    from rmqstore.scan.workers import Work, jobs_or_default
+    from rmqstore.scan.workers import Workers, jobs_or_default
     from rmqstore.views.dump.messages import Damage, logs_of
     from rmqstore.views.usage import usage
 
@@ -115,7 +115,7 @@ def du(
             opened,
             wanted,
             selection,
-            work=Work(jobs_or_default(work.jobs), progress=progress.add),
+            workers=Workers(jobs_or_default(work.jobs), progress=progress.add),
             options=options,
             damage=damage,
         )

@@ -51,7 +51,7 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class Workers:
     """How a log is read: number of processes, and size of splits (bytes).
 
     `progress` is called with the bytes of every finished split. `mapper` replaces the processes, for example by other

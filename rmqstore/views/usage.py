@@ -22,7 +22,7 @@ from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_split
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import Split, Work, joined
+from rmqstore.scan.workers import Split, Workers, joined
 from rmqstore.views.dump.messages import Damage, logs_of, splits_for
 from rmqstore.views.dump.selection import Selection, Selector
 
@@ -219,7 +219,7 @@ def usage(
     dimensions: tuple[str, ...] = DIMENSIONS,
     selection: Selection | None = None,
     *,
-    work: Work | None = None,
+    workers: Workers | None = None,
     options: ScanOptions | None = None,
     damage: Damage | None = None,
 ) -> Usage:
@@ -228,17 +228,19 @@ def usage(
     Fills in `damage`. A tag is the whole TAGS property.
     """
     out = Usage(tables={name: {} for name in dimensions})
-    work = work or Work()
+    workers = workers or Workers()
     damage = damage if damage is not None else Damage()
     selection = selection or Selection()
     count = partial(count_split, dimensions, selection, options or ScanOptions(crc=False))
     for log in logs_of(store):
-        for split, part in joined(count, list(splits_for(log, selection, work.split_size)), work.jobs, work.mapper):
+        for split, part in joined(
+            count, list(splits_for(log, selection, workers.split_size)), workers.jobs, workers.mapper
+        ):
             damage.at_file(log.name, split.file)
             out.add(part.usage)
             for run in part.runs:
                 damage.feed(log.name, run)
-            if work.progress is not None:
-                work.progress(split.stop - split.start)
+            if workers.progress is not None:
+                workers.progress(split.stop - split.start)
         damage.close()
     return out

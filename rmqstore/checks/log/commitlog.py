@@ -21,7 +21,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import Mapper, Split, Work, joined, plan_splits
+from rmqstore.scan.workers import Mapper, Split, Workers, joined, plan_splits
 
 UnitOf = Callable[[str, int, int], int | None]
 
@@ -189,7 +189,7 @@ class KnownParts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PassWork(Work):
+class PassWork(Workers):
     """How a pass over a log is carried out.
 
     After `deadline` (monotonic clock, s), no further split is read. `units` collects the units that the messages
