@@ -206,6 +206,8 @@ def _print(
 
 
 def _json(change: Change, applied: bool, journal: Path | None, after: Report | None) -> dict[str, Any]:
+    from rmqstore.checks.problems.report import problem_counts
+
     plan, report = change.plan, after or change.report
     loss = {"visible_fillers": 0, "groups_that_will_see_them": {}, **plan.loss.to_json()}
     return {
@@ -223,7 +225,7 @@ def _json(change: Change, applied: bool, journal: Path | None, after: Report | N
         "notes": list(plan.notes),
         "brakes": list(plan.brakes),
         "steps": plan.summaries(),
-        "remaining": {"counts": _remaining(report) if applied or plan.empty else {}},
+        "remaining": {"counts": problem_counts(report) if applied or plan.empty else {}},
         "facts": dict(plan.facts),
     }
 
@@ -237,12 +239,6 @@ def _wrote(change: Change, after: Report | None) -> dict[str, Any]:
         **{k: v for k, v in change.wrote.items() if k not in ("commitlog", "dledger", "consumequeue")},
         "consumequeue": {label: state.max for label, state in sorted(after.queues.items())},
     }
-
-
-def _remaining(report: Report) -> dict[str, int]:
-    from rmqstore.checks.problems.table import PROBLEMS, Severity
-
-    return {c: n for c, n in sorted(report.findings.counts.items()) if PROBLEMS[c].severity > Severity.NOTE}
 
 
 def _plan_lines(change: Change, verbose: int) -> list[str]:
@@ -273,7 +269,7 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
         entries_held = many(sum(index.values()), "entry", "entries")
         yield f"{many(len(index), 'index file')} {'holds' if len(index) == 1 else 'hold'} {entries_held}"
     checkpoint = change.store.checkpoint
-    last = max((int(log.get("last_timestamp") or 0) for log in (report.commitlog, report.dledger) if log), default=0)
+    last = max((int(log.get("last_timestamp") or 0) for log in report.logs), default=0)
     if checkpoint is not None and last:
         from rmqstore.files.disk.reading import read_at
         from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
@@ -311,7 +307,9 @@ def _refusal_lines(store: str, refusals: Iterable[Refusal]) -> Iterator[str]:
 
 
 def _left_lines(report: Report, plan: Plan) -> Iterator[str]:
-    left = _remaining(report)
+    from rmqstore.checks.problems.report import problem_counts
+
+    left = problem_counts(report)
     if not left and not report.unchecked:
         yield "Verified again: no problems."
         return
@@ -327,8 +325,10 @@ def _left_lines(report: Report, plan: Plan) -> Iterator[str]:
 
 def _unsaid_lines(report: Report, plan: Plan) -> Iterator[str]:
     """Yield problems that an empty plan does not list; a saved plan knows only those of its time."""
+    from rmqstore.checks.problems.report import problem_counts
+
     said = _said(plan)
-    left = [f"  {code} x {count:,}" for code, count in _remaining(report).items() if code not in said]
+    left = [f"  {code} x {count:,}" for code, count in problem_counts(report).items() if code not in said]
     if left:
         yield "Problems that this plan does not repair (see `rmqstore verify`):"
         yield from left

@@ -100,8 +100,7 @@ def _head(found: StoreReport) -> Iterator[str]:
     yield f'<h1>{_text(report.store)}</h1><p class="soft">RocketMQ {_text(report.kind)} store'
     yield "; a broker was running on it, so this report is not final</p>" if report.live else "</p>"
     yield f'<p class="verdict {state}">{sign} {_text_whole(verdict_sentence(report))}</p><div class="facts">'
-    logs = [log for log in (report.commitlog, report.dledger) if log is not None]
-    times = [log[name] for log in logs for name in ("first_timestamp", "last_timestamp") if log.get(name)]
+    times = [log[name] for log in report.logs for name in ("first_timestamp", "last_timestamp") if log.get(name)]
     facts = [
         ("messages", f"{found.usage.messages:,}"),
         ("size of the messages", bytes_text(found.usage.bytes)),
@@ -170,7 +169,7 @@ def _findings(report: Report) -> Iterator[str]:
         for command in list(dict.fromkeys(filter(None, commands)))[:3]:
             yield f"<pre>{_text(command)}</pre>"
         yield "</div>\n"
-    if any(PROBLEMS[code].severity >= Severity.WARNING for code in counts):
+    if report.has_problems:
         where = store_words(report.repairable, report.config)
         yield "<p>A repair first prints its plan, with what would be lost. It writes nothing without "
         yield f"<code>--apply</code>:</p><pre>rmqstore recover {_text(where)}</pre>\n"

@@ -109,8 +109,7 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
         yield from _wrapped("Not read", line, width)
     for line in seen.notes:
         yield from _wrapped("Note", line, width)
-    logs = [log for log in (seen.commitlog, seen.dledger.data if seen.dledger else None) if log is not None]
-    if bad or seen.unchecked or any(log.odd or log.holes or log.torn for log in logs):
+    if bad or seen.unchecked or any(log.odd or log.holes or log.torn for log in seen.logs):
         given = f" -c {shlex.quote(config)}" if config else ""
         yield _row("Look closer", f"rmqstore verify {shlex.quote(seen.store)}{given}")
     if seen.part is not None and not (seen.commitlog or seen.dledger or seen.topics or seen.index or seen.timerlog):

@@ -174,11 +174,10 @@ def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
 
 def _remaining(report: Report) -> dict[str, int]:
     """Problems that remain, without those that brokers ignore, by code."""
-    from rmqstore.checks.problems.table import PROBLEMS, Severity
+    from rmqstore.checks.problems.report import problem_counts
+    from rmqstore.checks.problems.table import PROBLEMS
 
-    counts = sorted(report.findings.counts.items())
-    rows = ((PROBLEMS[code], n) for code, n in counts)
-    return {row.code: n for row, n in rows if row.severity >= Severity.WARNING and not row.ignored_by_brokers}
+    return {code: n for code, n in problem_counts(report).items() if not PROBLEMS[code].ignored_by_brokers}
 
 
 def _apply_saved(out: Output, store: Store, plan_file: Path, applying: Applying) -> int:

@@ -10,7 +10,16 @@ from typing import Any
 from rich.text import Text
 
 from rmqstore.checks.problems import codes as problem_codes
-from rmqstore.checks.problems.report import Fact, Finding, Report, Reused, next_command, option_of, store_words
+from rmqstore.checks.problems.report import (
+    Fact,
+    Finding,
+    Report,
+    Reused,
+    next_command,
+    option_of,
+    problem_counts,
+    store_words,
+)
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.quantities import KINDS, bytes_text, fitted, in_words, many, time_text, title, wrapped
@@ -60,8 +69,8 @@ def _verdict(report: Report, width: int) -> Text:
         style = "bold yellow"
     else:
         style = "bold green"
-    problems = sum(n for c, n in report.findings.counts.items() if PROBLEMS[c].severity >= Severity.WARNING)
-    kinds = sum(1 for c in report.findings.counts if PROBLEMS[c].severity >= Severity.WARNING)
+    counts = problem_counts(report)
+    problems = sum(counts.values())
     if report.clean and report.fillers and not _start_drops(report):
         fillers = " and ".join(row.text() for row in report.fillers)
         state = f"The log holds {fillers} in place of lost messages. Nothing else is wrong with this store."
@@ -69,10 +78,10 @@ def _verdict(report: Report, width: int) -> Text:
         state = "The store itself is sound." if _start_drops(report) else "Nothing is wrong with this store."
     elif not problems:
         state = "No problems were found, but not everything was checked."
-    elif kinds == 1:
+    elif len(counts) == 1:
         state = f"{many(problems, 'problem')} found."
     else:
-        state = f"{many(problems, 'problem')} of {kinds} kinds found."
+        state = f"{many(problems, 'problem')} of {len(counts)} kinds found."
     if report.clean and report.reused is not None:
         state += f" This reuses old results: {many(len(report.reused.files), 'unchanged log file')} not read again."
     verdict = report.verdict.rstrip(".")
@@ -311,15 +320,13 @@ def _next(report: Report, width: int) -> Iterator[Text]:
         yield from _open_journals(report, width)
         return
     store = store_words(report.repairable, report.config)
-    counts = report.findings.counts
     codes = _curable(report)
     if not codes:
-        worst = report.findings.worst
         own = [f.facts["run"] for f in report.findings.listed if "run" in f.facts]
-        if own and len(own) == sum(n for c, n in counts.items() if PROBLEMS[c].severity >= Severity.WARNING):
+        if own and len(own) == sum(problem_counts(report).values()):
             for command in own:
                 yield _command(str(command))
-        elif worst is not None and worst >= Severity.WARNING:
+        elif report.has_problems:
             yield _command(f"rmqstore recover {store}")
             yield from _wrapped(
                 "explains why these problems cannot be repaired from this store, and what to do. It writes nothing.",

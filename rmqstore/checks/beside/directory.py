@@ -344,8 +344,7 @@ def _no_index(store: Store, facts: DirectoryFacts) -> None:
     if store.part is not None or not store.config.bool("messageIndexEnable") or store.index_files:
         return
     with contextlib.suppress(OSError):  # a log that cannot be listed has its own finding
-        logs = [store.commitlog, store.dledger.data if store.dledger else None]
-        if any(log is not None and log.files for log in logs):
+        if store.logs:
             help_ = "`rmqstore rebuild STORE index` rebuilds it"
             facts.notes.append(f"index/ has no file: queries by key or id find nothing; {help_}")
 

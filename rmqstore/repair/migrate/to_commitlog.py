@@ -11,7 +11,8 @@ from pathlib import Path
 
 from rmqstore.brokers.dledger.library import written_by_newer
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.checks.problems.table import PROBLEMS, Severity
+from rmqstore.checks.problems.report import problem_counts
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotAStore
 from rmqstore.files.disk.reading import read_at
@@ -188,9 +189,8 @@ def _wrong_kind(store: Store) -> Refusal | None:
 
 def _unsound(store: Store, verified: Verified) -> list[Refusal]:
     """Refuse a damaged store: a conversion without its damaged messages would look complete."""
-    counts = verified.report.findings.counts
-    found = (PROBLEMS[code] for code in sorted(counts))
-    bad = [p.code for p in found if p.severity >= Severity.WARNING and not p.migration_rebuilds]
+    counts = problem_counts(verified.report)
+    bad = [code for code in counts if not PROBLEMS[code].migration_rebuilds]
     others = tuple(store.other_dledger)
     unchecked = [line for line in verified.report.unchecked if not (others and line.startswith(others))]
     return unsound(counts, bad, recover_first(store), unchecked)

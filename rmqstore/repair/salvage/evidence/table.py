@@ -21,7 +21,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import UNIT, QueuePart
 from rmqstore.checks.queues.queue_check import complement
@@ -347,10 +346,6 @@ class Evidence:
             return None
 
     # --- single records and units -------------------------------------------------------------------------------------
-
-    def log_at(self, offset: int) -> LogResult | None:
-        """Return the log with a file that contains a global offset."""
-        return next((log for log in self.logs.results if log.queue.find(offset) is not None), None)
 
     def any_unit(self, topic: str, queue_id: int, number: int) -> dict[str, int] | None:
         """Return the unit at a queue offset, including zeros and pre-blanks; None beyond the ends of the queue."""
