@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.cli.output import Output, warn
 from rmqstore.errors import AppliedUnchecked, NotReadable, Refused, RmqStoreError, UsageError
+from rmqstore.files.disk.paths import real_path
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
@@ -51,6 +52,19 @@ def open_for(out: Output, path: Path, config: BrokerConfig, applying: Applying) 
             refuse_in_use(store.places[0], store.places, stopped=applying.stopped)
         out.check()
     return store
+
+
+def open_other(store: Store, path: Path, option: str) -> Store:
+    """Open the store of another node, given with an option; its files have the sizes of this store's.
+
+    Errors: UsageError for this store itself; as `open_store`.
+    """
+    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import open_store
+
+    if real_path(path) == real_path(store.path):
+        raise UsageError(f"{option} {path} is the store itself", "give the other node's store")
+    return open_store(path, BrokerConfig(store.config.file_sizes()))
 
 
 def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -> Plan:

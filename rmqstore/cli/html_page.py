@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rmqstore import __version__
 from rmqstore.checks.problems.report import Finding, next_command, store_words
 from rmqstore.checks.problems.table import PROBLEMS, Severity
-from rmqstore.cli.quantities import bytes_text, in_words, many, time_text
-from rmqstore.cli.verify_text import verdict_sentence
+from rmqstore.cli.quantities import bytes_text, many, time_text
+from rmqstore.cli.verify_text import facts_of, groups_of, verdict_sentence
 
 if TYPE_CHECKING:
     from rmqstore.brokers.rules.forecast import StartForecast
@@ -152,12 +152,8 @@ def _findings(report: Report) -> Iterator[str]:
     if not counts:
         yield "<p>No problems were found.</p>\n"
         return
-    listed: dict[str, list[Finding]] = {}
-    for finding in report.ordered():
-        listed.setdefault(finding.code, []).append(finding)
-    codes = sorted(counts, key=lambda code: (-PROBLEMS[code].severity, code))
-    for code in codes[:_CODES]:
-        problem, examples = PROBLEMS[code], listed.get(code, [])
+    for code, examples in groups_of(report)[:_CODES]:
+        problem = PROBLEMS[code]
         severity = problem.severity.name.lower()
         yield f'<div class="card"><h3><span class="tag {severity}">{severity}</span>{_text(code)} × {counts[code]:,}: '
         yield f"{_text(problem.title)}</h3><p>{_text_whole(problem.about)}</p>"
@@ -179,15 +175,10 @@ def _places(examples: Iterable[Finding]) -> Iterator[str]:
     yield '<div class="wide"><table><tr><th>where</th><th class="n">offset</th>'
     yield '<th class="n">bytes</th><th>facts</th></tr>'
     for finding in examples:
-        facts = ", ".join(
-            f"{name.replace('_', ' ')} {in_words(value) if isinstance(value, str) else value}"
-            for name, value in finding.facts.items()
-            if value is not None
-        )
         where = finding.queue if finding.file in ("", finding.queue) else f"{finding.queue} {finding.file}"
         yield f'<tr><td class="long">{_text(where)}</td>'
         yield f'<td class="n">{finding.offset:,}</td><td class="n">{finding.length:,}</td>'
-        yield f'<td class="long">{_text(facts)}</td></tr>'
+        yield f'<td class="long">{_text(facts_of(finding))}</td></tr>'
     yield "</table></div>"
 
 

@@ -38,7 +38,7 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[T
     yield _verdict(report, width)
     yield Text()
     yield from _what(report, width)
-    groups = _groups(report)
+    groups = groups_of(report)
     if groups:
         yield Text()
         yield _totals(report)
@@ -184,8 +184,8 @@ def _counted(count: int, severity: Severity) -> str:
     return many(count, "warning") if severity is Severity.WARNING else many(count, "note")
 
 
-def _groups(report: Report) -> list[tuple[str, list[Finding]]]:
-    """Codes with their listed findings, worst first; findings over the limit are only counted."""
+def groups_of(report: Report) -> list[tuple[str, list[Finding]]]:
+    """Return the codes with their listed findings, worst first; findings over the limit are only counted."""
     groups: dict[str, list[Finding]] = {code: [] for code in report.findings.counts}
     for finding in report.ordered():
         groups.setdefault(finding.code, []).append(finding)
@@ -210,9 +210,9 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
     shown = findings if verbose else findings[:EXAMPLES]
     for finding in shown:
         yield Text(f"    {_place(finding)}")
-        facts = _facts(finding)
+        facts = facts_of(finding)
         if facts:
-            yield from _wrapped(facts, width, _NEXT, _NEXT)
+            yield from _below(facts, width)
     if count > len(shown):
         more = count - len(shown)
         hint = "" if verbose else " (-v lists them; --findings-out FILE has all)"
@@ -236,7 +236,8 @@ def _place(finding: Finding) -> str:
 _TIMES = ("timestamp", "_time", "youngest", "before", "end_of_log")
 
 
-def _facts(finding: Finding) -> str:
+def facts_of(finding: Finding) -> str:
+    """Return the facts of a finding in words."""
     return ", ".join(
         f"{FACT_WORDS.get(name) or name.replace('_', ' ')} {_fact(_meaning(finding, name), value)}"
         for name, value in finding.facts.items()
@@ -265,8 +266,12 @@ def _fact(name: str, value: Fact) -> str:
     return value if len(value) <= 200 else value[:200] + "…"
 
 
-def _wrapped(text: str, width: int, first: str, then: str) -> Iterator[Text]:
+def _wrapped(text: str, width: int, first: str = "", then: str = "") -> Iterator[Text]:
     yield from (Text(line, no_wrap=True) for line in wrapped(text, width, first, then))
+
+
+def _below(text: str, width: int) -> Iterator[Text]:
+    return _wrapped(text, width, _NEXT, _NEXT)
 
 
 def _start_drops(report: Report) -> bool:
@@ -286,13 +291,11 @@ def _open_journals(report: Report, width: int) -> Iterator[Text]:
             continue
         journal = shlex.quote(str(finding.facts["journal"]))
         if report.live:
-            yield from _wrapped("Next: stop the broker and keep its service stopped. Then:", width, "", "")
+            yield from _wrapped("Next: stop the broker and keep its service stopped. Then:", width)
         yield _command(f"rmqstore resume {journal}")
-        yield from _wrapped("finishes an interrupted repair, or", width, _NEXT, _NEXT)
+        yield from _below("finishes an interrupted repair, or", width)
         yield Text(f"      rmqstore undo {journal}", no_wrap=True)
-        yield from _wrapped(
-            "undoes it. Do not change the store before that. Then verify it again.", width, _NEXT, _NEXT
-        )
+        yield from _below("undoes it. Do not change the store before that. Then verify it again.", width)
 
 
 def _curable(report: Report) -> list[str]:
@@ -328,34 +331,27 @@ def _next(report: Report, width: int) -> Iterator[Text]:
                 yield _command(str(command))
         elif report.has_problems:
             yield _command(f"rmqstore recover {store}")
-            yield from _wrapped(
+            yield from _below(
                 "explains why these problems cannot be repaired from this store, and what to do. It writes nothing.",
                 width,
-                _NEXT,
-                _NEXT,
             )
         elif report.clean:
             yield Text("Next: nothing to do.", style="green")
         elif report.resume_at is not None:
             yield _command(f"rmqstore verify {store_words(report.store, report.config)} --resume")
-            yield from _wrapped("continues the check.", width, _NEXT, _NEXT)
+            yield from _below("continues the check.", width)
         else:
-            yield from _wrapped("Next: see what was not checked. It may contain problems.", width, "", "")
+            yield from _wrapped("Next: see what was not checked. It may contain problems.", width)
         return
     if report.live:
-        yield from _wrapped("Next: stop the broker and keep its service stopped. Then:", width, "", "")
+        yield from _wrapped("Next: stop the broker and keep its service stopped. Then:", width)
     yield from map(_command, _commands(report, codes))
-    yield from _wrapped(
+    yield from _below(
         "shows what it would repair and what would be lost. It writes nothing without --apply, and `rmqstore undo` "
         "undoes it.",
         width,
-        _NEXT,
-        _NEXT,
     )
     if any(PROBLEMS[code].damages_log for code in codes):
-        yield from _wrapped(
-            "With --replica DIR (another node's store, or a backup), it restores the original bytes.",
-            width,
-            _NEXT,
-            _NEXT,
+        yield from _below(
+            "With --replica DIR (another node's store, or a backup), it restores the original bytes.", width
         )
