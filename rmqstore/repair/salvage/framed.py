@@ -142,7 +142,7 @@ class FramedRecords:
     # --- records and their fixes ----------------------------------------------------------------------------------
 
     def _now(self, log: LogResult | None, start: int) -> tuple[bytes, Message] | None:
-        """Return a record with all earlier fixes; None if it becomes a filler, or is no record."""
+        """Return a record with all earlier fixes; None if it becomes a filler, or is not a record."""
         fix = self.fixes.get(start)
         if fix is not None:
             message = parse_message(fix.new)[0] if fix.new is not None else None

@@ -170,9 +170,9 @@ def _framed(log: LogResult, start: int) -> dict[int, QueueSlot]:
 
 
 def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
-    """What was behind the end of the store's last log.
+    """Count the messages after the end of the store's last log.
 
-    Records of a truncated log behind the end, and their units, are of an earlier life: nothing of them is lost now.
+    Old records that a truncation left after the end, and their units, do not count: they were lost before.
     """
     ledger, floor = Ledger(), reach(evidence, log)
     if log.stale_from is not None:
@@ -244,7 +244,7 @@ def last_named(evidence: Evidence, log: LogResult) -> int:
 
 
 def _units_behind(evidence: Evidence, log: LogResult, floor: int) -> tuple[list[Name], Table]:
-    """Queues, and the units behind the end in the order of their offsets: number of the queue, offset, size, count."""
+    """Return the queues, and a table of units after the end, by offset: number of the queue, offset, size, count."""
     names: list[Name] = []
     parts = [np.zeros((4, 0), dtype=np.int64)]
     for files in chain(evidence.simple_queues(), evidence.store.consume_queues(QueueKind.BATCH)):
