@@ -42,7 +42,7 @@ FLOORS = {
 WRITERS = (
     "repair/journal/disk.py",
     "append/",
-    "cli/output.py",
+    "cli/printing/output.py",
     "manual.py",
     "translations.py",
     "spark/hadoop.py",
@@ -287,7 +287,7 @@ def test_only_the_output_prints() -> None:
     wrong = [
         f"{where(path)}:{line}"
         for path in SOURCES
-        if where(path) != "cli/output.py"
+        if where(path) != "cli/printing/output.py"
         for line, what in exits_and_prints(parse(path))
         if what == "print"
     ]
@@ -361,7 +361,7 @@ def test_reading_is_not_taken_for_writing(source: str) -> None:
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("from rmqstore.cli import output", ["cli"]),
+        ("from rmqstore.cli.printing import output", ["cli"]),
         ("import rmqstore.formats.layout", ["formats"]),
         ("from rmqstore import errors", ["errors"]),
         ("from rmqstore import apply", [""]),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rmqstore import __version__
 from rmqstore.checks.problems.report import Finding, next_command, store_words
 from rmqstore.checks.problems.table import PROBLEMS, Severity
-from rmqstore.cli.quantities import bytes_text, many, time_text
+from rmqstore.cli.printing.quantities import bytes_text, many, time_text
 from rmqstore.cli.verify_text import facts_of, groups_of, verdict_sentence
 
 if TYPE_CHECKING:

@@ -8,10 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqstore.cli.lang import AsIs
-from rmqstore.cli.metrics import Metrics, metrics_option, of_info
-from rmqstore.cli.options import command
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import KINDS, bytes_text, columns, fitted, in_words, many, time_text, title, wrapped
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import (
+    KINDS,
+    bytes_text,
+    columns,
+    fitted,
+    in_words,
+    many,
+    time_text,
+    title,
+    wrapped,
+)
+from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_info
+from rmqstore.cli.shared.options import command
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.apply_command import open_other, tell_refusals
-from rmqstore.cli.options import Work, command, gathered
-from rmqstore.cli.output import Output, refuse_inside
-from rmqstore.cli.quantities import many
+from rmqstore.cli.printing.output import Output, refuse_inside
+from rmqstore.cli.printing.quantities import many
+from rmqstore.cli.shared.apply_command import open_other, tell_refusals
+from rmqstore.cli.shared.options import Work, command, gathered
 from rmqstore.errors import NotReadable, OutputExists, UsageError
 from rmqstore.files.disk.paths import real_path
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.apply_command import after_apply, open_other, read_plan, save_plan, tell_refusals
-from rmqstore.cli.options import Applying, Work, applying, broker_option, command, gathered
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import many
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import many
+from rmqstore.cli.shared.apply_command import after_apply, open_other, read_plan, save_plan, tell_refusals
+from rmqstore.cli.shared.options import Applying, Work, applying, broker_option, command, gathered
 from rmqstore.errors import NotReadable, UsageError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from rmqstore.checks.problems.report import (
 )
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.cli.lang import AsIs
-from rmqstore.cli.quantities import KINDS, bytes_text, fitted, in_words, many, time_text, title, wrapped
+from rmqstore.cli.printing.quantities import KINDS, bytes_text, fitted, in_words, many, time_text, title, wrapped
 
 EXAMPLES = 3
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}

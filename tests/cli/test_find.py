@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.cli.quantities import columns
+from rmqstore.cli.printing.quantities import columns
 from rmqstore.formats.bodies import decompress
 from tests.command import run, run_json
 from tests.damage import flip, garble, zero

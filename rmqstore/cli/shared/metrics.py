@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rmqstore.cli.options import FILE
-from rmqstore.cli.output import Output
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.shared.options import FILE
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report

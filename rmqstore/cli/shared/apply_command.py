@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.cli.output import Output, warn
+from rmqstore.cli.printing.output import Output, warn
 from rmqstore.errors import AppliedUnchecked, NotReadable, Refused, RmqStoreError, UsageError
 from rmqstore.files.disk.paths import real_path
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
     from rmqstore.checks.verify import Verified, VerifyOptions
-    from rmqstore.cli.options import Applying
+    from rmqstore.cli.shared.options import Applying
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.repair.migrate.to_dledger_preflight import Refusal
@@ -263,7 +263,7 @@ def _plan_lines(change: Change, verbose: int) -> list[str]:
 
 def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
     """Yield where the parts of the store really end, and what file lengths and checkpoint say."""
-    from rmqstore.cli.quantities import many, time_text
+    from rmqstore.cli.printing.quantities import many, time_text
 
     report = change.report
     if report.verdict:
