@@ -10,14 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqstore.brokers.dledger.library import written_by_newer
+from rmqstore.checks.beside.committed import committed_index
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.report import problem_counts
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotAStore
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import Store
-from rmqstore.formats.dledger import parse_dledger_checkpoint
 from rmqstore.formats.properties import is_lmq
 from rmqstore.repair.journal.folder import free_bytes
 from rmqstore.repair.journal.plan_paths import existing
@@ -109,15 +108,6 @@ class CommitLogMigration:
         }
 
 
-def committed_index(store: Store) -> int:
-    """Return the committedIndex in the checkpoint, -1 without one."""
-    if store.dledger is None:
-        return -1
-    text = read_at(store.dledger.directory / "checkpoint", 1 << 16, 0)
-    found = parse_dledger_checkpoint(text).committed_index if text else None
-    return -1 if found is None else found
-
-
 def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice, output: Path) -> CommitLogMigration:
     """Plan the conversion of a verified store; obstacles become refusals.
 
@@ -148,7 +138,8 @@ def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice
     if log is None:
         raise NotAStore(f"{store.path} has no DLedger data")
     first, last = log.entries.first_index, log.entries.last_index
-    committed = min(committed_index(store), last)
+    found = committed_index(store.dledger) if store.dledger is not None else None
+    committed = -1 if found is None else min(found, last)
     chosen, by, problem = _choose(committed, last, choice, words_for(store))
     if problem is not None:
         refusals.append(problem)
