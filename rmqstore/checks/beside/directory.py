@@ -26,6 +26,7 @@ from rmqstore.files.mapped_file_queue import (
     list_directory,
 )
 from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.store_queues import SIZE_KEY, TREE
 
 _CODE = {
     OddKind.DIRECTORY: codes.DIR_SUB_DIRECTORY,
@@ -40,18 +41,7 @@ _CODE = {
 _FOR_ALL = (OddKind.UNREADABLE, OddKind.DUPLICATE)
 """Kinds that keep their own code in DLedger's directories, because no repair can decide about them."""
 _WRONG_SIZE = (OddKind.WRONG_LENGTH, OddKind.MISALIGNED)
-_SIZE_KEY = {
-    QueueKind.SIMPLE: "mappedFileSizeConsumeQueue",
-    QueueKind.BATCH: "mapperFileSizeBatchConsumeQueue",
-    QueueKind.EXT: "mappedFileSizeConsumeQueueExt",
-}
-_TREE = {
-    QueueKind.SIMPLE: "consumequeue",
-    QueueKind.BATCH: "batchconsumequeue",
-    QueueKind.EXT: "consumequeue_ext",
-}
 _DIRECTORIES = ("consumequeue", "batchconsumequeue", "index", "config", "timerlog")
-_ROCKSDB_FEATURES = ("indexRocksDBEnable", "transRocksDBEnable", "timerRocksDBEnable")
 _OPEN_JOURNAL = ("applying", "undoing")
 _STATE_LIMIT = 1 << 20
 _INDEX_NAME_DIGITS = 17
@@ -207,7 +197,7 @@ def _odd(store: Store, name: str, queue: MappedFileQueue, odd: OddEntry, code: s
 
 
 def _consume_queues(store: Store, findings: Findings, live: bool) -> None:
-    for kind in _TREE:
+    for kind in SIZE_KEY:
         if kind is QueueKind.SIMPLE and store.rocksdb_consume_queue:
             continue
         lengths: Counter[int] = Counter()
@@ -226,9 +216,9 @@ def _consume_queues(store: Store, findings: Findings, live: bool) -> None:
                     wrong.append((files.label, queue, odd))
                 else:
                     findings.add(_odd(store, files.label, queue, odd, ""))
-        given = store.config.given_int(_SIZE_KEY[kind]) is not None
+        given = store.config.given_int(SIZE_KEY[kind]) is not None
         if given and size and len(lengths) == 1 and (actual := next(iter(lengths))) != size:
-            _file_size(findings, _TREE[kind], _SIZE_KEY[kind], size, actual)
+            _file_size(findings, TREE[kind], SIZE_KEY[kind], size, actual)
             continue
         for label, queue, odd in wrong:
             findings.add(_odd(store, label, queue, odd, ""))
@@ -283,7 +273,7 @@ def _queue_kinds(store: Store, findings: Findings, queue_types: Mapping[str, str
             seen = topic
             own = queue_types.get(topic, "SimpleCQ")
             if own != wanted:
-                facts: dict[str, Fact] = {"topic": topic, "directory": _TREE[kind], "queue_type": own}
+                facts: dict[str, Fact] = {"topic": topic, "directory": TREE[kind], "queue_type": own}
                 facts["in_topics_json"] = topic in queue_types
                 findings.add(Finding(codes.DIR_QUEUE_KIND, topic, topic, facts=facts))
 
@@ -328,7 +318,7 @@ def _not_read(store: Store, facts: DirectoryFacts, opened_rocksdb: Collection[st
     ]
     if _is_rocksdb(store.root / "kvStore"):
         facts.unchecked.append("kvStore/: POP consumer records in RocksDB are not checked")
-    used = [key for key in _ROCKSDB_FEATURES if store.config.bool(key)]
+    used = store.config.rocksdb_features
     if "rocksdbstore" in store.top and used:
         facts.unchecked.append(f"rocksdbstore/: not checked, in use by {', '.join(used)}")
     left = store.left_by_dledger

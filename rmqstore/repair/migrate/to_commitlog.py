@@ -30,7 +30,6 @@ _LEFT_BEHIND = frozenset(
     {"commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "timerlog", "checkpoint"}
     | {"abort", "abort.bak", "lock", "rocksdbstore", ".rmqstore"}
 )
-_ROCKSDB_FEATURES = ("indexRocksDBEnable", "transRocksDBEnable", "timerRocksDBEnable")
 _SLACK = 64 << 20
 
 
@@ -119,8 +118,7 @@ def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice
         refusals.append(wrong)
     if refusals:
         return replace(base, refusals=tuple(refusals))
-    on = [key for key in _ROCKSDB_FEATURES if store.config.bool(key)]
-    if on:
+    if on := store.config.rocksdb_features:
         refusals.append(Refusal(f"{on[0]}=true keeps addresses of messages in rocksdbstore/", "this is not supported"))
     if written_by_newer(store, verified.dledger.tiling if verified.dledger is not None else None):
         refusals.append(Refusal("DLedger 0.4 wrote it, which no RocketMQ release uses", "this is not supported"))

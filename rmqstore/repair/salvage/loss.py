@@ -32,6 +32,7 @@ from rmqstore.repair.salvage.layout import Layout
 from rmqstore.repair.salvage.reach import reach
 from rmqstore.scan.kernels import I64, Bool, leading
 from rmqstore.scan.tiling import Kind
+from rmqstore.scan.unit_rows import Units
 from rmqstore.scan.units import unit_chunks
 
 _UNITS_GONE = (codes.CQ_MISSING_UNIT, codes.CQ_MISSING_QUEUE, codes.CQ_MISSING_FILE, codes.CQ_PARTLY_REBUILT)
@@ -263,9 +264,7 @@ def _units_behind(evidence: Evidence, log: LogResult, floor: int) -> tuple[list[
     return names, joined[:, np.argsort(joined[1], kind="stable")]
 
 
-def _attached(
-    files: ConsumeQueueFiles, evidence: Evidence, log: LogResult
-) -> Iterator[np.ndarray[tuple[int], np.dtype[np.void]]]:
+def _attached(files: ConsumeQueueFiles, evidence: Evidence, log: LogResult) -> Iterator[Units]:
     """Yield the units after those of good messages, as long as their offsets rise."""
     batch = files.kind is QueueKind.BATCH
     layout = consumequeue.BATCH_UNIT if batch else consumequeue.UNIT
