@@ -44,7 +44,6 @@ _WRONG_SIZE = (OddKind.WRONG_LENGTH, OddKind.MISALIGNED)
 _DIRECTORIES = ("consumequeue", "batchconsumequeue", "index", "config", "timerlog")
 _OPEN_JOURNAL = ("applying", "undoing")
 _STATE_LIMIT = 1 << 20
-_INDEX_NAME_DIGITS = 17
 
 
 @dataclass(slots=True)
@@ -249,15 +248,12 @@ def _strays(store: Store, findings: Findings) -> None:
         findings.add(Finding(codes.DIR_FOREIGN_ENTRY, stray.path.parent.name, stray.path.name, 0, stray.length, facts))
     if store.part not in (None, "index"):
         return
+    files, strays = store.index_files, store.index_strays
     for entry in store.index_entries:
-        name = entry.path.name
-        numeric = name.isascii() and name.isdigit()
-        if numeric and not entry.directory and not entry.special and len(name) >= _INDEX_NAME_DIGITS:
-            continue
-        facts = {"path": store.relative(entry.path), "directory": entry.directory}
-        # a numeric name that cannot be opened as an index file fails the load of 5.0 and newer
-        code = codes.DIR_STRAY_FILE if numeric else codes.DIR_FOREIGN_ENTRY
-        findings.add(Finding(code, "index", name, 0, entry.length, facts))
+        if entry not in files:
+            facts = {"path": store.relative(entry.path), "directory": entry.directory}
+            code = codes.DIR_STRAY_FILE if entry in strays else codes.DIR_FOREIGN_ENTRY
+            findings.add(Finding(code, "index", entry.path.name, 0, entry.length, facts))
 
 
 def _queue_kinds(store: Store, findings: Findings, queue_types: Mapping[str, str] | None) -> None:

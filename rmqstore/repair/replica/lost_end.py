@@ -11,8 +11,8 @@ But other files may know of the lost messages:
 One damaged witness does not prove a divergence: after a divergence, all of them contradict the replica up to its end.
 
 If no witness is left, nothing proves that the replica has what this store had. Entries that a DLedger replica knows to
-be committed need no witness: if this store had other entries there, they were not committed, and the group discards them.
-Entries after them need this store's DLedger index, or the key of their message in its index.
+be committed need no witness: if this store had other entries there, they were not committed, and the group discards
+them. Entries after them need this store's DLedger index, or the key of their message in its index.
 """
 
 from __future__ import annotations
