@@ -115,7 +115,7 @@ def test_help_has_no_english_left(command: str) -> None:
 
 
 @pytest.mark.usefixtures("every_text_translated")
-@pytest.mark.quick_rows(6)
+@pytest.mark.quick_rows(4)
 @pytest.mark.parametrize("name", case_names())
 def test_findings_and_plans_have_no_english_left(name: str, tmp_path: Path) -> None:
     case = read_case(name)
