@@ -22,7 +22,7 @@ from rmqstore.append.files.disk import make_directories, replace_file, sync_dire
 from rmqstore.append.files.flush import FlushPolicy
 from rmqstore.append.messages.encoder import RowRefused
 from rmqstore.append.messages.exchange import Chunk
-from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.append.store.message_store import EncodedTable, MessageStore, StoreOptions
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.formats.message import INNER_BATCH
@@ -150,11 +150,12 @@ def import_into(
     dispatch = store.options.dispatch
     options = replace(options, store=replace(options.store, dispatch=dispatch))
     for table, where in chunks():
-        try:
-            _refuse_placed(table)
-            store.check_table(prepared(table, options), ends, renumber=options.renumber)
-        except RowRefused as error:
-            raise MessageRefused(f"{where(error.row)}: {error.message}", error.advice) from error
+        if len(table):
+            try:
+                _refuse_placed(table)
+                store.check_table(store.encode(prepared(table, options)), ends, renumber=options.renumber)
+            except RowRefused as error:
+                raise MessageRefused(f"{where(error.row)}: {error.message}", error.advice) from error
     total = append_chunks(store, chunks(), options, progress=progress)
     queues = _queues(store)
     written = {f"{topic}/{queue_id}" for topic, queue_id in ends}
@@ -226,16 +227,32 @@ def append_chunks(
     Errors: MessageRefused with file and line; else as `MessageStore.put`.
     """
     total = 0
-    for table, where in one_ahead(iter(chunks)):
-        skipped = min(max(done - total, 0), len(table))
-        total += len(table)
-        try:
-            store.put_table(prepared(table.take(slice(skipped, None)), options), renumber=options.renumber)
-        except RowRefused as error:
-            raise MessageRefused(f"{where(skipped + error.row)}: {error.message}", error.advice) from error
+    for encoded, where, total in one_ahead(_encoded(store, chunks, options, done)):
+        if encoded is not None:
+            try:
+                store.put_table(encoded, renumber=options.renumber)
+            except RowRefused as error:
+                raise MessageRefused(f"{where(error.row)}: {error.message}", error.advice) from error
         if progress is not None:
             progress(total)
     return total
+
+
+def _encoded(
+    store: MessageStore, chunks: Iterable[Chunk], options: ImportOptions, done: int
+) -> Iterator[tuple[EncodedTable | None, Callable[[int], str], int]]:
+    """Yield the encoded rest of every chunk after the first `done` messages, with the number of messages up to it."""
+    total = 0
+    for table, where in chunks:
+        skipped = min(max(done - total, 0), len(table))
+        total += len(table)
+        encoded = None
+        try:
+            if skipped < len(table):
+                encoded = store.encode(prepared(table.take(slice(skipped, None)), options))
+        except RowRefused as error:
+            raise MessageRefused(f"{where(skipped + error.row)}: {error.message}", error.advice) from error
+        yield encoded, lambda row, where=where, skipped=skipped: where(skipped + row), total
 
 
 def prepared(table: MessageTable, options: ImportOptions) -> MessageTable:

@@ -91,7 +91,8 @@ def placed(table: MessageTable) -> bytes:
     """The records of a table, placed as they are behind each other."""
     columns = encode_table(table, Limits())
     numbers = table.numbers
-    place_records(columns, columns.at, numbers["queue_offset"], numbers["store_timestamp"])
+    columns.set(queue_offset=numbers["queue_offset"], store_timestamp=numbers["store_timestamp"])
+    place_records(columns, columns.at)
     return bytes(columns.raw[: int(columns.at[-1] + columns.size[-1])])
 
 
