@@ -227,7 +227,7 @@ def append_chunks(
     Errors: MessageRefused with file and line; else as `MessageStore.put`.
     """
     total = 0
-    for encoded, where, total in one_ahead(_encoded(store, chunks, options, done)):
+    for encoded, where, total in one_ahead(_encoded(store, one_ahead(iter(chunks)), options, done)):
         if encoded is not None:
             try:
                 store.put_table(encoded, renumber=options.renumber)

@@ -31,8 +31,8 @@ Known = Callable[[str, int], bool]
 class Chunk(NamedTuple):
     """Records of the log to dispatch, and what the caller knows about them already.
 
-    `offsets`: their physical offsets (bytes); `numbers`: the number of every record's queue, from `BulkDispatch.states`.
-    Shape: (n,) each
+    `offsets`: their physical offsets (bytes). `numbers`: the number of every record's queue, from
+    `BulkDispatch.states`. Shape: (n,) each
     """
 
     columns: Columns
@@ -123,6 +123,9 @@ class BulkDispatch:
             if known is None:
                 continue
             queue = self._dispatcher.simple(known[1])
+            if queue.continues(int(laid.offset[start]), queue_offset):
+                _append(queue, laid.units[start:stop])
+                continue
             for row in range(start, stop):
                 _, size, code = laid.units[row].tolist()
                 put = queue.put(int(laid.offset[row]), size, code, queue_offset + row - start)
