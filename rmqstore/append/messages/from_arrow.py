@@ -20,7 +20,7 @@ try:
 except ImportError as error:  # the extra `arrow` is not installed
     raise UsageError("Parquet and Arrow need pyarrow", install_command("arrow")) from error
 
-ROWS = 8192  # maximum number of rows per table
+ROWS = 4096  # maximum number of rows per table
 _REPEATED = ("topic", "born_host", "store_host")
 
 
@@ -46,7 +46,7 @@ def _read(path: Path) -> Iterator[Any]:
     if path.suffix.lower() == ".parquet":
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(path, pre_buffer=False, read_dictionary=list(_REPEATED)) as file:
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, read_dictionary=list(_REPEATED)) as file:
             for group in range(file.num_row_groups):  # one at a time, or pyarrow would read ahead
                 yield from file.iter_batches(batch_size=ROWS, row_groups=[group], use_threads=False)
         return
