@@ -28,6 +28,7 @@ from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.formats.message import INNER_BATCH
 from rmqstore.formats.properties import is_lmq
 from rmqstore.messages.table import MessageTable
+from rmqstore.scan.kernels import keep_freed_memory
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
@@ -226,6 +227,7 @@ def append_chunks(
 
     Errors: MessageRefused with file and line; else as `MessageStore.put`.
     """
+    keep_freed_memory()
     total = 0
     for encoded, where, total in one_ahead(_encoded(store, one_ahead(iter(chunks)), options, done)):
         if encoded is not None:

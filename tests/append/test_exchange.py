@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 import tempfile
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqstore.append.messages import exchange
+from rmqstore.append.messages import exchange, files
 from rmqstore.append.messages.encoder import (
     Encoder,
     Limits,
@@ -26,6 +29,7 @@ from rmqstore.messages.lines import MessageLines
 from rmqstore.messages.rows import BodyStyle
 from rmqstore.messages.schema import BODY, EXPORTED, SIDE
 from rmqstore.messages.table import NUMBERS, MessageTable
+from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import U8
 from rmqstore.scan.queues import QueueTable
@@ -104,6 +108,46 @@ def test_a_table_is_encoded_as_its_messages_one_by_one(messages: list[NewMessage
     assert placed(table_of_messages(messages)) == expected
     assert placed(MessageTable.of(columns, QueueTable())) == expected
     assert placed(table_of_messages(list(messages_of(MessageTable.of(columns, QueueTable()))))) == expected
+
+
+@given(st.lists(st.binary(max_size=20)), st.integers(0, 100), st.sampled_from(["", "=", "A", "-", "é", "A="]))
+def test_base64_in_c_is_decoded_as_by_python_or_refused(texts: list[bytes], at: int, change: str) -> None:
+    loops = native.load()
+    if loops is None:
+        pytest.skip("the C library is not there")
+    whole = "".join(base64.b64encode(text).decode() for text in texts).encode()
+    stops = np.cumsum([len(base64.b64encode(text)) for text in texts], dtype=np.int64)
+    found = loops.decode_base64(whole, stops)
+    assert found is not None
+    data, ends = found
+    assert data[: ends[-1] if texts else 0].tobytes() == b"".join(texts)
+    assert np.diff(ends, prepend=0).tolist() == [len(text) for text in texts]
+    changed = (whole[: min(at, len(whole))] + change.encode() + whole[at + 1 :]) if whole else change.encode()
+    found = loops.decode_base64(changed, np.array([len(changed)], dtype=np.int64))
+    try:
+        expected = binascii.a2b_base64(changed, strict_mode=True)
+    except binascii.Error:
+        assert found is None
+    else:
+        canonical = base64.b64encode(expected) == changed
+        assert (None if found is None else found[0][: found[1][0]].tobytes()) == (expected if canonical else None)
+
+
+def test_a_body_in_unusual_base64_is_read_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "some.ndjson"
+    rows = [SOUND, SOUND | {"body_base64": "aGl="}, SOUND | {"body_base64": ""}]  # the second one has a surplus bit
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (chunk,) = tables_of(path)
+    assert chunk.table.body.raw() == [b"hi", b"hi", b""]
+
+
+def test_large_bodies_are_read_a_few_rows_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "STEP", 2500)
+    body = base64.b64encode(bytes(1000)).decode()
+    (tmp_path / "all.ndjson").write_text(f"{json.dumps(SOUND | {'body_base64': body})}\n" * 10)
+    assert [len(table) for table, _ in tables_of(tmp_path / "all.ndjson")] == [2, 2, 2, 2, 2]
+    where = [chunk.where(1) for chunk in tables_of(tmp_path / "all.ndjson")]
+    assert where == [f"{tmp_path / 'all.ndjson'}:{line}" for line in (2, 4, 6, 8, 10)]
 
 
 @given(MESSAGES, st.sampled_from(["ndjson", "csv", "parquet", "arrow"]), st.booleans())

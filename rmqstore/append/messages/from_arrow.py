@@ -21,6 +21,7 @@ except ImportError as error:  # the extra `arrow` is not installed
     raise UsageError("Parquet and Arrow need pyarrow", install_command("arrow")) from error
 
 ROWS = 4096  # maximum number of rows per table
+STEP = 16 << 20  # bytes per table, if the rows of a row group have about the same size
 _REPEATED = ("topic", "born_host", "store_host")
 
 
@@ -47,8 +48,10 @@ def _read(path: Path) -> Iterator[Any]:
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, read_dictionary=list(_REPEATED)) as file:
-            for group in range(file.num_row_groups):  # one at a time, or pyarrow would read ahead
-                yield from file.iter_batches(batch_size=ROWS, row_groups=[group], use_threads=False)
+            for number in range(file.num_row_groups):  # one at a time, or pyarrow would read ahead
+                group = file.metadata.row_group(number)
+                rows = max(1, min(ROWS, STEP * group.num_rows // max(1, group.total_byte_size)))
+                yield from file.iter_batches(batch_size=rows, row_groups=[number], use_threads=False)
         return
     with path.open("rb") as raw, pa.ipc.open_stream(raw) as stream:
         yield from stream
