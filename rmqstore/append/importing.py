@@ -12,6 +12,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -229,14 +230,15 @@ def append_chunks(
     """
     keep_freed_memory()
     total = 0
-    for encoded, where, total in one_ahead(_encoded(store, one_ahead(iter(chunks)), options, done)):
-        if encoded is not None:
-            try:
-                store.put_table(encoded, renumber=options.renumber)
-            except RowRefused as error:
-                raise MessageRefused(f"{where(error.row)}: {error.message}", error.advice) from error
-        if progress is not None:
-            progress(total)
+    with closing(one_ahead(_encoded(store, one_ahead(iter(chunks)), options, done))) as ready:
+        for encoded, where, total in ready:
+            if encoded is not None:
+                try:
+                    store.put_table(encoded, renumber=options.renumber)
+                except RowRefused as error:
+                    raise MessageRefused(f"{where(error.row)}: {error.message}", error.advice) from error
+            if progress is not None:
+                progress(total)
     return total
 
 
@@ -254,7 +256,11 @@ def _encoded(
                 encoded = store.encode(prepared(table.take(slice(skipped, None)), options))
         except RowRefused as error:
             raise MessageRefused(f"{where(skipped + error.row)}: {error.message}", error.advice) from error
-        yield encoded, lambda row, where=where, skipped=skipped: where(skipped + row), total
+
+        def place(row: int, where: Callable[[int], str] = where, skipped: int = skipped) -> str:
+            return where(skipped + row)
+
+        yield encoded, place, total
 
 
 def prepared(table: MessageTable, options: ImportOptions) -> MessageTable:

@@ -388,7 +388,8 @@ def _topic_names(table: MessageTable, auto_v2: bool) -> tuple[list[TopicName], I
     pairs = table.topic * 3 + table.numbers["version"]
     which = np.zeros(3 * len(table.topics), dtype=np.int64)
     which[pairs] = 1
-    names, refused = [], []
+    names: list[TopicName] = []
+    refused: list[tuple[int, MessageRefused]] = []
     for pair in np.flatnonzero(which).tolist():
         which[pair] = len(names)
         topic, version = divmod(pair, 3)

@@ -192,6 +192,7 @@ class Readdressing:
         Errors: NoSpace and others.
         """
         self._queues.settle()
+        self._queues.close()
         for queue in self._files():
             queue.flush()
             queue.close()
@@ -210,7 +211,7 @@ class Readdressing:
 
     def abandon(self) -> None:
         """Close all files without flushing."""
-        self._queues.wait()
+        self._queues.close()
         for queue in self._files():
             queue.abandon()
         self._dispatcher.index.close()

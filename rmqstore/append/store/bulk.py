@@ -86,6 +86,10 @@ class BulkDispatch:
         if self._writing is not None:
             wait([self._writing])
 
+    def close(self) -> None:
+        """End the thread of `write`."""
+        self._writer.shutdown()
+
     def settle(self) -> None:
         """Dispatch the chunk that was written last, unless it is dispatched already. Errors: NoSpace."""
         self.wait()
@@ -95,8 +99,8 @@ class BulkDispatch:
 
     def dispatch(self, chunk: Chunk) -> None:
         """Dispatch records that have been written. Errors: NoSpace."""
-        columns, offsets, numbers, texts = chunk
-        properties = texts or PropertyTexts(columns)
+        columns, offsets, numbers, _ = chunk
+        properties = chunk.texts or PropertyTexts(columns)
         options = self._dispatcher.options
         if options.index:
             self._to_index(columns, numbers, offsets, properties)

@@ -537,6 +537,7 @@ class MessageStore:
             if not self._error_raised:
                 raise self._failed
             return
+        self._bulk.close()
         self.log.close()
         for consume_queue in self.dispatcher.files():
             consume_queue.queue.close()
@@ -548,7 +549,7 @@ class MessageStore:
 
     def _abandon(self) -> None:
         """Close all files without writing, which leaves the store as after a crash."""
-        self._bulk.wait()
+        self._bulk.close()
         for queue in self._flush.queues():
             queue.abandon()
         for consume_queue in self.dispatcher.files():
