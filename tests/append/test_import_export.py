@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from rmqstore.append.files import mapped_file
+from rmqstore.append.files import disk, mapped_file
 from rmqstore.append.files.mapped_file import MappedFile
 from rmqstore.append.messages import files
 from rmqstore.append.messages.encoder import NewMessage
@@ -257,7 +257,7 @@ def test_no_unit_reaches_its_file_before_its_record(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(files, "ROWS", 50)
     monkeypatch.setattr(mapped_file, "COMMIT_AT", 1)  # so that every unit is written at once
     log_end = units = 0
-    pwrite, create_file = MappedFile._pwrite, mapped_file.create_file
+    pwrite, create_file = MappedFile._pwrite, disk.create_file
 
     def check(data: bytes | bytearray | memoryview) -> None:
         nonlocal units
