@@ -100,6 +100,28 @@ def placed(table: MessageTable) -> bytes:
     return bytes(columns.raw[: int(columns.at[-1] + columns.size[-1])])
 
 
+def exported(columns: Columns, path: Path, style: BodyStyle) -> None:
+    """Write the file of an export; its suffix says which kind."""
+    from rmqstore.messages import arrow
+
+    kind = path.suffix[1:]
+    with path.open("wb") as file:
+        if kind in ("ndjson", "csv"):
+            lines = MessageLines(style, csv=kind == "csv", export=True)
+            pieces: list[U8] = []
+
+            def sink(size: int) -> U8:
+                pieces.append(np.empty(size, dtype=np.uint8))
+                return pieces[-1]
+
+            lines.text(columns, "f", None, sink)
+            file.write((lines.header() if kind == "csv" else b"") + b"".join(p.tobytes() for p in pieces))
+        else:
+            rows = arrow.ArrowRows(style)
+            batch = rows.batch(columns)
+            arrow.write_file(file, kind, rows, [batch], frozenset(batch.schema.names))
+
+
 @given(MESSAGES)
 @settings(deadline=None)
 def test_a_table_is_encoded_as_its_messages_one_by_one(messages: list[NewMessage]) -> None:
@@ -141,40 +163,33 @@ def test_a_body_in_unusual_base64_is_read_as_before(tmp_path: Path) -> None:
     assert chunk.table.body.raw() == [b"hi", b"hi", b""]
 
 
-def test_large_bodies_are_read_a_few_rows_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "STEP", 2500)
-    body = base64.b64encode(bytes(1000)).decode()
-    (tmp_path / "all.ndjson").write_text(f"{json.dumps(SOUND | {'body_base64': body})}\n" * 10)
-    assert [len(table) for table, _ in tables_of(tmp_path / "all.ndjson")] == [2, 2, 2, 2, 2]
-    where = [chunk.where(1) for chunk in tables_of(tmp_path / "all.ndjson")]
-    assert where == [f"{tmp_path / 'all.ndjson'}:{line}" for line in (2, 4, 6, 8, 10)]
+@pytest.mark.parametrize("kind", ["ndjson", "csv", "parquet", "arrow"])
+def test_large_bodies_are_read_a_few_rows_at_a_time(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow")
+    from rmqstore.append.messages import from_arrow
+
+    noise = np.random.default_rng(1)
+    messages = [NewMessage("T", noise.bytes(10_000), queue_offset=n, store_timestamp=1) for n in range(10)]
+    path = tmp_path / f"all.{kind}"
+    exported(records_of(messages), path, BodyStyle("base64", True))
+    monkeypatch.setattr(files, "STEP", 26_000)
+    monkeypatch.setattr(from_arrow, "STEP", 26_000)
+    chunks = list(tables_of(path))
+    assert [len(table) for table, _ in chunks] == [2, 2, 2, 2, 2]
+    assert [body for table, _ in chunks for body in table.body.raw()] == [m.body for m in messages]
+    line = {"ndjson": ":{}", "csv": ":{}", "parquet": ": row {}", "arrow": ": row {}"}[kind]
+    first = 2 if kind == "csv" else 1  # after the header
+    assert [chunk.where(1) for chunk in chunks] == [f"{path}{line.format(n + first)}" for n in (1, 3, 5, 7, 9)]
 
 
 @given(MESSAGES, st.sampled_from(["ndjson", "csv", "parquet", "arrow"]), st.booleans())
 @settings(deadline=None)
 def test_messages_are_the_same_after_any_file_of_an_export(messages: list[NewMessage], kind: str, text: bool) -> None:
     pytest.importorskip("pyarrow")
-    from rmqstore.messages import arrow
-
     columns = records_of(messages)
-    style = BodyStyle("text" if text else "base64", True)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"all.{kind}"
-        with path.open("wb") as file:
-            if kind in ("ndjson", "csv"):
-                lines = MessageLines(style, csv=kind == "csv", export=True)
-                pieces: list[U8] = []
-
-                def sink(size: int) -> U8:
-                    pieces.append(np.empty(size, dtype=np.uint8))
-                    return pieces[-1]
-
-                lines.text(columns, "f", None, sink)
-                file.write((lines.header() if kind == "csv" else b"") + b"".join(p.tobytes() for p in pieces))
-            else:
-                rows = arrow.ArrowRows(style)
-                batch = rows.batch(columns)
-                arrow.write_file(file, kind, rows, [batch], frozenset(batch.schema.names))
+        exported(columns, path, BodyStyle("text" if text else "base64", True))
         chunks = list(tables_of(path))
     assert b"".join(placed(table) for table, _ in chunks[:1]) == bytes(
         columns.raw[: int(columns.at[-1] + columns.size[-1])]
