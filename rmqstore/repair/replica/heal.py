@@ -57,7 +57,10 @@ def plan_with_replicas(
         if not work.places:
             raise Refused(work.nothing_needed(), "recover without --replica repairs everything else")
         reasons = "; ".join([*work.notes, *sources.notes][:3])
-        raise Refused(f"nothing can be taken from the replicas: {reasons}", "recover without --replica writes fillers")
+        raise Refused(
+            f"nothing can be taken from the replicas: {reasons}",
+            "recover without --replica repairs the store without them",
+        )
     return plan_healing(work, sources, options, how)
 
 
@@ -175,7 +178,7 @@ class Healing:
                 return place.stop
             end = compare_lost_end(self.store, self.verified, replica, place)
             if end.diverges_at is None:
-                return place.stop if self._is_supported(end, replica, place) else place.start
+                return self._supported_until(end, replica, place)
             proof = replace(proof, diverges_at=end.diverges_at)
             self.proofs[place.log.queue.name, replica.name] = proof
             self._note_divergence(place.log, replica.name, proof)
@@ -189,24 +192,36 @@ class Healing:
             until = max(until, end.fits) if end.diverges_at is None else min(until, end.diverges_at)
         return until
 
-    def _is_supported(self, end: LostEnd, replica: Replica, place: Place) -> bool:
-        """Return whether to take a lost end; without any witness, only with --extend."""
+    def _supported_until(self, end: LostEnd, replica: Replica, place: Place) -> int:
+        """Return up to where to take a lost end; without any witness, only with --extend.
+
+        A DLedger entry that is not known to be committed needs this store's index entry: a group may discard it.
+        """
+        if place.log.lead:
+            until = max(end.agreed, replica.committed_end(place.log.lead, place.start))
+            if until < place.stop:
+                self.unsupported.append(replace(place, start=until))
+                self.notes.append(
+                    f"{replica.name} does not know its entries after offset {until:,} to be committed, and the DLedger "
+                    "index of this store does not have them: they are not taken"
+                )
+            return min(until, place.stop)
         if end.supported:
-            return True
+            return place.stop
         known = "no index entry, queue unit, epoch or rest of a message"
         if self.wishes.extend:
             self.notes.append(
                 f"after offset {place.start:,}, this store has {known} to compare: only the equal records before it "
                 f"show that {replica.name} has the same history"
             )
-            return True
+            return place.stop
         self.unsupported.append(place)
         self.notes.append(
             f"nothing proves that the messages of {replica.name} after offset {place.start:,} are those of this store: "
             f"it has {known} there to compare, and two histories may be equal up to there. --extend takes them as new "
             "messages"
         )
-        return False
+        return place.start
 
     def _not_covered(self, place: Place) -> None:
         if any(place.start == one.start for one in self.unsupported):

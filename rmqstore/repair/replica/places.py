@@ -221,13 +221,15 @@ def _tail(
     """Yield damage after the last good record, or all that a replica has there.
 
     The latter with `extend`, or if this store had messages there: queues, index, checkpoint or consumer offsets point
-    beyond its end.
+    beyond its end. In that case, entries of a DLedger replica may be this store's although the replica does not know
+    them to be committed.
     """
     dirty = [run.stop for run in log.tiling.tail() if run.kind is Kind.DIRTY] if log.stale_from is None else []
     known = any(n and PROBLEMS[code].points_behind_log for code, n in verified.report.findings.counts.items())
     if not (dirty or known or wishes.extend):
         return
-    end = max((replica.end(log.lead, log.wrote) for replica in replicas), default=log.wrote)
+    ends = [(r.end if known else r.committed_end)(log.lead, log.wrote) for r in replicas]
+    end = max(ends, default=log.wrote)
     stop = end if known or wishes.extend else min(end, max(dirty))
     if stop > log.wrote:
         named = last_named(Evidence(store, verified), log) + 1 if known else 0

@@ -91,14 +91,17 @@ class Replica:
         return found is not None and meets(span, found.spans)
 
     def end(self, lead: int, since: int) -> int:
-        """Return the end of its log, at least `since`; in DLedger data, the end of the committed entries."""
+        """Return the end of its log, at least `since`."""
         found = self.witnesses(lead, [(since, 1 << 62)])
-        if found is None:
-            return since
-        result, end = found.result, found.result.wrote
-        if lead and self.store.dledger is not None:
-            end = min(end, self._committed(self.store.dledger, result) or since)
-        return max(end, since)
+        return since if found is None else max(found.result.wrote, since)
+
+    def committed_end(self, lead: int, since: int) -> int:
+        """Return the end of its log, at least `since`; in DLedger data, of the entries known to be committed."""
+        found = self.witnesses(lead, [(since, 1 << 62)])
+        if found is None or not lead or self.store.dledger is None:
+            return self.end(lead, since)
+        committed = self._committed(self.store.dledger, found.result) or since
+        return max(min(found.result.wrote, committed), since)
 
     @staticmethod
     def _committed(group: DLedgerFiles, result: LogResult) -> int | None:

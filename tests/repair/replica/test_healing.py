@@ -221,6 +221,40 @@ def test_dledgers_index_proves_a_lost_end_behind_a_file_that_the_replica_lost(tm
     assert log_files(store) == whole
 
 
+def test_entries_not_known_to_be_committed_come_back_if_the_stores_own_index_has_them(tmp_path: Path) -> None:
+    store, other = copy_store("5.4.0-dledger3-n0", tmp_path), unpack("5.4.0-dledger3-n2")
+    whole, end = log_files(store), rows(other)[-1]
+    lost = lose_the_uncommitted(store, other)
+    back = sum(1 for row in lost if row.offset <= end.offset)
+    plan = plan_healing(store, [other])
+    assert restored(plan)["messages"] == back > 0
+    assert plan.loss.messages == len(lost) - back
+    journal.apply(plan)
+    last = rows(store)[-1]
+    assert last.offset == end.offset
+    assert log_files(store)[last.path.name][: last.stop] == whole[last.path.name][: last.stop]
+
+
+def test_entries_not_known_to_be_committed_are_not_taken_without_an_index(tmp_path: Path) -> None:
+    store, other = copy_store("5.4.0-dledger3-n0", tmp_path), unpack("5.4.0-dledger3-n2")
+    lose_the_uncommitted(store, other)
+    [index] = (store / "dledger-n0" / "index").iterdir()
+    damage.zero(index, len(rows(store)) * 32, 10_000)
+    shutil.rmtree(store / "index")
+    with pytest.raises(Refused, match="does not know its entries after offset 262,078 to be committed"):
+        plan_healing(store, [other])
+
+
+def lose_the_uncommitted(store: Path, other: Path) -> list[Row]:
+    """Zero the end of a log, which the other node has too, but does not know to be committed."""
+    found = rows(store)
+    lost = [row for row in found if row.offset > 262144]
+    assert committed(other) < 262144 < rows(other)[-1].offset
+    for row in lost:
+        damage.zero(row.path, row.at - row.lead, row.lead + row.size)
+    return lost
+
+
 def committed(store: Path) -> int:
     """Offset of the last message that a DLedger node's checkpoint says to be committed."""
     [group] = store.glob("dledger-*")

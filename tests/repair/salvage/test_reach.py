@@ -131,3 +131,15 @@ def test_a_message_with_damaged_header_and_damaged_property_text_is_repaired_at_
     assert isinstance(facts, dict)
     assert (lost(done), log_faults(store)) == (0, {})
     assert [message["offset"] for message in facts["damaged"]] == [row.offset]
+
+
+@pytest.mark.quick_rows(1)
+@pytest.mark.parametrize("missing", [40, 129, 4, 164])
+@pytest.mark.parametrize("name", ["4.9.7-ipv6", "5.4.0-dledger"])
+def test_a_message_whose_end_is_cut_off_with_its_file_is_lost(name: str, missing: int, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    *found, last = rows(store)
+    assert len(last.message.properties) > missing
+    damage.cut(last.path, last.stop - missing)
+    done = recover(name, store)
+    assert (lost(done), rows(store)) == (1, found)

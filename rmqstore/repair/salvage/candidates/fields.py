@@ -55,13 +55,23 @@ def _begins_another_one(raw: bytes, at: int, slot: QueueSlot) -> bool:
     return head["magic"] in (MAGIC_V1, MAGIC_V2) and head["size"] != len(raw) and elsewhere and other
 
 
+def _is_cut_off(raw: bytes, expected: Expected) -> bool:
+    """Return whether the record had another length: neither its unit nor its own SIZE confirms that it ends here.
+
+    A file that is cut short leaves such a record at the end of the log. The rest of its properties is unknown.
+    """
+    return expected.size not in (None, len(raw)) and HEAD.parse(raw)["size"] != len(raw)
+
+
 def mend_fields(raw: bytes, at: int, expected: Expected | None, around: Around) -> Mended | None:
     """Return the original of a damaged record if the body CRC proves it; None otherwise.
 
     `raw` are all of its bytes, at global offset `at`. All fields that the unit of the expected message has are
     restored.
     """
-    if len(raw) < HEAD.size + 3 or (expected is not None and _begins_another_one(raw, at, expected.slot)):
+    if len(raw) < HEAD.size + 3:
+        return None
+    if expected is not None and (_begins_another_one(raw, at, expected.slot) or _is_cut_off(raw, expected)):
         return None
     for candidate in _candidates(raw, at, expected):
         message, _ = parse_message(candidate)
