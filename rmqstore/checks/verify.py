@@ -67,7 +67,8 @@ def _examine(store: Store, options: VerifyOptions, mapper: Mapper | None) -> Ver
     """Call `examine`. Errors: FileNotFoundError if the broker deleted everything that was read meanwhile."""
     verified = examine(store, options, mapper)
     logs = verified.logs
-    if verified.report.live and any(log.queue.files for log in logs.results) and logs.min_offset > logs.wrote:
+    expired = logs.min_offset > logs.wrote or (store.expiring and not any(log.messages for log in logs.results))
+    if verified.report.live and any(log.queue.files for log in logs.results) and expired:
         raise FileNotFoundError(errno.ENOENT, "every file that was read has expired", str(store.path))
     return verified
 

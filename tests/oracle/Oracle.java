@@ -51,8 +51,11 @@ public final class Oracle {
         System.setProperty("tls.server.mode", "disabled"); // a DLedger node would make itself an RSA key: seconds
     }
 
-    /** So long may re-dispatch make no progress before a start counts as one that never ends. */
-    private static final long STILL_MS = 20000;
+    /**
+     * A start counts as one that never ends if re-dispatch makes no progress for this time. It is more than the 30 s
+     * for which ConsumeQueue#putMessagePositionInfoWrapper retries a queue that cannot be written.
+     */
+    private static final long STILL_MS = 35000;
 
     private final File root;
     private final Map<String, String> settings = new LinkedHashMap<>();

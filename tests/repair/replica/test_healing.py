@@ -116,7 +116,9 @@ def test_random_damage_is_healed(name: str, seed: int, tmp_path: Path) -> None:
     plan = plan_healing(store, [unpack(replica) for replica in pair.replicas])
     assert plan.loss.messages == 0
     journal.apply(plan, force_digest=plan.digest if plan.brakes else None)
-    assert log_files(store) == whole, done
+    healed = log_files(store)
+    for file, content in whole.items():  # behind a lost end, the replica may have more
+        assert healed[file].startswith(content.rstrip(b"\0")), (done, file)
     assert problem_counts(look(store)[1].report) == before
 
 
