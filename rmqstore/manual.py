@@ -81,7 +81,7 @@ def _exit_codes() -> Iterator[str]:
 def _main_page(cli: click.Group, ctx: click.Context) -> str:
     from rmqstore import errors
     from rmqstore.cli.main import COMMANDS
-    from rmqstore.cli.settings import FILE_VARIABLE, OPTIONS
+    from rmqstore.cli.shared.settings import FILE_VARIABLE, OPTIONS
 
     lines = list(_head("rmqstore", 1, "inspect, verify, repair and convert RocketMQ stores without the broker"))
     lines += [".SH SYNOPSIS", ".B rmqstore", ".I COMMAND", ".I STORE", "[options]", ".SH DESCRIPTION"]

@@ -23,7 +23,7 @@ from typing import NamedTuple, cast
 from rmqstore.cli.lang import AsIs, catalogue
 from rmqstore.cli.lang.catalogue import CATALOGUE
 from rmqstore.cli.lang.forms import HOLE, bare, numbered, pieces
-from rmqstore.cli.output import warn
+from rmqstore.cli.printing.output import warn
 from rmqstore.cli.verify_text import FACT_WORDS
 
 ROOT = Path(__file__).parent
@@ -170,7 +170,7 @@ def texts(root: Path = ROOT) -> dict[str, Said]:
         if not name.startswith(tuple(_NOT_FOR_PEOPLE.split())):
             for said in _Source(name, ast.parse(path.read_text("utf-8"))).said():
                 out.setdefault(said.english, said)
-    for where, outside in (("cli/output.py", WORDS), ("click", CLICK), ("strerror", SYSTEM)):
+    for where, outside in (("cli/printing/output.py", WORDS), ("click", CLICK), ("strerror", SYSTEM)):
         for text in outside.strip().replace("@", HOLE).splitlines():
             for form in pieces(text):
                 out.setdefault(numbered(form), Said(numbered(form), "", where, ""))

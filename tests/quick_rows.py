@@ -23,7 +23,8 @@ def choose(rows: Rows, count: int | None) -> set[str]:
     missing = {value for row in rows.values() for value in row.items()}
     chosen: set[str] = set()
     while left and (missing if count is None else len(chosen) < count):
-        row = max(left, key=lambda name: len(left[name].items() & missing))  # the first of equals
+        # the first of equals; once every value occurs, all are equal
+        row = max(left, key=lambda name: len(left[name].items() & missing)) if missing else next(iter(left))
         missing -= left.pop(row).items()
         chosen.add(row)
     return chosen

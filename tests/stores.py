@@ -149,16 +149,19 @@ def copy_store(name: str, target: Path, *, rename: str | None = None) -> Path:
 def clone(source: Path, copy: Path) -> None:
     """Copies a directory tree with holes, mtimes and modes; what is read-only in a master becomes writable."""
     copy.mkdir(parents=True)
-    folders = [(source, copy)]
-    for folder, _, files in os.walk(source):
-        here, there = Path(folder), copy / Path(folder).relative_to(source)
-        if here != source:
-            there.mkdir()
+    top = os.fspath(source)
+    folders = [(top, os.fspath(copy))]
+    for here, _, files in os.walk(top):
+        there = f"{copy}{here[len(top) :]}"
+        if here != top:
+            Path(there).mkdir()
             folders.append((here, there))
         for file in files:
-            _clone_file(here / file, there / file)
+            _clone_file(f"{here}/{file}", f"{there}/{file}")
     for here, there in reversed(folders):  # last, because every new entry moves its folder's mtime
-        _stat_like(here, there)
+        status = Path(here).stat()
+        Path(there).chmod(_writable(status))
+        os.utime(there, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def meta(name: str) -> Meta:
@@ -262,23 +265,28 @@ def _extract(source: Path, target: Path) -> None:
         path.chmod(member.mode & ~_WRITE)
 
 
-def _clone_file(source: Path, copy: Path) -> None:
-    size = source.stat().st_size
-    with source.open("rb") as data, copy.open("wb") as out:
-        at = 0
+def _clone_file(source: str, copy: str) -> None:
+    data = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    out = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
+    try:
+        status = os.fstat(data)
+        at, size = 0, status.st_size
         while at < size:
             try:
-                at = os.lseek(data.fileno(), at, os.SEEK_DATA)
+                at = os.lseek(data, at, os.SEEK_DATA)
             except OSError:  # only a hole is left
                 break
-            stop = os.lseek(data.fileno(), at, os.SEEK_HOLE)
-            data.seek(at)
-            out.seek(at)
-            while at < stop and (block := data.read(min(_BLOCK, stop - at))):
-                _write_or_skip(out, block)
+            stop = os.lseek(data, at, os.SEEK_HOLE)
+            while at < stop and (block := os.pread(data, min(_BLOCK, stop - at), at)):
+                if block != (_ZEROS if len(block) == _BLOCK else bytes(len(block))):
+                    os.pwrite(out, block, at)
                 at += len(block)
-        out.truncate(size)
-    _stat_like(source, copy)
+        os.ftruncate(out, size)
+        os.fchmod(out, _writable(status))
+        os.utime(out, ns=(status.st_atime_ns, status.st_mtime_ns))
+    finally:
+        os.close(data)
+        os.close(out)
 
 
 def _write_or_skip(out: BinaryIO, block: bytes) -> None:
@@ -289,10 +297,8 @@ def _write_or_skip(out: BinaryIO, block: bytes) -> None:
         out.write(block)
 
 
-def _stat_like(source: Path, copy: Path) -> None:
-    status = source.stat()
-    copy.chmod(status.st_mode & 0o7777 | 0o200)
-    os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
+def _writable(status: os.stat_result) -> int:
+    return status.st_mode & 0o7777 | 0o200
 
 
 def _remove(folder: Path) -> None:

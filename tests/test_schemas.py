@@ -36,7 +36,7 @@ def test_output_of_reading_commands_is_as_the_schemas_say(name: str, tmp_path: P
     assert {"info", "verify", "get", "find", "lost", "du", "compare", "dump-messages", "export", "journals"} <= names
 
 
-@pytest.mark.quick_rows(2)
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", STORES)
 def test_output_on_damaged_stores_is_as_the_schemas_say(name: str, tmp_path: Path) -> None:
     if "rocksdb" in name:

@@ -13,8 +13,10 @@ import pytest
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.table import PROBLEMS
+from tests.garbage import not_collected
 
 pytestmark = pytest.mark.xdist_group("walls")  # one process parses all sources
+Nodes = tuple[ast.AST, ...]
 HOUSE = Path(__file__).parent.parent / "rmqstore"
 SOURCES = sorted(HOUSE.rglob("*.py"))
 
@@ -42,7 +44,7 @@ FLOORS = {
 WRITERS = (
     "repair/journal/disk.py",
     "append/",
-    "cli/output.py",
+    "cli/printing/output.py",
     "manual.py",
     "translations.py",
     "spark/hadoop.py",
@@ -70,11 +72,11 @@ def room(path: Path) -> str:
     return "" if parts == ("__init__",) else parts[0]
 
 
-def imported_rooms(path: Path, tree: ast.AST) -> Iterator[tuple[int, str]]:
+def imported_rooms(path: Path, nodes: Nodes) -> Iterator[tuple[int, str]]:
     """Line and room of every import of rmqstore: at the top, in functions, and for TYPE_CHECKING."""
     package = ("rmqstore", *path.relative_to(HOUSE).with_suffix("").parts)
     package = package[:-1]
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -119,18 +121,18 @@ def is_mode(first: ast.expr | None) -> bool:
     return isinstance(first, ast.Name) and "mode" in first.id
 
 
-def maps_memory_only(tree: ast.AST) -> bool:
+def maps_memory_only(nodes: Nodes) -> bool:
     """Whether mmap is used for nothing but memory that no file is behind: every map is of the file -1."""
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and callee(n) == ("mmap", "mmap")]
+    calls = [n for n in nodes if isinstance(n, ast.Call) and callee(n) == ("mmap", "mmap")]
     return bool(calls) and all(call.args and ast.unparse(call.args[0]) == "-1" for call in calls)
 
 
-def writes(tree: ast.AST) -> Iterator[tuple[int, str]]:
+def writes(nodes: Nodes) -> Iterator[tuple[int, str]]:
     """Line and words of all that can change a disk."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             names = [alias.name.partition(".")[0] for alias in node.names]
-            names = [name for name in names if name != "mmap" or not maps_memory_only(tree)]
+            names = [name for name in names if name != "mmap" or not maps_memory_only(nodes)]
             yield from ((node.lineno, f"import {name}") for name in names if name in WRITING_MODULES)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             yield from ((node.lineno, words) for words in imported_writers(node))
@@ -168,15 +170,15 @@ def writing_call(node: ast.Call) -> str:
     return ".replace(target)" if replaces else ""
 
 
-def locks(tree: ast.AST) -> Iterator[int]:
+def locks(nodes: Nodes) -> Iterator[int]:
     """Lines that take a lock (asking with F_GETLK takes none)."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and node.attr in ("lockf", "flock", "F_SETLK", "F_SETLKW", "LOCK_EX"):
             yield node.lineno
 
 
-def exits_and_prints(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+def exits_and_prints(nodes: Nodes) -> Iterator[tuple[int, str]]:
+    for node in nodes:
         if isinstance(node, ast.Call):
             owner, name = callee(node)
             if (
@@ -198,9 +200,21 @@ def where(path: Path) -> str:
     return path.relative_to(HOUSE).as_posix()
 
 
+def nodes_in(source: str) -> Nodes:
+    """All nodes of the syntax tree."""
+    with not_collected():
+        return tuple(ast.walk(ast.parse(source)))
+
+
 @functools.cache
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text("utf-8"), str(path))
+def nodes_of(path: Path) -> Nodes:
+    return nodes_in(path.read_text("utf-8"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_the_nodes() -> Iterator[None]:
+    yield
+    nodes_of.cache_clear()
 
 
 def test_every_room_has_a_floor() -> None:
@@ -211,7 +225,7 @@ def test_imports_go_down_only() -> None:
     wrong = []
     for path in SOURCES:
         own = room(path)
-        for line, other in imported_rooms(path, parse(path)):
+        for line, other in imported_rooms(path, nodes_of(path)):
             if own != other and FLOORS[other] > FLOORS[own]:
                 wrong.append(f"{where(path)}:{line} imports {other or 'the front door'}")
     assert wrong == []
@@ -221,7 +235,7 @@ def test_rooms_of_one_floor_do_not_need_each_other_in_a_circle() -> None:
     edges: dict[str, set[str]] = {}
     for path in SOURCES:
         own = room(path)
-        for _, other in imported_rooms(path, parse(path)):
+        for _, other in imported_rooms(path, nodes_of(path)):
             if own != other and FLOORS[other] == FLOORS[own]:
                 edges.setdefault(own, set()).add(other)
 
@@ -239,7 +253,7 @@ def test_packages_import_each_other_in_one_direction() -> None:
     edges: dict[str, set[str]] = {}
     for path in SOURCES:
         own = ".".join(("rmqstore", *path.relative_to(HOUSE).parent.parts))
-        for node in ast.walk(parse(path)):
+        for node in nodes_of(path):
             if path.stem == "__init__" or own == "rmqstore" or not isinstance(node, ast.ImportFrom) or not node.module:
                 continue
             for module in {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)} & modules:
@@ -254,7 +268,7 @@ def test_nobody_writes_but_the_rooms_that_may() -> None:
         f"{where(path)}:{line} {words}"
         for path in SOURCES
         if not where(path).startswith(WRITERS)
-        for line, words in writes(parse(path))
+        for line, words in writes(nodes_of(path))
         # `Disk`'s own methods have these names: through it the journal writes.
         if not (where(path).startswith("repair/") and words in (".rename()", ".unlink()"))
     ]
@@ -265,7 +279,7 @@ def test_repair_renames_and_unlinks_through_its_disk_only() -> None:
     wrong = []
     for path in SOURCES:
         if room(path) == "repair" and where(path) not in WRITERS:
-            for node in ast.walk(parse(path)):
+            for node in nodes_of(path):
                 if isinstance(node, ast.Call) and callee(node)[1] in ("rename", "unlink"):
                     assert isinstance(node.func, ast.Attribute)
                     if not ast.unparse(node.func.value).endswith("disk"):
@@ -278,7 +292,7 @@ def test_only_a_writer_takes_the_lock() -> None:
         f"{where(path)}:{line}"
         for path in SOURCES
         if not where(path).startswith((*LOCKERS, "append/"))
-        for line in locks(parse(path))
+        for line in locks(nodes_of(path))
     ]
     assert wrong == []
 
@@ -287,8 +301,8 @@ def test_only_the_output_prints() -> None:
     wrong = [
         f"{where(path)}:{line}"
         for path in SOURCES
-        if where(path) != "cli/output.py"
-        for line, what in exits_and_prints(parse(path))
+        if where(path) != "cli/printing/output.py"
+        for line, what in exits_and_prints(nodes_of(path))
         if what == "print"
     ]
     assert wrong == []
@@ -299,7 +313,7 @@ def test_only_the_command_line_exits() -> None:
         f"{where(path)}:{line}"
         for path in SOURCES
         if room(path) not in ("cli", "__main__")
-        for line, what in exits_and_prints(parse(path))
+        for line, what in exits_and_prints(nodes_of(path))
         if what == "exit"
     ]
     assert wrong == []
@@ -333,7 +347,7 @@ def test_only_the_command_line_exits() -> None:
     ],
 )
 def test_writing_is_recognised(source: str) -> None:
-    assert list(writes(ast.parse(source)))
+    assert list(writes(nodes_in(source)))
 
 
 @pytest.mark.parametrize(
@@ -355,13 +369,13 @@ def test_writing_is_recognised(source: str) -> None:
     ],
 )
 def test_reading_is_not_taken_for_writing(source: str) -> None:
-    assert list(writes(ast.parse(source))) == []
+    assert list(writes(nodes_in(source))) == []
 
 
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("from rmqstore.cli import output", ["cli"]),
+        ("from rmqstore.cli.printing import output", ["cli"]),
         ("import rmqstore.formats.layout", ["formats"]),
         ("from rmqstore import errors", ["errors"]),
         ("from rmqstore import apply", [""]),
@@ -372,13 +386,13 @@ def test_reading_is_not_taken_for_writing(source: str) -> None:
     ],
 )
 def test_imports_are_seen_wherever_they_stand(source: str, expected: list[str]) -> None:
-    found = imported_rooms(HOUSE / "repair" / "plan.py", ast.parse(source))
+    found = imported_rooms(HOUSE / "repair" / "plan.py", nodes_in(source))
     assert [name for _, name in found] == expected
 
 
-def imported_files(tree: ast.AST, modules: set[str]) -> Iterator[str]:
+def imported_files(nodes: Nodes, modules: set[str]) -> Iterator[str]:
     """Modules of rmqstore that a file imports: at the top, in functions, and for TYPE_CHECKING."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -404,7 +418,7 @@ def test_no_file_is_in_an_import_cycle() -> None:
     names = {".".join(("rmqstore", *path.relative_to(HOUSE).with_suffix("").parts)): path for path in SOURCES}
     modules = {name.removesuffix(".__init__"): path for name, path in names.items() if path.parent != HOUSE}
     modules |= {name: path for name, path in names.items() if path.parent == HOUSE and path.name != "__init__.py"}
-    assert cycles({name: set(imported_files(parse(path), set(modules))) for name, path in modules.items()}) == []
+    assert cycles({name: set(imported_files(nodes_of(path), set(modules))) for name, path in modules.items()}) == []
 
 
 @pytest.mark.parametrize(
@@ -416,21 +430,21 @@ def test_no_file_is_in_an_import_cycle() -> None:
     ],
 )
 def test_import_cycles_are_seen(sources: dict[str, str], expected: list[str]) -> None:
-    found = {name: set(imported_files(ast.parse(source), set(sources))) for name, source in sources.items()}
+    found = {name: set(imported_files(nodes_in(source), set(sources))) for name, source in sources.items()}
     assert cycles(found) == expected
 
 
-def _templates(tree: ast.AST) -> Iterator[ast.Constant]:
+def _templates(nodes: Nodes) -> Iterator[ast.Constant]:
     """Texts with a place to fill in, but those that `.format` fills in and the reason of an Obstacle."""
-    filled = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "format"}
-    for node in ast.walk(tree):
+    filled = {id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "format"}
+    for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Obstacle":
             filled |= {id(part) for part in ast.walk(node.args[1])}
         elif isinstance(node, ast.FunctionDef) and node.name == "_misfit":
             filled |= {id(part) for part in ast.walk(node)}
         elif isinstance(node, ast.Expr):
             filled.add(id(node.value))  # a docstring
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in filled:
             text = node.value
             if "{}" in text.replace(":{}", "") and len(text) > 2 and not text.startswith('"'):
@@ -438,9 +452,9 @@ def _templates(tree: ast.AST) -> Iterator[ast.Constant]:
 
 
 def test_no_template_is_said_without_what_it_asks_for() -> None:
-    found = [f"{path}:{node.lineno}" for path in SOURCES for node in _templates(parse(path))]
+    found = [f"{path}:{node.lineno}" for path in SOURCES for node in _templates(nodes_of(path))]
     assert found == []
-    assert len(list(_templates(ast.parse("raise Refused('{} has 5 bytes')")))) == 1
+    assert len(list(_templates(nodes_in("raise Refused('{} has 5 bytes')")))) == 1
 
 
 def test_only_the_table_of_problems_spells_a_code() -> None:
@@ -449,7 +463,7 @@ def test_only_the_table_of_problems_spells_a_code() -> None:
         f"{where(path)}:{node.lineno} {node.value}"
         for path in SOURCES
         if where(path) != "checks/problems/codes.py"
-        for node in ast.walk(parse(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in PROBLEMS
     ]
     assert spelled == []
@@ -462,7 +476,7 @@ def test_nobody_tests_the_prefix_of_a_code() -> None:
     spelled = [
         f"{where(path)}:{node.lineno} {node.value}"
         for path in SOURCES
-        for node in ast.walk(parse(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.Constant) and node.value in prefixes
     ]
     assert spelled == []

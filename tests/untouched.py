@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 _CHUNK = 1 << 20
+_ZEROS = bytes(_CHUNK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +30,15 @@ class Entry:
 
 def snapshot(store: Path, *, without: tuple[str, ...] = ()) -> dict[str, Entry]:
     """Everything at and below a store, by relative path; top-level names in `without` are left out."""
-    entries = {".": _entry(store)}
-    for folder, folders, files in os.walk(store):
-        here = Path(folder)
-        if here == store:
+    top = os.fspath(store)
+    entries = {".": _entry(top)}
+    for folder, folders, files in os.walk(top):
+        below = "" if folder == top else f"{folder[len(top) + 1 :]}/"
+        if not below:
             folders[:] = [name for name in folders if name not in without]
         for name in folders + files:
-            path = here / name
-            if here != store or name not in without:
-                entries[str(path.relative_to(store))] = _entry(path)
+            if below or name not in without:
+                entries[below + name] = _entry(f"{folder}/{name}")
     return entries
 
 
@@ -64,8 +65,8 @@ def assert_untouched(store: Path) -> Iterator[None]:
     assert not changed, f"changed by a command that only reads: {changed}"
 
 
-def _entry(path: Path) -> Entry:
-    status = path.lstat()
+def _entry(path: str) -> Entry:
+    status = os.lstat(path)
     return Entry(
         kind=_kind(status.st_mode),
         mode=stat.S_IMODE(status.st_mode),
@@ -74,35 +75,39 @@ def _entry(path: Path) -> Entry:
         mtime_ns=status.st_mtime_ns,
         ctime_ns=status.st_ctime_ns,
         inode=status.st_ino,
-        content=_digest(path, status.st_mode),
+        content=_digest(path, status),
     )
 
 
 def _kind(mode: int) -> str:
-    for kind, matches in (("directory", stat.S_ISDIR), ("file", stat.S_ISREG), ("link", stat.S_ISLNK)):
+    for kind, matches in (("file", stat.S_ISREG), ("directory", stat.S_ISDIR), ("link", stat.S_ISLNK)):
         if matches(mode):
             return kind
     return "other"
 
 
-def _digest(path: Path, mode: int) -> str:
+def _digest(path: str, status: os.stat_result) -> str:
     """Of a file's bytes; holes are passed over, as a 160 MB DLedger index is one big hole."""
-    if stat.S_ISLNK(mode):
-        return str(path.readlink())
-    if not stat.S_ISREG(mode):
+    if stat.S_ISLNK(status.st_mode):
+        return str(Path(path).readlink())
+    if not stat.S_ISREG(status.st_mode):
         return ""
-    digest, zeros = hashlib.sha256(), bytes(_CHUNK)
-    with path.open("rb") as file:
-        at, size = 0, path.stat().st_size
+    digest = hashlib.sha256()
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        at, size = 0, status.st_size
         while at < size:
             try:
-                data = os.lseek(file.fileno(), at, os.SEEK_DATA)
+                data = os.lseek(file, at, os.SEEK_DATA)
             except OSError:  # a hole up to the end
                 break
             at = data // _CHUNK * _CHUNK  # whole chunks, so that a hole and written zeros have one digest
-            file.seek(at)
-            chunk = file.read(_CHUNK)
-            if chunk != zeros[: len(chunk)]:
+            chunk = os.pread(file, min(_CHUNK, size - at), at)
+            if not chunk:
+                break
+            if chunk != (_ZEROS if len(chunk) == _CHUNK else bytes(len(chunk))):
                 digest.update(at.to_bytes(8, "big") + chunk)
             at += len(chunk)
+    finally:
+        os.close(file)
     return digest.hexdigest()

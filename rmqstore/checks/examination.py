@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config, check_offsets
 from rmqstore.checks.beside.directory import check_directory
 from rmqstore.checks.index.tally import IndexTally
-from rmqstore.checks.log.commitlog import LogResult, PassWork, end_of_log, join_queues, reach_of, read_log
+from rmqstore.checks.log.commitlog import PassWork, end_of_log, join_queues, reach_of, read_log
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.entry_tally import EntryTally
 from rmqstore.checks.log.findings import check_false_blanks, check_log, check_missing_files, check_queue_offsets
@@ -24,10 +24,8 @@ from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding, Findings, QueueRange, QueueState
 from rmqstore.checks.verify_range import VerifyRange
-from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.files.topic_types import batch_topics, topics_of_known_kind
-from rmqstore.scan.resync import ENTRY_SIZE
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, jobs_or_default
 
@@ -88,11 +86,6 @@ class Examination:
         misplaced.report(self.findings)
         self.store, self.verified.misplaced = misplaced.store, misplaced
 
-    @property
-    def results(self) -> list[LogResult]:
-        """The results of the logs, in address order."""
-        return [r for r in (self.verified.legacy, self.verified.dledger) if r is not None]
-
     def directories(self) -> None:
         """Check the configuration, directory entries, and whether RocksDB directories can be read."""
         store, report = self.store, self.report
@@ -133,13 +126,6 @@ class Examination:
         """Whether the broker indexes messages, and all messages were read."""
         return self.store.config.bool("messageIndexEnable") and self.partial is None
 
-    @property
-    def log_files(self) -> list[MappedFileQueue]:
-        """The logs that have files."""
-        store = self.store
-        found = [store.commitlog, store.dledger.data if store.dledger else None]
-        return [queue for queue in found if queue is not None and queue.files]
-
     def logs(self) -> None:
         """Read the logs."""
         options, report, store = self.options, self.report, self.store
@@ -162,8 +148,7 @@ class Examination:
         if options.last_run is not None:
             options.last_run.begin()
         deadline = self.started + options.max_duration if options.max_duration else None
-        for queue in self.log_files:
-            lead = _lead(queue)
+        for queue, lead in store.logs:
             part = queue if self.narrow.is_whole else self.narrow.of(queue, lead)
             if not part.files:
                 continue
@@ -199,7 +184,7 @@ class Examination:
 
     def whole_logs(self) -> None:
         """Judge the logs as a whole, and compare the index with them."""
-        report, store, verified, results = self.report, self.store, self.verified, self.results
+        report, store, verified, results = self.report, self.store, self.verified, self.verified.results
         committed = None
         if store.dledger is not None:
             from rmqstore.checks.beside.committed import committed_end
@@ -223,12 +208,12 @@ class Examination:
             report.dledger = verified.dledger.numbers()
 
     def _compare_index(self, committed: int | None) -> None:
-        catalog, queues, results = self.verified.index, self.log_files, self.results
+        catalog, logs, results = self.verified.index, self.store.logs, self.verified.results
         if catalog is None:
             return
-        if queues:
+        if logs:
             if self.report.live or self.partial is not None or not results:  # perhaps not all of the log was read
-                reach = end_of_log(queues[-1], _lead(queues[-1]))
+                reach = end_of_log(*logs[-1])
             else:
                 reach = reach_of(results[-1].tiling)
             catalog.check_end(reach, self.findings)
@@ -240,7 +225,7 @@ class Examination:
 
     def queues(self) -> None:
         """Compare consume queues with the logs, or check them without a log, and check the logs' queue offsets."""
-        store, findings, results, logs = self.store, self.findings, self.results, self.verified.logs
+        store, findings, results, logs = self.store, self.findings, self.verified.results, self.verified.logs
         alone: dict[str, QueueState] = {}
         if self.crosscheck and results:
             self._queues_against_log()
@@ -307,7 +292,7 @@ class Examination:
             return
         from rmqstore.checks.beside.checkpoint import LogEnd, check_checkpoint
 
-        store, results = self.store, self.results
+        store, results = self.store, self.verified.results
         end = LogEnd(max(0, *(r.latest for r in results)), results[-1].rolled) if results else None
         check_checkpoint(store, end if self.partial is None else None, self.findings, raw=self.checkpoint)
         queue_range = self.queue_range
@@ -321,7 +306,7 @@ class Examination:
 
     def of_all_messages(self) -> None:
         """Check what needs the whole log: a DLedger group, the timer, and the forecast of the next start."""
-        store, results, live = self.store, self.results, self.report.live
+        store, results, live = self.store, self.verified.results, self.report.live
         if store.dledger is not None:
             self._group()
         elif store.part in ("dledger-checkpoint", "currterm"):
@@ -359,11 +344,6 @@ class Examination:
         committed = check_dledger(store, store.dledger, entries, self.findings, tiling=tiling, live=report.live)
         if report.dledger is not None:
             report.dledger |= {"group_dir": store.dledger.directory.name, "committed_index": committed}
-
-
-def _lead(queue: MappedFileQueue) -> int:
-    """Return the number of bytes before each record: the entry header in DLedger data."""
-    return ENTRY_SIZE if queue.name == "dledger" else 0
 
 
 def _mode_note(store: Store) -> list[str]:

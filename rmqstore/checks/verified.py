@@ -75,3 +75,8 @@ class Verified:
     """Whether the RocksDB of the consume queues cannot be opened, or not be read completely."""
     batch_topics: frozenset[str] = frozenset()
     """Topics whose messages belong in a BatchCQ."""
+
+    @property
+    def results(self) -> list[LogResult]:
+        """The results of the logs, in address order."""
+        return [result for result in (self.legacy, self.dledger) if result is not None]

@@ -12,7 +12,8 @@ from rmqstore.checks.expiring import while_files_expire
 from rmqstore.checks.log.commitlog import UnitKeeper
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Finding, Findings, Report
-from rmqstore.checks.problems.table import PROBLEMS, Severity
+from rmqstore.checks.problems.report import problem_counts as problem_counts
+from rmqstore.checks.problems.table import Severity
 from rmqstore.checks.verified import Verified as Verified
 from rmqstore.checks.verified import VerifyOptions as VerifyOptions
 from rmqstore.files.recognise import store_above
@@ -71,11 +72,6 @@ def _examine(store: Store, options: VerifyOptions, mapper: Mapper | None) -> Ver
     if verified.report.live and any(log.queue.files for log in logs.results) and expired:
         raise FileNotFoundError(errno.ENOENT, "every file that was read has expired", str(store.path))
     return verified
-
-
-def problem_counts(report: Report) -> dict[str, int]:
-    """Return the number of findings of each code, without notes."""
-    return {code: n for code, n in report.findings.counts.items() if n and PROBLEMS[code].severity >= Severity.WARNING}
 
 
 def _keep_lasting(report: Report, first: Report) -> None:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.lang import AsIs
-from rmqstore.cli.options import command
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import Offset, bytes_text, fitted, many, title, wrapped
-from rmqstore.cli.reading import note_live
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import Offset, bytes_text, fitted, many, title, wrapped
+from rmqstore.cli.shared.options import command
+from rmqstore.cli.shared.reading import note_live
 from rmqstore.errors import Refused, UsageError
 
 if TYPE_CHECKING:

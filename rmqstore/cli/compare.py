@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import FILE, Work, command
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import bytes_text, many, time_text
-from rmqstore.cli.reading import note_live
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import bytes_text, many, time_text
+from rmqstore.cli.shared.options import FILE, Work, command
+from rmqstore.cli.shared.reading import note_live
 from rmqstore.errors import CouldNotCheck, UsageError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _exit_code(equal: bool, *sides: Side) -> int:
 
 def _write(out: Output, opened: Store, path: Path, work: Work) -> int:
     from rmqstore.checks.expiring import while_files_expire
-    from rmqstore.cli.output import json_bytes
+    from rmqstore.cli.printing.output import json_bytes
     from rmqstore.views.compare.fingerprint import fingerprint
 
     target = Output(path=path)

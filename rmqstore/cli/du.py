@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.filters import Filters, note_no_message, note_unknown_topics
 from rmqstore.cli.lang import AsIs
-from rmqstore.cli.metrics import Metrics, metrics_option, of_usage
-from rmqstore.cli.options import Work, command, gathered
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import bytes_text, columns, fitted, many, printable, title
-from rmqstore.cli.reading import note_live, refuse_without_log, tell_damage
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import bytes_text, columns, fitted, many, printable, title
+from rmqstore.cli.shared.filters import Filters, note_no_message, note_unknown_topics
+from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_usage
+from rmqstore.cli.shared.options import Work, command, gathered
+from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def du(
     """
     from rmqstore.files.store import open_store
     from rmqstore.scan.window import ScanOptions
-    from rmqstore.scan.workers import jobs_or_default
+    from rmqstore.scan.workers import Workers, jobs_or_default
     from rmqstore.views.dump.messages import Damage, logs_of
     from rmqstore.views.usage import usage
 
@@ -115,10 +115,9 @@ def du(
             opened,
             wanted,
             selection,
-            jobs=jobs_or_default(work.jobs),
+            workers=Workers(jobs_or_default(work.jobs), progress=progress.add),
             options=options,
             damage=damage,
-            progress=progress.add,
         )
     measured.write(of_usage(found), 1 if damage else 0)
     if out.as_json:

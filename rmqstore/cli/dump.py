@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.dump_parts import dump_small, dump_units
-from rmqstore.cli.filters import (
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import Offset
+from rmqstore.cli.printing.table_output import with_body, write_rows
+from rmqstore.cli.shared.filters import (
     Filters,
     note_log_offsets,
     note_no_message,
@@ -18,11 +21,8 @@ from rmqstore.cli.filters import (
     refuse_filters,
     refuse_with_positions,
 )
-from rmqstore.cli.options import Work, command, gathered
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import Offset
-from rmqstore.cli.reading import note_live, refuse_without_log, tell_damage, write_text
-from rmqstore.cli.table_output import with_body, write_rows
+from rmqstore.cli.shared.options import Work, command, gathered
+from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage, write_text
 from rmqstore.errors import NotAStore, UsageError
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.cli.filters import note_no_match
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import many
-from rmqstore.cli.table_output import write_rows
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import many
+from rmqstore.cli.printing.table_output import write_rows
+from rmqstore.cli.shared.filters import note_no_match
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import Applying, Work, applying, broker_option, command
-from rmqstore.cli.output import Output
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.shared.options import Applying, Work, applying, broker_option, command
 
 if TYPE_CHECKING:
     from rmqstore.checks.verify import Verified
@@ -52,7 +52,7 @@ def expire(
     the files are moved to quarantine: `rmqstore undo` restores them, and removing the journal frees the space.
     """
     from rmqstore.checks.verify import NO_BODY_CRCS
-    from rmqstore.cli.apply_command import finish, open_for, plan_change, read_plan_of
+    from rmqstore.cli.shared.apply_command import finish, open_for, plan_change, read_plan_of
     from rmqstore.repair.expire import ExpireOptions, plan_expire
 
     opened = open_for(out, store, config, applying)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.filters import Filters, note_no_message, note_unknown_topics
-from rmqstore.cli.options import Work, command, gathered
-from rmqstore.cli.output import Output, Progress
-from rmqstore.cli.quantities import many
-from rmqstore.cli.reading import note_live, refuse_without_log, tell_damage, write_text
+from rmqstore.cli.printing.output import Output, Progress
+from rmqstore.cli.printing.quantities import many
+from rmqstore.cli.shared.filters import Filters, note_no_message, note_unknown_topics
+from rmqstore.cli.shared.options import Work, command, gathered
+from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage, write_text
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.filters import Filters, note_unknown_topics
-from rmqstore.cli.options import Work, command, gathered
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import columns, fitted, in_words, many, time_text, title
-from rmqstore.cli.reading import note_live, refuse_without_log, tell_damage
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import columns, fitted, in_words, many, time_text, title
+from rmqstore.cli.shared.filters import Filters, note_unknown_topics
+from rmqstore.cli.shared.options import Work, command, gathered
+from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
 from rmqstore.errors import UsageError
 from rmqstore.formats.properties import SCHEDULE_TOPIC, TIMER_TOPIC
 

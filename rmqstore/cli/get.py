@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.lang import AsIs
-from rmqstore.cli.options import FILE, command
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import fitted, time_text, title
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import fitted, time_text, title
+from rmqstore.cli.shared.options import FILE, command
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from rmqstore import __version__
 from rmqstore.checks.problems.report import Finding, next_command, store_words
 from rmqstore.checks.problems.table import PROBLEMS, Severity
-from rmqstore.cli.quantities import bytes_text, in_words, many, time_text
-from rmqstore.cli.verify_text import verdict_sentence
+from rmqstore.cli.printing.quantities import bytes_text, many, time_text
+from rmqstore.cli.verify_text import facts_of, groups_of, verdict_sentence
 
 if TYPE_CHECKING:
     from rmqstore.brokers.rules.forecast import StartForecast
@@ -100,8 +100,7 @@ def _head(found: StoreReport) -> Iterator[str]:
     yield f'<h1>{_text(report.store)}</h1><p class="soft">RocketMQ {_text(report.kind)} store'
     yield "; a broker was running on it, so this report is not final</p>" if report.live else "</p>"
     yield f'<p class="verdict {state}">{sign} {_text_whole(verdict_sentence(report))}</p><div class="facts">'
-    logs = [log for log in (report.commitlog, report.dledger) if log is not None]
-    times = [log[name] for log in logs for name in ("first_timestamp", "last_timestamp") if log.get(name)]
+    times = [log[name] for log in report.logs for name in ("first_timestamp", "last_timestamp") if log.get(name)]
     facts = [
         ("messages", f"{found.usage.messages:,}"),
         ("size of the messages", bytes_text(found.usage.bytes)),
@@ -153,12 +152,8 @@ def _findings(report: Report) -> Iterator[str]:
     if not counts:
         yield "<p>No problems were found.</p>\n"
         return
-    listed: dict[str, list[Finding]] = {}
-    for finding in report.ordered():
-        listed.setdefault(finding.code, []).append(finding)
-    codes = sorted(counts, key=lambda code: (-PROBLEMS[code].severity, code))
-    for code in codes[:_CODES]:
-        problem, examples = PROBLEMS[code], listed.get(code, [])
+    for code, examples in groups_of(report)[:_CODES]:
+        problem = PROBLEMS[code]
         severity = problem.severity.name.lower()
         yield f'<div class="card"><h3><span class="tag {severity}">{severity}</span>{_text(code)} × {counts[code]:,}: '
         yield f"{_text(problem.title)}</h3><p>{_text_whole(problem.about)}</p>"
@@ -170,7 +165,7 @@ def _findings(report: Report) -> Iterator[str]:
         for command in list(dict.fromkeys(filter(None, commands)))[:3]:
             yield f"<pre>{_text(command)}</pre>"
         yield "</div>\n"
-    if any(PROBLEMS[code].severity >= Severity.WARNING for code in counts):
+    if report.has_problems:
         where = store_words(report.repairable, report.config)
         yield "<p>A repair first prints its plan, with what would be lost. It writes nothing without "
         yield f"<code>--apply</code>:</p><pre>rmqstore recover {_text(where)}</pre>\n"
@@ -180,15 +175,10 @@ def _places(examples: Iterable[Finding]) -> Iterator[str]:
     yield '<div class="wide"><table><tr><th>where</th><th class="n">offset</th>'
     yield '<th class="n">bytes</th><th>facts</th></tr>'
     for finding in examples:
-        facts = ", ".join(
-            f"{name.replace('_', ' ')} {in_words(value) if isinstance(value, str) else value}"
-            for name, value in finding.facts.items()
-            if value is not None
-        )
         where = finding.queue if finding.file in ("", finding.queue) else f"{finding.queue} {finding.file}"
         yield f'<tr><td class="long">{_text(where)}</td>'
         yield f'<td class="n">{finding.offset:,}</td><td class="n">{finding.length:,}</td>'
-        yield f'<td class="long">{_text(facts)}</td></tr>'
+        yield f'<td class="long">{_text(facts_of(finding))}</td></tr>'
     yield "</table></div>"
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import command, config_option, gathered, read_config
-from rmqstore.cli.output import Output, refuse_inside, warn
-from rmqstore.cli.quantities import many
+from rmqstore.cli.printing.output import Output, refuse_inside, warn
+from rmqstore.cli.printing.quantities import many
+from rmqstore.cli.shared.options import command, config_option, gathered, read_config
 from rmqstore.errors import BadRow, MessageRefused, NoSpace, NotAStore, OutputExists, Refused, UsageError
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def import_(
     store does not change. Their queue offsets must continue its queues, or --renumber assigns new ones.
     """
     from rmqstore.append.importing import fingerprint, import_messages, prepared
-    from rmqstore.cli.reading import tell_damage
+    from rmqstore.cli.shared.reading import tell_damage
     from rmqstore.files.store import open_store
     from rmqstore.files.topic_types import batch_topics as topics_of_batches
     from rmqstore.files.topic_types import configured_types

@@ -8,10 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqstore.cli.lang import AsIs
-from rmqstore.cli.metrics import Metrics, metrics_option, of_info
-from rmqstore.cli.options import command
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import KINDS, bytes_text, columns, fitted, in_words, many, time_text, title, wrapped
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import (
+    KINDS,
+    bytes_text,
+    columns,
+    fitted,
+    in_words,
+    many,
+    time_text,
+    title,
+    wrapped,
+)
+from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_info
+from rmqstore.cli.shared.options import command
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -109,8 +119,7 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
         yield from _wrapped("Not read", line, width)
     for line in seen.notes:
         yield from _wrapped("Note", line, width)
-    logs = [log for log in (seen.commitlog, seen.dledger.data if seen.dledger else None) if log is not None]
-    if bad or seen.unchecked or any(log.odd or log.holes or log.torn for log in logs):
+    if bad or seen.unchecked or any(log.odd or log.holes or log.torn for log in seen.logs):
         given = f" -c {shlex.quote(config)}" if config else ""
         yield _row("Look closer", f"rmqstore verify {shlex.quote(seen.store)}{given}")
     if seen.part is not None and not (seen.commitlog or seen.dledger or seen.topics or seen.index or seen.timerlog):

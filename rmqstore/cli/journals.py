@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import command
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import Span, bytes_text, many, time_text
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import Span, bytes_text, many, time_text
+from rmqstore.cli.shared.options import command
 from rmqstore.errors import CouldNotCheck, NotAStore, UsageError
 
 if TYPE_CHECKING:

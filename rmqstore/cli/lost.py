@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.lang import AsIs
-from rmqstore.cli.options import FILE, Work, broker_option, command, gathered
-from rmqstore.cli.output import Output, new_directory
-from rmqstore.cli.quantities import columns, fitted, many, printable, time_text, title
-from rmqstore.cli.table_output import write_rows
+from rmqstore.cli.printing.output import Output, new_directory
+from rmqstore.cli.printing.quantities import columns, fitted, many, printable, time_text, title
+from rmqstore.cli.printing.table_output import write_rows
+from rmqstore.cli.shared.options import FILE, Work, broker_option, command, gathered
 from rmqstore.errors import NotAStore, NotReadable, Refused, UsageError
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ import click
 
 from rmqstore import __version__
 from rmqstore.cli import lang
-from rmqstore.cli.help_pages import Context, lang_option
-from rmqstore.cli.output import flush_stdout, guard_descriptors, swallow_stdout, tell_error, warn
-from rmqstore.cli.settings import language_of_settings
+from rmqstore.cli.printing.output import flush_stdout, guard_descriptors, swallow_stdout, tell_error, warn
+from rmqstore.cli.shared.help_pages import Context, lang_option
+from rmqstore.cli.shared.settings import language_of_settings
 from rmqstore.errors import NotReadable, RmqStoreError, UsageError
 
 READING = "Read a store"

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.apply_command import tell_refusals
-from rmqstore.cli.options import Work, command, gathered
-from rmqstore.cli.output import Output, refuse_inside
-from rmqstore.cli.quantities import many
+from rmqstore.cli.printing.output import Output, refuse_inside
+from rmqstore.cli.printing.quantities import many
+from rmqstore.cli.shared.apply_command import open_other, tell_refusals
+from rmqstore.cli.shared.options import Work, command, gathered
 from rmqstore.errors import NotReadable, OutputExists, UsageError
 from rmqstore.files.disk.paths import real_path
 
@@ -158,8 +158,6 @@ def _free_places(store: Store, target: Path, ids: Path) -> None:
 
 
 def _choice(store: Store, group: Group, jobs: int | None) -> Choice:
-    from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.files.store import open_store
     from rmqstore.repair.migrate.to_commitlog import Choice, Replica
     from rmqstore.views.compare.compare import compare
 
@@ -179,10 +177,7 @@ def _choice(store: Store, group: Group, jobs: int | None) -> Choice:
         )
     found = []
     for path in group.replicas:
-        if real_path(path) == real_path(store.path):
-            raise UsageError(f"--replica {path} is the store itself", "give the other node's store")
-        sizes = {k: v for k, v in store.config.given.items() if k == "mappedFileSizeCommitLog"}
-        answer = compare(store, open_store(path, BrokerConfig(sizes)), jobs=jobs)
+        answer = compare(store, open_other(store, path, "--replica"), jobs=jobs)
         other = answer.other.dledger
         if other is None:
             raise UsageError(f"--replica {path} is not a DLedger store", "give the store of another node of the group")

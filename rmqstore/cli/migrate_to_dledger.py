@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.apply_command import after_apply, read_plan, save_plan, tell_refusals
-from rmqstore.cli.options import Applying, Work, applying, broker_option, command, gathered
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import many
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import many
+from rmqstore.cli.shared.apply_command import after_apply, open_other, read_plan, save_plan, tell_refusals
+from rmqstore.cli.shared.options import Applying, Work, applying, broker_option, command, gathered
 from rmqstore.errors import NotReadable, UsageError
-from rmqstore.files.disk.paths import real_path
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
@@ -140,8 +139,6 @@ def _target(store: Store, member: Member, broker: str | None) -> Target:
 
 def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
     """Check that another node's store or fingerprint has the same log and would be closed at the same offset."""
-    from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.files.store import open_store
     from rmqstore.repair.migrate.to_dledger_preflight import ReplicaCheck
     from rmqstore.views.compare.compare import compare
     from rmqstore.views.compare.fingerprint import compare_with, read_fingerprint
@@ -149,10 +146,7 @@ def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
     if not path.exists():
         raise NotReadable(f"{path}: no such file or directory")
     if path.is_dir():
-        if real_path(path) == real_path(store.path):
-            raise UsageError(f"--check-replica {path} is the store itself", "give the other node's store")
-        size = {k: v for k, v in store.config.given.items() if k == "mappedFileSizeCommitLog"}
-        found = compare(store, open_store(path, BrokerConfig(size)), jobs=jobs)
+        found = compare(store, open_other(store, path, "--check-replica"), jobs=jobs)
         where = found.divergence
         if where is not None:
             what = f"{found.relation.replace('-', ' ')}, first difference at {where.offset:,}"
@@ -174,11 +168,10 @@ def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
 
 def _remaining(report: Report) -> dict[str, int]:
     """Problems that remain, without those that brokers ignore, by code."""
-    from rmqstore.checks.problems.table import PROBLEMS, Severity
+    from rmqstore.checks.problems.report import problem_counts
+    from rmqstore.checks.problems.table import PROBLEMS
 
-    counts = sorted(report.findings.counts.items())
-    rows = ((PROBLEMS[code], n) for code, n in counts)
-    return {row.code: n for row, n in rows if row.severity >= Severity.WARNING and not row.ignored_by_brokers}
+    return {code: n for code, n in problem_counts(report).items() if not PROBLEMS[code].ignored_by_brokers}
 
 
 def _apply_saved(out: Output, store: Store, plan_file: Path, applying: Applying) -> int:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import SINCE, command, config_option, gathered
-from rmqstore.cli.output import Output, Progress
-from rmqstore.cli.quantities import Size, Time, bytes_text, many
+from rmqstore.cli.printing.output import Output, Progress
+from rmqstore.cli.printing.quantities import Size, Time, bytes_text, many
+from rmqstore.cli.shared.options import SINCE, command, config_option, gathered
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:

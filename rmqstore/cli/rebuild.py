@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.filters import Filters, parse_queues
-from rmqstore.cli.options import Applying, Work, applying, command, gathered
-from rmqstore.cli.output import Output
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.shared.filters import Filters, parse_queues
+from rmqstore.cli.shared.options import Applying, Work, applying, command, gathered
 
 if TYPE_CHECKING:
     from rmqstore.checks.verify import Verified
@@ -53,7 +53,7 @@ def rebuild(
     database (this needs the package rocksdict); the journal keeps the old one. Nothing is written without --apply;
     `rmqstore undo` undoes it.
     """
-    from rmqstore.cli.apply_command import finish, open_for, plan_change, read_plan_of
+    from rmqstore.cli.shared.apply_command import finish, open_for, plan_change, read_plan_of
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
     from rmqstore.repair.rebuild_parts import plan_rebuild
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.filters import refuse_unknown_codes
-from rmqstore.cli.options import Applying, Work, applying, broker_option, command, gathered
-from rmqstore.cli.output import Output
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.shared.filters import refuse_unknown_codes
+from rmqstore.cli.shared.options import Applying, Work, applying, broker_option, command, gathered
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def recover(
     0: nothing to do, or repaired without problems left; 1: the plan was not applied, or problems remain; 4: nothing to
     do, but not everything was checked; 5: refused.
     """
-    from rmqstore.cli.apply_command import finish, open_for, plan_change, read_plan
+    from rmqstore.cli.shared.apply_command import finish, open_for, plan_change, read_plan
     from rmqstore.files.store import QueueKind, StoreKind
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
     from rmqstore.repair.replica.own_copies import plan_with_copies

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.options import FILE, Work, broker_option, command
-from rmqstore.cli.output import Output
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.shared.options import FILE, Work, broker_option, command
 from rmqstore.errors import Refused
 
 if TYPE_CHECKING:

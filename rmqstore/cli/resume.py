@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from rmqstore.cli.options import broker_is_stopped, command
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import many
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import many
+from rmqstore.cli.shared.options import broker_is_stopped, command
 
 
 @command(
@@ -29,7 +29,7 @@ def resume(out: Output, journal: Path, stopped: bool) -> int:
     JOURNAL is the directory that the repair printed; `rmqstore journals STORE` lists all. Resume is refused (exit code
     5) if files of the repair have changed since, or if it was undone.
     """
-    from rmqstore.cli.apply_command import after_change, undo_command
+    from rmqstore.cli.shared.apply_command import after_change, undo_command
     from rmqstore.repair.journal.journal import resume as go_on
 
     out.check()

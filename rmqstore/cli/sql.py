@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.options import command, config_option, read_config
-from rmqstore.cli.output import Output
-from rmqstore.cli.table_output import write_rows
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.table_output import write_rows
+from rmqstore.cli.shared.options import command, config_option, read_config
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _plain(value: Any) -> Any:
 
 def _tell(out: Output, read: Read, *, several: bool) -> int:
     """Write to stderr what could not be read; return the exit code."""
-    from rmqstore.cli.reading import tell_damage
+    from rmqstore.cli.shared.reading import tell_damage
     from rmqstore.views.dump.messages import Damage
 
     code = 0

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from rmqstore.cli.options import broker_is_stopped, command
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import many
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import many
+from rmqstore.cli.shared.options import broker_is_stopped, command
 
 
 @command(
@@ -31,7 +31,7 @@ def undo(out: Output, journal: Path, last: bool, stopped: bool) -> int:
     instead. Undo is refused (exit code 5) if anything that the repair changed has changed again, as by a broker: it
     would destroy those changes. It also works after a crash in the middle of a repair.
     """
-    from rmqstore.cli.apply_command import after_change
+    from rmqstore.cli.shared.apply_command import after_change
     from rmqstore.repair.journal.journal import last_journal
     from rmqstore.repair.journal.journal import undo as take_back
 

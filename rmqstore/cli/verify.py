@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rmqstore.cli.filters import Filters, note_unknown_topics, parse_queues, refuse_unknown_codes
-from rmqstore.cli.metrics import Metrics, metrics_option, of_report
-from rmqstore.cli.options import FILE, Work, broker_option, command, gathered
-from rmqstore.cli.output import Output, json_bytes, refuse_inside
-from rmqstore.cli.quantities import Span
-from rmqstore.cli.reading import note_live
+from rmqstore.cli.printing.output import Output, json_bytes, refuse_inside
+from rmqstore.cli.printing.quantities import Span
 from rmqstore.cli.report import refuse_existing, write_page
+from rmqstore.cli.shared.filters import Filters, note_unknown_topics, parse_queues, refuse_unknown_codes
+from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_report
+from rmqstore.cli.shared.options import FILE, Work, broker_option, command, gathered
+from rmqstore.cli.shared.reading import note_live
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.paths import real_path
 
@@ -232,7 +232,7 @@ def _resume_point(store: Store) -> dict[str, int]:
 
 def _remember(store: Store, report: Report) -> None:
     """Save the position where the next --resume continues, or remove it after a complete check."""
-    from rmqstore.cli.output import remove_file, write_file
+    from rmqstore.cli.printing.output import remove_file, write_file
 
     if report.resume_at is None and not _state_folder().is_dir():
         return  # nothing to remove: no check was ever cut short

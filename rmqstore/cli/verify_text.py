@@ -10,10 +10,19 @@ from typing import Any
 from rich.text import Text
 
 from rmqstore.checks.problems import codes as problem_codes
-from rmqstore.checks.problems.report import Fact, Finding, Report, Reused, next_command, option_of, store_words
+from rmqstore.checks.problems.report import (
+    Fact,
+    Finding,
+    Report,
+    Reused,
+    next_command,
+    option_of,
+    problem_counts,
+    store_words,
+)
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.cli.lang import AsIs
-from rmqstore.cli.quantities import KINDS, bytes_text, fitted, in_words, many, time_text, title, wrapped
+from rmqstore.cli.printing.quantities import KINDS, bytes_text, fitted, in_words, many, time_text, title, wrapped
 
 EXAMPLES = 3
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
@@ -29,7 +38,7 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[T
     yield _verdict(report, width)
     yield Text()
     yield from _what(report, width)
-    groups = _groups(report)
+    groups = groups_of(report)
     if groups:
         yield Text()
         yield _totals(report)
@@ -60,8 +69,8 @@ def _verdict(report: Report, width: int) -> Text:
         style = "bold yellow"
     else:
         style = "bold green"
-    problems = sum(n for c, n in report.findings.counts.items() if PROBLEMS[c].severity >= Severity.WARNING)
-    kinds = sum(1 for c in report.findings.counts if PROBLEMS[c].severity >= Severity.WARNING)
+    counts = problem_counts(report)
+    problems = sum(counts.values())
     if report.clean and report.fillers and not _start_drops(report):
         fillers = " and ".join(row.text() for row in report.fillers)
         state = f"The log holds {fillers} in place of lost messages. Nothing else is wrong with this store."
@@ -69,10 +78,10 @@ def _verdict(report: Report, width: int) -> Text:
         state = "The store itself is sound." if _start_drops(report) else "Nothing is wrong with this store."
     elif not problems:
         state = "No problems were found, but not everything was checked."
-    elif kinds == 1:
+    elif len(counts) == 1:
         state = f"{many(problems, 'problem')} found."
     else:
-        state = f"{many(problems, 'problem')} of {kinds} kinds found."
+        state = f"{many(problems, 'problem')} of {len(counts)} kinds found."
     if report.clean and report.reused is not None:
         state += f" This reuses old results: {many(len(report.reused.files), 'unchanged log file')} not read again."
     verdict = report.verdict.rstrip(".")
@@ -175,8 +184,8 @@ def _counted(count: int, severity: Severity) -> str:
     return many(count, "warning") if severity is Severity.WARNING else many(count, "note")
 
 
-def _groups(report: Report) -> list[tuple[str, list[Finding]]]:
-    """Codes with their listed findings, worst first; findings over the limit are only counted."""
+def groups_of(report: Report) -> list[tuple[str, list[Finding]]]:
+    """Return the codes with their listed findings, worst first; findings over the limit are only counted."""
     groups: dict[str, list[Finding]] = {code: [] for code in report.findings.counts}
     for finding in report.ordered():
         groups.setdefault(finding.code, []).append(finding)
@@ -201,9 +210,9 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
     shown = findings if verbose else findings[:EXAMPLES]
     for finding in shown:
         yield Text(f"    {_place(finding)}")
-        facts = _facts(finding)
+        facts = facts_of(finding)
         if facts:
-            yield from _wrapped(facts, width, _NEXT, _NEXT)
+            yield from _below(facts, width)
     if count > len(shown):
         more = count - len(shown)
         hint = "" if verbose else " (-v lists them; --findings-out FILE has all)"
@@ -227,7 +236,8 @@ def _place(finding: Finding) -> str:
 _TIMES = ("timestamp", "_time", "youngest", "before", "end_of_log")
 
 
-def _facts(finding: Finding) -> str:
+def facts_of(finding: Finding) -> str:
+    """Return the facts of a finding in words."""
     return ", ".join(
         f"{FACT_WORDS.get(name) or name.replace('_', ' ')} {_fact(_meaning(finding, name), value)}"
         for name, value in finding.facts.items()
@@ -256,8 +266,12 @@ def _fact(name: str, value: Fact) -> str:
     return value if len(value) <= 200 else value[:200] + "…"
 
 
-def _wrapped(text: str, width: int, first: str, then: str) -> Iterator[Text]:
+def _wrapped(text: str, width: int, first: str = "", then: str = "") -> Iterator[Text]:
     yield from (Text(line, no_wrap=True) for line in wrapped(text, width, first, then))
+
+
+def _below(text: str, width: int) -> Iterator[Text]:
+    return _wrapped(text, width, _NEXT, _NEXT)
 
 
 def _start_drops(report: Report) -> bool:
@@ -277,13 +291,11 @@ def _open_journals(report: Report, width: int) -> Iterator[Text]:
             continue
         journal = shlex.quote(str(finding.facts["journal"]))
         if report.live:
-            yield from _wrapped("Next: stop the broker and keep its service stopped. Then:", width, "", "")
+            yield from _wrapped("Next: stop the broker and keep its service stopped. Then:", width)
         yield _command(f"rmqstore resume {journal}")
-        yield from _wrapped("finishes an interrupted repair, or", width, _NEXT, _NEXT)
+        yield from _below("finishes an interrupted repair, or", width)
         yield Text(f"      rmqstore undo {journal}", no_wrap=True)
-        yield from _wrapped(
-            "undoes it. Do not change the store before that. Then verify it again.", width, _NEXT, _NEXT
-        )
+        yield from _below("undoes it. Do not change the store before that. Then verify it again.", width)
 
 
 def _curable(report: Report) -> list[str]:
@@ -311,44 +323,35 @@ def _next(report: Report, width: int) -> Iterator[Text]:
         yield from _open_journals(report, width)
         return
     store = store_words(report.repairable, report.config)
-    counts = report.findings.counts
     codes = _curable(report)
     if not codes:
-        worst = report.findings.worst
         own = [f.facts["run"] for f in report.findings.listed if "run" in f.facts]
-        if own and len(own) == sum(n for c, n in counts.items() if PROBLEMS[c].severity >= Severity.WARNING):
+        if own and len(own) == sum(problem_counts(report).values()):
             for command in own:
                 yield _command(str(command))
-        elif worst is not None and worst >= Severity.WARNING:
+        elif report.has_problems:
             yield _command(f"rmqstore recover {store}")
-            yield from _wrapped(
+            yield from _below(
                 "explains why these problems cannot be repaired from this store, and what to do. It writes nothing.",
                 width,
-                _NEXT,
-                _NEXT,
             )
         elif report.clean:
             yield Text("Next: nothing to do.", style="green")
         elif report.resume_at is not None:
             yield _command(f"rmqstore verify {store_words(report.store, report.config)} --resume")
-            yield from _wrapped("continues the check.", width, _NEXT, _NEXT)
+            yield from _below("continues the check.", width)
         else:
-            yield from _wrapped("Next: see what was not checked. It may contain problems.", width, "", "")
+            yield from _wrapped("Next: see what was not checked. It may contain problems.", width)
         return
     if report.live:
-        yield from _wrapped("Next: stop the broker and keep its service stopped. Then:", width, "", "")
+        yield from _wrapped("Next: stop the broker and keep its service stopped. Then:", width)
     yield from map(_command, _commands(report, codes))
-    yield from _wrapped(
+    yield from _below(
         "shows what it would repair and what would be lost. It writes nothing without --apply, and `rmqstore undo` "
         "undoes it.",
         width,
-        _NEXT,
-        _NEXT,
     )
     if any(PROBLEMS[code].damages_log for code in codes):
-        yield from _wrapped(
-            "With --replica DIR (another node's store, or a backup), it restores the original bytes.",
-            width,
-            _NEXT,
-            _NEXT,
+        yield from _below(
+            "With --replica DIR (another node's store, or a backup), it restores the original bytes.", width
         )

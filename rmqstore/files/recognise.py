@@ -8,9 +8,8 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.disk.paths import real_path
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import NAME_DIGITS, DirEntry, file_name_to_offset, list_directory
-from rmqstore.formats import consumequeue, dledger, message, timer
+from rmqstore.formats import consumequeue, dledger, index, message, timer
 
-_INDEX_NAME_DIGITS = 17
 _MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "checkpoint", "abort", "lock", "index", "config")
 _MAX_FOLDERS = 100  # in which `store_below` searches
 
@@ -60,7 +59,7 @@ def kind_of_directory(path: Path) -> str:
     names = {e.path.name: e for e in list_directory(path)}
     if path.name.startswith("dledger-") or _is_dledger_group(names):
         return "dledger-group"
-    if path.name == "index" and names and all(len(n) == _INDEX_NAME_DIGITS for n in names if n.isdigit()):
+    if path.name == "index" and names and all(len(n) == index.NAME_DIGITS for n in names if n.isdigit()):
         numeric = [n for n in names if n.isdigit()]
         if numeric:
             return "index"
@@ -108,7 +107,7 @@ def kind_of_file(path: Path) -> str:
     raw = read_at(path, 64, 0)
     if kind := _kind_of_log(name, raw):
         return kind
-    if name.isdigit() and len(name) == _INDEX_NAME_DIGITS:
+    if name.isdigit() and len(name) == index.NAME_DIGITS:
         return "index"
     if file_name_to_offset(name) is not None and len(name) >= 20:
         return _kind_by_place(path, raw)

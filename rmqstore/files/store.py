@@ -37,6 +37,7 @@ from rmqstore.files.queue_home import has_database
 from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, store_below
 from rmqstore.files.store_queues import UNIT_SIZE, ConsumeQueueFiles, QueueKind, StoreQueues, StrayEntry
 from rmqstore.formats.dledger import ENTRY, SNAPSHOTS
+from rmqstore.formats.index import NAME_DIGITS as INDEX_NAME_DIGITS
 
 __all__ = [
     "UNIT_SIZE",
@@ -49,8 +50,6 @@ __all__ = [
     "open_store",
     "recognised",
 ]
-
-_INDEX_NAME_DIGITS = 17
 
 
 class StoreKind(StrEnum):
@@ -316,12 +315,16 @@ class Store(StoreQueues):
 
     @property
     def index_files(self) -> list[DirEntry]:
-        """The index files: those with numeric names (IndexService#load skips others)."""
-        return [
-            e
-            for e in self.index_entries
-            if not e.directory and e.path.name.isdigit() and len(e.path.name) >= _INDEX_NAME_DIGITS
-        ]
+        """The files that can be opened as index files, by name and kind (IndexService#load)."""
+        return [e for e in self._numeric_index_entries() if _can_be_index_file(e)]
+
+    @property
+    def index_strays(self) -> list[DirEntry]:
+        """Entries of index/ with numeric names that cannot be opened: the load of 5.0 and newer fails at them."""
+        return [e for e in self._numeric_index_entries() if not _can_be_index_file(e)]
+
+    def _numeric_index_entries(self) -> list[DirEntry]:
+        return [e for e in self.index_entries if e.path.name.isascii() and e.path.name.isdigit()]
 
     @cached_property
     def timer_log(self) -> MappedFileQueue | None:
@@ -392,6 +395,10 @@ class Store(StoreQueues):
 
 
 S = TypeVar("S", bound=Store)
+
+
+def _can_be_index_file(entry: DirEntry) -> bool:
+    return not entry.directory and not entry.special and len(entry.path.name) >= INDEX_NAME_DIGITS
 
 
 def open_store(path: Path | str, config: BrokerConfig | None = None) -> Store:

@@ -69,13 +69,20 @@ class StrayEntry(NamedTuple):
 
 _MAX_QUEUE_ID = 0x7FFFFFFF
 _MAX_SAMPLED = 512  # queue directories that are listed to infer the file size
-_PARENT = {
+TREE = {
     QueueKind.SIMPLE: "consumequeue",
     QueueKind.BATCH: "batchconsumequeue",
     QueueKind.EXT: "consumequeue_ext",
     QueueKind.COMPACTION_CQ: "compaction/compactionCq",
     QueueKind.COMPACTION_LOG: "compaction/compactionLog",
 }
+"""Directory of the queues of a kind, below the root."""
+SIZE_KEY = {
+    QueueKind.SIMPLE: "mappedFileSizeConsumeQueue",
+    QueueKind.BATCH: "mapperFileSizeBatchConsumeQueue",
+    QueueKind.EXT: "mappedFileSizeConsumeQueueExt",
+}
+"""Setting with the file size of a kind."""
 _QUEUE_DEFAULT = {
     QueueKind.SIMPLE: CONSUME_QUEUE_FILE_SIZE,
     QueueKind.BATCH: BATCH_FILE_SIZE,
@@ -130,7 +137,7 @@ class StoreQueues:
         if self.part is not None:
             yield from self._part_queue_directories(kind)
             return
-        for topic in list_directory(self.root / _PARENT[kind]):
+        for topic in list_directory(self.root / TREE[kind]):
             if not topic.directory:
                 continue
             ids = []
@@ -181,13 +188,13 @@ class StoreQueues:
             size = self.queue_file_size(kind)
             if self.part in ("consumequeue", "batchconsumequeue") and self.path.is_file():
                 for topic, queue_id, _ in self.queue_directories(kind):
-                    name = f"{_PARENT[kind]}/{topic}/{queue_id}"
+                    name = f"{TREE[kind]}/{topic}/{queue_id}"
                     single = self._part_queue(name, _QUEUE_DEFAULT[kind], UNIT_SIZE[kind])
                     yield ConsumeQueueFiles(topic, queue_id, kind, single)
                 continue
             for topic, queue_id, path in self.queue_directories(kind):
                 queue = MappedFileQueue.open(
-                    f"{_PARENT[kind]}/{topic}/{queue_id}",
+                    f"{TREE[kind]}/{topic}/{queue_id}",
                     [path],
                     file_size=size,
                     default=_QUEUE_DEFAULT[kind],
@@ -197,9 +204,9 @@ class StoreQueues:
 
     def consume_queue(self, topic: str, queue_id: int, kind: QueueKind = QueueKind.SIMPLE) -> ConsumeQueueFiles:
         """Return one queue, which may have no files."""
-        path = self.root / _PARENT[kind] / topic / str(queue_id)
+        path = self.root / TREE[kind] / topic / str(queue_id)
         queue = MappedFileQueue.open(
-            f"{_PARENT[kind]}/{topic}/{queue_id}",
+            f"{TREE[kind]}/{topic}/{queue_id}",
             [path],
             file_size=self.queue_file_size(kind),
             default=_QUEUE_DEFAULT[kind],
@@ -217,11 +224,7 @@ class StoreQueues:
         return self._queue_sizes[kind]
 
     def _find_queue_file_size(self, kind: QueueKind) -> int | None:
-        key = {
-            QueueKind.SIMPLE: "mappedFileSizeConsumeQueue",
-            QueueKind.BATCH: "mapperFileSizeBatchConsumeQueue",
-            QueueKind.EXT: "mappedFileSizeConsumeQueueExt",
-        }.get(kind)
+        key = SIZE_KEY.get(kind)
         unit = UNIT_SIZE[kind]
         if key is not None:
             given = self.config.given_int(key)
@@ -240,7 +243,7 @@ class StoreQueues:
         """Entries beside topic and queue directories that no broker creates."""
         strays: list[StrayEntry] = []
         for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
-            parent = self.root / _PARENT[kind]
+            parent = self.root / TREE[kind]
             if self.part is not None or (kind is QueueKind.SIMPLE and self.rocksdb_consume_queue):
                 continue
             for topic in list_directory(parent):

@@ -167,11 +167,11 @@ def proved_sys_flag(sys_flag: int, body: bytes) -> int | None:
         proved.append(candidate)
     if proved:
         return max(proved)
-    if sys_flag & (COMPRESSED | COMPRESSION_TYPE_MASK) == COMPRESSED and not _is_zlib_head(body):
+    if sys_flag & (COMPRESSED | COMPRESSION_TYPE_MASK) == COMPRESSED and not is_zlib_head(body):
         return sys_flag & ~COMPRESSED
     return None
 
 
-def _is_zlib_head(body: bytes) -> bool:
+def is_zlib_head(body: bytes) -> bool:
     """Whether a body begins with a valid zlib header (RFC 1950)."""
     return len(body) > 1 and body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0

@@ -38,6 +38,8 @@ UNIT = Layout(
     about="Unit 0 is never used.",
 )
 
+NAME_DIGITS = 17
+"""Length of a file name: the time at which the broker created the file, as yyyyMMddHHmmssSSS."""
 DEFAULT_SLOTS = 5_000_000
 DEFAULT_UNITS = 20_000_000
 INVALID_INDEX = 0

@@ -5,6 +5,8 @@ Source: TimerLog, TimerMessageStore#doEnqueue, TimerWheel, Slot, TimerCheckpoint
 
 from __future__ import annotations
 
+import re
+
 from construct import Int32sb, Int64sb
 
 from rmqstore.formats.layout import Field, Layout
@@ -55,15 +57,27 @@ TIMERCHECK = Layout(
 TIMERCHECK_FILE_SIZE = 4096
 DEFAULT_SLOTS = 7 * 24 * 3600
 DEFAULT_PRECISION = 1000  # ms
+_SNAPSHOT = re.compile(r"timerwheel\.([0-9]{1,19})")
 MAGIC_DEFAULT, MAGIC_ROLL, MAGIC_DELETE = 1, 2, 4
 
 
-def slot_index(time: int, slots: int = DEFAULT_SLOTS, precision: int = DEFAULT_PRECISION) -> int:
+def snapshot_position(name: str) -> int | None:
+    """Return the flushed position of the timer log in the name of a snapshot of the wheel; None for other names."""
+    found = _SNAPSHOT.fullmatch(name)
+    return int(found[1]) if found is not None else None
+
+
+def is_wheel(name: str) -> bool:
+    """Return whether a file with this name is the wheel, or a snapshot of it."""
+    return name == "timerwheel" or snapshot_position(name) is not None
+
+
+def slot_index(time: int, precision: int = DEFAULT_PRECISION) -> int:
     """Return the number of the wheel slot for a due time in ms; `precision` in ms.
 
     Source: TimerWheel#getSlotIndex
     """
-    return time // precision % (2 * slots)
+    return time // precision % (2 * DEFAULT_SLOTS)
 
 
 def slot_at(index: int) -> int:
@@ -71,9 +85,9 @@ def slot_at(index: int) -> int:
     return index * WHEEL_SLOT.size
 
 
-def wheel_size(slots: int = DEFAULT_SLOTS) -> int:
+def wheel_size() -> int:
     """Return the size of the wheel file in bytes; a broker does not start with any other non-zero size."""
-    return 2 * slots * WHEEL_SLOT.size
+    return 2 * DEFAULT_SLOTS * WHEEL_SLOT.size
 
 
 def parse_timercheck(data: bytes) -> dict[str, int]:

@@ -51,7 +51,7 @@ _LISTED = 8
 
 @dataclass(frozen=True, slots=True)
 class ExpireOptions:
-    """The conditions of a clean-up; None stands for the broker's setting.
+    """The conditions of a clean-up; None means the broker's setting.
 
     `reserved` hours; `any_hour` ignores deleteWhen; `now` in ms; `disk_of` returns the usage of a path's disk;
     `version` of the broker.

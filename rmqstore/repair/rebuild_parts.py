@@ -46,7 +46,7 @@ def plan_rebuild(
         raise UsageError(f"unknown part {part!r}", f"use {CQ}, {INDEX}, {CHECKPOINT} or {DLEDGER_INDEX}")
     refuse_whole(store, verified)
     refuse_overlap(store)
-    results = [r for r in (verified.legacy, verified.dledger) if r is not None]
+    results = verified.results
     if not any(r.messages for r in results):
         raise Refused("the log has no good message from which to rebuild", "run `rmqstore verify` on it")
     if part != CQ and (topics or queue_ids or queues):

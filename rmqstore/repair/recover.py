@@ -76,7 +76,7 @@ class Recovery:
         mends = self.choice.strategy != TRUNCATE and options.wants_area(*LOG_AREAS)
         self.evidence = Evidence(store, verified, mends_end=mends)
         self.draft = PlanBuilder(store)
-        self.results = [r for r in (verified.legacy, verified.dledger) if r is not None]
+        self.results = verified.results
         # DLedger continues a legacy log, which includes what is repaired at its end
         self.ends = {id(r): reach(self.evidence, r) for r in self.results}
         self.salvaged = SalvageResult()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import OperatorTask, Problem, Severity
-from rmqstore.checks.problems.report import Report
+from rmqstore.checks.problems.problem import OperatorTask, Problem
+from rmqstore.checks.problems.report import Report, problem_counts
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.repair.log.contradicted import FACT
 from rmqstore.repair.plan.content import Json
@@ -69,9 +69,7 @@ def _row(task: OperatorTask, count: int) -> Json:
 
 
 def _open(report: Report, draft: PlanBuilder) -> Iterator[tuple[str, int]]:
-    for code, count in sorted(report.findings.counts.items()):
-        if count and PROBLEMS[code].severity > Severity.NOTE and code not in draft.cures:
-            yield code, count
+    return ((code, count) for code, count in problem_counts(report).items() if code not in draft.cures)
 
 
 def _stops_all(row: Problem) -> bool:

@@ -12,13 +12,15 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from rmqstore.errors import CouldNotCheck
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from concurrent.futures import Future, ProcessPoolExecutor
 
 SPLIT_SIZE = 64 << 20
 WORTH_PROCESSES = 64 << 20  # size in bytes from which several processes are faster than one
@@ -47,6 +49,21 @@ P = TypeVar("P", bound=Part)
 T = TypeVar("T")
 # yields (split, function(split)) for every split, in the order of the splits
 Mapper = Callable[[Callable[[Split], Any], Sequence[Split]], Iterator[tuple[Split, Any]]]
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """How a log is read: number of processes, and size of splits (bytes).
+
+    `progress` is called with the bytes of every finished split. `mapper` replaces the processes, for example by other
+    machines.
+    """
+
+    jobs: int = 1
+    split_size: int = SPLIT_SIZE
+    progress: Progress | None = None
+    mapper: Mapper | None = None
 
 
 def plan_splits(queue: MappedFileQueue, *, lead: int = 0, size: int = SPLIT_SIZE) -> list[Split]:
@@ -99,18 +116,40 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def can_fork() -> bool:
+    """Return whether workers can be forks of this process, which share its memory and start at once."""
+    return hasattr(os, "fork") and threading.active_count() == 1
+
+
+@contextmanager
+def worker_pool(jobs: int, begin: Callable[..., None] = begin_worker, *given: Any) -> Iterator[ProcessPoolExecutor]:
+    """Yield a pool of `jobs` processes, each of which calls `begin(*given)` first.
+
+    Errors: CouldNotCheck when a worker is killed.
+    """
+    import multiprocessing  # takes 15 ms, which a single process does not need
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
+    context = multiprocessing.get_context("fork" if can_fork() else "spawn")
+    try:
+        with ProcessPoolExecutor(jobs, context, begin, given) as pool:
+            yield pool
+    except BrokenProcessPool as error:
+        raise CouldNotCheck("a worker process was killed", "is there enough memory? try --jobs 1") from error
+
+
 def map_ordered(function: Callable[[Split], P], splits: Sequence[Split], jobs: int = 1) -> Iterator[tuple[Split, P]]:
-    """Yield results in the order of the splits; only a few splits are in flight, so that memory use is bounded."""
+    """Yield results in the order of the splits; only a few splits are in flight, so that memory use is bounded.
+
+    Errors: CouldNotCheck when a worker is killed.
+    """
     jobs = min(jobs, len(splits))  # the pool starts all of its processes at once
     if jobs <= 1:
         for split in splits:
             yield split, function(split)
         return
-    import multiprocessing  # takes 15 ms, which a single process does not need
-    from concurrent.futures import ProcessPoolExecutor
-
-    method = "fork" if hasattr(os, "fork") and threading.active_count() == 1 else "spawn"
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context(method), begin_worker) as pool:
+    with worker_pool(jobs) as pool:
         waiting: list[tuple[Split, Future[P]]] = []
         try:
             for split in splits:

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rmqstore.append.dledger.dledger import DLedgerEntry
+from rmqstore.checks.beside.committed import committed_index
 from rmqstore.errors import NotAStore
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.log_ends import find_end
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import DLedgerFiles, Store
-from rmqstore.formats.dledger import BLANK_MAGIC, ENTRY, INDEX_UNIT, MAGIC, parse_dledger_checkpoint
+from rmqstore.formats.dledger import BLANK_MAGIC, ENTRY, INDEX_UNIT, MAGIC
 from rmqstore.formats.message import (
     MAGIC_V1,
     MAGIC_V2,
@@ -31,7 +31,6 @@ from rmqstore.formats.message import (
 from rmqstore.scan.units import last_nonzero
 
 _INDEX_STEP_BACK = 4096  # index units that may point past the end of the data: DLedger truncates them at its next start
-_CHECKPOINT = 1 << 16
 
 
 class NoSuchEntry(LookupError):
@@ -79,8 +78,7 @@ class DLedgerReader:
         A lower bound of what the group has committed: DLedger writes it every 3 seconds and at a clean shutdown.
         Source: DLedgerMmapFileStore#recover, #updateCommittedIndex
         """
-        text = read_at(self.files.directory / "checkpoint", _CHECKPOINT, 0)
-        found = parse_dledger_checkpoint(text).committed_index if text else None
+        found = committed_index(self.files)
         return -1 if found is None or found < self.begin_index else min(found, self.end_index)
 
     @property

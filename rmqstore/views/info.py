@@ -108,11 +108,15 @@ class Info:
     notes: list[str] = field(default_factory=list)
 
     @property
+    def logs(self) -> list[LogInfo]:
+        """The commitlog, then DLedger's data."""
+        return [log for log in (self.commitlog, self.dledger.data if self.dledger else None) if log is not None]
+
+    @property
     def retained(self) -> tuple[int, int] | None:
         """The store times (ms) of the first and the last message of the log."""
-        logs = [log for log in (self.commitlog, self.dledger.data if self.dledger else None) if log is not None]
-        first = [log.first_timestamp for log in logs if log.first_timestamp is not None]
-        last = [log.last_timestamp for log in logs if log.last_timestamp is not None]
+        first = [log.first_timestamp for log in self.logs if log.first_timestamp is not None]
+        last = [log.last_timestamp for log in self.logs if log.last_timestamp is not None]
         return (first[0], last[-1]) if first and last else None
 
     def to_json(self) -> dict[str, Any]:

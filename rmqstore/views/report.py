@@ -17,7 +17,7 @@ from rmqstore.errors import UsageError
 from rmqstore.files.store import Store
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import jobs_or_default
+from rmqstore.scan.workers import Workers, jobs_or_default
 from rmqstore.views.usage import Usage, usage
 
 CELLS = 200
@@ -91,9 +91,8 @@ def report_of(
     out.usage = usage(
         store,
         ("topic", "hour"),
-        jobs=jobs_or_default(options.jobs),
+        workers=Workers(jobs_or_default(options.jobs), progress=progress),
         options=ScanOptions(crc=False, drop_cache=verified.report.live, max_rate=options.max_rate),
-        progress=progress,
     )
     return out
 

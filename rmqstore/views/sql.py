@@ -31,7 +31,6 @@ from rmqstore.views.tables.file_splits import log_pieces
 from rmqstore.views.tables.message_rows import MessageOptions, arrow_schema, message_columns
 from rmqstore.views.tables.stores import StoreRef
 
-VIEWS = ("messages", "consumequeue", "indexfile", "dledger", "consumer_offsets", "findings")
 ROWS = 8192
 _WHOLE = 1 << 62  # a piece size greater than any file
 _SANDBOX: dict[str, Any] = {
@@ -82,7 +81,7 @@ class Query:
         self._live = frozenset(map(valid_text, live))
         self._progress = progress
         self._connection: Any = duckdb.connect(":memory:", config=_SANDBOX)
-        for name in VIEWS:
+        for name in reading.VIEWS:
             self._connection.register(name, self._view(name))
         self._connection.execute("SET TimeZone = 'UTC'")
         self._connection.execute("SET lock_configuration = true")
@@ -227,7 +226,7 @@ def _advice(error: Exception, query: str) -> str:
     if bare and isinstance(error, duckdb.ParserException):
         words = " and ".join(f'"{name}"' for name in bare)
         return f"write {words} in double quotes (reserved in SQL)"
-    return f"views: {', '.join(VIEWS)}"
+    return f"views: {', '.join(reading.VIEWS)}"
 
 
 def _with_unique_names(rows: Any) -> Any:

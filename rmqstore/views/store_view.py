@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
@@ -237,6 +237,19 @@ class Table:
         return polars.from_arrow(self.to_arrow())
 
 
+class Filters(TypedDict, total=False):
+    """What a message must match: one of the tags, one of the keys, and a store time in [since, until).
+
+    `limit`: number of messages.
+    """
+
+    tag: Words
+    key: Words
+    since: When | None
+    until: When | None
+    limit: int | None
+
+
 class StoreView(Store):
     """A store to read from, accepted by every function of rmqstore that takes a Store.
 
@@ -250,21 +263,18 @@ class StoreView(Store):
         self,
         topic: Words = (),
         queue: int | Iterable[int] = (),
-        tag: Words = (),
-        key: Words = (),
         *,
-        since: When | None = None,
-        until: When | None = None,
-        limit: int | None = None,
         reverse: bool = False,
         damage: Damage | None = None,
+        **filters: Unpack[Filters],
     ) -> Iterator[StoredMessage]:
         """Yield messages in log order, including those with a wrong CRC (see `message.sound`).
 
-        Store times are in [since, until). `reverse`: newest first. Fills in `damage` with what was skipped.
+        `filters`: tag, key, since, until and limit; see `Filters`. `reverse`: newest first. Fills in `damage` with what
+        was skipped.
         Errors: ValueError for an invalid time
         """
-        selection = _selection(topic, queue, tag, key, since, until, limit, reverse=reverse)
+        selection = _selection(topic, queue, filters, reverse)
         for records in read_records(self, "messages", selection, damage if damage is not None else Damage()):
             for one in records:
                 yield StoredMessage(one.message, one.offset, one.fault)
@@ -273,19 +283,15 @@ class StoreView(Store):
         self,
         topic: Words = (),
         queue: int | Iterable[int] = (),
-        tag: Words = (),
-        key: Words = (),
         *,
-        since: When | None = None,
-        until: When | None = None,
-        limit: int | None = None,
         body: bool = True,
+        **filters: Unpack[Filters],
     ) -> Table:
         """Return the sound messages as columns, those of `rmqstore export`, for Arrow, pandas and Polars.
 
-        Bodies are decompressed; `body=False` omits them.
+        `filters`: as in `messages`. Bodies are decompressed; `body=False` omits them.
         """
-        return Table(self, _selection(topic, queue, tag, key, since, until, limit), body)
+        return Table(self, _selection(topic, queue, filters), body)
 
     def message(self, where: int | str) -> StoredMessage | None:
         """Return a message by log offset, "TOPIC/QUEUE/OFFSET", offset message id, unique id or key, or None.
@@ -300,25 +306,20 @@ class StoreView(Store):
         return Queue(self, topic, queue_id)
 
 
-def _selection(
-    topic: Words,
-    queue: int | Iterable[int],
-    tag: Words,
-    key: Words,
-    since: When | None,
-    until: When | None,
-    limit: int | None,
-    *,
-    reverse: bool = False,
-) -> Selection:
+def _selection(topic: Words, queue: int | Iterable[int], filters: Filters, reverse: bool = False) -> Selection:
+    """Errors: TypeError for an unknown filter, ValueError for an invalid time."""
+    unknown = filters.keys() - Filters.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
+    since, until = filters.get("since"), filters.get("until")
     return Selection(
         topics=_words(topic),
         queue_ids=frozenset([queue] if isinstance(queue, int) else queue),
-        tags=_words(tag),
-        keys=_words(key),
+        tags=_words(filters.get("tag", ())),
+        keys=_words(filters.get("key", ())),
         since=None if since is None else epoch_ms(since),
         until=None if until is None else epoch_ms(until),
-        limit=limit,
+        limit=filters.get("limit"),
         reverse=reverse,
     )
 

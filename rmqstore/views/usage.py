@@ -5,7 +5,7 @@ Dimensions can be combined (`topic,hour`); the labels of a combination are tuple
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_split
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import SPLIT_SIZE, Mapper, Split, joined
+from rmqstore.scan.workers import Split, Workers, joined
 from rmqstore.views.dump.messages import Damage, logs_of, splits_for
 from rmqstore.views.dump.selection import Selection, Selector
 
@@ -219,30 +219,28 @@ def usage(
     dimensions: tuple[str, ...] = DIMENSIONS,
     selection: Selection | None = None,
     *,
-    jobs: int = 1,
+    workers: Workers | None = None,
     options: ScanOptions | None = None,
     damage: Damage | None = None,
-    progress: Callable[[int], None] | None = None,
-    mapper: Mapper | None = None,
-    split_size: int = SPLIT_SIZE,
 ) -> Usage:
     """Count the sound messages of a store's logs; by default without checking body CRCs.
 
-    `mapper` replaces the `jobs` processes. `progress` is called with the bytes of every finished split. Fills in
-    `damage`. A tag is the whole TAGS property.
+    Fills in `damage`. A tag is the whole TAGS property.
     """
     out = Usage(tables={name: {} for name in dimensions})
-    options = options or ScanOptions(crc=False)
+    workers = workers or Workers()
     damage = damage if damage is not None else Damage()
     selection = selection or Selection()
-    work = partial(count_split, dimensions, selection, options)
+    count = partial(count_split, dimensions, selection, options or ScanOptions(crc=False))
     for log in logs_of(store):
-        for split, part in joined(work, list(splits_for(log, selection, split_size)), jobs, mapper):
+        for split, part in joined(
+            count, list(splits_for(log, selection, workers.split_size)), workers.jobs, workers.mapper
+        ):
             damage.at_file(log.name, split.file)
             out.add(part.usage)
             for run in part.runs:
                 damage.feed(log.name, run)
-            if progress is not None:
-                progress(split.stop - split.start)
+            if workers.progress is not None:
+                workers.progress(split.stop - split.start)
         damage.close()
     return out

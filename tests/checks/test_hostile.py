@@ -78,6 +78,7 @@ def wreck(path: Path, rng: random.Random) -> None:
         file.write(piece[: max(0, size - at)])
 
 
+@pytest.mark.quick_rows(15)
 @pytest.mark.parametrize(
     ("name", "seed"),
     [

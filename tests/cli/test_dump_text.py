@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.generate import generate
 from benchmarks.parts import Options
-from rmqstore.cli import options
+from rmqstore.cli.shared import options
 from rmqstore.scan.workers import Split
 from rmqstore.views.dump import messages
 from rmqstore.views.dump import workers as dump_workers

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.cli import early_file
-from rmqstore.cli.early_file import EarlyFile
+from rmqstore.cli.printing import early_file
+from rmqstore.cli.printing.early_file import EarlyFile
 
 MIB = 1 << 20
 

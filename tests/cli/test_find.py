@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.cli.quantities import columns
+from rmqstore.cli.printing.quantities import columns
 from rmqstore.formats.bodies import decompress
 from tests.command import run, run_json
 from tests.damage import flip, garble, zero
@@ -88,7 +88,7 @@ CHANGES = [(name, change) for change in (no_change, damage_log) for name in WITH
 CHANGES += [(name, change) for change in (drop_index, zero_slots, break_chains) for name in FEW]
 
 
-@pytest.mark.quick_rows(10)
+@pytest.mark.quick_rows(6)
 @pytest.mark.parametrize(("name", "change"), CHANGES, ids=lambda v: v if isinstance(v, str) else v.__name__)
 def test_keys_and_ids_give_what_a_full_scan_gives(name: str, change: Callable[[Path], None], tmp_path: Path) -> None:
     store = unpack(name) if change is no_change else copy_store(name, tmp_path)

@@ -17,7 +17,7 @@ import pytest
 
 from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
-from rmqstore.cli.json_text import json_bytes
+from rmqstore.cli.printing.json_text import json_bytes
 from tests.command import run
 
 Copy = Callable[[str], Path]

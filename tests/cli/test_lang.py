@@ -17,10 +17,12 @@ from rmqstore.cli.lang import catalogue, chinese, forms
 from rmqstore.formats.text.width import columns
 from tests.cases.case import case_names, make, options, read_case
 from tests.command import command_names, run
+from tests.garbage import not_collected
 from tests.stores import copy_store, unpack
 
 ENGLISH = re.compile(r"(?:(?<![\w/.])[a-z][a-z'’]*[,;:]? ){3,}[a-z'’]{2,}", re.IGNORECASE)
 """Four words in a row."""
+pytestmark = pytest.mark.xdist_group("texts")  # one process parses all sources
 QUOTED = re.compile(r"`[^`]*`|(?<=： )?rmqstore .*|(?:'[^']*')|\"[^\"]*\"|(?:broker log|译) {3,}.*|Corruption: .*")
 """Commands, quoted text, lines of the broker's log, and what RocksDB says."""
 
@@ -33,16 +35,22 @@ def _english_afterwards() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def texts() -> dict[str, translations.Said]:
-    return translations.texts()
+    with not_collected():
+        return translations.texts()
+
+
+@pytest.fixture(scope="module")
+def marking(texts: dict[str, translations.Said]) -> chinese.Translator:
+    """A translator with 译 for each English word."""
+    every = {text: _marked(text) for said in texts.values() for text in (said.english, said.plural) if text}
+    counted = {text for said in texts.values() if said.plural for text in (said.english, said.plural)}
+    return chinese.Translator(every, counted)
 
 
 @pytest.fixture
-def every_text_translated(texts: dict[str, translations.Said], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A catalogue in which each English word is 译: what stays English, the extractor or the translator missed."""
-    every = {text: _marked(text) for said in texts.values() for text in (said.english, said.plural) if text}
-    counted = {text for said in texts.values() if said.plural for text in (said.english, said.plural)}
-    translator = chinese.Translator(every, counted)
-    monkeypatch.setattr(chinese, "translator", lambda: translator)
+def every_text_translated(marking: chinese.Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stays English, the extractor or the translator missed."""
+    monkeypatch.setattr(chinese, "translator", lambda: marking)
     monkeypatch.setenv("COLUMNS", "1000")  # so that a broken line is not taken for two
 
 
@@ -107,7 +115,7 @@ def test_help_has_no_english_left(command: str) -> None:
 
 
 @pytest.mark.usefixtures("every_text_translated")
-@pytest.mark.quick_rows(6)
+@pytest.mark.quick_rows(4)
 @pytest.mark.parametrize("name", case_names())
 def test_findings_and_plans_have_no_english_left(name: str, tmp_path: Path) -> None:
     case = read_case(name)
@@ -217,7 +225,7 @@ def test_english_imports_no_catalogue() -> None:
     )
     env = {**os.environ, "RMQSTORE_LANG": "en"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
-    assert done.stdout.strip() == "[]"
+    assert done.stdout.strip() == "['rmqstore.cli.lang.as_is']"
 
 
 # --- the translator --------------------------------------------------------------------------------------------------

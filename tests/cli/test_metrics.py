@@ -135,7 +135,7 @@ def test_verify_quiet_prints_nothing_but_problems(tmp_path: Path) -> None:
 
 
 def test_the_page_names_every_metric() -> None:
-    from rmqstore.cli.metrics import _HELP
+    from rmqstore.cli.shared.metrics import _HELP
 
     page = (ROOT / "docs" / "monitoring.md").read_text("utf-8")
     assert set(re.findall(r"\brmqstore_[a-z_]+", page)) - {"rmqstore_verify"} == set(_HELP)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import click
 import pytest
 
-from rmqstore.cli.quantities import (
+from rmqstore.cli.printing.quantities import (
     UTC_KEY,
     Offset,
     bytes_text,

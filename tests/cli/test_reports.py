@@ -11,8 +11,8 @@ import pytest
 
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.cli.du import _plot
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import columns
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import columns
 from rmqstore.views.usage import Table, Usage, _time
 from tests.command import run, run_json
 from tests.damage import flip, zero

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.cli.settings import OPTIONS
+from rmqstore.cli.shared.settings import OPTIONS
 from tests.command import run
 from tests.stores import copy_store, unpack, write_broker_conf
 

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from rmqstore.cli import output
-from rmqstore.cli.output import Output
+from rmqstore.cli.printing import output
+from rmqstore.cli.printing.output import Output
 
 
 @pytest.mark.parametrize(

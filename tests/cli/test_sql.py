@@ -156,15 +156,14 @@ def test_several_stores_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_the_columns_are_those_of_the_pipeline() -> None:
-    from rmqstore.views.sql import VIEWS, Query
+    from rmqstore.views.sql import Query
     from rmqstore.views.tables.message_rows import MessageOptions, message_columns
     from rmqstore.views.tables.stores import store_refs
 
     options = MessageOptions(body="plain", properties=True)
     names = [r["column_name"] for r in ask(str(unpack(PLAIN)), "describe messages")]
     assert names == [c.name for c in message_columns(options)]
-    spark = pytest.importorskip("pyspark") and __import__("rmqstore.spark.jobs.views", fromlist=["VIEWS"])
-    assert spark.VIEWS == VIEWS
+    spark = pytest.importorskip("pyspark") and __import__("rmqstore.spark.jobs.views", fromlist=["_OFFSETS"])
     with Query(store_refs([unpack(PLAIN)]), progress=lambda _: None) as query:
         assert ", ".join(query.schema_of("consumer_offsets").names) == spark._OFFSETS.replace(" string", "").replace(
             " int", ""

@@ -60,7 +60,7 @@ def test_every_case_has_a_recorded_answer() -> None:
     assert set(ANSWERS) == set(BY_NAME)
 
 
-@pytest.mark.quick_rows(250)
+@pytest.mark.quick_rows(180)
 @pytest.mark.parametrize("name", sorted(ANSWERS))
 def test_forecast_is_what_the_broker_did(name: str, tmp_path: Path) -> None:
     case = BY_NAME[name]
@@ -68,6 +68,7 @@ def test_forecast_is_what_the_broker_did(name: str, tmp_path: Path) -> None:
     assert of_forecast(forecast_of(case, store), path) == ANSWERS[name]
 
 
+@pytest.mark.quick_rows(20)
 @pytest.mark.parametrize("case", SAMPLE, ids=str)
 def test_forecast_is_the_same_with_a_tiling(case: Case, tmp_path: Path) -> None:
     store, _ = opened(case, tmp_path)
@@ -95,6 +96,7 @@ def test_quick_forecast_counts_the_same_and_leaves_topics_out(tmp_path: Path) ->
     assert quick.lost_by_topic == {}
 
 
+@pytest.mark.quick_rows(12)
 @pytest.mark.parametrize("name", BROKER_STORES)
 def test_forecast_changes_nothing(name: str) -> None:
     store = unpack(name)

@@ -19,6 +19,7 @@ ANSWERS = load_answers()
 MESSAGES = 292
 
 
+@pytest.mark.quick_rows(50)
 @pytest.mark.parametrize("damage", ANSWERS, ids=str)
 def test_forecast_is_what_the_broker_did(damage: SmallDamage, tmp_path: Path) -> None:
     if damage.store == ROCKSDB:

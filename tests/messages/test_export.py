@@ -91,7 +91,7 @@ def from_csv(path: Path) -> Iterator[dict[str, Any]]:
         yield {k: v for k, v in out.items() if v not in ("", b"") or k.startswith("body")}
 
 
-@pytest.mark.quick_rows(8)
+@pytest.mark.quick_rows(6)
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("words", WAYS, ids=["stored", "decoded"])
 def test_every_format_has_the_same_rows_as_the_records(name: str, words: list[str], tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_every_format_has_the_same_rows_as_the_records(name: str, words: list[st
         assert row == wanted
 
 
-@pytest.mark.quick_rows(8)
+@pytest.mark.quick_rows(6)
 @pytest.mark.parametrize("name", STORES)
 def test_dump_and_export_say_the_same_in_the_fields_that_both_have(name: str) -> None:
     store = unpack(name)

@@ -73,7 +73,7 @@ def csv_of(rows: list[dict[str, Any]]) -> str:
     return "".join(lines)
 
 
-@pytest.mark.quick_rows(10)
+@pytest.mark.quick_rows(6)
 @pytest.mark.parametrize("name", STORES)
 def test_text_equals_rows_on_real_stores(name: str) -> None:
     compared = 0

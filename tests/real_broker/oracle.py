@@ -4,8 +4,8 @@
 
 One JVM per question, on purpose. A store that was loaded but not shut down cannot be left: its threads go on writing,
 and its mapped files stay mapped, until the process ends; and a store that does not start calls System.exit. With
-Java's class data archive (AppCDS, made on first use) a question costs 0.5 s instead of 0.8 s. For many stores that
-should start there is `oracle_server`.
+Java's class data archive (AppCDS, made on first use) a question costs 0.5 s instead of 0.8 s. For stores that should
+start, and that the test does not look at afterwards, use `oracle_server`.
 """
 
 from __future__ import annotations

@@ -19,13 +19,22 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 from tests.real_broker.java import java_classes
-from tests.real_broker.oracle import SWITCHES, Oracle, OracleResult, Setting, archive_option, parse_answer, words_of
+from tests.real_broker.oracle import (
+    SWITCHES,
+    KeyQuery,
+    Oracle,
+    OracleResult,
+    Setting,
+    archive_option,
+    parse_answer,
+    words_of,
+)
 from tests.stores import clone
 
 ANSWER_SECONDS = 180
@@ -189,3 +198,24 @@ class OracleServers:
         """Per (version, abort) what the real store makes of a copy."""
         asked = [((version, abort), self.of(version).ask(store, settings, abort=abort)) for version, abort in cells]
         return {cell: self.of(cell[0]).answer(number) for cell, number in asked}
+
+    def load(
+        self,
+        version: str,
+        store: Path,
+        settings: Mapping[str, Setting],
+        *,
+        keys: Sequence[KeyQuery] = (),
+        **more: Setting,
+    ) -> OracleResult:
+        """What the real store makes of a copy, which it starts and shuts down; see `Oracle.load`.
+
+        For a store that is expected to start. A second of CPU time less than a JVM of its own.
+        """
+        cell = version, (store / "abort").exists()
+        with tempfile.NamedTemporaryFile("w", prefix="oracle-keys-", encoding="utf-8") as lines:
+            if keys:
+                lines.write("".join(f"{query.line()}\n" for query in keys))
+                lines.flush()
+                more["keys"] = lines.name
+            return self.read(store, {**settings, **more}, [cell])[cell]

@@ -22,9 +22,10 @@ from tests.append.rewriting import again, messages_of, options_like
 from tests.append.test_crashes import kill_at_random
 from tests.append.writing import DLEDGER, FIRST_TIME, OPTIONS, SETTINGS, TOPICS, Written, put_random, write
 from tests.real_broker.oracle import KeyQuery, Oracle, OracleResult
+from tests.real_broker.oracle_server import OracleServers
 from tests.real_broker.whole_broker import WholeBroker
 from tests.seeds import fresh
-from tests.stores import clone, copy_store, meta, unpack
+from tests.stores import copy_store, meta, unpack
 
 MOST = 1000  # maxMsgsNumBatch: so many messages has an answer
 EVER = (0, (1 << 63) - 1)
@@ -121,7 +122,7 @@ def indexed_queries(log: MappedFileQueue, lead: int) -> list[KeyQuery]:
     ["5.4.0-formats", *(pytest.param(n, marks=pytest.mark.slow) for n in ("5.4.0-ipv6", "5.4.0-dledger"))],
 )
 def test_a_real_store_appended_again_is_read_as_the_original(
-    name: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+    name: str, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     source, root, made = unpack(name), tmp_path / "store", meta(name)
     store = open_store(source)
@@ -134,8 +135,8 @@ def test_a_real_store_appended_again_is_read_as_the_original(
             writer.put(again(message, append_crc=options.limits.append_crc))
     shutil.copytree(source / "config", root / "config")
     queries = indexed_queries(log, BODY_OFFSET if group else 0)
-    seen = oracle(made.version).load(root, made.oracle_args, start=True, keys=queries)
-    original = oracle(made.version).load(copy_store(name, tmp_path), made.oracle_args, start=True, keys=queries)
+    seen = oracle_servers.load(made.version, root, made.oracle_args, keys=queries)
+    original = oracle_servers.load(made.version, source, made.oracle_args, keys=queries)
     assert seen.by_key == original.by_key
     assert sum(map(len, seen.by_key)) > 100
     assert (seen.load, seen.crash) == (True, None)
@@ -172,15 +173,13 @@ def test_a_brokers_store_that_was_appended_to_is_read_to_its_end(
 @pytest.mark.parametrize("rounds", [1, pytest.param(12, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("policy", ["sync", "async"])
 def test_after_kill_9_the_broker_finds_what_the_library_finds(
-    policy: str, rounds: int, tmp_path: Path, oracle: Callable[[str], Oracle]
+    policy: str, rounds: int, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     root = tmp_path / "store"
     chance = random.Random(fresh(rounds))
     for number in range(rounds):
         acknowledged = kill_at_random(root, policy, "", chance)
-        copy = tmp_path / f"copy{number}"
-        clone(root, copy)
-        seen = oracle(("5.4.0", "4.9.7", "5.1.4")[number % 3]).load(copy, SETTINGS, start=True, list=True)
+        seen = oracle_servers.load(("5.4.0", "4.9.7", "5.1.4")[number % 3], root, SETTINGS)
         assert (seen.load, seen.crash) == (True, None)
         verified = examine(open_store(root)).report
         log = verified.commitlog or {"next_append": 0, "messages": 0}
@@ -196,16 +195,14 @@ def test_after_kill_9_the_broker_finds_what_the_library_finds(
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(6, marks=pytest.mark.slow)])
 def test_after_kill_9_a_dledger_member_starts_with_every_acknowledged_message(
-    rounds: int, tmp_path: Path, oracle: Callable[[str], Oracle]
+    rounds: int, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     root = tmp_path / "store"
     chance = random.Random(fresh(rounds))
     acknowledged: list[tuple[int, int, int]] = []
     for number in range(rounds):
         acknowledged += kill_at_random(root, "sync", "n0", chance)
-        copy = tmp_path / f"copy{number}"
-        clone(root, copy)
-        seen = oracle(("5.4.0", "4.9.7")[number % 2]).load(copy, DLEDGER, start=True, list=True)
+        seen = oracle_servers.load(("5.4.0", "4.9.7")[number % 2], root, DLEDGER)
         assert (seen.load, seen.crash, seen.leader) == (True, None, True)
         verified = examine(open_store(root)).report
         entries = verified.dledger["entries"] if verified.dledger else 0

@@ -21,6 +21,7 @@ from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.rebuild_parts import plan_rebuild
 from rmqstore.repair.recover import plan_recovery
 from tests.real_broker.oracle import Oracle
+from tests.real_broker.oracle_server import OracleServers
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import clone, copy_store, meta
 from tests.untouched import content_only, snapshot
@@ -30,7 +31,7 @@ NAME, MESSAGES = "5.4.0-clean", 553
 CAP, EXTRA = "commitLogRecoverMaxNum", "combineCQMaxExtraSearchCommitLogFiles"
 SETTINGS = {**meta(NAME).oracle_args, "rocksdbCQDoubleWriteEnable": "true"}
 FILLING = {**SETTINGS, CAP: "1000", EXTRA: "1000"}
-pytestmark = pytest.mark.xdist_group("double write")  # a broker writes the original, once
+pytestmark = pytest.mark.xdist_group("oracle servers")  # a broker writes the original, once
 
 Real = Callable[[str], Oracle]
 NOT_OPENED = "would not start (exit 253): the RocksDB in consumequeue/: "
@@ -117,16 +118,16 @@ def test_the_files_are_the_queues_and_the_rocksdb_is_named(settings: Mapping[str
     assert (count, ends) == (MESSAGES, {name: q.max for name, q in report.queues.items()})
 
 
-def test_a_damaged_queue_file_is_found_and_built_again(store: Path, tmp_path: Path, oracle: Real) -> None:
+def test_a_damaged_queue_file_is_found_and_built_again(store: Path, oracle_servers: OracleServers) -> None:
     damage(store / PART, 5 * 20, bytes(60))
     assert look(store).findings.counts["CQ-MISSING-UNIT"] >= 1
-    answer = oracle("5.4.0").load(shutil.copytree(store, tmp_path / "as it is"), SETTINGS, start=True)
+    answer = oracle_servers.load("5.4.0", store, SETTINGS)
     assert answer.readable < MESSAGES  # the RocksDB has these units, and the broker does not take them from there
     plan = plan_of(store)
     assert not any("left unchanged" in note for note in plan.notes)
     apply(plan)
     assert look(store).exit_code == 0
-    assert oracle("5.4.0").load(store, SETTINGS, start=True).readable == MESSAGES
+    assert oracle_servers.load("5.4.0", store, SETTINGS).readable == MESSAGES
 
 
 @pytest.mark.quick_rows(1)
@@ -162,7 +163,7 @@ def test_a_repaired_log_starts_and_both_kinds_of_queues_match_it(
     ],
 )
 def test_a_rocksdb_beside_the_files_that_cannot_be_opened_stops_the_start(
-    broken: str, starts: bool, store: Path, oracle: Real
+    broken: str, starts: bool, store: Path, oracle: Real, oracle_servers: OracleServers
 ) -> None:
     """Without any of its files the broker makes a new one."""
     for path in sorted((store / "consumequeue").glob(broken)):
@@ -178,7 +179,7 @@ def test_a_rocksdb_beside_the_files_that_cannot_be_opened_stops_the_start(
         clone(store, cured)
         apply(plan_of(cured))
         assert (look(cured).exit_code, rows(cured)[0]) == (0, MESSAGES)
-        assert oracle("5.4.0").load(cured, SETTINGS, start=True, put=9).readable == MESSAGES + 9
+        assert oracle_servers.load("5.4.0", cured, SETTINGS, put=9).readable == MESSAGES + 9
     answer = oracle("5.4.0").load(store, SETTINGS, start=True)
     assert (answer.load, answer.readable) == (starts, MESSAGES if starts else 0)
 
@@ -195,7 +196,7 @@ def test_a_rocksdb_beside_the_files_that_cannot_be_opened_stops_the_start(
     ],
 )
 def test_a_start_goes_back_for_what_the_rocksdb_lacks(
-    clean: bool, more: str, empty_rocksdb: Path, tmp_path: Path, oracle: Real
+    clean: bool, more: str, empty_rocksdb: Path, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     store = copy_store(NAME, tmp_path)
     shutil.copytree(empty_rocksdb, store / "consumequeue", dirs_exist_ok=True)
@@ -204,14 +205,16 @@ def test_a_start_goes_back_for_what_the_rocksdb_lacks(
     damage(sorted((store / "commitlog").iterdir())[4], 120, b"\xff" * 40)
     settings = SETTINGS | {EXTRA: more}
     forecast = simulate_start(opened(store, settings), version="5.4.0", settings={})
-    answer = oracle("5.4.0").load(store, settings, start=True)
+    answer = oracle_servers.load("5.4.0", store, settings)
     assert (forecast.starts, forecast.max_offset) == (answer.load, answer.max_phy)
     assert {f"{t}/{q}": e[1] for (t, q), e in forecast.queue_ends.items()} == {
         n: q.max for n, q in answer.queues.items()
     }
 
 
-def test_an_empty_rocksdb_is_filled_and_can_take_over(empty_rocksdb: Path, tmp_path: Path, oracle: Real) -> None:
+def test_an_empty_rocksdb_is_filled_and_can_take_over(
+    empty_rocksdb: Path, tmp_path: Path, oracle_servers: OracleServers
+) -> None:
     """As the advice says: afterwards a broker with storeType=defaultRocksDB reads every message from it."""
     store = copy_store(NAME, tmp_path)
     shutil.copytree(empty_rocksdb, store / "consumequeue", dirs_exist_ok=True)
@@ -220,7 +223,7 @@ def test_an_empty_rocksdb_is_filled_and_can_take_over(empty_rocksdb: Path, tmp_p
     apply(plan_rebuild(one, examine(one, VerifyOptions(jobs=1)), "cq"))
     assert not any("rebuild STORE cq" in note for note in look(store).notes)
     over = {**meta(NAME).oracle_args, "storeType": "defaultRocksDB"}
-    answer = oracle("5.4.0").load(store, over, start=True, put=20)
+    answer = oracle_servers.load("5.4.0", store, over, put=20)
     assert (answer.load, answer.readable, answer.offsets) == (True, MESSAGES + 20, MESSAGES + 20)
 
 

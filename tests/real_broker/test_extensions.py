@@ -13,7 +13,8 @@ from rmqstore.formats import consumequeue
 from rmqstore.repair.journal import journal
 from tests import damage
 from tests.command import run_json
-from tests.real_broker.oracle import Oracle, OracleResult
+from tests.real_broker.oracle import Oracle, OracleResult, Setting
+from tests.real_broker.oracle_server import OracleServers
 from tests.repair.salvaging import log_faults
 from tests.repair.trees import look as snapshot
 from tests.stores import copy_store, meta
@@ -35,8 +36,12 @@ def with_extensions(version: str, target: Path, real: Oracle) -> Path:
 
 
 def load(real: Oracle, version: str, store: Path) -> OracleResult:
-    more = {"commitLogRecoverMaxNum": 1000} if version == "5.4.0" else {}
-    return real.load(store, {**meta(f"{version}-clean").oracle_args, **EXT, **more}, start=True, shutdown=True)
+    return real.load(store, settings_of(version), start=True, shutdown=True)
+
+
+def settings_of(version: str) -> dict[str, Setting]:
+    more: dict[str, Setting] = {"commitLogRecoverMaxNum": 1000} if version == "5.4.0" else {}
+    return {**meta(f"{version}-clean").oracle_args, **EXT, **more}
 
 
 def addresses(store: Path) -> list[bool]:
@@ -48,7 +53,9 @@ def addresses(store: Path) -> list[bool]:
 
 
 @pytest.mark.parametrize("version", ["5.1.4", *(pytest.param(v, marks=pytest.mark.slow) for v in ("4.9.7", "5.4.0"))])
-def test_damaged_extension_costs_bit_maps_only(version: str, tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
+def test_damaged_extension_costs_bit_maps_only(
+    version: str, tmp_path: Path, oracle: Callable[[str], Oracle], oracle_servers: OracleServers
+) -> None:
     real = oracle(version)
     store = with_extensions(version, tmp_path, real)
     assert log_faults(store) == {}
@@ -66,7 +73,7 @@ def test_damaged_extension_costs_bit_maps_only(version: str, tmp_path: Path, ora
     assert isinstance(notes, list)
     assert any(note.startswith(f"{QUEUE}: {count - 5} units get their tags code") for note in notes)
     assert any(note.startswith("Order_11/2: its units get plain tags codes") for note in notes)
-    result = load(real, version, store.rename(tmp_path / "started"))
+    result = oracle_servers.load(version, store, settings_of(version))
     assert (result.load, result.crash) == (True, None)
     expected = meta(f"{version}-clean").oracle_start.queues
     ends = {queue: (r.min, r.max, r.readable) for queue, r in result.queues.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,9 @@ import pytest
 from rmqstore.formats.message import HEAD
 from tests import damage
 from tests.command import run_json
-from tests.real_broker.oracle import Oracle
+from tests.real_broker.oracle_server import OracleServers
 from tests.repair.salvaging import Row, rows
-from tests.stores import copy_store, meta, write_broker_conf
+from tests.stores import copy_store, meta, unpack, write_broker_conf
 
 NAME = "5.4.0-dledger3-n2"
 
@@ -31,7 +30,7 @@ def leader_replaces(row: Row, queue_id: int, queue_offset: int) -> None:
 
 @pytest.mark.parametrize("gone", ["consumequeue index", pytest.param("consumequeue", marks=pytest.mark.slow)])
 def test_entries_without_commit_have_no_units_until_the_leader_says_what_they_are(
-    gone: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+    gone: str, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     made = meta(NAME)
     store = copy_store(NAME, tmp_path)
@@ -51,7 +50,7 @@ def test_entries_without_commit_have_no_units_until_the_leader_says_what_they_ar
     leader_replaces(last, other, ends[f"{topic}/{other}"])
     ends[f"{topic}/{queue_id}"] -= 1
     ends[f"{topic}/{other}"] += 1
-    result = oracle(made.version).load(store, made.oracle_args, start=True, shutdown=True)
+    result = oracle_servers.load(made.version, store, made.oracle_args)
     assert (result.load, result.crash) == (True, None)
     assert {queue: reading.why for queue, reading in result.queues.items() if reading.bad} == {}
     assert {queue: reading.max for queue, reading in result.queues.items() if reading.max} == ends
@@ -78,14 +77,14 @@ def test_consumer_offsets_behind_the_rebuilt_end_stay(tmp_path: Path) -> None:
     ],
 )
 def test_no_broker_stops_at_a_wrong_queue_offset_and_a_replica_is_not_cut_there(
-    name: str, version: str, gone: bool, tmp_path: Path, oracle: Callable[[str], Oracle]
+    name: str, version: str, gone: bool, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     """Every broker keeps the log behind it, so a cut would lose messages that no master sends again."""
     settings: dict[str, str | int] = {
         **meta(name).oracle_args,
         **({"commitLogRecoverMaxNum": 1000} if version == "5.4.0" else {}),
     }
-    sound = oracle(version).load(copy_store(name, tmp_path / "sound"), settings, start=True)
+    sound = oracle_servers.load(version, unpack(name), settings)
     store = copy_store(name, tmp_path)
     queue = [row for row in rows(store) if row.message.topic_text == "Order_11" and row.message.queue_id == 0]
     hit = queue[len(queue) // 3]
@@ -97,14 +96,14 @@ def test_no_broker_stops_at_a_wrong_queue_offset_and_a_replica_is_not_cut_there(
         crashed = shutil.copytree(store, tmp_path / "crashed")
         (crashed / "abort").touch()
         (crashed / "checkpoint").write_bytes(bytes(4096))
-        result = oracle(version).load(crashed, settings, start=True)
+        result = oracle_servers.load(version, crashed, settings)
         assert (result.load, result.crash, result.max_phy) == (True, None, sound.max_phy)
     conf = write_broker_conf(name, store)
     done = run_json("recover", str(store), "-c", str(conf), "--apply", exit_code=1)
     assert (done["strategy"], done["loss"]["messages"]) == ("truncate", 0)  # type: ignore[index]
     assert {path: path.read_bytes() for path in logs} == logs
     assert done["remaining"]["counts"].get("CL-QUEUE-OFFSET") == 1  # type: ignore[index]
-    result = oracle(version).load(store, settings, start=True)
+    result = oracle_servers.load(version, store, settings)
     assert result.max_phy == sound.max_phy
     assert {label: q.max for label, q in result.queues.items()} == {label: q.max for label, q in sound.queues.items()}
     bad = {label: reading.bad for label, reading in result.queues.items() if reading.bad}

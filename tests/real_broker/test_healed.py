@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.command import run_json
-from tests.real_broker.oracle import Oracle
+from tests.real_broker.oracle_server import OracleServers
 from tests.real_broker.reading import messages, not_the_same
 from tests.repair.replica.pairs import log_files, wound
 from tests.repair.salvaging import rows
@@ -29,7 +28,7 @@ PAIRS = [
 @pytest.mark.parametrize("seed", seeds(2))
 @pytest.mark.parametrize(("name", "replica"), PAIRS, ids=[name for name, _ in PAIRS])
 def test_the_real_store_reads_all_of_a_healed_one(
-    name: str, replica: str, seed: int, tmp_path: Path, oracle: Callable[[str], Oracle]
+    name: str, replica: str, seed: int, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     rng = random.Random(seed)
     sound, store = copy_store(name, tmp_path / "sound"), copy_store(name, tmp_path / "hurt")
@@ -42,8 +41,7 @@ def test_the_real_store_reads_all_of_a_healed_one(
     assert answer["loss"]["messages"] == 0  # type: ignore[index]
     assert log_files(store) == log_files(sound), done
     made = meta(name)
-    real = oracle(made.version)
-    before, after = (real.load(copy, made.oracle_args, start=True, shutdown=True, list=True) for copy in (sound, store))
+    before, after = (oracle_servers.load(made.version, each, made.oracle_args) for each in (sound, store))
     assert (after.load, after.crash) == (True, None)
     assert messages(before)
     assert messages(after).keys() == messages(before).keys()
@@ -51,7 +49,7 @@ def test_the_real_store_reads_all_of_a_healed_one(
 
 
 @pytest.mark.parametrize("name", ["5.4.0-slave", pytest.param("5.4.0-dledger3-n2", marks=pytest.mark.slow)])
-def test_the_real_store_reads_what_extend_brought(name: str, tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
+def test_the_real_store_reads_what_extend_brought(name: str, tmp_path: Path, oracle_servers: OracleServers) -> None:
     other = {"5.4.0-slave": "5.4.0-master", "5.4.0-dledger3-n2": "5.4.0-dledger3-n0"}[name]
     store = copy_store(name, tmp_path)
     before = len(rows(store))
@@ -60,7 +58,7 @@ def test_the_real_store_reads_what_extend_brought(name: str, tmp_path: Path, ora
     found = rows(store)
     assert answer["facts"]["restored"]["messages"] == len(found) - before > 0  # type: ignore[index]
     made = meta(name)
-    result = oracle(made.version).load(store, made.oracle_args, start=True, shutdown=True)
+    result = oracle_servers.load(made.version, store, made.oracle_args)
     assert (result.load, result.crash) == (True, None)
     assert {queue: reading.why for queue, reading in result.queues.items() if reading.bad} == {}
     ends: dict[str, int] = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests import command
-from tests.real_broker.oracle import Oracle
+from tests.real_broker.oracle_server import OracleServers
 from tests.real_broker.reading import messages, unreadable
 from tests.stores import copy_store, meta, unpack
 
@@ -40,14 +40,13 @@ def conf(tmp_path: Path) -> Callable[[str], Path]:
     ],
 )
 def test_the_real_store_reads_an_imported_store_as_the_original(
-    name: str, kind: str, tmp_path: Path, oracle: Callable[[str], Oracle], conf: Callable[[str], Path]
+    name: str, kind: str, tmp_path: Path, oracle_servers: OracleServers, conf: Callable[[str], Path]
 ) -> None:
     made, file, new = meta(name), tmp_path / f"all.{kind}", tmp_path / "new"
     run("export", unpack(name), "-o", file)
     run("import", file, "-o", new, "-c", conf(name))
-    load = oracle(made.version).load
-    seen = load(new, made.oracle_args, start=True, list=True)
-    original = load(copy_store(name, tmp_path), made.oracle_args, start=True, list=True)
+    seen = oracle_servers.load(made.version, new, made.oracle_args)
+    original = oracle_servers.load(made.version, unpack(name), made.oracle_args)
     assert (seen.load, seen.crash) == (True, None)
     assert messages(seen) == messages(original)
     assert unreadable(seen) == {}
@@ -56,14 +55,14 @@ def test_the_real_store_reads_an_imported_store_as_the_original(
 
 @pytest.mark.parametrize("name", ["5.4.0-clean", pytest.param("5.4.0-dledger", marks=pytest.mark.slow)])
 def test_the_real_store_reads_what_was_imported_into_a_store(
-    name: str, tmp_path: Path, oracle: Callable[[str], Oracle], conf: Callable[[str], Path]
+    name: str, tmp_path: Path, oracle_servers: OracleServers, conf: Callable[[str], Path]
 ) -> None:
     """The store's own messages again: every queue is twice as long, and its second half has the same bodies."""
     made, file, store = meta(name), tmp_path / "all.parquet", copy_store(name, tmp_path)
     run("export", store, "-o", file)
     options = ["--dledger", "n0"] if "dledger" in name else []
     run("import", file, "--into", store, "--renumber", "-c", conf(name), *options)
-    seen = oracle(made.version).load(store, made.oracle_args, start=True, list=True)
+    seen = oracle_servers.load(made.version, store, made.oracle_args)
     assert (seen.load, seen.crash) == (True, None)
     assert unreadable(seen) == {}
     assert seen.readable == 2 * made.oracle_start.readable

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks.problems import codes
 from tests.cases.case import Case, case_names, make, options, read_case
 from tests.command import run_json
 from tests.real_broker.oracle import OracleResult, Setting
@@ -74,7 +75,7 @@ def _one_of_each_code() -> list[object]:
     return out
 
 
-@pytest.mark.quick_rows(18)
+@pytest.mark.quick_rows(14)
 @pytest.mark.parametrize(("name", "cell"), _one_of_each_code())
 def test_each_code_s_first_case_in_one_version(name: str, cell: Cell, tmp_path: Path, sounds: Sounds) -> None:
     """The two-pass test of the same case looks at verify and undo."""
@@ -116,8 +117,9 @@ def test_4_9_7_cuts_the_sound_stores_that_it_is_not_asked_about(name: str, sound
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [case.name for case in _curable()])
+@pytest.mark.parametrize("name", [case.name for case in _curable() if case.code != codes.BR_START_LOSES])
 def test_the_repair_is_the_same_whatever_broker_is_named(name: str, tmp_path: Path) -> None:
+    """But for a problem that only the start of some versions is."""
     case = read_case(name)
     assert case.recover is not None
     store = make(case, tmp_path)

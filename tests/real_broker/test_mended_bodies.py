@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests import damage
 from tests.command import run_json
-from tests.real_broker.oracle import Oracle
+from tests.real_broker.oracle_server import OracleServers
 from tests.real_broker.reading import messages, not_the_same
 from tests.repair.salvaging import rows
 from tests.stores import VERSIONS, copy_store, meta
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_mended_store_is_read_completely(version: str, tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
+def test_mended_store_is_read_completely(version: str, tmp_path: Path, oracle_servers: OracleServers) -> None:
     name = f"{version}-clean"
     sound, store = copy_store(name, tmp_path / "sound"), copy_store(name, tmp_path / "hurt")
     hurt = [row for row in rows(store)[10:-10:40] if row.message.body]
@@ -29,8 +28,8 @@ def test_mended_store_is_read_completely(version: str, tmp_path: Path, oracle: C
     assert isinstance(answer["facts"], dict)
     assert answer["loss"]["messages"] == 0
     assert [row["offset"] for row in answer["facts"]["mended"]] == [row.offset for row in hurt]
-    real, settings = oracle(version), meta(name).broker_conf
-    before, after = (real.load(copy, settings, start=True, shutdown=True, list=True) for copy in (sound, store))
+    settings = meta(name).broker_conf
+    before, after = (oracle_servers.load(version, each, settings) for each in (sound, store))
     assert len(messages(before)) > 500
     assert messages(after).keys() == messages(before).keys()
     assert not_the_same(before, after) == {}

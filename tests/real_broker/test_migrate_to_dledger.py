@@ -10,6 +10,7 @@ import pytest
 
 from tests.command import run, run_json
 from tests.real_broker.oracle import Oracle, Setting
+from tests.real_broker.oracle_server import OracleServers
 from tests.real_broker.whole_broker import WholeBroker
 from tests.repair.migration_stores import SITUATIONS, VERSIONS, end_of, make, tree
 from tests.stores import copy_store, meta
@@ -55,12 +56,12 @@ def test_migrated_store_equals_the_brokers_own_first_start(
     "version", ["5.4.0", pytest.param("4.9.7", marks=pytest.mark.slow), pytest.param("5.1.4", marks=pytest.mark.slow)]
 )
 def test_store_reads_every_old_message_in_dledger_mode(
-    version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+    version: str, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     store = make(version, "partly-filled", tmp_path)
     recorded = meta(f"{version}-before-dledger").oracle_start
     _migrate(store)
-    answer = oracle(version).load(store, _settings(version), start=True, shutdown=True)
+    answer = oracle_servers.load(version, store, _settings(version))
     assert (answer.load, answer.crash, answer.leader, answer.shutdown) == (True, None, True, "clean")
     assert (answer.offsets, answer.readable) == (recorded.offsets, recorded.readable)
     assert {name: (queue.min, queue.max) for name, queue in answer.queues.items()} == {
@@ -138,7 +139,7 @@ def test_killed_store_starts_to_the_same_bytes_with_and_without_us(
     assert tree(ours, without=NOT_OURS) == tree(theirs, without=NOT_OURS)
 
 
-def test_undone_migration_starts_as_a_plain_store(tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
+def test_undone_migration_starts_as_a_plain_store(tmp_path: Path, oracle_servers: OracleServers) -> None:
     store = make("5.4.0", "partly-filled", tmp_path)
     before = tree(store)
     document = _migrate(store)
@@ -147,7 +148,7 @@ def test_undone_migration_starts_as_a_plain_store(tmp_path: Path, oracle: Callab
     undo(Path(str(document["journal"])))
     assert tree(store) == before
     made = meta("5.4.0-before-dledger")
-    answer = oracle("5.4.0").load(store, made.oracle_args, start=True)
+    answer = oracle_servers.load("5.4.0", store, made.oracle_args)
     assert (answer.load, answer.readable) == (True, made.oracle_start.readable)
 
 

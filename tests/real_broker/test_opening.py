@@ -16,6 +16,7 @@ from tests.append.small import NEVER, message
 from tests.append.test_on_disk import delayed
 from tests.append.writing import OPTIONS, SETTINGS
 from tests.real_broker.oracle import KeyQuery, Oracle
+from tests.real_broker.oracle_server import OracleServers
 from tests.stores import copy_store, meta
 
 EACH = pytest.mark.parametrize(
@@ -34,7 +35,7 @@ def two_hundred(root: Path, **changes: object) -> Path:
 @EACH
 @pytest.mark.parametrize("lost", ["consumequeue", "consumequeue/Order/0/00000000000000002000", "index"])
 def test_what_was_missing_is_served_again(
-    version: str, lost: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+    version: str, lost: str, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     dispatch = replace(OPTIONS.dispatch, tag_key=version == "5.4.0")
     root = two_hundred(tmp_path / "s", dispatch=dispatch)
@@ -49,7 +50,7 @@ def test_what_was_missing_is_served_again(
     with MessageStore.open(root, given) as store:
         store.put(message(200, topic="Order"))
     keys = [KeyQuery("Order", f"k{number}") for number in range(201)]
-    seen = oracle(version).load(root, SETTINGS, start=True, shutdown=True, put=3, keys=keys)
+    seen = oracle_servers.load(version, root, SETTINGS, put=3, keys=keys)
     assert (seen.load, seen.crash, seen.shutdown) == (True, None, "clean")
     assert (seen.queues["Order/0"].max, seen.readable, seen.offsets) == (202, 204, 204)
     assert [len(found) for found in seen.by_key] == [1] * 201
@@ -57,7 +58,7 @@ def test_what_was_missing_is_served_again(
 
 @EACH
 def test_both_logs_of_a_mixed_store_are_served_again(
-    version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+    version: str, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     name = f"{version}-dledger-mixed"
     root, made = copy_store(name, tmp_path), meta(name)
@@ -65,14 +66,14 @@ def test_both_logs_of_a_mixed_store_are_served_again(
     config = BrokerConfig({key: str(value) for key, value in made.settings.items()})
     with MessageStore.open(root, StoreOptions(version=version), config=config):
         pass
-    seen = oracle(version).load(root, made.oracle_args, start=True)
+    seen = oracle_servers.load(version, root, made.oracle_args)
     assert (seen.load, seen.crash) == (True, None)
     assert seen.readable == seen.offsets == made.oracle_start.readable
 
 
 @EACH
 def test_a_cut_at_the_border_of_a_queue_file_leaves_no_ghost(
-    version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+    version: str, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     root = tmp_path / "s"
     options = replace(OPTIONS, commitlog_file_size=1 << 16, intervals=NEVER, version=version)
@@ -92,7 +93,7 @@ def test_a_cut_at_the_border_of_a_queue_file_leaves_no_ghost(
     assert [p.name for p in (root / "consumequeue/Order/0").iterdir()] == [f"{0:020d}"]
     tear(49)
     (root / "abort").touch()
-    seen = oracle(version).load(root, {**SETTINGS, "mappedFileSizeCommitLog": 1 << 16}, start=True)
+    seen = oracle_servers.load(version, root, {**SETTINGS, "mappedFileSizeCommitLog": 1 << 16})
     queue = seen.queues["Order/0"]
     assert (seen.load, seen.crash, queue.min, queue.max, queue.readable) == (True, None, 0, 49, 49)
 

@@ -22,6 +22,7 @@ from tests import damage
 from tests.cases.case import locate_record
 from tests.command import run_json
 from tests.real_broker.oracle import Oracle, OracleResult, StoredMessage
+from tests.real_broker.oracle_server import OracleServers
 from tests.real_broker.reading import messages
 from tests.real_broker.whole_broker import WholeBroker
 from tests.repair.salvaging import rows
@@ -55,19 +56,16 @@ def content(store: Path) -> dict[str, object]:
     return dict(content_only(snapshot(store, without=(".rmqstore",))))
 
 
-def reads(store: Path, tmp_path: Path, oracle: Real, *, crash: bool = False, put: int = 0) -> OracleResult:
+def reads(store: Path, servers: OracleServers, *, crash: bool = False, put: int = 0) -> OracleResult:
     """What a broker makes of a copy of the store; `crash`: after one, with the whole log scanned."""
-    copy = tmp_path / f"read {len(list(tmp_path.iterdir()))}"
-    clone(store, copy)
-    if crash:
-        (copy / "abort").touch()
-    return oracle("5.4.0").load(copy, ALL if crash else SETTINGS, start=True, shutdown=True, list=True, put=put)
+    cell = ("5.4.0", crash)
+    return servers.read(store, {**(ALL if crash else SETTINGS), "put": put}, [cell])[cell]
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory, oracle: Real) -> Messages:
+def sound(oracle_servers: OracleServers) -> Messages:
     """What a broker reads from the store as it was."""
-    return messages(reads(unpack(NAME), tmp_path_factory.mktemp("sound"), oracle))
+    return messages(reads(unpack(NAME), oracle_servers))
 
 
 def no_manifest(queues: Path) -> None:
@@ -120,23 +118,23 @@ DAMAGES = [
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("broken", DAMAGES, ids=lambda broken: broken.__name__)
 def test_every_message_of_a_sound_log_is_read_again(
-    broken: Callable[[Path], None], tmp_path: Path, oracle: Real, sound: Messages
+    broken: Callable[[Path], None], tmp_path: Path, oracle_servers: OracleServers, sound: Messages
 ) -> None:
     store = copy_store(NAME, tmp_path / "store")
     broken(store / "consumequeue")
     before = content(store)
-    assert len(messages(reads(store, tmp_path, oracle))) < MESSAGES
+    assert len(messages(reads(store, oracle_servers))) < MESSAGES
     plan = recovery_of(store)
     assert (plan.brakes, plan.loss.messages, plan.digest) == ((), 0, recovery_of(store).digest)
     result = apply(plan)
     report = examine(opened(store), VerifyOptions(jobs=1)).report
     assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (0, {}, [])
     assert recovery_of(store).empty
-    after = reads(store, tmp_path, oracle, put=40)
+    after = reads(store, oracle_servers, put=40)
     assert (after.load, after.shutdown, after.readable) == (True, "clean", MESSAGES + 40)
     found = messages(after)
     assert {place: found[place] for place in sound} == sound
-    assert reads(store, tmp_path, oracle, crash=True, put=3).readable == MESSAGES + 3
+    assert reads(store, oracle_servers, crash=True, put=3).readable == MESSAGES + 3
     assert result.journal is not None
     undo(result.journal)
     assert content(store) == before
@@ -146,7 +144,7 @@ def test_every_message_of_a_sound_log_is_read_again(
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("length", [1, 3000])
 def test_a_damaged_log_is_salvaged_and_its_rows_fit(
-    length: int, crash: bool, tmp_path: Path, oracle: Real, sound: Messages
+    length: int, crash: bool, tmp_path: Path, oracle_servers: OracleServers, sound: Messages
 ) -> None:
     store = copy_store(NAME, tmp_path / "store")
     path, at = locate_record(store / "commitlog", "record 100 body")
@@ -164,7 +162,7 @@ def test_a_damaged_log_is_salvaged_and_its_rows_fit(
     lost = plan.loss.messages
     assert (lost == 0) == (length == 1)
     for after_crash in (False, True):
-        after = reads(store, tmp_path, oracle, crash=after_crash, put=20)
+        after = reads(store, oracle_servers, crash=after_crash, put=20)
         found = messages(after)
         kept = {place: found[place] for place in sound if found.get(place) == sound[place]}
         assert (after.load, after.readable, len(kept)) == (True, after.offsets, MESSAGES - lost)
@@ -175,7 +173,9 @@ def test_a_damaged_log_is_salvaged_and_its_rows_fit(
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("strategy", ["truncate", "salvage"])
-def test_a_log_that_ends_earlier_takes_its_rows_along(strategy: str, tmp_path: Path, oracle: Real) -> None:
+def test_a_log_that_ends_earlier_takes_its_rows_along(
+    strategy: str, tmp_path: Path, oracle_servers: OracleServers
+) -> None:
     """Behind the end the broker finds no row, and numbers new messages from there on."""
     store = copy_store(NAME, tmp_path / "store")
     conf = write_broker_conf(NAME, store)
@@ -187,29 +187,29 @@ def test_a_log_that_ends_earlier_takes_its_rows_along(strategy: str, tmp_path: P
     words = ("recover", str(store), "-c", str(conf), "--strategy", strategy)
     digest = run_json(*words, exit_code=1)["digest"]
     run_json(*words, "--apply", "--force", str(digest), exit_code=0)
-    after = reads(store, tmp_path, oracle, put=30)
+    after = reads(store, oracle_servers, put=30)
     assert (after.load, after.readable, after.offsets) == (True, MESSAGES - 12 + 30, MESSAGES - 12 + 30)
-    again = reads(store, tmp_path, oracle, crash=True, put=3)
+    again = reads(store, oracle_servers, crash=True, put=3)
     assert (again.load, again.readable, again.offsets) == (True, MESSAGES - 12 + 3, MESSAGES - 12 + 3)
 
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("broken", [torn_table, no_manifest], ids=lambda broken: broken.__name__)
 def test_queues_whose_messages_have_expired_keep_their_ends(
-    broken: Callable[[Path], None], tmp_path: Path, oracle: Real
+    broken: Callable[[Path], None], tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     """The database tells them; where it cannot be read, the offsets of the consumers, as far as there are any."""
     store = copy_store(NAME, tmp_path / "store")
     for path in sorted((store / "commitlog").iterdir())[:-1]:
         path.unlink()
-    before = reads(store, tmp_path, oracle, put=9)
+    before = reads(store, oracle_servers, put=9)
     ends = {name: q.max for name, q in before.queues.items()}
     broken(store / "consumequeue")
     plan = rebuild_of(store)
     consumed = [name for name in ends if name.startswith("Order_11/")]
     noted = [note for note in plan.notes if "offsets of consumers give" in note]
     apply(plan)
-    after = reads(store, tmp_path, oracle, put=9)
+    after = reads(store, oracle_servers, put=9)
     assert (after.load, after.readable) == (True, before.readable)
     now = {name: q.max for name, q in after.queues.items()}
     if broken is torn_table:
@@ -219,18 +219,18 @@ def test_queues_whose_messages_have_expired_keep_their_ends(
 
 
 def test_a_database_of_many_tables_is_read_like_one(
-    tmp_path: Path, oracle: Real, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, oracle_servers: OracleServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rmqstore.append.rocksdb.new_database._ROWS_PER_FILE", 7)
     store = copy_store(NAME, tmp_path / "store")
     no_manifest(store / "consumequeue")
     apply(recovery_of(store))
     assert len(list((store / "consumequeue").glob("*.sst"))) > 10
-    after = reads(store, tmp_path, oracle, put=40)
+    after = reads(store, oracle_servers, put=40)
     assert (after.load, after.readable, after.offsets) == (True, MESSAGES + 40, MESSAGES + 40)
 
 
-def test_one_queue_is_rebuilt_and_the_rows_of_others_are_copied(tmp_path: Path, oracle: Real) -> None:
+def test_one_queue_is_rebuilt_and_the_rows_of_others_are_copied(tmp_path: Path, oracle_servers: OracleServers) -> None:
     store = copy_store(NAME, tmp_path / "store")
     with changing(store) as changed:
         changed.put("Order_11", 1, 4, commitlog_offset=77)
@@ -239,12 +239,14 @@ def test_one_queue_is_rebuilt_and_the_rows_of_others_are_copied(tmp_path: Path, 
     rows_now = RocksDBQueues(opened(store))
     units = {q: next(rows_now.queue("Order_11", q).runs(4, 6))[1]["commitlog_offset"].tolist() for q in (1, 2)}
     assert (units[1][0], units[2][1] > 78) == (77, True)
-    assert reads(store, tmp_path, oracle).readable == MESSAGES - 1
+    assert reads(store, oracle_servers).readable == MESSAGES - 1
     apply(rebuild_of(store))
-    assert reads(store, tmp_path, oracle).readable == MESSAGES
+    assert reads(store, oracle_servers).readable == MESSAGES
 
 
-def test_a_saved_plan_is_applied_though_the_library_makes_other_bytes_each_time(tmp_path: Path, oracle: Real) -> None:
+def test_a_saved_plan_is_applied_though_the_library_makes_other_bytes_each_time(
+    tmp_path: Path, oracle_servers: OracleServers
+) -> None:
     store = copy_store(NAME, tmp_path / "store")
     conf = write_broker_conf(NAME, store)
     rows_astray(store / "consumequeue")
@@ -252,7 +254,7 @@ def test_a_saved_plan_is_applied_though_the_library_makes_other_bytes_each_time(
     run_json("recover", str(store), "-c", str(conf), "--plan-out", str(saved), exit_code=1)
     assert json.loads(saved.read_text())["digest"] == recovery_of(store).digest
     run_json("recover", str(store), "-c", str(conf), "--plan", str(saved), "--apply", exit_code=0)
-    assert reads(store, tmp_path, oracle).readable == MESSAGES
+    assert reads(store, oracle_servers).readable == MESSAGES
 
 
 @pytest.mark.slow
@@ -292,21 +294,21 @@ def offsets_of(store: Path) -> dict[str, object]:
 LIGHT = {"enableLmq": "true", "enableMultiDispatch": "true"}
 
 
-def test_light_queues_are_read_again(tmp_path: Path, oracle: Real) -> None:
+def test_light_queues_are_read_again(tmp_path: Path, oracle: Real, oracle_servers: OracleServers) -> None:
     """Every new message is in two light queues too: their rows are written by a real broker, and then by rmqstore."""
     store = copy_store(NAME, tmp_path / "store")
 
-    def ask(path: Path, put: int = 0, light: str = "") -> OracleResult:
-        settings = {**SETTINGS, **LIGHT, **({"light": light} if light else {})}
-        return oracle("5.4.0").load(path, settings, start=True, shutdown=True, list=True, put=put)
+    settings = {**SETTINGS, **LIGHT}
+    cell = ("5.4.0", False)
 
-    def read(number: int) -> dict[tuple[str, int], str]:
-        clone(store, tmp_path / str(number))
-        return {place: message.digest for place, message in messages(ask(tmp_path / str(number))).items()}
+    def read() -> dict[tuple[str, int], str]:
+        answer = oracle_servers.read(store, settings, [cell])[cell]
+        return {place: message.digest for place, message in messages(answer).items()}
 
-    assert ask(store, put=30, light="%LMQ%one,%LMQ%two").load
+    more = {**settings, "light": "%LMQ%one,%LMQ%two"}
+    assert oracle("5.4.0").load(store, more, start=True, shutdown=True, put=30).load
     assert not examine(opened(store), VerifyOptions(jobs=1)).report.findings.counts
-    sound = read(1)
+    sound = read()
     assert [sum(queue == f"%LMQ%{name}/0" for queue, _ in sound) for name in ("one", "two")] == [30, 30]
     with changing(store) as changed:
         for index in range(3, 9):
@@ -314,17 +316,17 @@ def test_light_queues_are_read_again(tmp_path: Path, oracle: Real) -> None:
         changed.put("%LMQ%one", 0, 4, commitlog_offset=77)
     damaged = next(row for row in rows(store) if row.seat == ("Order", 1, 4))
     damage.flip(damaged.path, damaged.at + 84 + 8, 3)  # the body
-    assert read(2) != sound
+    assert read() != sound
     apply(recovery_of(store))
     assert not examine(opened(store), VerifyOptions(jobs=1)).report.findings.counts
-    assert read(3) == sound
+    assert read() == sound
     no_manifest(store / "consumequeue")
     clone(store, tmp_path / "damaged")  # `changing` leaves a RocksDB behind that goes on writing its LOG
     store = tmp_path / "damaged"
     before = content(store)
     journal = apply(rebuild_of(store)).journal
     light = {place: digest for place, digest in sound.items() if place[0].startswith("%LMQ%")}
-    assert {place: digest for place, digest in read(4).items() if place in light} == light
+    assert {place: digest for place, digest in read().items() if place in light} == light
     assert journal is not None
     undo(journal)
     assert content(store) == before

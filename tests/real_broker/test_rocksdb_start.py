@@ -14,6 +14,7 @@ from rmqstore.files.store import open_store
 from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.recover import plan_recovery
 from tests.real_broker.oracle import Oracle
+from tests.real_broker.oracle_server import OracleServers
 from tests.rocksdb_rows import NEWER, need_rocksdict
 from tests.stores import clone, copy_store, meta
 
@@ -25,7 +26,7 @@ CAP = "commitLogRecoverMaxNum"
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize(("rows", "files", "left"), [("none", "2", 192), ("none", "100", 0), ("no database", "2", 192)])
 def test_what_no_start_dispatches_is_counted(
-    rows: str, files: str, left: int, tmp_path: Path, oracle: Callable[[str], Oracle]
+    rows: str, files: str, left: int, tmp_path: Path, oracle: Callable[[str], Oracle], oracle_servers: OracleServers
 ) -> None:
     need_rocksdict()
     store = copy_store(NAME, tmp_path)
@@ -48,14 +49,14 @@ def test_what_no_start_dispatches_is_counted(
     if left:
         one = open_store(cured, BrokerConfig(settings))
         apply(plan_recovery(one, examine(one, VerifyOptions(jobs=1))))
-    answer = oracle("5.4.0").load(store, settings, start=True)
+    answer = oracle_servers.load("5.4.0", store, settings)
     assert (answer.load, answer.readable) == (True, MESSAGES - left)
-    assert oracle("5.4.0").load(cured, settings, start=True).readable == MESSAGES
+    assert oracle_servers.load("5.4.0", cured, settings).readable == MESSAGES
     assert (f"would start and never deliver {left} messages" in report.verdict) == bool(left)
 
 
 def test_after_a_clean_exit_the_message_at_the_rows_end_gets_no_row(
-    tmp_path: Path, oracle: Callable[[str], Oracle]
+    tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     need_rocksdict()
     store = copy_store(NAME, tmp_path)
@@ -63,7 +64,7 @@ def test_after_a_clean_exit_the_message_at_the_rows_end_gets_no_row(
     settings = {**meta(NAME).oracle_args, CAP: "100"}
     report = examine(open_store(store, BrokerConfig(settings)), VerifyOptions(jobs=1)).report
     assert "would start and never deliver 1 message" in report.verdict
-    assert oracle("5.4.0").load(store, settings, start=True).readable == MESSAGES - 1
+    assert oracle_servers.load("5.4.0", store, settings).readable == MESSAGES - 1
 
 
 @pytest.mark.parametrize("newer", NEWER)

@@ -14,6 +14,7 @@ from rmqstore.formats.message import COMPRESSED, HEAD
 from tests import damage
 from tests.command import run_json
 from tests.real_broker.oracle import Oracle, OracleResult
+from tests.real_broker.oracle_server import OracleServers
 from tests.real_broker.reading import UNIT
 from tests.repair.salvaging import Row, rows, shrink
 from tests.stores import VERSIONS, copy_store, meta, write_broker_conf
@@ -66,7 +67,7 @@ def short(store: Path, found: list[Row]) -> None:
     shrink([row for row in last.values() if row in whole and len(row.message.body) > 50][-1], 40)
 
 
-def read_all(real: Oracle, store: Path, settings: Mapping[str, str]) -> OracleResult:
+def read_all(servers: OracleServers, version: str, store: Path, settings: Mapping[str, str]) -> OracleResult:
     """As after a crash whose checkpoint was lost: the whole log is scanned.
 
     Not for DLedger: after a crash 5.4.0 leaves the last units of an undamaged store out, too.
@@ -74,8 +75,8 @@ def read_all(real: Oracle, store: Path, settings: Mapping[str, str]) -> OracleRe
     if (store / "commitlog").exists():
         (store / "abort").touch()
         (store / "checkpoint").write_bytes(bytes(4096))
-    more = FULL_SCAN if real.version == "5.4.0" else {}
-    return real.load(store, {**settings, **more}, start=True, shutdown=True)
+    more = FULL_SCAN if version == "5.4.0" else {}
+    return servers.load(version, store, {**settings, **more})
 
 
 SAMPLE = {("4.9.7-clean", pages), ("5.4.0-clean", starts_and_ends), ("5.4.0-dledger", flips), ("5.1.4-clean", short)}
@@ -94,10 +95,9 @@ def test_real_store_reads_all_that_was_not_hit(
     name: str,
     break_it: Callable[[Path, list[Row]], None],
     tmp_path: Path,
-    oracle: Callable[[str], Oracle],
+    oracle_servers: OracleServers,
 ) -> None:
     made = meta(name)
-    real = oracle(made.version)
     store = copy_store(name, tmp_path)
     break_it(store, rows(store))
     options = ("--merge-neighbours",) if break_it is short else ()
@@ -105,7 +105,7 @@ def test_real_store_reads_all_that_was_not_hit(
     tags_gone = break_it is pages and "dledger" in name and made.version != "4.9.7"
     done = run_json("recover", str(store), *options, "--apply", exit_code=1 if tags_gone else 0)
     assert done["remaining"] == {"counts": {codes.CQ_WRONG_TAG: 2} if tags_gone else {}}
-    result = read_all(real, store, made.oracle_args)
+    result = read_all(oracle_servers, made.version, store, made.oracle_args)
     assert (result.load, result.crash) == (True, None)
     assert {queue: reading.why for queue, reading in result.queues.items() if reading.bad} == {}
     ends = {queue: (reading.min, reading.max, reading.readable) for queue, reading in result.queues.items()}
@@ -146,7 +146,7 @@ def test_queue_offset_without_message_hides_and_moves_no_other_message(
 @pytest.mark.parametrize("gone", ["", "dledger-n0/index consumequeue"])
 @pytest.mark.parametrize("version", [*(pytest.param(v, marks=pytest.mark.slow) for v in VERSIONS[:-1]), VERSIONS[-1]])
 def test_lost_file_of_dledger_entries_is_one_of_fillers_then(
-    version: str, gone: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+    version: str, gone: str, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     made = meta(f"{version}-dledger")
     store = copy_store(made.name, tmp_path)
@@ -155,7 +155,7 @@ def test_lost_file_of_dledger_entries_is_one_of_fillers_then(
         shutil.rmtree(store / folder)
     options = ("--accept-fillers", "-c", str(write_broker_conf(made.name, store)))
     run_json("recover", str(store), *options, "--apply", exit_code=0)
-    result = oracle(version).load(store, made.oracle_args, start=True, shutdown=True)
+    result = oracle_servers.load(version, store, made.oracle_args)
     assert (result.load, result.crash) == (True, None)
     ends = {queue: (reading.min, reading.max, reading.readable) for queue, reading in result.queues.items()}
     assert ends == {q: (r.min, r.max, r.readable) for q, r in made.oracle_start.queues.items()}
@@ -164,7 +164,7 @@ def test_lost_file_of_dledger_entries_is_one_of_fillers_then(
 
 @pytest.mark.parametrize("version", [pytest.param(v, marks=pytest.mark.slow) for v in VERSIONS])
 def test_a_group_member_that_lost_a_file_ends_there_and_starts(
-    version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
+    version: str, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     made = meta(f"{version}-dledger")
     store = copy_store(made.name, tmp_path)
@@ -176,14 +176,14 @@ def test_a_group_member_that_lost_a_file_ends_there_and_starts(
     plan = run_json("recover", str(store), *options, exit_code=1)
     done = run_json("recover", str(store), *options, "--apply", "--force", str(plan["digest"]), exit_code=0)
     assert done["strategy"] == "truncate"
-    result = oracle(version).load(store, made.oracle_args, start=True, shutdown=True)
+    result = oracle_servers.load(version, store, made.oracle_args)
     assert (result.load, result.crash, result.max_phy) == (True, None, kept[-1].offset + kept[-1].size)
     assert {queue: reading.why for queue, reading in result.queues.items() if reading.bad} == {}
     assert sum(reading.readable for reading in result.queues.values()) == len(kept)
 
 
 def test_last_message_of_a_queue_that_only_a_consumer_knows_keeps_the_queues_end(
-    tmp_path: Path, oracle: Callable[[str], Oracle]
+    tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     made = meta("5.1.4-clean")
     store = copy_store(made.name, tmp_path)
@@ -194,7 +194,7 @@ def test_last_message_of_a_queue_that_only_a_consumer_knows_keeps_the_queues_end
     shutil.rmtree(store / "consumequeue" / "Order_11")
     options = ("-c", str(write_broker_conf(made.name, store)))
     run_json("recover", str(store), *options, "--apply", exit_code=0)
-    result = oracle(made.version).load(store, made.oracle_args, start=True, shutdown=True)
+    result = oracle_servers.load(made.version, store, made.oracle_args)
     assert (result.load, result.crash) == (True, None)
     ends = {queue: (reading.min, reading.max, reading.readable) for queue, reading in result.queues.items()}
     assert ends == {q: (r.min, r.max, r.readable) for q, r in made.oracle_start.queues.items()}

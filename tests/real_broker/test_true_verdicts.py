@@ -10,25 +10,29 @@ import pytest
 from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.store import open_store
 from tests.checks.test_true_verdicts import DLEDGER, close_early
-from tests.real_broker.oracle import Oracle
+from tests.real_broker.oracle_server import OracleServers
 from tests.stores import VERSIONS, copy_store, meta
 
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_messages_under_a_blank_are_those_that_the_broker_does_not_read(version: str, tmp_path: Path) -> None:
+def test_messages_under_a_blank_are_those_that_the_broker_does_not_read(
+    version: str, tmp_path: Path, oracle_servers: OracleServers
+) -> None:
     name = f"{version}-dledger-mixed"
     root = copy_store(name, tmp_path)
     close_early(open_store(root), -1, 5)
     report = verify(open_store(root), VerifyOptions(broker=version))
     hidden = [f.facts["messages"] for f in report.findings.listed if f.code == "CL-FALSE-BLANK"]
-    reading = Oracle(version).load(root, meta(name).oracle_args, start=True)
+    reading = oracle_servers.load(version, root, meta(name).oracle_args)
     assert [reading.offsets - reading.readable] == hidden
 
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", DLEDGER)
-def test_what_a_start_makes_of_a_log_without_queues_and_configuration(name: str, tmp_path: Path) -> None:
+def test_what_a_start_makes_of_a_log_without_queues_and_configuration(
+    name: str, tmp_path: Path, oracle_servers: OracleServers
+) -> None:
     version = name[:5]
     root = copy_store(name, tmp_path)
     shutil.rmtree(root / "consumequeue")
@@ -36,6 +40,6 @@ def test_what_a_start_makes_of_a_log_without_queues_and_configuration(name: str,
     report = verify(open_store(root), VerifyOptions(broker=version))
     assert report.broker is not None
     told = {queue: (ends["min"], ends["max"]) for queue, ends in report.broker["queues"].items()}
-    reading = Oracle(version).load(root, meta(name).oracle_args, start=True)
+    reading = oracle_servers.load(version, root, meta(name).oracle_args)
     assert told == {queue: (ends.min, ends.max) for queue, ends in reading.queues.items() if ends.max}
     assert sum(high - low for low, high in told.values()) == reading.readable

@@ -92,7 +92,7 @@ def test_repair_that_cannot_bring_back_tags_does_not_claim_their_unit(tmp_path: 
     assert run_json("verify", str(store), exit_code=1)["counts"] == {"CQ-WRONG-TAG": 1}
 
 
-@pytest.mark.quick_rows(12)
+@pytest.mark.quick_rows(6)
 @pytest.mark.parametrize("name", STORES)
 def test_sound_stores_have_no_contradicted_message(name: str) -> None:
     result = run("verify", str(unpack(name)), "--json", "--jobs", "1")

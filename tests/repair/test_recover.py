@@ -47,7 +47,7 @@ def content(store: Path) -> dict[str, object]:
     return dict(content_only(snapshot(store, without=(JOURNAL,))))
 
 
-@pytest.mark.quick_rows(9)
+@pytest.mark.quick_rows(5)
 @pytest.mark.parametrize("name", BROKER_STORES)
 def test_a_sound_store_needs_nothing(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)

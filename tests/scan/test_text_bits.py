@@ -74,6 +74,7 @@ def is_utf8(text: bytes) -> bool:
     return True
 
 
+@pytest.mark.quick_rows(10)
 @pytest.mark.parametrize("longest", [4, 60, 130, 700, 9000])
 @pytest.mark.parametrize("slack", [0, 64])
 def test_agree_with_reading_one_by_one(longest: int, slack: int) -> None:

@@ -1,14 +1,19 @@
-"""Items that a thread reads ahead."""
+"""Items that a thread reads ahead, and worker processes that are killed."""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rmqstore.errors import BadRow
-from rmqstore.scan.workers import one_ahead
+from rmqstore.errors import BadRow, CouldNotCheck
+from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.scan.workers import Split, map_ordered, one_ahead
 
 
 def test_the_next_item_is_read_while_the_caller_uses_one() -> None:
@@ -53,3 +58,14 @@ def test_no_item_is_read_after_the_caller_stops() -> None:
     assert [next(ahead), next(ahead)] == [0, 1]
     ahead.close()
     assert taken == [0, 1, 2]  # the thread has ended
+
+
+def end_this_process(split: Split) -> Any:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_worker_is_an_error_with_advice() -> None:
+    splits = [Split(MappedFile(Path("x"), 0, 9, 9), i, i + 1) for i in range(2)]
+    with pytest.raises(CouldNotCheck, match="a worker process was killed") as raised:
+        list(map_ordered(end_this_process, splits, jobs=2))
+    assert raised.value.advice == "is there enough memory? try --jobs 1"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqstore.errors import install_command
+from tests.stores import ROOT
 
 HERE = Path(__file__).parent
 
@@ -42,6 +45,44 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"Spark: {reason}"))
 
 
+@dataclass(frozen=True, slots=True)
+class _ClassArchive:
+    """A class data archive (AppCDS), with which Spark starts in half the CPU time.
+
+    `building` is where this run makes one. To make it costs as much as one run with it saves, so CI does not.
+    """
+
+    path: Path
+    building: Path | None
+
+    @property
+    def option(self) -> str:
+        if self.building is not None:
+            return f"-XX:ArchiveClassesAtExit={self.building}"
+        return f"-XX:SharedArchiveFile={self.path}" if self.path.exists() else ""
+
+    def keep(self) -> None:
+        """Call it after Java's end. A Java before 13 makes no archive."""
+        if self.building is not None and self.building.exists():
+            self.building.rename(self.path)
+
+
+def _class_archive() -> _ClassArchive:
+    """The archive of this PySpark and this Java, which the first run makes."""
+    from rmqstore.spark.session import find_java
+
+    pyspark = importlib.util.find_spec("pyspark")
+    assert pyspark is not None
+    assert pyspark.origin is not None
+    java = find_java(os.environ).resolve()
+    what = f"{pyspark.origin} {Path(pyspark.origin).stat().st_mtime_ns} {java} {java.stat().st_mtime_ns}"
+    path = ROOT / ".cache" / f"spark-{hashlib.sha256(what.encode()).hexdigest()[:12]}.jsa"
+    if path.exists() or os.environ.get("CI"):
+        return _ClassArchive(path, None)
+    path.parent.mkdir(exist_ok=True)
+    return _ClassArchive(path, path.with_suffix(f".{os.getpid()}"))
+
+
 @pytest.fixture(scope="session")
 def needs_spark() -> None:
     """For tests that start Sparks of their own: the same marks, and no session."""
@@ -52,6 +93,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session `local[2]` with the sources registered."""
     from rmqstore.spark.session import open_session
 
+    archive = _class_archive()
     quick = {
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.codegen.wholeStage": "false",  # compiling takes longer than reading small stores
@@ -61,8 +103,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.python.daemon.module": "tests.spark.daemon",
         "spark.network.timeout": "3600s",  # a slow machine is not a lost executor
         "spark.sql.broadcastTimeout": "3600s",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {archive.option}",
     }
-    session = open_session("local[2]", quick, "rmqstore tests")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(HERE / "preload"), prepend=os.pathsep)
+        session = open_session("local[2]", quick, "rmqstore tests")
+    gateway = session.sparkContext._gateway
     yield session
     session.stop()
+    if archive.building is not None:
+        gateway.proc.stdin.close()  # Java ends, and writes the archive
+        gateway.proc.wait(timeout=600)
+        archive.keep()

@@ -1,12 +1,17 @@
 """Spark's daemon for Python workers, with the modules that every worker of the tests needs already imported.
 
 Spark forks its workers from the daemon, and a new one for almost every plan: each would import for most of a second.
+`preload/` does the same for the daemons that Spark starts for planning.
 """
 
 from __future__ import annotations
 
 import pyarrow.compute  # noqa: F401
+import pyspark.sql.worker.create_data_source
+import pyspark.sql.worker.data_source_pushdown_filters
+import pyspark.sql.worker.lookup_data_sources
 import pyspark.sql.worker.plan_data_source_read
+import pyspark.sql.worker.python_streaming_sink_runner
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 

@@ -72,7 +72,7 @@ class NewMessage:
     append_crc: bool | None
     version: int | None
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each field of a record
         self,
         topic: str,
         body: bytes,

@@ -29,7 +29,7 @@ Entry = Mapping[str, int]
 
 @dataclass(slots=True)
 class DLedgerState:
-    """DLedger's state after its recovery; -1 stands for unknown."""
+    """DLedger's state after its recovery; -1 means unknown."""
 
     start_file: int = 0
     process_offset: int = 0

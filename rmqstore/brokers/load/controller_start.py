@@ -6,20 +6,18 @@ constructor; TimerWheel's constructor; TimerMessageStore#shutdown. Confirmed wit
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store
-from rmqstore.formats.timer import wheel_size
+from rmqstore.formats.timer import snapshot_position, wheel_size
 
 HIDDEN = (
     "the broker's log ends with a NullPointerException in TimerMessageStore#shutdown: a consequence of the failed "
     "start, not its cause"
 )
-_SNAPSHOT = re.compile(r"timerwheel\.([0-9]{1,19})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ def refusal_before_load(store: Store, rules: BrokerRules, config: BrokerConfig) 
 def _wheel_read(store: Store, rules: BrokerRules, config: BrokerConfig) -> str:
     """Return the file that the broker reads the timer wheel from: the newest snapshot if it uses snapshots."""
     if rules.wheel_snapshots and config.bool("timerWheelSnapshotFlush"):
-        found = [int(match[1]) for name in store.top if (match := _SNAPSHOT.fullmatch(name)) is not None]
+        found = [at for name in store.top if (at := snapshot_position(name)) is not None]
         if found:
             return f"timerwheel.{max(found)}"
     return "timerwheel"

@@ -12,10 +12,10 @@ from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import Store
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
 
-_TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
+TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 _OFFSETS = ("master_flushed_offset", "confirm_phy_offset")
-_LAST_TIME = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp() * 1000)
-_LAST_OFFSET = 1 << 62
+LAST_TIME = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp() * 1000)
+LAST_OFFSET = 1 << 62
 _CLOCKS = 86_400_000  # ms; greatest plausible difference between the clocks of two machines
 
 
@@ -70,22 +70,22 @@ def check_checkpoint(
     if raw and not any(raw[: STORE_CHECKPOINT.size]):
         findings.add(Finding(codes.CK_MISSING, "checkpoint", path.name, 0, length, {"reason": "zero"}))
         return checkpoint
-    for name in (*_TIMES, *_OFFSETS):
+    for name in (*TIMES, *_OFFSETS):
         _field(name, getattr(checkpoint, name), log, findings, path.name)
     return checkpoint
 
 
 def _field(name: str, value: int, log: LogEnd | None, findings: Findings, file: str) -> None:
     at, size = STORE_CHECKPOINT.at(name), 8
-    if value < 0 or value > (_LAST_TIME if name in _TIMES else _LAST_OFFSET):
+    if value < 0 or value > (LAST_TIME if name in TIMES else LAST_OFFSET):
         findings.add(Finding(codes.CK_GARBAGE, "checkpoint", file, at, size, {"field": name, "value": value}))
         return
     if log is None or not log.last_store_timestamp or name == "master_flushed_offset":
         return
-    limit = log.last_store_timestamp if name in _TIMES else log.wrote
+    limit = log.last_store_timestamp if name in TIMES else log.wrote
     if value > limit:
         facts: dict[str, Fact] = {"field": name, "value": value}
-        facts |= {"last_store_timestamp": limit} if name in _TIMES else {"wrote": limit}
-        if name in _TIMES and value > time.time() * 1000 + _CLOCKS:
+        facts |= {"last_store_timestamp": limit} if name in TIMES else {"wrote": limit}
+        if name in TIMES and value > time.time() * 1000 + _CLOCKS:
             facts["in_future"] = True
         findings.add(Finding(codes.CK_AHEAD, "checkpoint", file, at, size, facts))

@@ -26,6 +26,7 @@ from rmqstore.files.mapped_file_queue import (
     list_directory,
 )
 from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.store_queues import SIZE_KEY, TREE
 
 _CODE = {
     OddKind.DIRECTORY: codes.DIR_SUB_DIRECTORY,
@@ -40,21 +41,9 @@ _CODE = {
 _FOR_ALL = (OddKind.UNREADABLE, OddKind.DUPLICATE)
 """Kinds that keep their own code in DLedger's directories, because no repair can decide about them."""
 _WRONG_SIZE = (OddKind.WRONG_LENGTH, OddKind.MISALIGNED)
-_SIZE_KEY = {
-    QueueKind.SIMPLE: "mappedFileSizeConsumeQueue",
-    QueueKind.BATCH: "mapperFileSizeBatchConsumeQueue",
-    QueueKind.EXT: "mappedFileSizeConsumeQueueExt",
-}
-_TREE = {
-    QueueKind.SIMPLE: "consumequeue",
-    QueueKind.BATCH: "batchconsumequeue",
-    QueueKind.EXT: "consumequeue_ext",
-}
 _DIRECTORIES = ("consumequeue", "batchconsumequeue", "index", "config", "timerlog")
-_ROCKSDB_FEATURES = ("indexRocksDBEnable", "transRocksDBEnable", "timerRocksDBEnable")
 _OPEN_JOURNAL = ("applying", "undoing")
 _STATE_LIMIT = 1 << 20
-_INDEX_NAME_DIGITS = 17
 
 
 @dataclass(slots=True)
@@ -207,7 +196,7 @@ def _odd(store: Store, name: str, queue: MappedFileQueue, odd: OddEntry, code: s
 
 
 def _consume_queues(store: Store, findings: Findings, live: bool) -> None:
-    for kind in _TREE:
+    for kind in SIZE_KEY:
         if kind is QueueKind.SIMPLE and store.rocksdb_consume_queue:
             continue
         lengths: Counter[int] = Counter()
@@ -226,9 +215,9 @@ def _consume_queues(store: Store, findings: Findings, live: bool) -> None:
                     wrong.append((files.label, queue, odd))
                 else:
                     findings.add(_odd(store, files.label, queue, odd, ""))
-        given = store.config.given_int(_SIZE_KEY[kind]) is not None
+        given = store.config.given_int(SIZE_KEY[kind]) is not None
         if given and size and len(lengths) == 1 and (actual := next(iter(lengths))) != size:
-            _file_size(findings, _TREE[kind], _SIZE_KEY[kind], size, actual)
+            _file_size(findings, TREE[kind], SIZE_KEY[kind], size, actual)
             continue
         for label, queue, odd in wrong:
             findings.add(_odd(store, label, queue, odd, ""))
@@ -259,15 +248,12 @@ def _strays(store: Store, findings: Findings) -> None:
         findings.add(Finding(codes.DIR_FOREIGN_ENTRY, stray.path.parent.name, stray.path.name, 0, stray.length, facts))
     if store.part not in (None, "index"):
         return
+    files, strays = store.index_files, store.index_strays
     for entry in store.index_entries:
-        name = entry.path.name
-        numeric = name.isascii() and name.isdigit()
-        if numeric and not entry.directory and not entry.special and len(name) >= _INDEX_NAME_DIGITS:
-            continue
-        facts = {"path": store.relative(entry.path), "directory": entry.directory}
-        # a numeric name that cannot be opened as an index file fails the load of 5.0 and newer
-        code = codes.DIR_STRAY_FILE if numeric else codes.DIR_FOREIGN_ENTRY
-        findings.add(Finding(code, "index", name, 0, entry.length, facts))
+        if entry not in files:
+            facts = {"path": store.relative(entry.path), "directory": entry.directory}
+            code = codes.DIR_STRAY_FILE if entry in strays else codes.DIR_FOREIGN_ENTRY
+            findings.add(Finding(code, "index", entry.path.name, 0, entry.length, facts))
 
 
 def _queue_kinds(store: Store, findings: Findings, queue_types: Mapping[str, str] | None) -> None:
@@ -283,7 +269,7 @@ def _queue_kinds(store: Store, findings: Findings, queue_types: Mapping[str, str
             seen = topic
             own = queue_types.get(topic, "SimpleCQ")
             if own != wanted:
-                facts: dict[str, Fact] = {"topic": topic, "directory": _TREE[kind], "queue_type": own}
+                facts: dict[str, Fact] = {"topic": topic, "directory": TREE[kind], "queue_type": own}
                 facts["in_topics_json"] = topic in queue_types
                 findings.add(Finding(codes.DIR_QUEUE_KIND, topic, topic, facts=facts))
 
@@ -328,7 +314,7 @@ def _not_read(store: Store, facts: DirectoryFacts, opened_rocksdb: Collection[st
     ]
     if _is_rocksdb(store.root / "kvStore"):
         facts.unchecked.append("kvStore/: POP consumer records in RocksDB are not checked")
-    used = [key for key in _ROCKSDB_FEATURES if store.config.bool(key)]
+    used = store.config.rocksdb_features
     if "rocksdbstore" in store.top and used:
         facts.unchecked.append(f"rocksdbstore/: not checked, in use by {', '.join(used)}")
     left = store.left_by_dledger
@@ -344,8 +330,7 @@ def _no_index(store: Store, facts: DirectoryFacts) -> None:
     if store.part is not None or not store.config.bool("messageIndexEnable") or store.index_files:
         return
     with contextlib.suppress(OSError):  # a log that cannot be listed has its own finding
-        logs = [store.commitlog, store.dledger.data if store.dledger else None]
-        if any(log is not None and log.files for log in logs):
+        if store.logs:
             help_ = "`rmqstore rebuild STORE index` rebuilds it"
             facts.notes.append(f"index/ has no file: queries by key or id find nothing; {help_}")
 

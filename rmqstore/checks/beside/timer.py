@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +18,6 @@ from rmqstore.formats.properties import TIMER_TOPIC
 from rmqstore.scan.units import last_nonzero_in
 
 _UNIT = timer.LOG_UNIT
-_WHEEL = re.compile(r"timerwheel(\.[0-9]{1,19})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,7 @@ def _wheels(store: Store, findings: Findings, live: bool) -> None:
     if store.part == "timerwheel":
         lengths = {store.path.name: (store.path.stat().st_size, False)}
     else:
-        lengths = {n: (e.length, e.directory) for n, e in store.top.items() if _WHEEL.fullmatch(n)}
+        lengths = {n: (e.length, e.directory) for n, e in store.top.items() if timer.is_wheel(n)}
     for name, (length, directory) in sorted(lengths.items()):
         # the broker fills an empty file
         if length == expected or (length == 0 and not directory) or live:

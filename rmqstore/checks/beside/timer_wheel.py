@@ -14,7 +14,6 @@ Source: TimerMessageStore#recover, #recoverAndRevise, #dequeue, TimerWheel#revis
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -36,7 +35,6 @@ SLOTS = 2 * timer.DEFAULT_SLOTS
 
 _UNIT = timer.LOG_UNIT
 _SLOT = timer.WHEEL_SLOT
-_SNAPSHOT = re.compile(r"timerwheel\.([0-9]{1,19})")
 _SAMPLE = 32  # units that are read to determine the precision
 _COMMON = 1024  # units whose times are compared to determine the precision
 _NONE = -1
@@ -189,7 +187,7 @@ def read_wheel(store: Store) -> Wheel | None:
     """
     path, flushed = store.root / "timerwheel", None
     if not store.config.given or store.config.given.get("timerWheelSnapshotFlush") == "true":
-        numbers = [int(m[1]) for m in map(_SNAPSHOT.fullmatch, store.top) if m is not None]
+        numbers = [at for name in store.top if (at := timer.snapshot_position(name)) is not None]
         if numbers:
             flushed = max(numbers)
             path = store.root / f"timerwheel.{flushed}"

@@ -9,10 +9,9 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.layout import Layout
+from rmqstore.scan.unit_rows import Units
 
 if TYPE_CHECKING:
     from rmqstore.checks.index.catalog import IndexCatalog
@@ -43,7 +42,7 @@ class WatchedReads:
         self._seen = BesideSplit()
         self._hashes = tuple(hashlib.blake2b(digest_size=16) for _ in range(3))
 
-    def read(self, topic: str, queue_id: int, first: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    def read(self, topic: str, queue_id: int, first: int, count: int) -> Units:
         """Like `UnitReader.read`."""
         if self._units is None:
             raise ValueError("no consume queues to read")

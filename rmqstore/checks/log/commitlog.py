@@ -21,9 +21,8 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import SPLIT_SIZE, Mapper, Split, joined, plan_splits
+from rmqstore.scan.workers import Mapper, Split, Workers, joined, plan_splits
 
-Progress = Callable[[int], None]
 UnitOf = Callable[[str, int, int], int | None]
 
 
@@ -190,17 +189,13 @@ class KnownParts(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PassWork:
-    """How a pass over a log is carried out: number of processes, size of splits (bytes), time limit.
+class PassWork(Workers):
+    """How a pass over a log is carried out.
 
-    `mapper` replaces the `jobs` processes. After `deadline` (monotonic clock, s), no further split is read.
-    `units` collects the units that the messages should have. `known` parts are not read again.
+    After `deadline` (monotonic clock, s), no further split is read. `units` collects the units that the messages
+    should have. `known` parts are not read again.
     """
 
-    jobs: int = 1
-    split_size: int = SPLIT_SIZE
-    progress: Progress | None = None
-    mapper: Mapper | None = None
     deadline: float | None = None
     units: UnitKeeper | None = None
     known: KnownParts | None = None

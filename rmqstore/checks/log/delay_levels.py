@@ -145,7 +145,7 @@ def _level_numbers(store: Store) -> list[int]:
 def _stretches(store: Store, level: int) -> list[Stretch]:
     """Return the stretches of a level's units, the oldest first, without those that no setting explains."""
     queue = store.consume_queue(SCHEDULE_TOPIC, level - 1).queue
-    logs = [log for log in (store.commitlog, store.dledger.data if store.dledger else None) if log is not None]
+    logs = [log for log, _ in store.logs]
     end = last_nonzero(queue, UNIT)
     if end is None or not logs:
         return []

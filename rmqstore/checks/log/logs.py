@@ -43,10 +43,14 @@ class Logs:
     def wrote(self) -> int:
         return max((r.reaches for r in self.results), default=0)
 
+    def at(self, offset: int) -> LogResult | None:
+        """Return the log with a file that contains a global offset."""
+        return next((result for result in self.results if result.queue.find(offset) is not None), None)
+
     def record(self, offset: int, size: int) -> Message | None:
         """Return the message of at most `size` bytes at a global offset; None unless its own position agrees."""
-        log = next((result.queue for result in self.results if result.queue.find(offset) is not None), None)
-        message = message_at(log, offset, size) if log is not None else None
+        log = self.at(offset)
+        message = message_at(log.queue, offset, size) if log is not None else None
         return message if message is not None and message.physical_offset == offset else None
 
     def file_start(self, offset: int) -> int:

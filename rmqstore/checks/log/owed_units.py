@@ -1,6 +1,6 @@
-"""The consume queue units that a record should have, as far as its header and tags are not enough to tell.
+"""Rules for the consume queue units that a record gets: special topics, light queues, batches, and fillers of repairs.
 
-Both the pass of `verify` and the rebuild of queues use these rules.
+Both the pass of `verify` and the rebuild of queues use them.
 Source: DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue#dispatch, ConsumeQueue#putMessagePositionInfo,
 MultiDispatchUtils (RocketMQ 5.4.0)
 """

@@ -224,7 +224,7 @@ class UnitRows:
     `stretches`: (queue, first queue offset, start, stop): units [start, stop) have consecutive queue offsets.
     """
 
-    units: np.ndarray[tuple[int], np.dtype[np.void]]
+    units: Units
     stretches: list[Rows]
 
     @staticmethod

@@ -7,13 +7,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from rmqstore.errors import NotReadable
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import consumequeue
+from rmqstore.scan.unit_rows import Units
 
 if TYPE_CHECKING:
     from rmqstore.files.rocksdb.queues import RocksDBQueues
@@ -93,7 +92,7 @@ class UnitReader:
             self._open.move_to_end(key)
         return found
 
-    def read(self, topic: str, queue_id: int, first: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    def read(self, topic: str, queue_id: int, first: int, count: int) -> Units:
         """Return units [first, first + count); fewer at the end of the queue, zeros where files are missing before."""
         if self._ahead is None or count > _AHEAD:
             return consumequeue.UNIT.array(self._read(topic, queue_id, first, count))

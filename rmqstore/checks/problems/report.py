@@ -161,6 +161,12 @@ class Findings:
         return max((PROBLEMS[c].severity for c in self.counts), default=None)
 
 
+def problem_counts(report: Report) -> dict[str, int]:
+    """Return the number of findings of each code, without notes, in the order of the codes."""
+    counts = sorted(report.findings.counts.items())
+    return {code: n for code, n in counts if n and PROBLEMS[code].severity >= Severity.WARNING}
+
+
 @dataclass(frozen=True, slots=True)
 class Fillers:
     """Records that a repair wrote in place of lost messages; `repair` is the name of its journal, "" if unknown."""
@@ -226,8 +232,12 @@ class Report:
     @property
     def has_problems(self) -> bool:
         """Whether there is a WARNING or ERROR."""
-        worst = self.findings.worst
-        return worst is not None and worst >= Severity.WARNING
+        return bool(problem_counts(self))
+
+    @property
+    def logs(self) -> list[dict[str, Any]]:
+        """The numbers of the logs: the commitlog, then DLedger."""
+        return [log for log in (self.commitlog, self.dledger) if log is not None]
 
     @property
     def repairable(self) -> str:

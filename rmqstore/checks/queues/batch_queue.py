@@ -90,12 +90,17 @@ def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings:
         before = base + count
         low = base if low < 0 else min(low, base)
         high = max(high, base + count)
-    missing = [r for r in rows if r.offset not in matched]
-    if missing and not logs.lag_is_normal:
-        facts = {"messages": len(missing), "first_offset": missing[0].offset, "base_offset": missing[0].base}
-        findings.add(Finding(codes.BCQ_MISSING_UNIT, label, "", 0, len(missing) * UNIT, facts))
+    report_missing(label, [r for r in rows if r.offset not in matched], UNIT, logs, findings)
     expected = max((r.base + r.count for r in rows), default=high)
     return QueueState(max(low, 0), high, expected)
+
+
+def report_missing(label: str, missing: list[BatchRow], unit: int, logs: Logs, findings: Findings) -> None:
+    """Report messages and inner batches without a unit (of `unit` bytes), unless they may still be waiting for it."""
+    if missing and not logs.lag_is_normal:
+        facts: dict[str, Fact] = {"messages": len(missing), "first_offset": missing[0].offset}
+        facts["base_offset"] = missing[0].base
+        findings.add(Finding(codes.BCQ_MISSING_UNIT, label, "", 0, len(missing) * unit, facts))
 
 
 def _report_header(files: ConsumeQueueFiles, row: BatchRow, logs: Logs, findings: Findings) -> None:

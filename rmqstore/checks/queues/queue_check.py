@@ -275,7 +275,7 @@ class QueueCheck:
             "unit_queue_id": self.files.queue_id,
             "unit_queue_offset": unit.number,
         }
-        log = next((r for r in logs.results if r.queue.find(unit.offset) is not None), None)
+        log = logs.at(unit.offset)
         if log is not None:
             self.findings.add(log.finding(codes.CL_HEADER, unit.offset - log.lead, unit.length + log.lead, facts))
 

@@ -17,7 +17,7 @@ from rmqstore.checks.log.log_pass import BatchRow
 from rmqstore.checks.log.logs import Logs, Name
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
-from rmqstore.checks.queues.batch_queue import batches_of
+from rmqstore.checks.queues.batch_queue import batches_of, report_missing
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.formats import consumequeue
 
@@ -67,8 +67,6 @@ def _judge(name: Name, rows: RocksDBQueue, owed: list[BatchRow], logs: Logs, fin
                 facts["reason"] = "no batch of this queue starts there"
                 findings.add(Finding(codes.BCQ_DANGLING_UNIT, label, "", base * UNIT, UNIT, facts))
     missing = [row for row in owed if row.base not in met and not rows.unreadable_in(row.base, row.base + 1)]
-    if missing and not logs.lag_is_normal:
-        facts = {"messages": len(missing), "first_offset": missing[0].offset, "base_offset": missing[0].base}
-        findings.add(Finding(codes.BCQ_MISSING_UNIT, label, "", 0, len(missing) * UNIT, facts))
+    report_missing(label, missing, UNIT, logs, findings)
     expected = max((row.base + row.count for row in owed), default=rows.behind)
     return QueueState(max(low, 0), rows.behind, expected)

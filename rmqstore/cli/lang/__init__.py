@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rmqstore.cli.as_is import AsIs as AsIs
+from rmqstore.cli.lang.as_is import AsIs as AsIs
 
 if TYPE_CHECKING:
     from rich.text import Text

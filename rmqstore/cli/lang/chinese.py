@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from rmqstore.cli.as_is import AsIs
+from rmqstore.cli.lang.as_is import AsIs
 from rmqstore.cli.lang.catalogue import read
 from rmqstore.cli.lang.forms import WORD, closing, parsed, sentences
 from rmqstore.formats.text.width import columns

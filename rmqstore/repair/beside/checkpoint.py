@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rmqstore.checks.beside.checkpoint import LAST_OFFSET, LAST_TIME, TIMES
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.disk.reading import read_at
@@ -12,8 +13,6 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 
 _CODES = (codes.CK_LENGTH, codes.CK_AHEAD, codes.CK_GARBAGE)
-_TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
-_LAST_TIME = 253_370_764_800_000  # ms, the year 9999
 
 
 def plan_checkpoint(
@@ -28,7 +27,7 @@ def plan_checkpoint(
     path, entry = store.root / "checkpoint", store.checkpoint
     raw = read_at(path, FILE_SIZE, 0) if entry is not None and not entry.directory and not entry.special else b""
     old = parse_checkpoint(raw)
-    late = not options.only and 0 < last_time < max(getattr(old, name) for name in _TIMES)
+    late = not options.only and 0 < last_time < max(getattr(old, name) for name in TIMES)
     if store.part is not None or not (found or ((force or late) and entry is not None)):
         return
     why = "times and offsets taken from the log"
@@ -50,12 +49,12 @@ def true_checkpoint(old: StoreCheckpoint, last_time: int, end: int) -> StoreChec
     nevertheless, since the time of its last full file is unknown here.
     """
     values = {}
-    for name in _TIMES:
+    for name in TIMES:
         value = getattr(old, name)
-        sound = 0 <= value <= _LAST_TIME and (not last_time or value <= last_time)
+        sound = 0 <= value <= LAST_TIME and (not last_time or value <= last_time)
         values[name] = value if sound else 0 if name == "index_msg_timestamp" else max(last_time, 0)
     confirm = old.confirm_phy_offset
     master = old.master_flushed_offset
     values["confirm_phy_offset"] = confirm if 0 <= confirm <= end else end
-    values["master_flushed_offset"] = master if 0 <= master < 1 << 62 else 0
+    values["master_flushed_offset"] = master if 0 <= master <= LAST_OFFSET else 0
     return replace(old, **values)

@@ -58,11 +58,9 @@ def plan_directories(draft: PlanBuilder, verified: Verified, options: RecoverOpt
             else:
                 draft.discard(path, "a directory belongs there")
                 draft.cures.add(codes.DIR_STRAY_FILE)
-        for entry in store.index_entries:
-            name = entry.path.name
-            if name.isascii() and name.isdigit() and (entry.directory or entry.special or len(name) < 17):
-                draft.discard(entry.path, "cannot be opened as an index file")
-                draft.cures.add(codes.DIR_STRAY_FILE)
+        for entry in store.index_strays:
+            draft.discard(entry.path, "cannot be opened as an index file")
+            draft.cures.add(codes.DIR_STRAY_FILE)
 
 
 def gone_with_files(draft: PlanBuilder, verified: Verified) -> set[str]:

@@ -23,11 +23,11 @@ from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.scan.kernels import consecutive, false_runs
+from rmqstore.scan.unit_rows import Units
 
 _UNIT = dledger.INDEX_UNIT
 _SPARES = (".tmp", ".bak")
 _TEXT_LIMIT = 64 << 10
-Units = np.ndarray[tuple[int], np.dtype[np.void]]
 
 
 def plan_dledger(

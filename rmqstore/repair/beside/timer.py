@@ -5,7 +5,6 @@ Source: TimerMessageStore#recover, #recoverAndRevise, #doEnqueue, TimerWheel#put
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -125,11 +124,9 @@ def _slots(queue: MappedFileQueue | None, end: int, ms: int, only: I64 | None = 
     return slots
 
 
-def _wheels(store: Store) -> Iterator[tuple[str, DirEntry]]:
-    """Yield the wheel and its snapshots."""
-    for name, entry in sorted(store.top.items()):
-        if name == "timerwheel" or (name.startswith("timerwheel.") and name.removeprefix("timerwheel.").isdigit()):
-            yield name, entry
+def _wheels(store: Store) -> list[tuple[str, DirEntry]]:
+    """Return the wheel and its snapshots."""
+    return sorted((name, entry) for name, entry in store.top.items() if timer.is_wheel(name))
 
 
 def _replace_wheels(draft: PlanBuilder, queue: MappedFileQueue | None, end: int) -> None:

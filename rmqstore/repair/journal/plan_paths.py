@@ -39,7 +39,7 @@ class PlanPaths:
         return PlanPaths(place, tuple(Path(root) for root in plan.roots), _mount_points())
 
     def locate(self, path: str) -> Path:
-        """Return the file that a path of the plan stands for.
+        """Return the file that a path of the plan names.
 
         Links at the top of the store and roots that are links are followed.
         Errors: Refused for any other link.

@@ -16,8 +16,6 @@ from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 
-__all__ = ["FACT", "contradicted_messages", "doubtful_tags", "list_damaged", "note_contradicted"]
-
 FACT = "damaged"
 """Name of the fact of a plan that lists messages that stay in the log with damaged properties."""
 

@@ -41,7 +41,7 @@ def store_in_place(store: Store, verified: Verified, options: RecoverOptions) ->
 
 
 def plan_misplaced(draft: PlanBuilder, verified: Verified) -> None:
-    """Plan the renames; anything else at the new paths is no log file, and goes into quarantine."""
+    """Plan the renames; entries at the new paths that are not log files go into quarantine."""
     moved, misplaced = draft.store.moved, verified.misplaced
     if misplaced is None:
         return

@@ -15,7 +15,7 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_n
 from rmqstore.files.records import MAX_RECORD
 from rmqstore.formats.message import MIN_SIZE, Message, parse_message
 from rmqstore.repair.log.spans import meets, overlapping
-from rmqstore.repair.plan.content import Content, ContentReader, Zeros
+from rmqstore.repair.plan.content import Content, ContentReader, Parts, Zeros
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Create, Extend, Overwrite
 from rmqstore.scan.columns import Columns
@@ -162,25 +162,9 @@ class RepairedLog:
         return bytes(raw)
 
 
-@dataclass(frozen=True, slots=True)
-class _Joined:
-    """Two contents, one after the other."""
-
-    first: Content
-    second: Content
-
-    @property
-    def size(self) -> int:
-        return self.first.size + self.second.size
-
-    def pieces(self) -> Iterator[bytes | int]:
-        yield from self.first.pieces()
-        yield from self.second.pieces()
-
-
 def _meets(patch: Patch, others: Sequence[Patch]) -> bool:
     return any(other.start < patch.stop and patch.start < other.stop for other in others)
 
 
 def _longer(patch: Patch, tail: Content) -> Patch:
-    return Patch(patch.start, patch.stop + tail.size, _Joined(patch.content, tail))
+    return Patch(patch.start, patch.stop + tail.size, Parts((patch.content, tail)))

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqstore.brokers.dledger.library import written_by_newer
+from rmqstore.checks.beside.committed import committed_index
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.checks.problems.table import PROBLEMS, Severity
+from rmqstore.checks.problems.report import problem_counts
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotAStore
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import Store
-from rmqstore.formats.dledger import parse_dledger_checkpoint
 from rmqstore.formats.properties import is_lmq
 from rmqstore.repair.journal.folder import free_bytes
 from rmqstore.repair.journal.plan_paths import existing
@@ -30,7 +30,6 @@ _LEFT_BEHIND = frozenset(
     {"commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index", "timerlog", "checkpoint"}
     | {"abort", "abort.bak", "lock", "rocksdbstore", ".rmqstore"}
 )
-_ROCKSDB_FEATURES = ("indexRocksDBEnable", "transRocksDBEnable", "timerRocksDBEnable")
 _SLACK = 64 << 20
 
 
@@ -108,15 +107,6 @@ class CommitLogMigration:
         }
 
 
-def committed_index(store: Store) -> int:
-    """Return the committedIndex in the checkpoint, -1 without one."""
-    if store.dledger is None:
-        return -1
-    text = read_at(store.dledger.directory / "checkpoint", 1 << 16, 0)
-    found = parse_dledger_checkpoint(text).committed_index if text else None
-    return -1 if found is None else found
-
-
 def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice, output: Path) -> CommitLogMigration:
     """Plan the conversion of a verified store; obstacles become refusals.
 
@@ -128,8 +118,7 @@ def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice
         refusals.append(wrong)
     if refusals:
         return replace(base, refusals=tuple(refusals))
-    on = [key for key in _ROCKSDB_FEATURES if store.config.bool(key)]
-    if on:
+    if on := store.config.rocksdb_features:
         refusals.append(Refusal(f"{on[0]}=true keeps addresses of messages in rocksdbstore/", "this is not supported"))
     if written_by_newer(store, verified.dledger.tiling if verified.dledger is not None else None):
         refusals.append(Refusal("DLedger 0.4 wrote it, which no RocketMQ release uses", "this is not supported"))
@@ -147,7 +136,8 @@ def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice
     if log is None:
         raise NotAStore(f"{store.path} has no DLedger data")
     first, last = log.entries.first_index, log.entries.last_index
-    committed = min(committed_index(store), last)
+    found = committed_index(store.dledger) if store.dledger is not None else None
+    committed = -1 if found is None else min(found, last)
     chosen, by, problem = _choose(committed, last, choice, words_for(store))
     if problem is not None:
         refusals.append(problem)
@@ -188,9 +178,8 @@ def _wrong_kind(store: Store) -> Refusal | None:
 
 def _unsound(store: Store, verified: Verified) -> list[Refusal]:
     """Refuse a damaged store: a conversion without its damaged messages would look complete."""
-    counts = verified.report.findings.counts
-    found = (PROBLEMS[code] for code in sorted(counts))
-    bad = [p.code for p in found if p.severity >= Severity.WARNING and not p.migration_rebuilds]
+    counts = problem_counts(verified.report)
+    bad = [code for code in counts if not PROBLEMS[code].migration_rebuilds]
     others = tuple(store.other_dledger)
     unchecked = [line for line in verified.report.unchecked if not (others and line.startswith(others))]
     return unsound(counts, bad, recover_first(store), unchecked)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from rmqstore.brokers.rules.forecast import StartOptions
 from rmqstore.brokers.rules.versions import RUN_VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
-from rmqstore.checks.problems.report import store_words
-from rmqstore.checks.problems.table import PROBLEMS, Severity
+from rmqstore.checks.problems.report import problem_counts, store_words
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import UsageError
 from rmqstore.files.mapped_file_queue import list_directory
@@ -237,14 +237,12 @@ def _cannot_read(store: Store, verified: Verified, version: str) -> str | None:
 
 def _unsound(store: Store, verified: Verified) -> list[Refusal]:
     """Refuse a store with problems; without a log, those do not count that disappear with it."""
-    counts = verified.report.findings.counts
+    counts = problem_counts(verified.report)
     no_log = verified.legacy is None
     bad = [
         code
-        for code in sorted(counts)
-        if PROBLEMS[code].severity >= Severity.WARNING
-        and not PROBLEMS[code].ignored_by_brokers
-        and not (no_log and PROBLEMS[code].gone_with_log)
+        for code in counts
+        if not PROBLEMS[code].ignored_by_brokers and not (no_log and PROBLEMS[code].gone_with_log)
     ]
     first = _rebuild(store) if all(PROBLEMS[code].lacks_units for code in bad) else recover_first(store)
     out = unsound(counts, bad, first, verified.report.unchecked)

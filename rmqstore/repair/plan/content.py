@@ -66,9 +66,9 @@ class Zeros:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A concatenation of literals and zeros."""
+    """Contents, one after the other."""
 
-    parts: tuple[Literal | Zeros, ...]
+    parts: tuple[Content, ...]
 
     @property
     def size(self) -> int:

@@ -87,7 +87,7 @@ class PlanBuilder:
         return own if own != path and path.is_symlink() else path
 
     def locate(self, path: str) -> Path:
-        """Return the file that a path of the plan stands for."""
+        """Return the file that a path of the plan names."""
         return self.root / path
 
     def is_gone(self, path: Path) -> bool:

@@ -54,28 +54,33 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
         yield "Nothing is lost."
     elif not plan.empty:
         yield "This plan loses nothing." if plan.facts["stays"] else "Nothing is lost."
-    yield from _describe_damaged(plan.facts.get("damaged"))
-    yield from _describe_restored(plan.facts.get("restored"))
-    yield from _describe_mended(plan.facts.get("mended"))
-    yield from _describe_fillers(plan.facts.get("fillers"))
+    yield from _describe_damaged(_rows(plan.facts.get("damaged")))
+    restored = plan.facts.get("restored")
+    yield from _describe_restored(_rows(restored.get("places")) if isinstance(restored, Mapping) else [])
+    yield from _describe_mended(_rows(plan.facts.get("mended")))
+    yield from _describe_fillers(_rows(plan.facts.get("fillers")))
     yield from (f"Note: {note}" for note in plan.notes)
     yield from (f"Needs a decision: {brake}" for brake in plan.brakes)
     if plan.brakes and not plan.empty:  # an empty plan has nothing to accept
         yield f"  --force {plan.digest} accepts {'it' if len(plan.brakes) == 1 else 'all of them'}"
 
 
-def _describe_damaged(rows: Json) -> Iterator[str]:
-    """List messages that stay with damaged properties; tolerate any JSON, since a saved plan may hold anything."""
-    if not isinstance(rows, list) or not rows:
+def _rows(value: Json) -> list[Mapping[str, Json]]:
+    """Return the objects of a list, and nothing of any other JSON: the facts of a saved plan may hold anything."""
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
+
+
+def _describe_damaged(rows: list[Mapping[str, Json]]) -> Iterator[str]:
+    """List messages that stay with damaged properties."""
+    if not rows:
         return
     yield f"Damaged: {many(len(rows), 'message')}, whose properties cannot be recovered from the store:"
     for row in rows[:_LISTED]:
-        if isinstance(row, Mapping):
-            place = f"{row.get('topic')}/{row.get('queue_id')} {row.get('queue_offset')} at {row.get('offset')}"
-            names = (("keys", "keys"), ("unique key", "unique_key"))
-            keys = "".join(f", {word} {row[name]!r}" for word, name in names if row.get(name))
-            time = row.get("store_timestamp")
-            yield f"  {place}{keys}" if time is None else f"  {place}, stored {_time(time)}{keys}"
+        place = f"{row.get('topic')}/{row.get('queue_id')} {row.get('queue_offset')} at {row.get('offset')}"
+        names = (("keys", "keys"), ("unique key", "unique_key"))
+        keys = "".join(f", {word} {row[name]!r}" for word, name in names if row.get(name))
+        time = row.get("store_timestamp")
+        yield f"  {place}{keys}" if time is None else f"  {place}, stored {_time(time)}{keys}"
     if len(rows) > _LISTED:
         yield f"  … and {many(len(rows) - _LISTED, 'more message')}"
 
@@ -87,10 +92,8 @@ def _time(value: Json) -> str:
     return datetime.fromtimestamp(value / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _describe_restored(found: Json) -> Iterator[str]:
-    """List messages restored from other copies of the log; tolerate any JSON."""
-    listed = found.get("places") if isinstance(found, Mapping) else None
-    rows = [row for row in listed if isinstance(row, Mapping)] if isinstance(listed, list) else []
+def _describe_restored(rows: list[Mapping[str, Json]]) -> Iterator[str]:
+    """List messages restored from other copies of the log."""
     if not rows:
         return
     messages: dict[str, int] = {}
@@ -112,14 +115,13 @@ def _number(row: Mapping[str, Json], name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _describe_mended(rows: Json) -> Iterator[str]:
-    """Count messages corrected with the help of a CRC, with the odds of a false match; tolerate any JSON."""
-    found = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
-    bytes_ = [row for row in found if row.get("bit", 0) is None]
-    for what, some in (("bit", [row for row in found if row not in bytes_]), ("byte", bytes_)):
+def _describe_mended(rows: list[Mapping[str, Json]]) -> Iterator[str]:
+    """Count messages corrected with the help of a CRC, with the odds of a false match."""
+    bytes_ = [row for row in rows if row.get("bit", 0) is None]
+    for what, some in (("bit", [row for row in rows if row not in bytes_]), ("byte", bytes_)):
         if not some:
             continue
-        odds = [row["odds"] for row in some if isinstance(row.get("odds"), float)]
+        odds = [number for row in some if isinstance(number := row.get("odds"), float)]
         most = f"; odds of a false match at most 1 in {1 / max(odds):,.0f}" if odds and max(odds) > 0 else ""
         where = "each" if len(some) > 1 else "beside its body" if some[0].get("crc") == "record" else "in its body"
         why = (
@@ -143,21 +145,20 @@ def _offsets(numbers: list[int]) -> str:
     return f"offset{'s' if len(numbers) > 1 else ''} {', '.join(texts)}{more}"
 
 
-def _describe_fillers(rows: Json) -> Iterator[str]:
-    """List the visible fillers by the consumer groups that have not consumed them yet; tolerate any JSON."""
-    if not isinstance(rows, list) or not rows:
+def _describe_fillers(rows: list[Mapping[str, Json]]) -> Iterator[str]:
+    """List the visible fillers by the consumer groups that have not consumed them yet."""
+    if not rows:
         return
     number = many(len(rows), "visible filler")
     yield f"{number} in place of lost messages; consumer groups that have not read there yet:"
     places: dict[tuple[str, str], dict[str, list[int]]] = {}
     for row in rows:
-        if isinstance(row, Mapping):
-            groups = row.get("groups")
-            names = ", ".join(map(str, groups)) if isinstance(groups, list) else ""
-            queues = places.setdefault((names, str(row.get("marked") or "bytes only")), {})
-            offset = row.get("queue_offset")
-            found = queues.setdefault(f"{row.get('topic')}/{row.get('queue_id')}", [])
-            found += [offset] if isinstance(offset, int) else []
+        groups = row.get("groups")
+        names = ", ".join(map(str, groups)) if isinstance(groups, list) else ""
+        queues = places.setdefault((names, str(row.get("marked") or "bytes only")), {})
+        offset = row.get("queue_offset")
+        found = queues.setdefault(f"{row.get('topic')}/{row.get('queue_id')}", [])
+        found += [offset] if isinstance(offset, int) else []
     for (names, marked), queues in sorted(places.items(), key=lambda item: not item[0][0])[:_LISTED]:
         shown = [f"{queue} {_offsets(found)}" for queue, found in list(queues.items())[:_PLACES]]
         more = f" and {many(len(queues) - _PLACES, 'more queue')}" if len(queues) > _PLACES else ""

@@ -30,6 +30,7 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.unit_buffer import QueueUnits
 from rmqstore.scan.kernels import U8, Bool, false_runs, leading
+from rmqstore.scan.unit_rows import Units
 from rmqstore.scan.units import last_nonzero_in
 
 UNIT = consumequeue.UNIT.size
@@ -115,13 +116,13 @@ class QueueImage:
                     return at
         return at
 
-    def _expired(self, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> Bool:
+    def _expired(self, units: Units) -> Bool:
         offset, size = units["commitlog_offset"], units["size"]
         before_log = (offset < self.min_offset) | consumequeue.is_pre_blank(offset, size)
         keep: Bool = consumequeue.is_unit(offset, size) & before_log
         return keep
 
-    def _stored(self, start: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    def _stored(self, start: int, count: int) -> Units:
         return consumequeue.UNIT.array(self.stored(start * UNIT, count * UNIT))
 
     def stored(self, at: int, length: int) -> bytes:
@@ -155,7 +156,7 @@ class QueueImage:
                 return high
             last = int(offset[-1])
 
-    def _points_to_damage(self, units: np.ndarray[tuple[int], np.dtype[np.void]]) -> Bool:
+    def _points_to_damage(self, units: Units) -> Bool:
         """Select the units that point to a damaged record: they may be right, and stay."""
         offset, size = units["commitlog_offset"], units["size"]
         keep: Bool = consumequeue.is_message_unit(offset, size) & (offset >= self.min_offset)

@@ -15,6 +15,7 @@ from rmqstore.checks.verify import Verified
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
+from rmqstore.files.store_queues import SIZE_KEY
 from rmqstore.formats import consumequeue, properties
 from rmqstore.repair.log.contradicted import doubtful_tags
 from rmqstore.repair.log.redispatch import Dispatcher, Name, can_have_queues
@@ -28,10 +29,6 @@ from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 
 UNIT = consumequeue.UNIT.size
-_SIZE_KEY = {
-    QueueKind.SIMPLE: "mappedFileSizeConsumeQueue",
-    QueueKind.BATCH: "mapperFileSizeBatchConsumeQueue",
-}
 WHY = "rebuilt from the log: its messages, at their queue offsets"
 
 
@@ -74,7 +71,7 @@ def size_brake(store: Store, kind: QueueKind) -> str | None:
     logs = (store.commitlog, store.dledger.data if store.dledger is not None else None)
     if any(log is not None and log.size_from == "files" and log.file_size == COMMITLOG_FILE_SIZE for log in logs):
         return None
-    key = _SIZE_KEY[kind]
+    key = SIZE_KEY[kind]
     return (
         f"no consume queue file is left to tell their size; {store.config.int(key):,} is assumed ({key} in broker.conf)"
     )
@@ -85,7 +82,7 @@ def queue_files(store: Store, name: Name, kind: QueueKind) -> ConsumeQueueFiles:
     files = store.consume_queue(name[0], name[1], kind)
     size = store.queue_file_size(kind)
     if not files.queue.files and size is None:
-        size = store.config.int(_SIZE_KEY[kind])
+        size = store.config.int(SIZE_KEY[kind])
         files = ConsumeQueueFiles(
             name[0],
             name[1],

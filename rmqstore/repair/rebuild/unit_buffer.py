@@ -15,7 +15,7 @@ from rmqstore.formats import consumequeue
 from rmqstore.repair.journal.disk import Scratch
 from rmqstore.repair.log.redispatch import Name, QueueRows
 from rmqstore.scan.kernels import I64, Bool
-from rmqstore.scan.unit_rows import lay_out
+from rmqstore.scan.unit_rows import Units, lay_out
 
 WINDOW = 1 << 19
 """Number of rows that are sorted together."""
@@ -52,7 +52,7 @@ def _put_away(spill: Scratch, rows: UnitRows) -> Iterator[tuple[Name, int, int, 
         yield name, first, b - a, base + a * UNIT
 
 
-def _read(spill: Scratch, count: int, at: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+def _read(spill: Scratch, count: int, at: int) -> Units:
     return consumequeue.UNIT.array(spill.read(count * UNIT, at))
 
 

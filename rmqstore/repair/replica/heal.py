@@ -47,8 +47,8 @@ def plan_with_replicas(
 ) -> Plan:
     """Plan the repair of a store that was just examined; `how` are the options to examine the healed store.
 
-    Errors: Refused if a replica is none, is the store itself, or has nothing for it; StoreIsLive; NoSpace; those of
-    `plan_recovery`.
+    Errors: Refused if a store is not a replica of this one, is the store itself, or has nothing for it; StoreIsLive;
+    NoSpace; those of `plan_recovery`.
     """
     work = Healing(store, verified, replicas, wishes)
     work.check()

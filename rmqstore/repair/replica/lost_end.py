@@ -8,10 +8,11 @@ But other files may know of the lost messages:
 * consume queue units have queue, queue offset and size;
 * in controller mode, the epochs of both nodes.
 
-One damaged witness is no divergence: after a divergence, all of them contradict the replica up to its end.
+One damaged witness does not prove a divergence: after a divergence, all of them contradict the replica up to its end.
 
 If no witness is left, nothing proves that the replica has what this store had. Entries that a DLedger replica knows to
-be committed need no witness: any other entry of this store was not committed, and the group discards it.
+be committed need no witness: if this store had other entries there, they were not committed, and the group discards
+them. Entries after them need this store's DLedger index, or the key of their message in its index.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class FramedRecords:
         for start, mended, queues in proved_batches(self.evidence):
             if start not in self.fixes:
                 reason = f"its unit proves its {mended.fields[0]}"
-                fix = self._change(self.evidence.log_at(start), start, mended.record, reason, queues)
+                fix = self._change(self.evidence.logs.at(start), start, mended.record, reason, queues)
                 fix.proofs.add(Proof.BATCH)
         codes = _TEXT | {_FLAG, _HOST}
         unlisted = sum(found.counts.get(c, 0) for c in codes) - sum(f.code in codes for f in found.listed)
@@ -142,7 +142,7 @@ class FramedRecords:
     # --- records and their fixes ----------------------------------------------------------------------------------
 
     def _now(self, log: LogResult | None, start: int) -> tuple[bytes, Message] | None:
-        """Return a record with all earlier fixes; None if it becomes a filler, or is no record."""
+        """Return a record with all earlier fixes; None if it becomes a filler, or is not a record."""
         fix = self.fixes.get(start)
         if fix is not None:
             message = parse_message(fix.new)[0] if fix.new is not None else None
@@ -192,7 +192,7 @@ class FramedRecords:
             for start, stop in proved_by_units(part, unit_at):
                 for number in range(start, stop):
                     unit = unit_at(number)
-                    log = self.evidence.log_at(unit[0]) if unit else None
+                    log = self.evidence.logs.at(unit[0]) if unit else None
                     if unit is None or log is None:
                         continue
                     if self._renumber(log, QueueSlot(topic, queue_id, number, unit[1]), unit[0]):
@@ -383,7 +383,7 @@ class FramedRecords:
             return
         if topic == properties.SCHEDULE_TOPIC or consumequeue.one_bit_apart(code, expected):
             return
-        log = self.evidence.log_at(start)
+        log = self.evidence.logs.at(start)
         now = self._now(log, start) if not self.evidence.logs.damaged(start) else None
         new = proved_tags(*now, code) if now is not None else None
         if new is not None:

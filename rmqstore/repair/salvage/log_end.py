@@ -48,9 +48,9 @@ def _zero(draft: PlanBuilder, file: MappedFile, start: int, stop: int, why: str)
 
 
 def plan_tail(draft: PlanBuilder, log: LogResult, end: int) -> None:
-    """Steps for the bytes behind the end (global offset) of a log that continues as it is.
+    """Add the steps that remove the bytes after the end (global offset) of a log.
 
-    A record at the very end whose bytes are wrong goes too, as a broker would have it: nothing follows it.
+    A damaged record at the very end is removed too, as a broker does: no record follows it.
     """
     if log.stale_from is not None:
         draft.cures.add(codes.DL_STALE_TAIL if log.lead else codes.CL_STALE_TAIL)
@@ -87,9 +87,10 @@ def lose_tail(draft: PlanBuilder, evidence: Evidence, log: LogResult) -> frozens
 
 
 def _lose_between(draft: PlanBuilder, evidence: Evidence) -> frozenset[Name]:
-    """Do the same for DLedger's first files if they are missing after a legacy commitlog and no step creates them.
+    """Count the messages of DLedger's first files if they are missing, and no step creates them.
 
-    If fillers could replace them, their units stay: these are the only trace of the messages.
+    Return the queues that lose one; none if fillers could replace the files, because the units are then the only trace
+    of the messages, and must stay.
     """
     legacy, log = evidence.verified.legacy, evidence.verified.dledger
     if legacy is None or log is None or not legacy.queue.files or not log.queue.files:
@@ -119,9 +120,10 @@ def drop_behind_hole(draft: PlanBuilder, log: LogResult) -> None:
 
 
 def first_damage(log: LogResult, listed: list[int], end: int) -> int | None:
-    """Where a replica must cut: the first byte outside good records (`listed`: where findings are). Global offset.
+    """Return the first damaged byte of a log (global offset), where `truncate` cuts it; None without damage.
 
-    `end`: where the log ends for this repair. Behind a legacy commitlog DLedger goes on, so damage at its end counts.
+    `listed`: offsets of findings. `end`: where this repair ends the log. DLedger continues after the end of a legacy
+    commitlog, so damage there counts.
     """
     bad, end = log.tiling.first_bad(), min(end, log.tiling.stop)
     places = [at for at in listed if log.tiling.start <= at < end]

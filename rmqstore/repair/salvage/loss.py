@@ -32,6 +32,7 @@ from rmqstore.repair.salvage.layout import Layout
 from rmqstore.repair.salvage.reach import reach
 from rmqstore.scan.kernels import I64, Bool, leading
 from rmqstore.scan.tiling import Kind
+from rmqstore.scan.unit_rows import Units
 from rmqstore.scan.units import unit_chunks
 
 _UNITS_GONE = (codes.CQ_MISSING_UNIT, codes.CQ_MISSING_QUEUE, codes.CQ_MISSING_FILE, codes.CQ_PARTLY_REBUILT)
@@ -170,9 +171,9 @@ def _framed(log: LogResult, start: int) -> dict[int, QueueSlot]:
 
 
 def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
-    """What was behind the end of the store's last log.
+    """Count the messages after the end of the store's last log.
 
-    Records of a truncated log behind the end, and their units, are of an earlier life: nothing of them is lost now.
+    Old records that a truncation left after the end, and their units, do not count: they were lost before.
     """
     ledger, floor = Ledger(), reach(evidence, log)
     if log.stale_from is not None:
@@ -244,7 +245,7 @@ def last_named(evidence: Evidence, log: LogResult) -> int:
 
 
 def _units_behind(evidence: Evidence, log: LogResult, floor: int) -> tuple[list[Name], Table]:
-    """Queues, and the units behind the end in the order of their offsets: number of the queue, offset, size, count."""
+    """Return the queues, and a table of units after the end, by offset: number of the queue, offset, size, count."""
     names: list[Name] = []
     parts = [np.zeros((4, 0), dtype=np.int64)]
     for files in chain(evidence.simple_queues(), evidence.store.consume_queues(QueueKind.BATCH)):
@@ -263,9 +264,7 @@ def _units_behind(evidence: Evidence, log: LogResult, floor: int) -> tuple[list[
     return names, joined[:, np.argsort(joined[1], kind="stable")]
 
 
-def _attached(
-    files: ConsumeQueueFiles, evidence: Evidence, log: LogResult
-) -> Iterator[np.ndarray[tuple[int], np.dtype[np.void]]]:
+def _attached(files: ConsumeQueueFiles, evidence: Evidence, log: LogResult) -> Iterator[Units]:
     """Yield the units after those of good messages, as long as their offsets rise."""
     batch = files.kind is QueueKind.BATCH
     layout = consumequeue.BATCH_UNIT if batch else consumequeue.UNIT

@@ -213,7 +213,7 @@ def findings_frame(spark: Any, result: JobResult) -> Any:
 def _used(
     ref: StoreRef, selection: Any, mapper: Any = None, split_size: int | None = None
 ) -> tuple[dict[str, Any], int]:
-    from rmqstore.scan.workers import SPLIT_SIZE
+    from rmqstore.scan.workers import SPLIT_SIZE, Workers
     from rmqstore.views.dump.messages import Damage
     from rmqstore.views.usage import usage
 
@@ -226,10 +226,9 @@ def _used(
         used = usage(
             store,
             selection=selection,
+            workers=Workers(split_size=split_size or SPLIT_SIZE, mapper=mapper),
             options=ScanOptions(crc=False, drop_cache=damage.live),
             damage=damage,
-            mapper=mapper,
-            split_size=split_size or SPLIT_SIZE,
         )
     except (RmqStoreError, OSError) as e:
         return lost_store(ref, e), 4

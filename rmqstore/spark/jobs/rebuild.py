@@ -139,7 +139,7 @@ def _facts(spark: Any, ref: StoreRef, output: Path, progress: Progress | None, s
     store = ref.open()
     options = VerifyOptions(jobs=1, keep=0, split_size=split_size)
     verified: Verified = examine(store, options, spark_mapper(spark, progress))
-    results = [r for r in (verified.legacy, verified.dledger) if r is not None]
+    results = verified.results
     if not any(r.messages for r in results):
         raise Refused("the log has no good message from which to rebuild", "run `rmqstore verify` on it")
     if store.kind is StoreKind.ROCKSDB:

@@ -10,10 +10,9 @@ from typing import Any
 from rmqstore.errors import RmqStoreError, UsageError
 from rmqstore.spark.jobs import jobs
 from rmqstore.spark.jobs.task_groups import Progress
-from rmqstore.views.tables.reading import consumer_offsets
+from rmqstore.views.tables.reading import VIEWS, consumer_offsets
 from rmqstore.views.tables.stores import store_refs
 
-VIEWS = ("messages", "consumequeue", "indexfile", "dledger", "consumer_offsets", "findings")
 _SOURCES = {
     "messages": "rmqstore.commitlog",
     "consumequeue": "rmqstore.consumequeue",

@@ -20,9 +20,10 @@ from rmqstore.repair.log.redispatch import Dispatcher, Name, QueueRows
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
+from rmqstore.scan.workers import SPLIT_SIZE
 from rmqstore.spark.sources.options import flag, size_of
 from rmqstore.spark.sources.sources import Reader, Source
-from rmqstore.views.tables.file_splits import SPLIT_SIZE, Piece, first_border, log_pieces, packed
+from rmqstore.views.tables.file_splits import Piece, first_border, log_pieces, packed
 from rmqstore.views.tables.message_rows import merged
 from rmqstore.views.tables.stores import StoreRef, logs_of, opened, refs_of_options
 

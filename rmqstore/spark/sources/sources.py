@@ -20,9 +20,10 @@ from typing import Any, ClassVar
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from rmqstore.errors import UsageError
+from rmqstore.scan.workers import SPLIT_SIZE
 from rmqstore.spark.sources.options import flag, number, offset, selection_of, size_of, words
 from rmqstore.spark.sources.partitions import OneFile, Pieces
-from rmqstore.views.tables.file_splits import SPLIT_SIZE, Piece, log_pieces, packed
+from rmqstore.views.tables.file_splits import Piece, log_pieces, packed
 from rmqstore.views.tables.message_rows import MessageOptions, arrow_schema, message_columns, segment_name
 from rmqstore.views.tables.reading import (
     KEPT_FINDINGS,

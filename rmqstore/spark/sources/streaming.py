@@ -17,9 +17,10 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
+from rmqstore.scan.workers import SPLIT_SIZE
 from rmqstore.spark.sources.options import size_of
 from rmqstore.spark.sources.partitions import Pieces
-from rmqstore.views.tables.file_splits import SPLIT_SIZE, Piece, packed
+from rmqstore.views.tables.file_splits import Piece, packed
 from rmqstore.views.tables.reading import ReadOptions, read_messages
 from rmqstore.views.tables.stores import logs_of, opened, refs_of_options
 

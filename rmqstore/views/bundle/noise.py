@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rmqstore.formats.bodies import LZ4_MAGIC, ZSTD_MAGIC
+from rmqstore.formats.bodies import LZ4_MAGIC, ZSTD_MAGIC, is_zlib_head
 from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK
 
 _RNG = np.random.default_rng()
@@ -113,5 +113,5 @@ def _zstd(size: int) -> bytes | None:
 _WRAPS: tuple[tuple[Callable[[bytes], bool], Callable[[int], bytes | None]], ...] = (
     (lambda body: body[:4] == _LZ4_HEAD[:4], _lz4),
     (lambda body: body[:4] == _ZSTD_HEAD[:4], _zstd),
-    (lambda body: len(body) > 1 and body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0, _zlib),
+    (is_zlib_head, _zlib),
 )

@@ -10,10 +10,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rmqstore.checks.beside.committed import committed_index
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import Store
-from rmqstore.formats.dledger import parse_dledger_checkpoint
 from rmqstore.scan.kernels import I64, Bool, consecutive
 from rmqstore.scan.queues import U64, QueueTable
 from rmqstore.scan.tiling import Kind
@@ -200,8 +199,7 @@ def side_of(log: LogRows) -> Side:
     entries = None
     if last.lead and log.store.dledger is not None:
         tally = last.entries
-        text = read_at(log.store.dledger.directory / "checkpoint", 1 << 16, 0)
-        committed = parse_dledger_checkpoint(text).committed_index if text else None
+        committed = committed_index(log.store.dledger)
         entries = {"first_index": tally.first_index, "last_index": tally.last_index, "term": tally.last_term}
         entries["committed_index"] = -1 if committed is None else committed
     return Side(

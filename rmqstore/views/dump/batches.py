@@ -49,7 +49,7 @@ def pick(batch: Batch, rows: Array) -> Batch:
 
 
 def within(values: Array, low: int | None, high: int | None) -> Array:
-    """Return the mask of the values in [low, high); None is no bound."""
+    """Return the mask of the values in [low, high); None: unbounded."""
     out = np.ones(len(values), dtype=np.bool_)
     if low is not None:
         out &= values >= low

@@ -6,16 +6,13 @@ sends only the rest of its result. The parent uses the areas in the order of the
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
-from rmqstore.errors import CouldNotCheck
 from rmqstore.scan.kernels import U8
-from rmqstore.scan.workers import Part, Split, begin_worker, map_ordered
+from rmqstore.scan.workers import Part, Split, begin_worker, can_fork, map_ordered, worker_pool
 
 if TYPE_CHECKING:
     import mmap
@@ -46,31 +43,23 @@ def map_into_shared(function: Callable[..., P], splits: Sequence[Split], jobs: i
         yield from map_ordered(function, splits)
         return
     import mmap
-    import multiprocessing  # takes 15 ms, which a single process does not need
-    from concurrent.futures import ProcessPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
 
-    forks = hasattr(os, "fork") and threading.active_count() == 1
     waiting: list[tuple[Split, int, Future[P]]] = []
     areas = list(range(2 * jobs + 1))
     size = min(AREA, _MAX_MEMORY // len(areas))
-    memory = mmap.mmap(-1, size * len(areas)) if forks else None
-    context = multiprocessing.get_context("fork" if forks else "spawn")
-    try:
-        with ProcessPoolExecutor(jobs, context, _begin, (memory,)) as pool:
-            try:
-                for split in splits:
-                    area = areas.pop()
-                    waiting.append((split, area, pool.submit(_work, function, split, area * size, size)))
-                    if not areas:
-                        yield from _taken(waiting, areas, memory, size)
-                while waiting:
+    memory = mmap.mmap(-1, size * len(areas)) if can_fork() else None
+    with worker_pool(jobs, _begin, memory) as pool:
+        try:
+            for split in splits:
+                area = areas.pop()
+                waiting.append((split, area, pool.submit(_work, function, split, area * size, size)))
+                if not areas:
                     yield from _taken(waiting, areas, memory, size)
-            finally:
-                for _, _, future in waiting:
-                    future.cancel()
-    except BrokenProcessPool as e:
-        raise CouldNotCheck("a worker process was killed", "is there enough memory? try --jobs 1") from e
+            while waiting:
+                yield from _taken(waiting, areas, memory, size)
+        finally:
+            for _, _, future in waiting:
+                future.cancel()
 
 
 def _taken(

@@ -17,7 +17,6 @@ from rmqstore.scan.resync import resync
 from rmqstore.scan.window import ScanOptions, Window
 from rmqstore.scan.workers import plan_splits
 
-SPLIT_SIZE = 64 << 20
 LOOK_BACK = 5 << 20  # more than the largest message that a broker accepts by default (4 MiB) with its properties
 FILE_COST = 1 << 20  # the time to open a file, in bytes that could be read meanwhile
 _NO_CRC = ScanOptions(crc=False)

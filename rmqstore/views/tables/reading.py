@@ -37,6 +37,8 @@ from rmqstore.views.tables.message_rows import (
 )
 from rmqstore.views.tables.stores import StoreRef
 
+VIEWS = ("messages", "consumequeue", "indexfile", "dledger", "consumer_offsets", "findings")
+"""The views of `sql` and `pipeline sql`."""
 CHUNK, BODY_CHUNK = 4 << 20, 1 << 20
 KEPT_FINDINGS = 10_000
 Seen = Callable[[str, Run, bool], None]

@@ -39,12 +39,13 @@ def test_a_flipped_bit_is_found_at_every_place(name: str, bit: int, tmp_path: Pa
     assert _found(store) == offsets
 
 
-@pytest.mark.quick_rows(10)
+@pytest.mark.quick_rows(5)
 @pytest.mark.parametrize("name", BROKER_STORES)
 def test_no_store_of_a_broker_has_one(name: str) -> None:
     assert _found(unpack(name)) == []
 
 
+@pytest.mark.quick_rows(5)
 @pytest.mark.parametrize("bit", range(12))
 def test_seconds_say_nothing(bit: int, tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)

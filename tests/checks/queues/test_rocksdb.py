@@ -297,6 +297,7 @@ _DAMAGED = sorted(
 
 
 @pytest.mark.quick_rows
+@pytest.mark.quick_rows(9)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("name", _DAMAGED)
 def test_any_damage_of_a_database_is_reported(tmp_path: Path, name: str, seed: int) -> None:

@@ -69,6 +69,7 @@ def test_swapped_arguments(name: str, tmp_path: Path) -> None:
         assert f"{store} is damaged: are the two in the wrong order?" in reason
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize(
     ("name", "other", "reason"),
     [
@@ -86,6 +87,7 @@ def test_foreign_store(name: str, other: str, reason: str, tmp_path: Path) -> No
     assert reason in refused(broken(name, tmp_path), unpack(other))
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("options", [(), ("--extend",), ("--heal-fillers",)], ids=["", "extend", "heal-fillers"])
 @pytest.mark.parametrize("name", NODES)
 def test_other_topics(name: str, options: tuple[str, ...], tmp_path: Path) -> None:

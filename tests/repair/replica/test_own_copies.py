@@ -56,6 +56,7 @@ STORES = ("4.9.7-clean", "5.1.4-dledger", "5.4.0-dledger-mixed")
 COPIES = (misaligned, backup, in_a_directory, far_behind)
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("copied", COPIES, ids=lambda copied: copied.__name__)
 @pytest.mark.parametrize("name", STORES)
 def test_a_copy_gives_back_what_its_file_lost(name: str, copied: Callable[[Path], Path], tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def proved_batches(evidence: Evidence) -> Iterator[tuple[int, Mended, frozenset[
         start = finding.facts.get("commitlog_offset")
         if not isinstance(start, int) or logs.damaged(start):
             continue
-        log = evidence.log_at(start)
+        log = logs.at(start)
         message = message_at(log.queue, start) if log is not None else None
         if log is None or message is None or message.physical_offset != start or carries_crc(message):
             continue  # a record that fits its record CRC is sound

@@ -2,9 +2,9 @@
 
 A row is (place, field, value, witness). A place is either the start of one record, to which a consume queue unit
 points, or the range between two good messages of a queue, in which a gap in the queue offsets or the progress of a
-consumer shows that messages are missing. Two kinds of witnesses are no rows, but are read where they are needed: index
-entries, of which there may be millions (`Evidence.indexed`), and header and checksums of a damaged record, which test
-candidates.
+consumer shows that messages are missing. Two kinds of witnesses are not rows, because they are read where they are
+needed: index entries, of which there may be millions (`Evidence.indexed`), and header and checksums of a damaged
+record, which test candidates.
 
 A new witness adds rows in `Evidence.rows`; `Evidence.about` and the solver need no change.
 """
@@ -21,7 +21,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import UNIT, QueuePart
 from rmqstore.checks.queues.queue_check import complement
@@ -102,7 +101,7 @@ class Evidence:
     """The evidence table of one store.
 
     `mends_end`: messages behind the last good record of the log are kept where they are proved. `end` is the global
-    offset where the log ends then, once somebody has asked (`reach.py`).
+    offset where the log ends then; `reach.py` sets it.
     """
 
     def __init__(self, store: Store, verified: Verified, *, mends_end: bool = True) -> None:
@@ -347,10 +346,6 @@ class Evidence:
             return None
 
     # --- single records and units -------------------------------------------------------------------------------------
-
-    def log_at(self, offset: int) -> LogResult | None:
-        """Return the log with a file that contains a global offset."""
-        return next((log for log in self.logs.results if log.queue.find(offset) is not None), None)
 
     def any_unit(self, topic: str, queue_id: int, number: int) -> dict[str, int] | None:
         """Return the unit at a queue offset, including zeros and pre-blanks; None beyond the ends of the queue."""

@@ -108,7 +108,7 @@ def claim(row: Row, body: bytes, at: int, bit: int) -> None:
     stored_crc(row, body_crc(bytes(other)))
 
 
-@pytest.mark.quick_rows(3)
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", STORES)
 def test_every_mended_record_has_its_original_bytes_and_undo_takes_it_back(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)

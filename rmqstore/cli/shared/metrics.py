@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rmqstore.cli.options import FILE
-from rmqstore.cli.output import Output
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.shared.options import FILE
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
@@ -107,8 +107,7 @@ def of_report(report: Report) -> Iterator[Sample]:
         takes = any(broker[name] not in (None, 0, {}) for name in _TAKES_MESSAGES)
         yield Sample("rmqstore_next_start_ok", int(bool(broker["starts"]) and not takes))
         yield Sample("rmqstore_messages_lost_at_next_start", lost)
-    logs = [log for log in (report.commitlog, report.dledger) if log is not None]
-    if logs:
+    if logs := report.logs:
         yield Sample("rmqstore_messages", sum(int(log.get("messages") or log.get("entries") or 0) for log in logs))
         yield Sample("rmqstore_bytes", sum(int(log.get("bytes") or 0) for log in logs))
     if report.reused is not None:
@@ -118,8 +117,7 @@ def of_report(report: Report) -> Iterator[Sample]:
 
 def of_info(seen: Info) -> Iterator[Sample]:
     """The samples of `info`."""
-    logs = [log for log in (seen.commitlog, seen.dledger.data if seen.dledger else None) if log is not None]
-    yield Sample("rmqstore_bytes", sum(log.bytes for log in logs))
+    yield Sample("rmqstore_bytes", sum(log.bytes for log in seen.logs))
     for topic in seen.topics:
         yield Sample("rmqstore_messages", topic.messages, {"topic": topic.topic})
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, BinaryIO
 
-from rmqstore.cli.json_text import json_bytes, quote_wide
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import columns as columns_of
-from rmqstore.cli.quantities import printable, time_text
+from rmqstore.cli.printing.json_text import json_bytes, quote_wide
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import columns as columns_of
+from rmqstore.cli.printing.quantities import printable, time_text
 from rmqstore.formats.text.controls import escape_csv
 
 Rows = Iterable[dict[str, Any]]

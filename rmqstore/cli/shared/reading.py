@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rmqstore.cli.output import Output, Progress
-from rmqstore.cli.quantities import in_words, many
+from rmqstore.cli.printing.output import Output, Progress
+from rmqstore.cli.printing.quantities import in_words, many
 from rmqstore.errors import NotAStore
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterable
 from typing import IO, BinaryIO
 
-from rmqstore.cli.quantities import columns
+from rmqstore.cli.printing.quantities import columns
 
 _STYLE = re.compile(rb"\x1b\[[0-9;]*m")
 _LESS = "FRX"  # quit if it fits one screen, keep colours, do not clear the screen

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.cli.output import Output, warn
+from rmqstore.cli.printing.output import Output, warn
 from rmqstore.errors import AppliedUnchecked, NotReadable, Refused, RmqStoreError, UsageError
+from rmqstore.files.disk.paths import real_path
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
     from rmqstore.checks.verify import Verified, VerifyOptions
-    from rmqstore.cli.options import Applying
+    from rmqstore.cli.shared.options import Applying
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.repair.migrate.to_dledger_preflight import Refusal
@@ -51,6 +52,19 @@ def open_for(out: Output, path: Path, config: BrokerConfig, applying: Applying) 
             refuse_in_use(store.places[0], store.places, stopped=applying.stopped)
         out.check()
     return store
+
+
+def open_other(store: Store, path: Path, option: str) -> Store:
+    """Open the store of another node, given with an option; its files have the sizes of this store's.
+
+    Errors: UsageError for this store itself; as `open_store`.
+    """
+    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import open_store
+
+    if real_path(path) == real_path(store.path):
+        raise UsageError(f"{option} {path} is the store itself", "give the other node's store")
+    return open_store(path, BrokerConfig(store.config.file_sizes()))
 
 
 def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -> Plan:
@@ -206,6 +220,8 @@ def _print(
 
 
 def _json(change: Change, applied: bool, journal: Path | None, after: Report | None) -> dict[str, Any]:
+    from rmqstore.checks.problems.report import problem_counts
+
     plan, report = change.plan, after or change.report
     loss = {"visible_fillers": 0, "groups_that_will_see_them": {}, **plan.loss.to_json()}
     return {
@@ -223,7 +239,7 @@ def _json(change: Change, applied: bool, journal: Path | None, after: Report | N
         "notes": list(plan.notes),
         "brakes": list(plan.brakes),
         "steps": plan.summaries(),
-        "remaining": {"counts": _remaining(report) if applied or plan.empty else {}},
+        "remaining": {"counts": problem_counts(report) if applied or plan.empty else {}},
         "facts": dict(plan.facts),
     }
 
@@ -239,12 +255,6 @@ def _wrote(change: Change, after: Report | None) -> dict[str, Any]:
     }
 
 
-def _remaining(report: Report) -> dict[str, int]:
-    from rmqstore.checks.problems.table import PROBLEMS, Severity
-
-    return {c: n for c, n in sorted(report.findings.counts.items()) if PROBLEMS[c].severity > Severity.NOTE}
-
-
 def _plan_lines(change: Change, verbose: int) -> list[str]:
     from rmqstore.repair.plan.plan_text import describe
 
@@ -253,7 +263,7 @@ def _plan_lines(change: Change, verbose: int) -> list[str]:
 
 def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
     """Yield where the parts of the store really end, and what file lengths and checkpoint say."""
-    from rmqstore.cli.quantities import many, time_text
+    from rmqstore.cli.printing.quantities import many, time_text
 
     report = change.report
     if report.verdict:
@@ -273,7 +283,7 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
         entries_held = many(sum(index.values()), "entry", "entries")
         yield f"{many(len(index), 'index file')} {'holds' if len(index) == 1 else 'hold'} {entries_held}"
     checkpoint = change.store.checkpoint
-    last = max((int(log.get("last_timestamp") or 0) for log in (report.commitlog, report.dledger) if log), default=0)
+    last = max((int(log.get("last_timestamp") or 0) for log in report.logs), default=0)
     if checkpoint is not None and last:
         from rmqstore.files.disk.reading import read_at
         from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
@@ -311,7 +321,9 @@ def _refusal_lines(store: str, refusals: Iterable[Refusal]) -> Iterator[str]:
 
 
 def _left_lines(report: Report, plan: Plan) -> Iterator[str]:
-    left = _remaining(report)
+    from rmqstore.checks.problems.report import problem_counts
+
+    left = problem_counts(report)
     if not left and not report.unchecked:
         yield "Verified again: no problems."
         return
@@ -327,8 +339,10 @@ def _left_lines(report: Report, plan: Plan) -> Iterator[str]:
 
 def _unsaid_lines(report: Report, plan: Plan) -> Iterator[str]:
     """Yield problems that an empty plan does not list; a saved plan knows only those of its time."""
+    from rmqstore.checks.problems.report import problem_counts
+
     said = _said(plan)
-    left = [f"  {code} x {count:,}" for code, count in _remaining(report).items() if code not in said]
+    left = [f"  {code} x {count:,}" for code, count in problem_counts(report).items() if code not in said]
     if left:
         yield "Problems that this plan does not repair (see `rmqstore verify`):"
         yield from left

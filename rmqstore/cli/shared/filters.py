@@ -11,7 +11,7 @@ import click
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
-    from rmqstore.cli.output import Output
+    from rmqstore.cli.printing.output import Output
     from rmqstore.files.store import Store
     from rmqstore.views.dump.messages import Log
     from rmqstore.views.dump.selection import Selection
@@ -111,7 +111,7 @@ def note_no_match(out: Output, word: str, selection: Selection, places: Iterable
 
 
 def _words(selection: Selection) -> Iterator[str]:
-    from rmqstore.cli.quantities import time_text
+    from rmqstore.cli.printing.quantities import time_text
 
     queues = [*map(str, sorted(selection.queue_ids)), *(f"{topic}/{i}" for topic, i in sorted(selection.queues))]
     for name, values in (

@@ -21,12 +21,12 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from rmqstore.cli.completion import Completer, completer_of
-from rmqstore.cli.filters import Filters
-from rmqstore.cli.help_pages import LANG, Context
-from rmqstore.cli.output import Output
-from rmqstore.cli.quantities import UTC_KEY, Size, Time
-from rmqstore.cli.settings import config_of, defaults
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import UTC_KEY, Size, Time
+from rmqstore.cli.shared.completion import Completer, completer_of
+from rmqstore.cli.shared.filters import Filters
+from rmqstore.cli.shared.help_pages import LANG, Context
+from rmqstore.cli.shared.settings import config_of, defaults
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:

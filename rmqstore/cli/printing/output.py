@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from rmqstore.cli import lang
-from rmqstore.cli.early_file import EarlyFile
-from rmqstore.cli.json_text import json_bytes as json_bytes
-from rmqstore.cli.json_text import quote_wide
-from rmqstore.cli.quantities import wrapped
+from rmqstore.cli.printing.early_file import EarlyFile
+from rmqstore.cli.printing.json_text import json_bytes as json_bytes
+from rmqstore.cli.printing.json_text import quote_wide
+from rmqstore.cli.printing.quantities import wrapped
 from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError
 from rmqstore.files.disk.paths import real_path
 from rmqstore.formats.text.controls import CONTROLS
@@ -147,7 +147,7 @@ def _stdout() -> BinaryIO:
 
 
 def _harmless(file: Any) -> Any:
-    from rmqstore.cli.text_layer import Harmless
+    from rmqstore.cli.printing.text_layer import Harmless
 
     return Harmless(file)
 
@@ -332,7 +332,7 @@ class Output:
             with self.stream(data=data) as file:
                 yield file
             return
-        from rmqstore.cli.pager import Paged, pager_command
+        from rmqstore.cli.printing.pager import Paged, pager_command
 
         words = pager_command()
         with self.stream(data=data) as file:
@@ -404,7 +404,7 @@ class Output:
 
         from rich.console import Console
 
-        from rmqstore.cli.text_layer import TextLayer, Unclosed
+        from rmqstore.cli.printing.text_layer import TextLayer, Unclosed
 
         class Quiet(Console):
             def on_broken_pipe(self) -> None:
