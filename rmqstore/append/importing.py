@@ -12,6 +12,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,13 @@ from rmqstore.append.files.disk import make_directories, replace_file, sync_dire
 from rmqstore.append.files.flush import FlushPolicy
 from rmqstore.append.messages.encoder import RowRefused
 from rmqstore.append.messages.exchange import Chunk
-from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.append.store.message_store import EncodedTable, MessageStore, StoreOptions
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.formats.message import INNER_BATCH
 from rmqstore.formats.properties import is_lmq
 from rmqstore.messages.table import MessageTable
+from rmqstore.scan.kernels import keep_freed_memory
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
@@ -150,11 +152,12 @@ def import_into(
     dispatch = store.options.dispatch
     options = replace(options, store=replace(options.store, dispatch=dispatch))
     for table, where in chunks():
-        try:
-            _refuse_placed(table)
-            store.check_table(prepared(table, options), ends, renumber=options.renumber)
-        except RowRefused as error:
-            raise MessageRefused(f"{where(error.row)}: {error.message}", error.advice) from error
+        if len(table):
+            try:
+                _refuse_placed(table)
+                store.check_table(store.encode(prepared(table, options)), ends, renumber=options.renumber)
+            except RowRefused as error:
+                raise MessageRefused(f"{where(error.row)}: {error.message}", error.advice) from error
     total = append_chunks(store, chunks(), options, progress=progress)
     queues = _queues(store)
     written = {f"{topic}/{queue_id}" for topic, queue_id in ends}
@@ -225,17 +228,39 @@ def append_chunks(
 
     Errors: MessageRefused with file and line; else as `MessageStore.put`.
     """
+    keep_freed_memory()
     total = 0
-    for table, where in one_ahead(iter(chunks)):
+    with closing(one_ahead(_encoded(store, one_ahead(iter(chunks)), options, done))) as ready:
+        for encoded, where, total in ready:
+            if encoded is not None:
+                try:
+                    store.put_table(encoded, renumber=options.renumber)
+                except RowRefused as error:
+                    raise MessageRefused(f"{where(error.row)}: {error.message}", error.advice) from error
+            if progress is not None:
+                progress(total)
+    return total
+
+
+def _encoded(
+    store: MessageStore, chunks: Iterable[Chunk], options: ImportOptions, done: int
+) -> Iterator[tuple[EncodedTable | None, Callable[[int], str], int]]:
+    """Yield the encoded rest of every chunk after the first `done` messages, with the number of messages up to it."""
+    total = 0
+    for table, where in chunks:
         skipped = min(max(done - total, 0), len(table))
         total += len(table)
+        encoded = None
         try:
-            store.put_table(prepared(table.take(slice(skipped, None)), options), renumber=options.renumber)
+            if skipped < len(table):
+                encoded = store.encode(prepared(table.take(slice(skipped, None)), options))
         except RowRefused as error:
             raise MessageRefused(f"{where(skipped + error.row)}: {error.message}", error.advice) from error
-        if progress is not None:
-            progress(total)
-    return total
+
+        def place(row: int, where: Callable[[int], str] = where, skipped: int = skipped) -> str:
+            return where(skipped + row)
+
+        yield encoded, place, total
 
 
 def prepared(table: MessageTable, options: ImportOptions) -> MessageTable:

@@ -70,6 +70,10 @@ class Columns:
     def __len__(self) -> int:
         return len(self.at)
 
+    def set(self, **columns: npt.NDArray[Any]) -> None:
+        """Set columns that the caller knows, so that they need not be gathered."""
+        self.__dict__.update(columns)
+
     def slice(self, start: int, stop: int) -> Columns:
         """Return the records [start, stop); columns that are gathered already are sliced, not gathered again."""
         n = len(self.at)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from rmqstore.scan.arrays import I64, U8, Bool
 
-ABI = 5
+ABI = 6
 LIBRARY = Path(__file__).with_name("_native.so")
 CRC32 = "zng_crc32_z"
 _MARKS = (1, 2, 4, 8)  # in the order of `Framed`
@@ -87,7 +87,17 @@ class Native:
 
     def __init__(self, library: ctypes.CDLL, crc32: int | None) -> None:
         self._crc32 = crc32
-        for name in ("read", "holds", "texts", "find_queues", "lay_out", "put_keys", "objects", "pairs"):
+        for name in (
+            "read",
+            "holds",
+            "texts",
+            "find_queues",
+            "lay_out",
+            "put_keys",
+            "objects",
+            "pairs",
+            "decode_base64",
+        ):
             getattr(library, f"rmqstore_{name}").restype = ctypes.c_int64
         self._read = library.rmqstore_read
         self._crcs = library.rmqstore_crcs
@@ -103,6 +113,7 @@ class Native:
         self._contents = library.rmqstore_contents
         self._line_ends = library.rmqstore_line_ends
         self._lines = library.rmqstore_lines
+        self._decode_base64 = library.rmqstore_decode_base64
 
     @property
     def has_crcs(self) -> bool:
@@ -306,6 +317,18 @@ class Native:
     def lines(self, n: int, parts: I64, out: U8) -> None:
         """Write n lines to `out`, which must have room for all of them."""
         self._lines(*_numbers(n, len(parts)), _at(parts), _at(out))
+
+    def decode_base64(self, text: bytes, stops: I64) -> tuple[U8, I64] | None:
+        """Decode texts in base64 that follow each other; return all bytes, and where those of each text end.
+
+        None if a text is not canonical: another alphabet, wrong padding, or bits set after the last byte.
+        """
+        out, ends = np.empty(len(text) // 4 * 3 + 1, dtype=np.uint8), np.empty(len(stops), dtype=np.int64)
+        buf = np.frombuffer(text, dtype=np.uint8)
+        done = self._decode_base64(
+            *(_at(buf), *_numbers(len(text), len(stops)), _at(_contiguous(stops)), _at(out), _at(ends))
+        )
+        return (out, ends) if done else None
 
 
 SAME, ROWS, SPANS, BASE64, HEX, ESCAPED, CELL = range(7)  # kinds of `struct part`

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import json
 import tempfile
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqstore.append.messages import exchange
+from rmqstore.append.messages import exchange, files
 from rmqstore.append.messages.encoder import (
     Encoder,
     Limits,
@@ -26,6 +29,7 @@ from rmqstore.messages.lines import MessageLines
 from rmqstore.messages.rows import BodyStyle
 from rmqstore.messages.schema import BODY, EXPORTED, SIDE
 from rmqstore.messages.table import NUMBERS, MessageTable
+from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import U8
 from rmqstore.scan.queues import QueueTable
@@ -91,8 +95,31 @@ def placed(table: MessageTable) -> bytes:
     """The records of a table, placed as they are behind each other."""
     columns = encode_table(table, Limits())
     numbers = table.numbers
-    place_records(columns, columns.at, numbers["queue_offset"], numbers["store_timestamp"])
+    columns.set(queue_offset=numbers["queue_offset"], store_timestamp=numbers["store_timestamp"])
+    place_records(columns, columns.at)
     return bytes(columns.raw[: int(columns.at[-1] + columns.size[-1])])
+
+
+def exported(columns: Columns, path: Path, style: BodyStyle) -> None:
+    """Write the file of an export; its suffix says which kind."""
+    from rmqstore.messages import arrow
+
+    kind = path.suffix[1:]
+    with path.open("wb") as file:
+        if kind in ("ndjson", "csv"):
+            lines = MessageLines(style, csv=kind == "csv", export=True)
+            pieces: list[U8] = []
+
+            def sink(size: int) -> U8:
+                pieces.append(np.empty(size, dtype=np.uint8))
+                return pieces[-1]
+
+            lines.text(columns, "f", None, sink)
+            file.write((lines.header() if kind == "csv" else b"") + b"".join(p.tobytes() for p in pieces))
+        else:
+            rows = arrow.ArrowRows(style)
+            batch = rows.batch(columns)
+            arrow.write_file(file, kind, rows, [batch], frozenset(batch.schema.names))
 
 
 @given(MESSAGES)
@@ -105,31 +132,64 @@ def test_a_table_is_encoded_as_its_messages_one_by_one(messages: list[NewMessage
     assert placed(table_of_messages(list(messages_of(MessageTable.of(columns, QueueTable()))))) == expected
 
 
+@given(st.lists(st.binary(max_size=20)), st.integers(0, 100), st.sampled_from(["", "=", "A", "-", "é", "A="]))
+def test_base64_in_c_is_decoded_as_by_python_or_refused(texts: list[bytes], at: int, change: str) -> None:
+    loops = native.load()
+    if loops is None:
+        pytest.skip("the C library is not there")
+    whole = "".join(base64.b64encode(text).decode() for text in texts).encode()
+    stops = np.cumsum([len(base64.b64encode(text)) for text in texts], dtype=np.int64)
+    found = loops.decode_base64(whole, stops)
+    assert found is not None
+    data, ends = found
+    assert data[: ends[-1] if texts else 0].tobytes() == b"".join(texts)
+    assert np.diff(ends, prepend=0).tolist() == [len(text) for text in texts]
+    changed = (whole[: min(at, len(whole))] + change.encode() + whole[at + 1 :]) if whole else change.encode()
+    found = loops.decode_base64(changed, np.array([len(changed)], dtype=np.int64))
+    try:
+        expected = binascii.a2b_base64(changed, strict_mode=True)
+    except binascii.Error:
+        assert found is None
+    else:
+        canonical = base64.b64encode(expected) == changed
+        assert (None if found is None else found[0][: found[1][0]].tobytes()) == (expected if canonical else None)
+
+
+def test_a_body_in_unusual_base64_is_read_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "some.ndjson"
+    rows = [SOUND, SOUND | {"body_base64": "aGl="}, SOUND | {"body_base64": ""}]  # the second one has a surplus bit
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (chunk,) = tables_of(path)
+    assert chunk.table.body.raw() == [b"hi", b"hi", b""]
+
+
+@pytest.mark.parametrize("kind", ["ndjson", "csv", "parquet", "arrow"])
+def test_large_bodies_are_read_a_few_rows_at_a_time(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow")
+    from rmqstore.append.messages import from_arrow
+
+    noise = np.random.default_rng(1)
+    messages = [NewMessage("T", noise.bytes(10_000), queue_offset=n, store_timestamp=1) for n in range(10)]
+    path = tmp_path / f"all.{kind}"
+    exported(records_of(messages), path, BodyStyle("base64", True))
+    monkeypatch.setattr(files, "STEP", 26_000)
+    monkeypatch.setattr(from_arrow, "STEP", 26_000)
+    chunks = list(tables_of(path))
+    assert [len(table) for table, _ in chunks] == [2, 2, 2, 2, 2]
+    assert [body for table, _ in chunks for body in table.body.raw()] == [m.body for m in messages]
+    line = {"ndjson": ":{}", "csv": ":{}", "parquet": ": row {}", "arrow": ": row {}"}[kind]
+    first = 2 if kind == "csv" else 1  # after the header
+    assert [chunk.where(1) for chunk in chunks] == [f"{path}{line.format(n + first)}" for n in (1, 3, 5, 7, 9)]
+
+
 @given(MESSAGES, st.sampled_from(["ndjson", "csv", "parquet", "arrow"]), st.booleans())
 @settings(deadline=None)
 def test_messages_are_the_same_after_any_file_of_an_export(messages: list[NewMessage], kind: str, text: bool) -> None:
     pytest.importorskip("pyarrow")
-    from rmqstore.messages import arrow
-
     columns = records_of(messages)
-    style = BodyStyle("text" if text else "base64", True)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"all.{kind}"
-        with path.open("wb") as file:
-            if kind in ("ndjson", "csv"):
-                lines = MessageLines(style, csv=kind == "csv", export=True)
-                pieces: list[U8] = []
-
-                def sink(size: int) -> U8:
-                    pieces.append(np.empty(size, dtype=np.uint8))
-                    return pieces[-1]
-
-                lines.text(columns, "f", None, sink)
-                file.write((lines.header() if kind == "csv" else b"") + b"".join(p.tobytes() for p in pieces))
-            else:
-                rows = arrow.ArrowRows(style)
-                batch = rows.batch(columns)
-                arrow.write_file(file, kind, rows, [batch], frozenset(batch.schema.names))
+        exported(columns, path, BodyStyle("text" if text else "base64", True))
         chunks = list(tables_of(path))
     assert b"".join(placed(table) for table, _ in chunks[:1]) == bytes(
         columns.raw[: int(columns.at[-1] + columns.size[-1])]

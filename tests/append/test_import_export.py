@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,14 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from rmqstore.append.files import disk, mapped_file
+from rmqstore.append.files.mapped_file import MappedFile
+from rmqstore.append.messages import files
 from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.dispatch import DispatchOptions
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.files.store import open_store
+from rmqstore.formats.consumequeue import UNIT, is_pre_blank
 from rmqstore.formats.message import MAGIC_V2, parse_message
 from tests import command
 from tests.append.rewriting import index_bytes, log_bytes, messages_of, queue_bytes
@@ -245,6 +250,39 @@ def counted(store, table, **options):
 MessageStore.put_table = counted
 cli.main(sys.argv[1:], prog_name="rmqstore")
 """
+
+
+def test_no_unit_reaches_its_file_before_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export(unpack("5.4.0-clean"), tmp_path / "all.ndjson")
+    monkeypatch.setattr(files, "ROWS", 50)
+    monkeypatch.setattr(mapped_file, "COMMIT_AT", 1)  # so that every unit is written at once
+    log_end = units = 0
+    pwrite, create_file = MappedFile._pwrite, disk.create_file
+
+    def check(data: bytes | bytearray | memoryview) -> None:
+        nonlocal units
+        for offset, size, _ in UNIT.array(bytes(data)).tolist():
+            assert is_pre_blank(offset, size) or offset + size <= log_end
+            units += 1
+
+    def observed(file: MappedFile, data: bytes | bytearray | memoryview, at: int) -> None:
+        nonlocal log_end
+        if "consumequeue" in file.path.parts:
+            check(data)
+        pwrite(file, data, at)
+        if file.path.parent.name == "commitlog":
+            time.sleep(0.005)  # units that do not wait would be first
+            log_end = file.start + at + len(data)
+
+    def created(path: Path, size: int, content: bytes = b"") -> int:
+        check(content if "consumequeue" in path.parts else b"")
+        return create_file(path, size, content)
+
+    monkeypatch.setattr(MappedFile, "_pwrite", observed)
+    monkeypatch.setattr(mapped_file, "create_file", created)
+    run("import", str(tmp_path / "all.ndjson"), "-o", str(tmp_path / "made"), "-c", str(conf("5.4.0-clean", tmp_path)))
+    assert units > 50
+    assert threading.active_count() == 1  # a later scan may fork
 
 
 @pytest.mark.parametrize("dledger", [None, pytest.param("n0", marks=pytest.mark.slow)])

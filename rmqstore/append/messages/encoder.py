@@ -252,6 +252,7 @@ def refuse_oversize(size: int, file_size: int, lead: int = 0) -> None:
 
 _WIDEST = HEADS_BY_FLAG[BORN_HOST_V6 | STORE_HOST_V6].size
 _CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
+_ANY_CRC = CRC32_PROPERTY + b"0" * 10 + b"\x02"  # until `place_records` sets the record CRC
 
 
 class RowRefused(MessageRefused):
@@ -315,8 +316,10 @@ def encode_table(table: MessageTable, limits: Limits) -> Columns:
     fields = TextTable()
     for name in names:
         fields.add(name.field)
-    topic_length = np.array([len(name.field) for name in names], dtype=np.int64)[which]
-    heads, head_length = _heads(table, np.array([name.magic for name in names], dtype=np.int64)[which], body_length)
+    topic_length = np.array([len(name.raw) for name in names], dtype=np.int64)[which]
+    wide = np.array([len(name.field) - len(name.raw) for name in names], dtype=np.int64)[which]
+    magic = np.array([name.magic for name in names], dtype=np.int64)[which]
+    heads, head_length, sys_flag = _heads(table, magic, body_length)
     raw = bytearray()
 
     def sink(size: int) -> U8:
@@ -325,30 +328,42 @@ def encode_table(table: MessageTable, limits: Limits) -> Columns:
         return np.frombuffer(raw, dtype=np.uint8)[:size]
 
     tails = TextTable()
-    for tail in (b"", b"\x02", bytes(CRC32_RESERVED_LEN), b"\x02" + bytes(CRC32_RESERVED_LEN)):
+    for tail in (b"", b"\x02", _ANY_CRC, b"\x02" + _ANY_CRC):
         tails.add(tail)
     lengths = text_length.astype(">i2").view(np.uint8).reshape(n, 2)
     parts: list[Part] = [Rows(heads, head_length), table.body, fields.rows(which), Rows(lengths), texts]
     _, ends = assemble(n, [*parts, tails.rows(add_separator + 2 * has_crc)], sink)
-    size = head_length + body_length + topic_length + 2 + text_length
+    size = head_length + body_length + wide + topic_length + 2 + text_length
     buf: U8 = np.frombuffer(raw, dtype=np.uint8)
     at = ends - size
     i32(buf)[at + HEAD.at("size")] = size
     body_at = at + head_length
     i32(buf)[at + HEAD.at("body_crc")] = body_crcs(raw, body_at, body_at + body_length)
     columns = Columns(raw, 0, at)
-    columns.__dict__["size"] = size
-    columns.__dict__["has_crc"] = has_crc
+    columns.set(
+        size=size,
+        sys_flag=sys_flag,
+        queue_id=queue_id,
+        body_length=body_length,
+        topic_at=body_at + body_length + wide,
+        topic_length=topic_length,
+        properties_at=ends - text_length,
+        properties_length=text_length,
+        has_tail=has_crc,
+    )
     return columns
 
 
-def place_records(columns: Columns, offsets: I64, queue_offset: I64, store_timestamp: I64) -> None:
-    """Set physical offsets, queue offsets and store times (ms) of encoded records, and then their record CRCs."""
+def place_records(columns: Columns, offsets: I64) -> None:
+    """Set physical offsets, queue offsets and store times (ms) of encoded records, and then their record CRCs.
+
+    Queue offsets and store times are those that were `set` in the columns.
+    """
     numbers = i64(columns.buf)
     numbers[columns.at + PHYSICAL_OFFSET_AT] = offsets
-    numbers[columns.at + HEAD.at("queue_offset")] = queue_offset
-    numbers[columns.at + columns.born_growth + HEAD.at("store_timestamp")] = store_timestamp
-    for i in np.flatnonzero(columns.__dict__["has_crc"]).tolist():
+    numbers[columns.at + HEAD.at("queue_offset")] = columns.queue_offset
+    numbers[columns.at + columns.born_growth + HEAD.at("store_timestamp")] = columns.store_timestamp
+    for i in np.flatnonzero(columns.has_tail).tolist():
         start, stop = int(columns.at[i]), int(columns.at[i] + columns.size[i])
         columns.raw[start:stop] = set_record_crc(bytes(columns.raw[start:stop]))
 
@@ -370,17 +385,21 @@ def _negative_queue_id(queue_id: int) -> MessageRefused:
 
 def _topic_names(table: MessageTable, auto_v2: bool) -> tuple[list[TopicName], I64, list[tuple[int, MessageRefused]]]:
     """Return the encoded topics, the number of each message's topic, and (row, error) of the refused topics."""
-    pairs, first, which = np.unique(table.topic * 3 + table.numbers["version"], return_index=True, return_inverse=True)
-    names, refused = [], []
-    for pair, row in zip(pairs.tolist(), first.tolist(), strict=True):
+    pairs = table.topic * 3 + table.numbers["version"]
+    which = np.zeros(3 * len(table.topics), dtype=np.int64)
+    which[pairs] = 1
+    names: list[TopicName] = []
+    refused: list[tuple[int, MessageRefused]] = []
+    for pair in np.flatnonzero(which).tolist():
+        which[pair] = len(names)
         topic, version = divmod(pair, 3)
         text = table.topics[topic].decode("utf-8", "surrogateescape")
         try:
             names.append(_topic_name(text, auto_v2, version or None))
         except MessageRefused as error:
-            refused.append((row, error))
+            refused.append((int(np.argmax(pairs == pair)), error))
             names.append(TopicName(text, b"", b"", MAGIC_V1))
-    return names, which, refused
+    return names, which[pairs], refused
 
 
 def _ends_with_crc(source: U8, starts: I64, stops: I64) -> Bool:
@@ -392,8 +411,8 @@ def _ends_with_crc(source: U8, starts: I64, stops: I64) -> Bool:
     return long_enough & (u64(source)[at] == _CRC32_NAME) & (source[at + 8] == CRC32_PROPERTY[8])
 
 
-def _heads(table: MessageTable, magic: I64, body_length: I64) -> tuple[U8, I64]:
-    """Return the heads of the records, right-aligned in rows of equal width, and their lengths."""
+def _heads(table: MessageTable, magic: I64, body_length: I64) -> tuple[U8, I64, I64]:
+    """Return the heads of the records, right-aligned in rows of equal width, their lengths, and their SYSFLAG."""
     wide = np.array([len(host) == 20 for host in table.hosts], dtype=np.bool_)
     flags = table.numbers["sys_flag"] & ~(BORN_HOST_V6 | STORE_HOST_V6)
     flags = flags | wide[table.born_host] * BORN_HOST_V6 | wide[table.store_host] * STORE_HOST_V6
@@ -413,4 +432,4 @@ def _heads(table: MessageTable, magic: I64, body_length: I64) -> tuple[U8, I64]:
             heads[name] = hosts[column[rows]]
         cells[rows, _WIDEST - layout.size :] = heads.view(np.uint8).reshape(len(rows), layout.size)
         length[rows] = layout.size
-    return cells, length
+    return cells, length, flags

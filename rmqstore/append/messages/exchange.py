@@ -10,6 +10,7 @@ import base64
 import binascii
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from rmqstore.messages.cells import Spans, listed
 from rmqstore.messages.properties import rebuilt
 from rmqstore.messages.schema import COLUMNS
 from rmqstore.messages.table import NUMBERS, MessageTable
+from rmqstore.scan import native
 from rmqstore.scan.kernels import I64
 
 Row = Mapping[str, Any]
@@ -142,9 +144,9 @@ class Unusual(Exception):
 
 def _numbered(values: Iterable[Any]) -> tuple[list[Any], I64]:
     """Return the distinct values, and the number of each row's value among them."""
-    distinct: dict[Any, int] = {}
-    numbers = [distinct.setdefault(value, len(distinct)) for value in values]
-    return list(distinct), np.array(numbers, dtype=np.int64)
+    values = list(values)
+    distinct = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return list(distinct), np.fromiter(map(distinct.__getitem__, values), dtype=np.int64, count=len(values))
 
 
 def _numbers(values: Sequence[Any], name: str) -> I64:
@@ -190,32 +192,56 @@ def assembled(
 
 def _from_columns(rows: Sequence[Row]) -> MessageTable:
     """Convert rows in the form that an export writes. Errors: Unusual."""
-    if any("topic_base64" in row for row in rows):
+    names = set[str]().union(*rows)
+    if "topic_base64" in names:
         raise Unusual
     try:
         columns = dict(zip(_ALWAYS, zip(*map(itemgetter(*_ALWAYS), rows), strict=True), strict=True))
         numbers = {name: _numbers(columns[name], name) for name in NUMBERS}
-        versions = [row.get("version") for row in rows]
-        numbers["version"] = _numbers([0 if v is None else v for v in versions], "version")
-        if any("body" in row for row in rows):
-            body = [
-                row["body"].encode() if "body" in row else binascii.a2b_base64(row["body_base64"], strict_mode=True)
-                for row in rows
-            ]
+        numbers["version"] = np.zeros(len(rows), dtype=np.int64)
+        if "version" in names:
+            versions = [row.get("version") for row in rows]
+            numbers["version"] = _numbers([0 if v is None else v for v in versions], "version")
+        if "body" in names:
+            body = listed([row["body"].encode() if "body" in row else _decoded(row["body_base64"]) for row in rows])
         else:
-            body = [binascii.a2b_base64(row["body_base64"], strict_mode=True) for row in rows]
-        texts = []
-        for row in rows:
-            if "properties_base64" in row:
-                texts.append(binascii.a2b_base64(row["properties_base64"], strict_mode=True))
-                continue
-            text = "\x02".join([name + "\x01" + value for name, value in row["properties"].items()])
-            texts.append((text + "\x02" if text and row.get("last_separator") is not False else text).encode())
+            body = _all_decoded(list(map(itemgetter("body_base64"), rows)))
+        if "properties_base64" in names or "last_separator" in names:
+            texts = list(map(_property_text, rows))
+        else:
+            texts = list(map(_separated, map(itemgetter("properties"), rows)))
         hosts = _numbered(columns["born_host"]), _numbered(columns["store_host"])
         topics = _numbered(columns["topic"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Unusual from error
-    return assembled(numbers, topics, hosts, listed(texts), listed(body))
+    return assembled(numbers, topics, hosts, listed(texts), body)
+
+
+_decoded = partial(binascii.a2b_base64, strict_mode=True)
+
+
+def _all_decoded(texts: Sequence[str]) -> Spans:
+    """Decode texts in base64. Errors: Unusual, TypeError, ValueError."""
+    loops = native.load()
+    if loops is None:
+        return listed(list(map(_decoded, texts)))
+    found = loops.decode_base64("".join(texts).encode("ascii"), np.cumsum(list(map(len, texts)), dtype=np.int64))
+    if found is None:
+        raise Unusual
+    data, ends = found
+    return Spans(data, np.append(0, ends[:-1]), ends)
+
+
+def _separated(pairs: Mapping[str, str]) -> bytes:
+    """Return the property text of pairs in order, with the last separator. Errors: TypeError, ValueError."""
+    return ("\x02".join(map("\x01".join, pairs.items())) + "\x02").encode() if pairs else b""
+
+
+def _property_text(row: Row) -> bytes:
+    if "properties_base64" in row:
+        return _decoded(row["properties_base64"])
+    text = _separated(row["properties"])
+    return text[:-1] if row.get("last_separator") is False else text
 
 
 def table_of_messages(messages: Sequence[NewMessage]) -> MessageTable:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from itertools import islice
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from rmqstore.append.messages.exchange import INTEGERS, Chunk, Row, table_of_rows
 from rmqstore.errors import BadRow, NotReadable, UsageError
+from rmqstore.messages.schema import BODY
 
 ROWS = 4096  # rows per table
+STEP = 8 << 20  # bytes of lines per table, so that large bodies do not need more memory
 MAX_LINE = 64 << 20  # bytes
 csv.field_size_limit(1 << 28)
+T = TypeVar("T")
 
 
 def tables_of(path: Path) -> Iterator[Chunk]:
@@ -28,7 +31,7 @@ def tables_of(path: Path) -> Iterator[Chunk]:
     kind = path.suffix.lower()
     try:
         if kind in (".ndjson", ".jsonl", ".csv"):
-            yield from _of_rows(_csv(path) if kind == ".csv" else _ndjson(path))
+            yield from _of_rows(_csv(path)) if kind == ".csv" else _of_lines(path)
         elif kind in (".parquet", ".arrow", ".arrows"):
             from rmqstore.append.messages.from_arrow import batches_of
 
@@ -51,32 +54,69 @@ def _of_rows(lines: Iterator[tuple[str, Row]]) -> Iterator[Chunk]:
         except BadRow as error:
             errors.append(error)
 
-    rows = good_rows()
-    while group := list(islice(rows, ROWS)):
+    for group in _grouped(good_rows(), lambda row: sum(len(row[1].get(name, "")) for name in BODY)):
         lines_of = [line for line, _ in group]
         yield Chunk(table_of_rows([row for _, row in group], lines_of.__getitem__), lines_of.__getitem__)
     if errors:
         raise errors[0]
 
 
-def _ndjson(path: Path) -> Iterator[tuple[str, Row]]:
+def _grouped(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Yield items in groups of up to ROWS; a group ends early when the sizes of its items (bytes) reach STEP."""
+    group: list[T] = []
+    total = 0
+    for item in items:
+        group.append(item)
+        total += size(item)
+        if len(group) == ROWS or total >= STEP:
+            yield group
+            group, total = [], 0
+    if group:
+        yield group
+
+
+def _of_lines(path: Path) -> Iterator[Chunk]:
+    """Parse many lines at once; if one of them is not an object, one by one, to find out which."""
+    first = 1
     with path.open("rb") as file:
-        number = 0
-        while line := file.readline(MAX_LINE):
-            number += 1
-            where = f"{path}:{number}"
-            if not line.endswith(b"\n") and len(line) == MAX_LINE:
-                raise BadRow(f"{where}: the line has more than {MAX_LINE} bytes")
-            if not line.strip():
-                continue
-            try:
-                row = orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                cut = "; the file ends in the middle of the line" if not line.endswith(b"\n") else ""
-                raise BadRow(f"{where}: not valid JSON: {error}{cut}") from error
-            if not isinstance(row, dict):
-                raise BadRow(f"{where}: not a JSON object")
-            yield where, row
+        for lines in _grouped(iter(partial(file.readline, MAX_LINE), b""), len):
+            rows = _parsed(lines)
+            if rows is None:
+                yield from _of_rows(_ndjson(path, lines, first))
+            else:
+
+                def where(i: int, first: int = first) -> str:
+                    return f"{path}:{first + i}"
+
+                yield Chunk(table_of_rows(rows, where), where)
+            first += len(lines)
+
+
+def _parsed(lines: list[bytes]) -> list[Row] | None:
+    """Parse lines; None unless each of them is an object."""
+    try:
+        rows: list[Row] = list(map(orjson.loads, lines))
+    except orjson.JSONDecodeError:
+        return None
+    return rows if set(map(type, rows)) == {dict} else None
+
+
+def _ndjson(path: Path, lines: list[bytes], first: int) -> Iterator[tuple[str, Row]]:
+    """Yield (file and line, row) of each line; `first` is the number of the first one. Errors: BadRow."""
+    for number, line in enumerate(lines, first):
+        where = f"{path}:{number}"
+        if not line.endswith(b"\n") and len(line) == MAX_LINE:
+            raise BadRow(f"{where}: the line has more than {MAX_LINE} bytes")
+        if not line.strip():
+            continue
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            cut = "; the file ends in the middle of the line" if not line.endswith(b"\n") else ""
+            raise BadRow(f"{where}: not valid JSON: {error}{cut}") from error
+        if not isinstance(row, dict):
+            raise BadRow(f"{where}: not a JSON object")
+        yield where, row
 
 
 def _csv(path: Path) -> Iterator[tuple[str, Row]]:

@@ -20,7 +20,8 @@ try:
 except ImportError as error:  # the extra `arrow` is not installed
     raise UsageError("Parquet and Arrow need pyarrow", install_command("arrow")) from error
 
-ROWS = 8192  # maximum number of rows per table
+ROWS = 4096  # maximum number of rows per table
+STEP = 16 << 20  # bytes per table, if all rows have about the same size
 _REPEATED = ("topic", "born_host", "store_host")
 
 
@@ -29,8 +30,9 @@ def batches_of(path: Path) -> Iterator[Chunk]:
     number = 0
     try:
         for batch in _read(path):
-            for start in range(0, batch.num_rows, ROWS):
-                part = batch.slice(start, ROWS)
+            rows = _step(batch.num_rows, batch.nbytes)
+            for start in range(0, batch.num_rows, rows):
+                part = batch.slice(start, rows)
                 first = number + 1
 
                 def where(i: int, first: int = first) -> str:
@@ -42,13 +44,20 @@ def batches_of(path: Path) -> Iterator[Chunk]:
         raise BadRow(f"{path}: row {number + 1}: {error}") from error
 
 
+def _step(rows: int, size: int) -> int:
+    """Return how many of `rows` rows of `size` bytes together to read at a time."""
+    return max(1, min(ROWS, STEP * rows // max(1, size)))
+
+
 def _read(path: Path) -> Iterator[Any]:
     if path.suffix.lower() == ".parquet":
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(path, pre_buffer=False, read_dictionary=list(_REPEATED)) as file:
-            for group in range(file.num_row_groups):  # one at a time, or pyarrow would read ahead
-                yield from file.iter_batches(batch_size=ROWS, row_groups=[group], use_threads=False)
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, read_dictionary=list(_REPEATED)) as file:
+            for number in range(file.num_row_groups):  # one at a time, or pyarrow would read ahead
+                group = file.metadata.row_group(number)
+                rows = _step(group.num_rows, group.total_byte_size)
+                yield from file.iter_batches(batch_size=rows, row_groups=[number], use_threads=False)
         return
     with path.open("rb") as raw, pa.ipc.open_stream(raw) as stream:
         yield from stream

@@ -18,7 +18,7 @@ import numpy as np
 from rmqstore.append.files.disk import make_directories, replace_file, sync_directory
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
 from rmqstore.append.readdress.files import IdMap, Progress, copy_file
-from rmqstore.append.store.bulk import BulkDispatch, Known
+from rmqstore.append.store.bulk import BulkDispatch, Chunk, Known
 from rmqstore.append.store.commitlog import CommitLog
 from rmqstore.append.store.dispatch import Dispatcher, DispatchOptions
 from rmqstore.append.store.index import IndexService
@@ -37,6 +37,7 @@ from rmqstore.formats.message import (
 from rmqstore.messages.cells import Spans
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, i64, u64
+from rmqstore.scan.properties.texts import PropertyTexts
 
 _CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
 HALF_TOPICS = (properties.HALF_TOPIC.encode(), b"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
@@ -91,7 +92,10 @@ class Readdressing:
 
     def keep(self, columns: Columns) -> None:
         """Dispatch records of a copied file to queues and index."""
-        self._dispatch(columns, columns.offset)
+        numbers, _ = self._queues.states(columns)
+        self._queues.settle()
+        self._queues.dispatch(Chunk(columns, columns.offset, numbers))
+        self._learn_last(columns, columns.offset)
 
     def add(self, columns: Columns) -> None:
         """Append records at new offsets; only PHYSICALOFFSET, PREPAREDTXOFFSET and the record CRC change.
@@ -99,20 +103,24 @@ class Readdressing:
         Errors: NoSpace and others.
         """
         numbers, _ = self._queues.states(columns)
-        parts, sizes, low = [], columns.size, 0
+        self._queues.write(lambda: self._append(columns, numbers))
+
+    def _append(self, columns: Columns, numbers: I64) -> Chunk:
+        offsets = np.empty(len(columns), dtype=np.int64)
+        sizes, low = columns.size, 0
         while low < len(columns):
             first, count = self._log.fitting(sizes[low:])
-            part = columns.slice(low, low + count)
+            part, high = columns.slice(low, low + count), low + count
             data, ends = Spans(part.buf, part.at, part.at + part.size).joined()
-            offsets = first + ends - part.size
-            self._remember(part, numbers[low : low + count], offsets)
-            i64(data)[ends - part.size + PHYSICAL_OFFSET_AT] = offsets
+            offsets[low:high] = first + ends - part.size
+            self._remember(part, numbers[low:high], offsets[low:high])
+            i64(data)[ends - part.size + PHYSICAL_OFFSET_AT] = offsets[low:high]
             self._patch(part, data.data, ends - part.size)
             self._log.write(data.data, int(part.store_timestamp[-1]))
-            parts.append(offsets)
-            low += count
-        self._dispatch(columns, np.concatenate(parts), numbers)
+            low = high
         self.messages += len(columns)
+        self._learn_last(columns, offsets)
+        return Chunk(columns, offsets, numbers, PropertyTexts(columns))
 
     @property
     def position(self) -> int:
@@ -164,8 +172,7 @@ class Readdressing:
             return self._new[int(at)]
         return None
 
-    def _dispatch(self, columns: Columns, offsets: I64, numbers: I64 | None = None) -> None:
-        self._queues.dispatch(columns, offsets, numbers)
+    def _learn_last(self, columns: Columns, offsets: I64) -> None:
         self.last_time = max(self.last_time, int(columns.store_timestamp.max()))
         self.last_offset = int(offsets[-1])
 
@@ -184,6 +191,8 @@ class Readdressing:
 
         Errors: NoSpace and others.
         """
+        self._queues.settle()
+        self._queues.close()
         for queue in self._files():
             queue.flush()
             queue.close()
@@ -202,6 +211,7 @@ class Readdressing:
 
     def abandon(self) -> None:
         """Close all files without flushing."""
+        self._queues.close()
         for queue in self._files():
             queue.abandon()
         self._dispatcher.index.close()

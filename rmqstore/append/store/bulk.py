@@ -6,7 +6,9 @@ Source: as `rmqstore.append.store.dispatch`
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +28,19 @@ from rmqstore.scan.unit_rows import Units, lay_out
 Known = Callable[[str, int], bool]
 
 
+class Chunk(NamedTuple):
+    """Records of the log to dispatch, and what the caller knows about them already.
+
+    `offsets`: their physical offsets (bytes). `numbers`: the number of every record's queue, from
+    `BulkDispatch.states`. Shape: (n,) each
+    """
+
+    columns: Columns
+    offsets: I64
+    numbers: I64
+    texts: PropertyTexts | None = None
+
+
 class BulkDispatch:
     """Dispatches chunks of new records, in order of their physical offsets.
 
@@ -40,6 +55,10 @@ class BulkDispatch:
         self._known = known
         self._states: list[tuple[TopicName, QueueState] | None] = []
         self._one_by_one: set[int] = set()
+        self.written: Chunk | None = None
+        """The chunk that is written, but not dispatched."""
+        self._writer = ThreadPoolExecutor(1)
+        self._writing: Future[Chunk] | None = None
 
     def states(self, columns: Columns) -> tuple[I64, list[tuple[TopicName, QueueState] | None]]:
         """Return the number of every record's queue, and the queues by number, None for a queue that gets no units."""
@@ -47,14 +66,41 @@ class BulkDispatch:
         self._learn()
         return numbers, self._states
 
-    def dispatch(self, columns: Columns, offsets: I64, numbers: I64 | None = None) -> None:
-        """Dispatch records that have been written at `offsets` (physical, bytes). Errors: NoSpace.
+    def write(self, write: Callable[[], Chunk]) -> None:
+        """Append a chunk to the log by calling `write` in a thread, and meanwhile dispatch the chunk before it.
 
-        `numbers`: the number of every record's queue, if the caller knows them from `states`.
+        So no unit is written before its record. The new chunk is dispatched by the next call, or by `settle`; until
+        then its bytes must not change. Errors: those of `write`, NoSpace.
         """
-        if numbers is None:
-            numbers, _ = self.states(columns)
-        properties = PropertyTexts(columns)
+        written, self.written = self.written, None
+        self._writing = self._writer.submit(write)
+        try:
+            if written is not None:
+                self.dispatch(written)
+        finally:
+            self.wait()
+        self.written = self._writing.result()
+
+    def wait(self) -> None:
+        """Wait until `write` has ended, because an interrupted call leaves it behind."""
+        if self._writing is not None:
+            wait([self._writing])
+
+    def close(self) -> None:
+        """End the thread of `write`."""
+        self._writer.shutdown()
+
+    def settle(self) -> None:
+        """Dispatch the chunk that was written last, unless it is dispatched already. Errors: NoSpace."""
+        self.wait()
+        written, self.written = self.written, None
+        if written is not None:
+            self.dispatch(written)
+
+    def dispatch(self, chunk: Chunk) -> None:
+        """Dispatch records that have been written. Errors: NoSpace."""
+        columns, offsets, numbers, _ = chunk
+        properties = chunk.texts or PropertyTexts(columns)
         options = self._dispatcher.options
         if options.index:
             self._to_index(columns, numbers, offsets, properties)
@@ -81,6 +127,9 @@ class BulkDispatch:
             if known is None:
                 continue
             queue = self._dispatcher.simple(known[1])
+            if queue.continues(int(laid.offset[start]), queue_offset):
+                _append(queue, laid.units[start:stop])
+                continue
             for row in range(start, stop):
                 _, size, code = laid.units[row].tolist()
                 put = queue.put(int(laid.offset[row]), size, code, queue_offset + row - start)

@@ -90,6 +90,11 @@ class ConsumeQueue:
         self.max_physic_offset = offset + size
         return result
 
+    def continues(self, offset: int, queue_offset: int) -> bool:
+        """Whether the unit of a message at a physical offset (bytes) is the next one of files that exist."""
+        queue = self.queue
+        return bool(queue.files) and offset >= self.max_physic_offset and queue_offset * UNIT.size == queue.max_offset
+
     def load(self, version: str | None = None) -> None:
         """Open the files and find the end of the units in the last three of them, without writing.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -33,7 +33,7 @@ from rmqstore.append.messages.encoder import (
     place_records,
     refuse_oversize,
 )
-from rmqstore.append.store.bulk import BulkDispatch
+from rmqstore.append.store.bulk import BulkDispatch, Chunk
 from rmqstore.append.store.checkpoint import CheckpointFile
 from rmqstore.append.store.commitlog import CommitLog, RecordLog
 from rmqstore.append.store.dispatch import Dispatcher, QueueState, WrittenRecord, messages_in, property_value
@@ -56,8 +56,27 @@ from rmqstore.formats.message import (
 from rmqstore.messages.table import MessageTable
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
+from rmqstore.scan.properties.texts import PropertyTexts
 
 __all__ = ["MessageStore", "PutResult", "PutStatus", "StoreOptions"]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedTable:
+    """A table as records without their places, for `MessageStore.put_table`.
+
+    `given`: the messages' own queue offsets and store times (ms, 0: now). `counts`: the number of messages in each
+    record. `one_by_one`: the messages, if they cannot be appended together.
+    """
+
+    columns: Columns
+    texts: PropertyTexts
+    given: Mapping[str, I64]
+    counts: I64
+    one_by_one: MessageTable | None
+
+    def __len__(self) -> int:
+        return len(self.columns)
 
 
 class MessageStore:
@@ -214,78 +233,12 @@ class MessageStore:
                 results = self._acknowledged(results, waiting)
         return results
 
-    def put_table(self, table: MessageTable, *, renumber: bool = False) -> None:
-        """Append all messages of a table, and wait for the flush if `put` would.
+    def encode(self, table: MessageTable) -> EncodedTable:
+        """Check the messages of a table against the limits of the store, and encode them; may run in any thread.
 
-        `renumber` assigns each queue's next offsets; otherwise the messages' own offsets must be these.
-        Errors: RowRefused for the first refused message (nothing of the table is written); else as `put`.
+        Errors: RowRefused for the first refused message.
         """
-        if not len(table):
-            return
-        if self.dispatcher.in_order or self._needs_properties(table):
-            before = self.appended
-            try:
-                self.put_many(messages_of(table, renumber=renumber))
-            except MessageRefused as error:
-                raise RowRefused(min(self.appended - before, len(table) - 1), error) from error
-            return
         columns = encode_table(table, self._encoder.limits)
-        with self._guard:
-            if not self._usable:
-                self._refuse()
-            self._refuse_oversize(columns)
-            numbers, queue_offset, ends = self._queue_offsets(table, columns, renumber, {})
-            given = table.numbers["store_timestamp"]
-            try:
-                self._write_records(columns, numbers, queue_offset, np.where(given == 0, self._clock(), given))
-            except RmqStoreError as error:
-                self._fail(error)
-            for key, end in ends.items():
-                state = self.dispatcher.queue(*key)
-                state.next_offset, state.started = end, True
-            self.appended += len(columns)
-            self._commit()
-            stop = self.log.queue.max_offset
-        if self.options.flush is FlushPolicy.SYNC:
-            self._flush.group.wait(lambda: self.log.queue.flushed_where >= stop, self.options.intervals.sync_timeout)
-
-    def _write_records(self, columns: Columns, numbers: I64, queue_offset: I64, store_timestamp: I64) -> None:
-        assert isinstance(self.log, CommitLog)
-        offsets = np.empty(len(columns), dtype=np.int64)
-        sizes, low = columns.size, 0
-        while low < len(columns):
-            offset, count = self.log.fitting(sizes[low:])
-            part = columns.slice(low, low + count)
-            ends = np.cumsum(part.size)
-            offsets[low : low + count] = offset + ends - part.size
-            high, first = low + count, int(part.at[0])
-            place_records(part, offsets[low:high], queue_offset[low:high], store_timestamp[low:high])
-            self.log.write(memoryview(columns.raw)[first : first + int(ends[-1])], int(store_timestamp[high - 1]))
-            low = high
-        # new columns: those gathered before the records were placed are stale
-        self._bulk.dispatch(Columns(columns.raw, 0, columns.at), offsets, numbers)
-
-    def _needs_properties(self, table: MessageTable) -> bool:
-        """Whether a record may contain several messages of its queue, or the store adds properties to a message."""
-        options = self.options.dispatch
-        topics = [table.topics[k] for k in np.unique(table.topic).tolist()]
-        if any(topic.decode("utf-8", "replace") in options.batch_topics for topic in topics):
-            return True
-        return options.lmq and b"INNER_MULTI_DISPATCH" in table.properties.joined()[0].tobytes()
-
-    def check_table(self, table: MessageTable, ends: dict[tuple[str, int], int], *, renumber: bool = False) -> None:
-        """Check a table as `put_table` does, without writing it.
-
-        `ends` maps queues to their next offset after the tables that were checked before, and is updated.
-        Errors: RowRefused.
-        """
-        if len(table):
-            columns = encode_table(table, self._encoder.limits)
-            self._refuse_oversize(columns)
-            ends |= self._queue_offsets(table, columns, renumber, ends)[2]
-
-    def _refuse_oversize(self, columns: Columns) -> None:
-        """Refuse records that do not fit into a file. Errors: RowRefused for the first one."""
         too_big = columns.size + self.log.lead + BLANK_SIZE > self.log.queue.file_size
         if too_big.any():
             row = int(np.argmax(too_big))
@@ -293,24 +246,98 @@ class MessageStore:
                 refuse_oversize(int(columns.size[row]), self.log.queue.file_size, self.log.lead)
             except MessageRefused as error:
                 raise RowRefused(row, error) from error
+        texts = PropertyTexts(columns)
+        one_by_one = self.dispatcher.in_order or self._needs_properties(table, texts)
+        given = {name: table.numbers[name] for name in ("queue_offset", "store_timestamp")}
+        return EncodedTable(columns, texts, given, self._counts(table), table if one_by_one else None)
+
+    def put_table(self, encoded: EncodedTable, *, renumber: bool = False) -> None:
+        """Append all messages of a table, and wait for the flush if `put` would.
+
+        `renumber` assigns each queue's next offsets; otherwise the messages' own offsets must be these.
+        Consume queues and index get the messages during the next call, or before the store is flushed or closed.
+        Errors: RowRefused for the first refused message (nothing of the table is written); else as `put`.
+        """
+        if encoded.one_by_one is not None:
+            before = self.appended
+            try:
+                self.put_many(messages_of(encoded.one_by_one, renumber=renumber))
+            except MessageRefused as error:
+                raise RowRefused(min(self.appended - before, len(encoded) - 1), error) from error
+            return
+        with self._guard:
+            if not self._usable:
+                self._refuse()
+            numbers, queue_offset, ends = self._queue_offsets(encoded, renumber, {})
+            given = encoded.given["store_timestamp"]
+            store_timestamp = np.where(given == 0, self._clock(), given)
+            encoded.columns.set(queue_offset=queue_offset, store_timestamp=store_timestamp)
+            try:
+                self._bulk.write(lambda: self._write_records(encoded, numbers))
+            except RmqStoreError as error:
+                self._fail(error)
+            for key, end in ends.items():
+                state = self.dispatcher.queue(*key)
+                state.next_offset, state.started = end, True
+            self.appended += len(encoded)
+            self._commit()
+            stop = self.log.queue.max_offset
+        if self.options.flush is FlushPolicy.SYNC:
+            self._flush.group.wait(lambda: self.log.queue.flushed_where >= stop, self.options.intervals.sync_timeout)
+
+    def _write_records(self, encoded: EncodedTable, numbers: I64) -> Chunk:
+        assert isinstance(self.log, CommitLog)
+        columns = encoded.columns
+        offsets = np.empty(len(columns), dtype=np.int64)
+        sizes, low = columns.size, 0
+        while low < len(columns):
+            offset, count = self.log.fitting(sizes[low:])
+            part = columns.slice(low, low + count)
+            ends = np.cumsum(part.size)
+            offsets[low : low + count] = offset + ends - part.size
+            first = int(part.at[0])
+            place_records(part, offsets[low : low + count])
+            self.log.write(memoryview(columns.raw)[first : first + int(ends[-1])], int(part.store_timestamp[-1]))
+            low += count
+        return Chunk(columns, offsets, numbers, encoded.texts)
+
+    def _needs_properties(self, table: MessageTable, texts: PropertyTexts) -> bool:
+        """Whether a record may contain several messages of its queue, or the store adds properties to a message."""
+        options = self.options.dispatch
+        if options.batch_topics:
+            topics = [table.topics[k] for k in np.unique(table.topic).tolist()]
+            if any(topic.decode("utf-8", "replace") in options.batch_topics for topic in topics):
+                return True
+        return options.lmq and any(b"INNER_MULTI_DISPATCH" in text for text in texts.texts(texts.with_special_names()))
+
+    def check_table(self, encoded: EncodedTable, ends: dict[tuple[str, int], int], *, renumber: bool = False) -> None:
+        """Check a table as `put_table` does, without writing it.
+
+        `ends` maps queues to their next offset after the tables that were checked before, and is updated.
+        Errors: RowRefused.
+        """
+        ends |= self._queue_offsets(encoded, renumber, ends)[2]
 
     def _queue_offsets(
-        self, table: MessageTable, columns: Columns, renumber: bool, ahead: Mapping[tuple[str, int], int]
+        self, encoded: EncodedTable, renumber: bool, ahead: Mapping[tuple[str, int], int]
     ) -> tuple[I64, I64, dict[tuple[str, int], int]]:
         """Return the number of every record's queue, its queue offset, and the next offset of each queue after them.
 
         `ahead` has the next offsets of queues that differ from the store's, because of tables that were only checked.
         Errors: RowRefused for the first message that does not continue its queue.
         """
+        columns = encoded.columns
         numbers, states = self._bulk.states(columns)
         ends: dict[tuple[str, int], int] = {}
         queue_offset = np.zeros(len(columns), dtype=np.int64)
         owed = np.flatnonzero(owed_units(columns))
         if not len(owed):
             return numbers, queue_offset, ends
-        rows = owed[np.argsort(numbers[owed], kind="stable")]
+        # NumPy uses a radix sort, which is faster, for 16-bit numbers
+        narrow = np.uint16 if len(states) < 1 << 16 else np.int64
+        rows = owed[np.argsort(numbers[owed].astype(narrow), kind="stable")]
         starts = np.flatnonzero(np.diff(numbers[rows], prepend=-1))  # of the queues
-        given, count = table.numbers["queue_offset"][rows], self._counts(table)[rows]
+        given, count = encoded.given["queue_offset"][rows], encoded.counts[rows]
         first = np.empty(len(starts), dtype=np.int64)
         keys = []
         for i, start in enumerate(starts.tolist()):
@@ -331,7 +358,7 @@ class MessageStore:
             row = int(rows[bad].min())
             known = states[int(numbers[row])]
             assert known is not None
-            own = int(table.numbers["queue_offset"][row])
+            own = int(encoded.given["queue_offset"][row])
             raise RowRefused(row, _discontinued(known[1], own, int(queue_offset[row])))
         ends.update(zip(keys, stops[[*(starts[1:] - 1), -1]].tolist(), strict=True))
         return numbers, queue_offset, ends
@@ -386,6 +413,8 @@ class MessageStore:
             m = prepared.message
         timestamp = m.store_timestamp or self._clock()
         try:
+            if self._bulk.written is not None:
+                self._bulk.settle()
             offset = self.log.reserve(prepared.size)
             self.log.write(prepared.record(offset, queue_offset, timestamp), timestamp)
             if self.dispatcher.in_order:  # dispatch commits units at once, which must not precede their record
@@ -462,6 +491,8 @@ class MessageStore:
 
         Errors: NoSpace and others.
         """
+        with self._guard:
+            self._bulk.settle()
         self._flush.flush_log(True)
         self._flush.flush_queues(True)
 
@@ -506,6 +537,7 @@ class MessageStore:
             if not self._error_raised:
                 raise self._failed
             return
+        self._bulk.close()
         self.log.close()
         for consume_queue in self.dispatcher.files():
             consume_queue.queue.close()
@@ -517,6 +549,7 @@ class MessageStore:
 
     def _abandon(self) -> None:
         """Close all files without writing, which leaves the store as after a crash."""
+        self._bulk.close()
         for queue in self._flush.queues():
             queue.abandon()
         for consume_queue in self.dispatcher.files():

@@ -284,11 +284,15 @@ static uint8_t *put_escaped(uint8_t *to, const uint8_t *text, int64_t length) {
     return put(to, text + begin, length - begin);
 }
 
-static uint16_t base64_pairs[4096]; /* two characters for each 12-bit value; filled when the library is loaded */
+/* Filled when the library is loaded. */
+static uint16_t base64_pairs[4096]; /* two characters for each 12-bit value */
+static uint8_t base64_value[256];   /* of each character; 0x80 for one that is not in the alphabet */
 
-__attribute__((constructor)) static void fill_base64_pairs(void) {
+__attribute__((constructor)) static void fill_base64(void) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for (int k = 0; k < 4096; k++) base64_pairs[k] = (uint16_t)(letters[k >> 6] | letters[k & 63] << 8);
+    memset(base64_value, 0x80, sizeof base64_value);
+    for (int k = 0; k < 64; k++) base64_value[(uint8_t)letters[k]] = (uint8_t)k;
 }
 
 static uint8_t *put_base64(uint8_t *to, const uint8_t *from, int64_t length) {
@@ -307,6 +311,40 @@ static uint8_t *put_base64(uint8_t *to, const uint8_t *from, int64_t length) {
         if (length < 2) to[2] = '=';
     }
     return to;
+}
+
+/* Write the bytes of one text in base64; returns the position after them, or null if the text is not canonical. */
+static uint8_t *put_decoded(uint8_t *to, const uint8_t *from, int64_t length) {
+    int64_t pads = 0;
+    if (length % 4) return 0;
+    if (length) pads = from[length - 1] != '=' ? 0 : from[length - 2] != '=' ? 1 : 2;
+    for (int64_t k = 0; k < length; k += 4, from += 4) {
+        int last = pads && k + 4 == length;
+        uint32_t a = base64_value[from[0]], b = base64_value[from[1]];
+        uint32_t c = last && pads == 2 ? 0 : base64_value[from[2]], d = last ? 0 : base64_value[from[3]];
+        uint32_t word = a << 18 | b << 12 | c << 6 | d;
+        if ((a | b | c | d) & 0x80) return 0;
+        if (last && word & (pads == 2 ? 0xFFFF : 0xFF)) return 0; /* bits that no encoder sets */
+        *to++ = (uint8_t)(word >> 16);
+        if (!last || pads < 2) *to++ = (uint8_t)(word >> 8);
+        if (!last) *to++ = (uint8_t)word;
+    }
+    return to;
+}
+
+/* Decode n texts in base64 that follow each other in `text` and end at `stop`. The bytes of text i end at ends[i] in
+ * `out`, which has room for 3/4 of the text. Returns 0 if a text is not canonical. */
+int64_t rmqstore_decode_base64(const uint8_t *text, int64_t have, int64_t n, const int64_t *stop, uint8_t *out,
+                               int64_t *ends) {
+    uint8_t *to = out;
+    int64_t start = 0;
+    for (int64_t i = 0; i < n; start = stop[i++]) {
+        if (stop[i] < start || stop[i] > have) return 0;
+        to = put_decoded(to, text + start, stop[i] - start);
+        if (!to) return 0;
+        ends[i] = to - out;
+    }
+    return 1;
 }
 
 static uint8_t *put_hex(uint8_t *to, const uint8_t *from, int64_t length) {

@@ -9,7 +9,12 @@ void rmqstore_hashes(const uint8_t *buf, int64_t have, int64_t n, const int64_t 
         uint8_t seen = 0;
         if (inside(start[i], length[i], have)) {
             const uint8_t *at = buf + start[i];
-            for (int64_t k = 0; k < length[i]; k++) {
+            int64_t k = 0;
+            for (; k + 4 <= length[i]; k += 4) { /* four bytes wait only once for the code before them */
+                code = code * 923521 + at[k] * 29791u + at[k + 1] * 961u + at[k + 2] * 31u + at[k + 3];
+                seen |= at[k] | at[k + 1] | at[k + 2] | at[k + 3];
+            }
+            for (; k < length[i]; k++) {
                 code = code * 31 + at[k];
                 seen |= at[k];
             }
