@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 
 _GARBAGE_COLLECTION = 50_000  # objects; the default of 700 collects 80 times during the imports and finds nothing
@@ -30,6 +31,7 @@ def main() -> None:
     try:
         cli.main(prog_name="rmqstore")
     finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the interpreter's end would print an exception
         if "duckdb" not in sys.modules:  # it would report objects that are not collected as leaks
             gc.freeze()  # the interpreter collects at its end too, and would search all modules for cycles
 

@@ -103,6 +103,7 @@ def begin_worker() -> None:
     Workers do not notice by themselves that the parent was killed: each has both ends of the pipe that it reads from.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
 
 
@@ -122,8 +123,18 @@ def can_fork() -> bool:
 
 
 @contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold back Ctrl-C meanwhile: in a fork that is not a worker yet, Python would print the exception."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def worker_pool(jobs: int, begin: Callable[..., None] = begin_worker, *given: Any) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool of `jobs` processes, each of which calls `begin(*given)` first.
+    """Yield a pool of `jobs` processes, each of which calls `begin(*given)` first; then cancel calls that wait.
 
     Errors: CouldNotCheck when a worker is killed.
     """
@@ -134,7 +145,12 @@ def worker_pool(jobs: int, begin: Callable[..., None] = begin_worker, *given: An
     context = multiprocessing.get_context("fork" if can_fork() else "spawn")
     try:
         with ProcessPoolExecutor(jobs, context, begin, given) as pool:
-            yield pool
+            with _interrupts_held():
+                pool.submit(int)  # the first call forks all workers
+            try:
+                yield pool
+            finally:
+                pool.shutdown(cancel_futures=True)
     except BrokenProcessPool as error:
         raise CouldNotCheck("a worker process was killed", "is there enough memory? try --jobs 1") from error
 
@@ -151,17 +167,13 @@ def map_ordered(function: Callable[[Split], P], splits: Sequence[Split], jobs: i
         return
     with worker_pool(jobs) as pool:
         waiting: list[tuple[Split, Future[P]]] = []
-        try:
-            for split in splits:
-                waiting.append((split, pool.submit(function, split)))
-                if len(waiting) > 2 * jobs:
-                    first, future = waiting.pop(0)
-                    yield first, future.result()
-            for first, future in waiting:
+        for split in splits:
+            waiting.append((split, pool.submit(function, split)))
+            if len(waiting) > 2 * jobs:
+                first, future = waiting.pop(0)
                 yield first, future.result()
-        finally:
-            for _, future in waiting:
-                future.cancel()
+        for first, future in waiting:
+            yield first, future.result()
 
 
 def joined(

@@ -49,17 +49,13 @@ def map_into_shared(function: Callable[..., P], splits: Sequence[Split], jobs: i
     size = min(AREA, _MAX_MEMORY // len(areas))
     memory = mmap.mmap(-1, size * len(areas)) if can_fork() else None
     with worker_pool(jobs, _begin, memory) as pool:
-        try:
-            for split in splits:
-                area = areas.pop()
-                waiting.append((split, area, pool.submit(_work, function, split, area * size, size)))
-                if not areas:
-                    yield from _taken(waiting, areas, memory, size)
-            while waiting:
+        for split in splits:
+            area = areas.pop()
+            waiting.append((split, area, pool.submit(_work, function, split, area * size, size)))
+            if not areas:
                 yield from _taken(waiting, areas, memory, size)
-        finally:
-            for _, _, future in waiting:
-                future.cancel()
+        while waiting:
+            yield from _taken(waiting, areas, memory, size)
 
 
 def _taken(
