@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,16 @@ def test_a_filler_gets_the_unit_that_only_light_queues_had(tmp_path: Path) -> No
     damage.garble(row.path, row.at, row.size)
     result = salvage(store)
     assert (row.message.topic_text, row.message.queue_id) in result.rebuild_queues
+
+
+def test_the_first_message_of_a_queue_with_one_other_gets_a_filler_without_any_unit(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-before-dledger", tmp_path)
+    first, second = [row for row in rows(store) if row.seat[:2] == (properties.SCHEDULE_TOPIC, 4)]
+    damage.zero(first.path, first.at, first.size)
+    shutil.rmtree(store / "consumequeue" / properties.SCHEDULE_TOPIC / "4")
+    apply(store, salvage(store))
+    kept = [row.seat for row in rows(store) if row.offset in (first.offset, second.offset)]
+    assert kept == [first.seat, second.seat]
 
 
 def test_filler_carries_a_record_crc_where_its_neighbours_do(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ class Evidence:
             if properties.is_lmq(topic):
                 continue  # it shares the records of other queues
             holes = [(g.expected, g.got, g.before, g.at) for g in part.gaps]
-            if logs.min_offset == 0 and part.messages > 1 and part.first_at not in logs.misfiled.offsets:
+            if logs.min_offset == 0 and part.messages and part.first_at not in logs.misfiled.offsets:
                 holes.append((0, part.first, -1, part.first_at))
             for expected, got, before, behind in holes:
                 if expected < got:
