@@ -45,7 +45,20 @@ _TYPES = {
     "bool": pa.bool_(),
     "map": pa.map_(pa.string(), pa.string()),
 }
-_REPEATED = ("topic", "store_host", "born_host", "tags", "queue_id", "flag", "sys_flag", "reconsume_times", "version")
+_REPEATED = (
+    "store",
+    "log",
+    "file",
+    "topic",
+    "store_host",
+    "born_host",
+    "tags",
+    "queue_id",
+    "flag",
+    "sys_flag",
+    "reconsume_times",
+    "version",
+)
 ROWS, BYTES = 1 << 17, 32 << 20  # limits of a row group
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 
@@ -14,6 +15,13 @@ class Folder:
         self._jvm = context._jvm
         self.path = self._jvm.org.apache.hadoop.fs.Path(path)
         self._system = self.path.getFileSystem(context._jsc.hadoopConfiguration())
+
+    @property
+    def local(self) -> Path | None:
+        """The path of the directory if it is on a file system that is mounted here, otherwise None."""
+        if self._system.getScheme() != "file":
+            return None
+        return Path(self._system.makeQualified(self.path).toUri().getPath())
 
     def _at(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.path, name)

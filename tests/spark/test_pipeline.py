@@ -28,6 +28,7 @@ from rmqstore.spark.jobs import jobs
 from rmqstore.spark.jobs.compare import compare
 from rmqstore.spark.jobs.crosscheck import crosscheck_rows
 from rmqstore.spark.jobs.export import STATE, ExportJob, export, read_export
+from rmqstore.spark.jobs.parquet_files import move_files, write_partitions
 from rmqstore.spark.jobs.passed_over import Stretch, passed_over
 from rmqstore.spark.jobs.rebuild import LogFacts, _assumed, rebuild
 from rmqstore.spark.jobs.views import load, sql
@@ -196,6 +197,38 @@ def test_export_has_every_message_once_and_can_be_run_again(spark: Any, tmp_path
         export(spark, [store], tmp_path)
     with pytest.raises(UsageError):
         export(spark, [store], store / "lake")
+
+
+@pytest.mark.slow
+def test_export_to_a_remote_file_system_has_the_same_rows(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark writes there itself."""
+    store, how = copy_store("5.4.0-formats", tmp_path), ExportJob(body="plain", segment_bytes=1 << 19)
+    export(spark, [store], tmp_path / "mounted", how)
+    monkeypatch.setattr(Folder, "local", None)
+    found = export(spark, [store], tmp_path / "remote", how)
+    assert found.stores[0]["messages"] == len(local_rows(store))
+    mounted, remote = (read_export(spark, tmp_path / name) for name in ("mounted", "remote"))
+    assert sorted(mounted.columns) == sorted(remote.columns)
+    columns = [name for name in mounted.columns if name != "properties"]  # Spark does not compare maps
+    assert dict(mounted.dtypes) == dict(remote.dtypes)
+    assert mounted.select(columns).exceptAll(remote.select(columns)).count() == 0
+    assert remote.select(columns).exceptAll(mounted.select(columns)).count() == 0
+    maps = [{r["offset"]: r["properties"] for r in frame.collect()} for frame in (mounted, remote)]
+    assert maps[0] == maps[1]
+
+
+@pytest.mark.parametrize("topic", ["%RETRY%a/b", "x=y", "a:b*c?d", "中文 topic", ""])
+def test_a_topic_can_be_read_back_from_the_directory_of_an_export(spark: Any, tmp_path: Path, topic: str) -> None:
+    import pyarrow as pa
+
+    names = {"topic": topic, "day": "2026-11-23", "segment": "s"}
+    table = pa.table({"crc_ok": [True], "n": [7], **{name: [value] for name, value in names.items()}})
+    [written] = write_partitions(table, tmp_path / "staging", "part-0.parquet")
+    move_files(tmp_path / "lake", [written])
+    [row] = read_export(spark, tmp_path / "lake").collect()
+    assert (row["topic"] or "", row["day"], row["segment"], row["n"]) == (topic, "2026-11-23", "s", 7)
 
 
 @pytest.mark.slow  # du and verify pass over the same

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,12 @@ from rmqstore.files.store import Store
 from rmqstore.scan.workers import Mapper
 from rmqstore.spark.hadoop import Folder
 from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store, store_around
+from rmqstore.spark.jobs.parquet_files import PARTITIONS, STAGING, move_files, write_files
 from rmqstore.spark.jobs.passed_over import LISTED, Stretch, passed_over
 from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
+from rmqstore.spark.sources.sources import message_options, plan_messages
 from rmqstore.spark.sources.streaming import end_of
-from rmqstore.views.tables.message_rows import segment_name
+from rmqstore.views.tables.message_rows import digest_of, segment_name
 from rmqstore.views.tables.stores import StoreRef, logs_of, store_refs, unreadable_files
 
 STATE = "_rmqstore"
@@ -124,11 +126,11 @@ def export(
     for batch in _batches(todo, job.batch_bytes):
         labels = {s.label for s in batch}
         chosen = {ref.label: str(ref.path) for ref in refs if ref.label in labels}
-        done |= _write(spark, str(output), options, chosen, batch, progress)
+        done |= _write(spark, folder, {**options, "stores": json.dumps(chosen)}, batch, progress)
         _mark(folder, {s.name: done[s.name] for s in batch})
     for segment in todo:
         stores[segment.label]["segments_written"] += 1
-    _add_counts(stores, segments, done, _rows(spark, str(output), folder))
+    _add_counts(stores, segments, done, _rows(spark, str(output), folder, done, stores))
     result = _result(stores, {"output": str(output), "segments": len(segments), "written": len(todo)})
     unread = any(s.get("unchecked") for s in stores.values())
     damaged = any(result.more[name] for name in _DAMAGE)
@@ -143,7 +145,7 @@ def _result(stores: dict[str, dict[str, Any]], more: dict[str, Any]) -> JobResul
 def _clear(folder: Folder, names: list[str], old: list[str]) -> None:
     """Remove leftovers of a killed run, and all directories of segments to be rewritten: some may not be replaced."""
     for name in names:
-        if name.startswith(".spark-staging"):
+        if name.startswith((".spark-staging", STAGING)):
             folder.delete(name)
     if old:
         _mark(folder, {name: {} for name in old})
@@ -215,20 +217,35 @@ def _batches(segments: list[Segment], size: int) -> Iterator[list[Segment]]:
 
 def _write(
     spark: Any,
-    output: str,
+    folder: Folder,
     options: dict[str, str],
-    stores: dict[str, str],
     batch: list[Segment],
     progress: Progress | None,
 ) -> dict[str, dict[str, Any]]:
-    """Write the rows of a batch of segments to the output; return the list entry of each segment."""
+    """Write the rows of a batch of segments to the output; return the list entry of each segment.
+
+    The executors cannot reach all file systems themselves: to others than mounted ones, Spark writes.
+    """
     mapper = spark_mapper(spark)
     entries = {s.name: {"signature": s.signature} | _passed_over(s, mapper, int(options["splitSize"])) for s in batch}
-    reader = spark.read.format("rmqstore.commitlog").options(**options)
-    frame = reader.option("stores", json.dumps(stores)).option("segments", json.dumps([s.name for s in batch])).load()
+    options = {**options, "segments": json.dumps([s.name for s in batch])}
+    if folder.local is None:
+        frame = spark.read.format("rmqstore.commitlog").options(**options).load()
+        with Watch(spark, progress):
+            writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+            writer.partitionBy(*PARTITIONS).option("compression", "zstd").parquet(str(folder.path))
+        return entries
+    settings = {name.lower(): value for name, value in options.items()}
+    how = message_options(settings, entry=False)
     with Watch(spark, progress):
-        writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-        writer.partitionBy("topic", "day", "segment").option("compression", "zstd").parquet(output)
+        files = write_files(spark, folder.local, plan_messages(settings, how, "messages"), how)
+    for segment in batch:
+        folder.delete_matching(f"topic=*/day=*/segment={segment.name}")
+    move_files(folder.local, files)
+    folder.delete(STAGING)
+    for segment in batch:
+        own = [file for file in files if file.segment == segment.name]
+        entries[segment.name]["messages"] = sum(file.messages for file in own), sum(file.damaged for file in own)
     return entries
 
 
@@ -251,8 +268,18 @@ def read_export(spark: Any, output: str | Path) -> Any:
         spark.conf.set(key, before)
 
 
-def _rows(spark: Any, output: str, folder: Folder) -> dict[str, tuple[int, int]]:
-    """Count the messages of every store in the whole export, and the damaged ones among them."""
+def _rows(
+    spark: Any, output: str, folder: Folder, done: dict[str, dict[str, Any]], labels: Iterable[str]
+) -> dict[str, tuple[int, int]]:
+    """Count the messages of every store in the whole export, and the damaged ones among them.
+
+    Segments that Spark wrote have no count in their entry (`done`); then all are counted in the files.
+    """
+    if all("messages" in entry for entry in done.values()):
+        counts = {
+            label: [e["messages"] for name, e in done.items() if name.startswith(digest_of(label))] for label in labels
+        }
+        return {label: (sum(n for n, _ in found), sum(d for _, d in found)) for label, found in counts.items()}
     from pyspark.sql import functions as f
 
     if not any(name.startswith("topic=") for name in folder.names()):

@@ -46,9 +46,13 @@ class MessageOptions:
 
 
 def segment_name(store: str, log: str, start: int, segment_bytes: int) -> str:
-    """Return the name of the segment of a log that contains an offset; a digest of the label identifies the store."""
-    digest = hashlib.sha256(store.encode("utf-8", "surrogateescape")).hexdigest()[:12]
-    return f"{digest}-{log}-{start // segment_bytes * segment_bytes}"
+    """Return the name of the segment of a log that contains an offset."""
+    return f"{digest_of(store)}-{log}-{start // segment_bytes * segment_bytes}"
+
+
+def digest_of(store: str) -> str:
+    """Return the first part of the names of a store's segments, which identifies its label."""
+    return hashlib.sha256(store.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
 class Chunk:
