@@ -35,6 +35,7 @@ from tests.forecast.damages import (
     no_topic,
     no_topics_json,
     put,
+    queue_early_unit,
     queue_empty_file,
     queue_full_then_zero_file,
     queue_last_unit,
@@ -44,6 +45,7 @@ from tests.forecast.damages import (
     queue_units,
     queue_zero_file,
     size_is,
+    swapped_log_files,
     zeros,
 )
 from tests.forecast.dledger_damages import DLEDGER_DAMAGES, both
@@ -241,6 +243,7 @@ def cases() -> Iterator[Case]:
     yield from _other_stores()
     yield from _settings()
     yield from _in_the_way()
+    yield from _swapped()
 
 
 def _other_stores() -> Iterator[Case]:
@@ -327,6 +330,15 @@ def _in_the_way() -> Iterator[Case]:
     for store in ("5.1.4-clean", "5.4.0-killed"):
         damages = (file_in_place("consumequeue/{topic}"), *_EXITS[2][1])
         yield Case(f"{store} file in place of a topic, {_EXITS[2][0]}", store, store.split("-")[0], damages)
+
+
+def _swapped() -> Iterator[Case]:
+    """Units of the later file are added too early, to a queue that recovery has cut, and are cut again."""
+    for version in VERSIONS:
+        for label, exit_ in _EXITS:
+            name = f"{version}-killed swapped files and an early unit zero, {label}"
+            damages = (swapped_log_files(-5, -2), queue_early_unit, *exit_)
+            yield Case(name, f"{version}-killed", version, damages)
 
 
 CASES = tuple(cases())

@@ -107,6 +107,18 @@ def no_log_files(store: Path) -> None:
         path.unlink()
 
 
+def swapped_log_files(one: int, other: int) -> Damage:
+    """Two files of the log have each other's content."""
+
+    def damage(store: Path) -> None:
+        first, second = (log_files(store)[n] for n in (one, other))
+        content = first.read_bytes()
+        first.write_bytes(second.read_bytes())
+        second.write_bytes(content)
+
+    return damage
+
+
 def more_log(content: int | None) -> Damage:
     """One file more: zeros, or the bytes of file `content`, as a recycled file has them."""
 
@@ -154,6 +166,11 @@ def queue_last_unit(store: Path) -> None:
 def queue_middle_unit(store: Path) -> None:
     path, at = queue_end(store)
     zero(path, at // 2 // UNIT * UNIT, UNIT)
+
+
+def queue_early_unit(store: Path) -> None:
+    path, at = queue_end(store)
+    zero(path, at // 4 // UNIT * UNIT, UNIT)
 
 
 def queue_zero_file(store: Path) -> None:

@@ -55,7 +55,8 @@ class Span:
 
     `first` is the commitlog address of the first unit, `last` and `last_size` describe the last one; the addresses
     rise in between. In constant memory, this answers every comparison that a broker makes. Only a queue that may be
-    cut inside the span needs all units: then `kept` holds their bytes.
+    cut inside the span needs all units: then `kept` holds their bytes. `misplaced`: the records have the PHYSICALOFFSET
+    of another place; a span has only such records or none, because a broker may cut the queue between them.
     """
 
     at: int
@@ -64,6 +65,7 @@ class Span:
     last: int
     last_size: int
     kept: bytearray | None = None
+    misplaced: bool = False
 
     def cut(self, stop: int, last: int, last_size: int) -> None:
         """Shorten the span to end at `stop`; `last` and `last_size` describe its new last unit."""

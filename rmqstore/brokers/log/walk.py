@@ -79,10 +79,10 @@ class _Target:
             return np.zeros(len(part), dtype=np.bool_)
         return self.condition.mask(part.physical_offset, part.size)
 
-    def dispatch(self, checked: Checked) -> None:
+    def dispatch(self, checked: Checked, *, misplaced: bool = False) -> None:
         """Dispatch one record if it meets the condition."""
         if self.queues is not None and self.condition.meets(checked.physical_offset, checked.size):
-            self.queues.dispatch(checked)
+            self.queues.dispatch(checked, misplaced=misplaced)
 
     def dispatch_columns(self, part: Columns, mask: Bool) -> None:
         if self.queues is not None:
@@ -191,7 +191,7 @@ class LogReader(LogFiles):
             out.half_accepted += 1
             return
         out.stale += not own_place
-        target.dispatch(checked)
+        target.dispatch(checked, misplaced=not own_place)
 
     def _take(
         self, part: Columns, read: FileBytes, file: SimulatedFile, out: Walk, target: _Target

@@ -141,8 +141,8 @@ class Queues:
 
     # --- dispatch -------------------------------------------------------------------------------------------------
 
-    def dispatch(self, record: Checked) -> None:
-        """Dispatch one message."""
+    def dispatch(self, record: Checked, *, misplaced: bool = False) -> None:
+        """Dispatch one message. `misplaced`: its PHYSICALOFFSET is that of another place."""
         if not is_dispatched(record.sys_flag):
             return
         self.has_dispatched = True
@@ -155,7 +155,9 @@ class Queues:
             self.dispatched[record.topic] += queue.dispatched - before
             return
         before = queue.dispatched
+        queue.misplaced = misplaced
         queue.put(record.physical_offset, record.size, record.queue_offset)
+        queue.misplaced = False
         self.dispatched[record.topic] += queue.dispatched - before
         if record.multi_dispatch is not None and self.settings.multi_dispatch:
             self._fan_out(record, *record.multi_dispatch)

@@ -56,6 +56,8 @@ class SimpleQueue:
         self.keeps_units = False
         """Keep the bytes of added units until `outline` is called, not only their outlines."""
         self._kept: list[Span] = []
+        self.misplaced = False
+        """Whether the next records to add have the PHYSICALOFFSET of another place, as in swapped log files."""
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -231,8 +233,9 @@ class SimpleQueue:
             before.cut(file.wrote, *self.unit_at(file, file.wrote - UNIT))
         first, keeps = int(address[0]), self.keeps_units
         joins = before is not None and before.stop == file.wrote and 0 < before.last < first
+        joins = joins and before is not None and before.misplaced == self.misplaced
         if before is None or not joins or (before.kept is not None) != keeps:
-            before = Span(file.wrote, file.wrote, first, first, 0, bytearray() if keeps else None)
+            before = Span(file.wrote, file.wrote, first, first, 0, bytearray() if keeps else None, self.misplaced)
             file.added.append(before)
             if keeps:
                 self._kept.append(before)
