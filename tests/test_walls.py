@@ -40,7 +40,7 @@ FLOORS = {
     "__main__": 9,
 }
 # manual.py writes man/ of this project, translations.py its catalogue;
-# spark/hadoop.py names the output of a job through Hadoop's file system
+# spark/hadoop.py and spark/jobs/parquet_files.py write the output of a job, which is never inside a store
 WRITERS = (
     "repair/journal/disk.py",
     "append/",
@@ -48,6 +48,7 @@ WRITERS = (
     "manual.py",
     "translations.py",
     "spark/hadoop.py",
+    "spark/jobs/parquet_files.py",
     "files/rocksdb/links.py",
 )
 LOCKERS = ("files/in_use/lock.py",)
