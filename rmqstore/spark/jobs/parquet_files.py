@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rmqstore.messages.arrow import parquet_options
+from rmqstore.messages.arrow import parquet_options, tables_of
 from rmqstore.views.tables.file_splits import Piece
 from rmqstore.views.tables.reading import ReadOptions, read_messages
 
 STAGING = ".rmqstore-staging"
 PARTITIONS = ("topic", "day", "segment")
-_GROUP = 64 << 20  # bytes of a table that is written at once; the writer holds up to three times as much
+_ALL = 1 << 62  # rows
+_SIZE = 64 << 20  # bytes of a table that is written at once; the writer holds up to three times as much
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -47,7 +47,7 @@ def write_files(spark: Any, output: Path, tasks: Sequence[tuple[Piece, ...]], op
         name = f"part-{number:05}"
         return [
             written
-            for group, table in enumerate(_tables(read_messages(pieces, options)))
+            for group, table in enumerate(tables_of(read_messages(pieces, options), _ALL, _SIZE))
             for written in write_partitions(table, folder, f"{name}-{group}.zstd.parquet")
         ]
 
@@ -61,19 +61,6 @@ def move_files(output: Path, files: Iterable[Written]) -> None:
         target = output.joinpath(*file.path.parts[-len(PARTITIONS) - 1 :])
         target.parent.mkdir(parents=True, exist_ok=True)
         file.path.replace(target)
-
-
-def _tables(batches: Iterator[Any]) -> Iterator[Any]:
-    held: list[Any] = []
-    size = 0
-    for batch in batches:
-        held.append(batch)
-        size += batch.nbytes
-        if size >= _GROUP:
-            yield pa.Table.from_batches(held)
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
 
 
 def write_partitions(table: Any, folder: Path, name: str) -> Iterator[Written]:
