@@ -143,16 +143,15 @@ def worker_pool(jobs: int, begin: Callable[..., None] = begin_worker, *given: An
     from concurrent.futures.process import BrokenProcessPool
 
     context = multiprocessing.get_context("fork" if can_fork() else "spawn")
+    pool = ProcessPoolExecutor(jobs, context, begin, given)
     try:
-        with ProcessPoolExecutor(jobs, context, begin, given) as pool:
-            with _interrupts_held():
-                pool.submit(int)  # the first call forks all workers
-            try:
-                yield pool
-            finally:
-                pool.shutdown(cancel_futures=True)
+        with _interrupts_held():
+            pool.submit(int)  # the first call forks all workers
+        yield pool
     except BrokenProcessPool as error:
         raise CouldNotCheck("a worker process was killed", "is there enough memory? try --jobs 1") from error
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def map_ordered(function: Callable[[Split], P], splits: Sequence[Split], jobs: int = 1) -> Iterator[tuple[Split, P]]:
