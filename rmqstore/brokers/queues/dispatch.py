@@ -155,9 +155,7 @@ class Queues:
             self.dispatched[record.topic] += queue.dispatched - before
             return
         before = queue.dispatched
-        queue.misplaced = misplaced
-        queue.put(record.physical_offset, record.size, record.queue_offset)
-        queue.misplaced = False
+        queue.put(record.physical_offset, record.size, record.queue_offset, misplaced=misplaced)
         self.dispatched[record.topic] += queue.dispatched - before
         if record.multi_dispatch is not None and self.settings.multi_dispatch:
             self._fan_out(record, *record.multi_dispatch)

@@ -56,8 +56,6 @@ class SimpleQueue:
         self.keeps_units = False
         """Keep the bytes of added units until `outline` is called, not only their outlines."""
         self._kept: list[Span] = []
-        self.misplaced = False
-        """Whether the next records to add have the PHYSICALOFFSET of another place, as in swapped log files."""
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -168,8 +166,11 @@ class SimpleQueue:
                     break
             return
 
-    def put(self, address: int, size: int, queue_offset: int) -> None:
-        """Add the unit of one message (ConsumeQueue#putMessagePositionInfo)."""
+    def put(self, address: int, size: int, queue_offset: int, *, misplaced: bool = False) -> None:
+        """Add the unit of one message (ConsumeQueue#putMessagePositionInfo).
+
+        `misplaced`: its record has the PHYSICALOFFSET of another place, as in swapped log files.
+        """
         end = address if self.rules.cq_address_is_start else address + size
         if end <= self.max_physic_offset:
             return
@@ -188,7 +189,7 @@ class SimpleQueue:
                 self._note_shift(current)
         self.max_physic_offset = self._address(address, size)
         if file.wrote < self.files.file_size:
-            self._append(file, np.array([address]), np.array([size]))
+            self._append(file, np.array([address]), np.array([size]), misplaced=misplaced)
             self.dispatched += 1
 
     def _note_shift(self, at: int) -> None:
@@ -225,7 +226,7 @@ class SimpleQueue:
             self.dispatched += count
             i += count
 
-    def _append(self, file: SimulatedFile, address: Int64s, size: Int64s) -> None:
+    def _append(self, file: SimulatedFile, address: Int64s, size: Int64s, *, misplaced: bool = False) -> None:
         while file.added and file.added[-1].at >= file.wrote:  # truncated since: this span is overwritten
             file.added.pop()
         before = file.added[-1] if file.added else None
@@ -233,9 +234,9 @@ class SimpleQueue:
             before.cut(file.wrote, *self.unit_at(file, file.wrote - UNIT))
         first, keeps = int(address[0]), self.keeps_units
         joins = before is not None and before.stop == file.wrote and 0 < before.last < first
-        joins = joins and before is not None and before.misplaced == self.misplaced
+        joins = joins and before is not None and before.misplaced == misplaced
         if before is None or not joins or (before.kept is not None) != keeps:
-            before = Span(file.wrote, file.wrote, first, first, 0, bytearray() if keeps else None, self.misplaced)
+            before = Span(file.wrote, file.wrote, first, first, 0, bytearray() if keeps else None, misplaced)
             file.added.append(before)
             if keeps:
                 self._kept.append(before)
