@@ -248,11 +248,11 @@ def _strays(store: Store, findings: Findings) -> None:
         findings.add(Finding(codes.DIR_FOREIGN_ENTRY, stray.path.parent.name, stray.path.name, 0, stray.length, facts))
     if store.part not in (None, "index"):
         return
-    files, strays = store.index_files, store.index_strays
+    files, strays = ({e.path for e in found} for found in (store.index_files, store.index_strays))
     for entry in store.index_entries:
-        if entry not in files:
+        if entry.path not in files:
             facts = {"path": store.relative(entry.path), "directory": entry.directory}
-            code = codes.DIR_STRAY_FILE if entry in strays else codes.DIR_FOREIGN_ENTRY
+            code = codes.DIR_STRAY_FILE if entry.path in strays else codes.DIR_FOREIGN_ENTRY
             findings.add(Finding(code, "index", entry.path.name, 0, entry.length, facts))
 
 
