@@ -315,7 +315,7 @@ def write_file(file: BinaryIO, kind: str, rows: ArrowRows, batches: Iterable[Any
     Errors: SideColumnsMissing
     """
     schema = rows.schema(sides)
-    with closing(one_ahead(tables_of(_fitting(batches, schema)))) as tables:
+    with closing(one_ahead(_groups(_fitting(batches, schema)))) as tables:
         if kind == "arrow":
             with pa.ipc.new_stream(file, schema) as writer:
                 for table in tables:
@@ -344,15 +344,15 @@ def _fitting(batches: Iterable[Any], schema: Any) -> Iterator[Any]:
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def tables_of(batches: Iterator[Any], rows: int = ROWS, size: int = BYTES) -> Iterator[Any]:
-    """Yield tables of up to about `rows` rows or `size` bytes: by default those of a row group."""
+def _groups(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield tables of about the size of a row group."""
     held: list[Any] = []
-    count = total = 0
+    count = size = 0
     for batch in batches:
         held.append(batch)
-        count, total = count + batch.num_rows, total + batch.nbytes
-        if count >= rows or total >= size:
+        count, size = count + batch.num_rows, size + batch.nbytes
+        if count >= ROWS or size >= BYTES:
             yield pa.Table.from_batches(held)
-            held, count, total = [], 0, 0
+            held, count, size = [], 0, 0
     if held:
         yield pa.Table.from_batches(held)

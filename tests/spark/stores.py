@@ -77,3 +77,14 @@ def tree(root: Path) -> dict[str, bytes]:
         for path in sorted((root / folder).rglob("*"))
         if path.is_file()
     }
+
+
+def read_export(spark: Any, output: Path) -> Any:
+    """The exported messages as a DataFrame; topics that look like numbers stay text."""
+    key = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    before = spark.conf.get(key)
+    spark.conf.set(key, "false")
+    try:
+        return spark.read.parquet(str(output))
+    finally:
+        spark.conf.set(key, before)

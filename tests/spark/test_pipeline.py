@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shlex
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,8 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.errors import StreamingQueryException
 
 from rmqstore.checks.verify import VerifyOptions
@@ -27,14 +31,13 @@ from rmqstore.spark.hadoop import Folder
 from rmqstore.spark.jobs import jobs
 from rmqstore.spark.jobs.compare import compare
 from rmqstore.spark.jobs.crosscheck import crosscheck_rows
-from rmqstore.spark.jobs.export import STATE, ExportJob, export, read_export
-from rmqstore.spark.jobs.parquet_files import move_files, write_partitions
-from rmqstore.spark.jobs.passed_over import Stretch, passed_over
+from rmqstore.spark.jobs.export import STATE, ExportJob, _entry, export, segments_of
+from rmqstore.spark.jobs.parquet_files import Report, move_files, write_partitions
 from rmqstore.spark.jobs.rebuild import LogFacts, _assumed, rebuild
 from rmqstore.spark.jobs.views import load, sql
-from rmqstore.spark.sources.streaming import end_of
 from rmqstore.views.compare.compare import compare as compare_here
 from rmqstore.views.dump.messages import Damage
+from rmqstore.views.tables.reading import ReadOptions
 from rmqstore.views.tables.stores import StoreRef
 from rmqstore.views.usage import usage
 from tests import damage
@@ -47,6 +50,7 @@ from tests.spark.stores import (
     damaged_copy,
     first_log_file,
     local_rows,
+    read_export,
     sizes_of,
     tree,
     without_queues,
@@ -165,11 +169,17 @@ def test_a_rebuild_says_which_file_size_it_assumes(tmp_path: Path) -> None:
     assert _assumed(facts[1]) == []
 
 
+def spark_jobs(spark: Any) -> set[int]:
+    return set(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+
+
 def test_export_has_every_message_once_and_can_be_run_again(spark: Any, tmp_path: Path) -> None:
     store = copy_store("5.4.0-killed", tmp_path)
     out = tmp_path / "lake"
     how = ExportJob(body="raw", segment_bytes=1 << 19, batch_bytes=1 << 19, split_bytes=1 << 17)
+    before = spark_jobs(spark)
     first = export(spark, [store], out, how)
+    assert len(spark_jobs(spark) - before) == 3  # one for each segment: the log is read once
     expected = local_rows(store)
     wanted = sorted((r["offset"], r["topic"], r["keys"], r["body_length"]) for r in expected)
 
@@ -182,14 +192,25 @@ def test_export_has_every_message_once_and_can_be_run_again(spark: Any, tmp_path
     assert first.more["segments"] == first.more["written"] == 3
     assert {p.name for p in out.iterdir() if p.name.startswith("topic=")} >= {"topic=Order_11", "topic=Pay_11_Topic"}
     assert export(spark, [store], out, how).more["written"] == 0
-    # a kill between the write of a segment and its mark, and one in the middle of a write
+    parts: dict[Path, list[int]] = {}
+    for file in sorted(out.rglob("*.parquet")):
+        parts.setdefault(file.parent, []).extend(pq.ParquetFile(file).read(["offset"])["offset"].to_pylist())
+    assert sum(map(len, parts.values())) == len(wanted)
+    assert all(offsets == sorted(offsets) for offsets in parts.values())
+    # a kill between the write of a segment and its mark, one in the middle of a write, and one between the moves
     state = sorted((out / STATE).glob("*.json"))
+    [name] = json.loads(state[-1].read_text())
     state[-1].unlink()
+    left = next(out.glob(f"topic=*/day=*/segment={name}/*.parquet"))
+    shutil.copy(left, left.with_name("part-99999-0.zstd.parquet"))
+    other = out / "topic=Gone" / left.parent.relative_to(out / left.parts[len(out.parts)])
+    shutil.copytree(left.parent, other)
     Folder(spark, str(out)).write_json(".spark-staging-of-a-killed-run/x", {})
     again = export(spark, [store], out, how)
     assert again.more["written"] == 1
     assert rows() == wanted
     assert not list(out.glob(".spark-staging*"))
+    assert not list(other.glob("*.parquet"))
     # other options: everything again, and nothing twice
     assert export(spark, [store], out, replace(how, topics=("Order_11",))).more["written"] == 3
     assert rows() == [row for row in wanted if row[1] == "Order_11"]
@@ -204,11 +225,14 @@ def test_export_to_a_remote_file_system_has_the_same_rows(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark writes there itself."""
-    store, how = copy_store("5.4.0-formats", tmp_path), ExportJob(body="plain", segment_bytes=1 << 19)
-    export(spark, [store], tmp_path / "mounted", how)
+    store, how = damaged_copy("5.4.0-formats", tmp_path), ExportJob(body="plain", segment_bytes=1 << 19)
+    here = export(spark, [store], tmp_path / "mounted", how)
     monkeypatch.setattr(Folder, "local", None)
     found = export(spark, [store], tmp_path / "remote", how)
+    assert found.stores == here.stores
     assert found.stores[0]["messages"] == len(local_rows(store))
+    assert found.stores[0]["damaged_messages"]
+    assert found.stores[0]["damaged_spans"]
     mounted, remote = (read_export(spark, tmp_path / name) for name in ("mounted", "remote"))
     assert sorted(mounted.columns) == sorted(remote.columns)
     columns = [name for name in mounted.columns if name != "properties"]  # Spark does not compare maps
@@ -221,18 +245,30 @@ def test_export_to_a_remote_file_system_has_the_same_rows(
 
 @pytest.mark.parametrize("topic", ["%RETRY%a/b", "x=y", "a:b*c?d", "中文 topic", ""])
 def test_a_topic_can_be_read_back_from_the_directory_of_an_export(spark: Any, tmp_path: Path, topic: str) -> None:
-    import pyarrow as pa
-
     names = {"topic": topic, "day": "2026-11-23", "segment": "s"}
-    table = pa.table({"crc_ok": [True], "n": [7], **{name: [value] for name, value in names.items()}})
-    [written] = write_partitions(table, tmp_path / "staging", "part-0.parquet")
+    batch = pa.record_batch({"crc_ok": [True], "n": [7], **{name: [value] for name, value in names.items()}})
+    [written] = write_partitions([batch], tmp_path / "staging", "part-0")
     move_files(tmp_path / "lake", [written])
     [row] = read_export(spark, tmp_path / "lake").collect()
     assert (row["topic"] or "", row["day"], row["segment"], row["n"]) == (topic, "2026-11-23", "s", 7)
 
 
-@pytest.mark.slow  # du and verify pass over the same
-def test_an_export_tells_what_it_passed_over(spark: Any, tmp_path: Path) -> None:
+def test_rows_are_written_to_their_partitions_in_any_order(tmp_path: Path) -> None:
+    def batch(topics: str, days: str, first: int) -> Any:
+        numbers = range(first, first + len(topics))
+        return pa.record_batch({"n": numbers, "topic": [*topics], "day": [*days], "segment": ["s"] * len(topics)})
+
+    files = list(write_partitions([batch("aabab", "11112", 0), batch("baa", "111", 5)], tmp_path, "part-0"))
+    found = {file.parts[-4:-2]: pq.ParquetFile(file).read()["n"].to_pylist() for file in files}
+    assert found == {
+        ("topic=a", "day=1"): [0, 1, 3, 6, 7],
+        ("topic=b", "day=1"): [2, 5],
+        ("topic=b", "day=2"): [4],
+    }
+
+
+@pytest.mark.slow  # the next test has the same without Spark
+def test_an_export_reports_damaged_spans_and_messages(spark: Any, tmp_path: Path) -> None:
     store, out = damaged_copy("5.4.0-killed", tmp_path), tmp_path / "lake"
     damage = Damage()
     usage(open_store(store), damage=damage)
@@ -240,7 +276,7 @@ def test_an_export_tells_what_it_passed_over(spark: Any, tmp_path: Path) -> None
     assert damage.count
     assert wrong
     how = ExportJob(segment_bytes=1 << 19, split_bytes=1 << 16)
-    for written in (3, 0):  # the second run writes nothing, and says the same
+    for written in (3, 0):  # the second run writes nothing, and reports the same
         found = export(spark, [store], out, how)
         assert (found.exit_code, found.more["written"]) == (1, written)
         told = found.stores[0]
@@ -252,26 +288,67 @@ def test_an_export_tells_what_it_passed_over(spark: Any, tmp_path: Path) -> None
     assert [x for x in _text(found) if "damaged span" in x]
 
 
+def entries(store: Path, job: ExportJob) -> list[dict[str, Any]]:
+    """The list entry of each segment of an export, read without Spark."""
+    out = []
+    for segment in segments_of(StoreRef(store, "s"), open_store(store), job):
+        reports = []
+        for piece in segment.pieces:
+            report = Report(live=segment.live)
+            rows = list(report.read(piece, ReadOptions()))
+            assert report.messages == sum(batch.num_rows for batch in rows)
+            reports.append(pickle.loads(pickle.dumps(report)))
+        out.append(_entry(segment, iter(reports)))
+    return out
+
+
+@pytest.mark.parametrize("split", [1 << 12, 1 << 16, 1 << 28])
+@pytest.mark.parametrize("name", ["5.4.0-killed", "5.4.0-dledger-mixed"])
+def test_damage_is_counted_as_by_du_however_the_log_is_cut(name: str, split: int, tmp_path: Path) -> None:
+    store = damaged_copy(name, tmp_path)
+    damage = Damage()
+    usage(open_store(store), damage=damage)
+    found = entries(store, ExportJob(segment_bytes=1 << 19, split_bytes=split))
+    assert len(found) > 1
+    assert sum(e["damaged_spans"] for e in found) == damage.count > 0
+    assert sum(e["damaged_bytes"] for e in found) == damage.bytes
+    assert [tuple(span) for e in found for span in e["spans"]] == damage.spans
+    assert sum(e["messages"] for e in found) == len(local_rows(store))
+    assert sum(e["damaged_messages"] for e in found) == sum(not row["crc_ok"] for row in local_rows(store)) > 0
+
+
 def test_zeros_count_as_damage_only_where_records_follow(tmp_path: Path) -> None:
     store = copy_store("5.4.0-killed", tmp_path)
     queue = open_store(store).commitlog
     assert queue is not None
-    first, second = queue.files[:2]
-    end = end_of(queue, 0, None)
+    first, second, *later = queue.files
     row = [r for r in local_rows(store) if r["file"] == first.name][-1]
     overwrite(first.path, row["offset"], bytes(first.file_size - row["offset"]))  # a page that was never written
-    whole = Stretch("commitlog", queue, 0, first.start, queue.files[-1].stop, end)
-    head = Stretch("commitlog", queue, 0, first.start, second.start, end)
-    alone = Stretch("commitlog", queue, 0, first.start, second.start, row["offset"])
-    spans = [passed_over(one, split_size=1 << 16)["first"] for one in (whole, head, alone)]
-    assert spans[0] == spans[1]
-    assert [span[1:3] for span in spans[0]] == [[row["offset"], second.start]]
-    assert spans[2] == []
+    whole, cut = ExportJob(split_bytes=1 << 16), ExportJob(split_bytes=1 << 16, segment_bytes=1)
+    spans = [["commitlog", row["offset"], second.start, "zero"]]
+    assert [e["spans"] for e in entries(store, whole)] == [spans]
+    assert [e["spans"] for e in entries(store, cut)] == [spans, *([] for _ in queue.files[1:])]
     second.path.unlink()
-    gone = open_store(store).commitlog
-    assert gone is not None
-    third = Stretch("commitlog", gone, 0, second.stop, gone.files[-1].stop, end)
-    assert passed_over(third)["first"][0][:3] == ["commitlog", second.start, second.stop]
+    assert [e["spans"][-1][:3] for e in entries(store, cut)[:2]] == [
+        ["commitlog", row["offset"], second.start],
+        ["commitlog", second.start, second.stop],
+    ]
+    for file in later:
+        file.path.unlink()
+    assert [e["spans"] for e in entries(store, cut)] == [[]]
+
+
+def test_the_report_on_a_piece_is_small_however_many_records_are_damaged(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path)
+    first, second = open_store(store).commitlog.files[:2]  # type: ignore[union-attr]
+    records = sum(row["file"] == second.name for row in local_rows(store))
+    shutil.copy(second.path, first.path)  # every record was written for another position
+    [segment, *_] = segments_of(StoreRef(store, "s"), open_store(store), ExportJob(segment_bytes=1))
+    [piece] = segment.pieces
+    report = Report(live=False)
+    assert not list(report.read(piece, ReadOptions()))
+    assert len(report.head) == 1
+    assert (report.rest.count, len(report.rest.spans)) == (records - 1, min(records - 1, 100))
 
 
 def test_replicas_are_compared_as_locally(spark: Any, tmp_path: Path) -> None:

@@ -11,26 +11,29 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from rmqstore.errors import OutputExists, RmqStoreError, UsageError
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
-from rmqstore.scan.workers import Mapper
 from rmqstore.spark.hadoop import Folder
 from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store, store_around
-from rmqstore.spark.jobs.parquet_files import PARTITIONS, STAGING, move_files, write_files
-from rmqstore.spark.jobs.passed_over import LISTED, Stretch, passed_over
-from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
-from rmqstore.spark.sources.sources import message_options, plan_messages
+from rmqstore.spark.jobs.parquet_files import PARTITIONS, STAGING, Report, move_files, read_pieces
+from rmqstore.spark.jobs.task_groups import Progress, Watch
+from rmqstore.spark.sources.sources import message_options
 from rmqstore.spark.sources.streaming import end_of
-from rmqstore.views.tables.message_rows import digest_of, segment_name
+from rmqstore.views.dump.messages import Damage
+from rmqstore.views.tables.file_splits import Piece, log_pieces, packed
+from rmqstore.views.tables.message_rows import MessageOptions, digest_of, segment_name
 from rmqstore.views.tables.stores import StoreRef, logs_of, store_refs, unreadable_files
 
 STATE = "_rmqstore"
 _DAMAGE = ("damaged_messages", "damaged_spans")
+_LISTED = 20  # spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +68,39 @@ class ExportJob:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A range of whole files of one log; `signature` changes with the files. `live`: a broker writes to the store."""
+    """A range of whole files of one log; `signature` changes with the files.
+
+    `before`: the file before them. `followed`: good records follow in later segments. `live`: a broker writes to the
+    store.
+    """
 
     name: str
-    label: str
+    ref: StoreRef
     bytes: int
     signature: str
-    stretch: Stretch
+    pieces: tuple[Piece, ...]
+    before: MappedFile | None
+    followed: bool
     live: bool
 
 
-def segments_of(ref: StoreRef, store: Store, segment_bytes: int, settings: str) -> Iterator[Segment]:
+def segments_of(ref: StoreRef, store: Store, job: ExportJob, settings: str = "") -> Iterator[Segment]:
     """Yield the segments of a store's logs in address order."""
     live = store.lock_state().held
     for log, queue, lead in logs_of(store):
         end = end_of(queue, lead, None)
-        groups: dict[str, list[Any]] = {}
-        for file in queue.files:
-            groups.setdefault(segment_name(ref.label, log, file.start, segment_bytes), []).append(file)
-        for name, files in groups.items():
+        before = None
+        pieces = log_pieces(ref.label, log, queue, lead, job.split_bytes)
+        for _, group in groupby(pieces, lambda piece: piece.file.start // job.segment_bytes):
+            own = tuple(group)
+            files = [piece.file for piece in own if piece.start == 0]
             last = files[-1].stop >= end > files[0].start
-            seen = [(f.name, f.length, f.mtime_ns) for f in files]
-            text = json.dumps([seen, end if last else 0, settings])
+            text = json.dumps([[(f.name, f.length, f.mtime_ns) for f in files], end if last else 0, settings])
             signature = hashlib.sha256(text.encode()).hexdigest()[:16]
-            stretch = Stretch(log, queue, lead, files[0].start, files[-1].stop, end)
-            yield Segment(name, ref.label, sum(f.length for f in files), signature, stretch, live)
+            size = sum(f.length for f in files)
+            name = segment_name(ref.label, log, files[0].start, job.segment_bytes)
+            yield Segment(name, ref, size, signature, own, before, end > files[-1].stop, live)
+            before = files[-1]
 
 
 def export(
@@ -119,83 +130,70 @@ def export(
     job = job or ExportJob()
     options = job.options(config)
     settings = json.dumps({k: v for k, v in options.items() if k not in ("splitSize", "missing")}, sort_keys=True)
-    stores, segments = _plan(refs, job.segment_bytes, settings)
+    stores, segments = _plan(refs, job, settings)
     done = _done(folder)
-    todo = [s for s in segments if done.get(s.name, {}).get("signature") != s.signature]
-    _clear(folder, names, [s.name for s in todo if s.name in done])
-    for batch in _batches(todo, job.batch_bytes):
-        labels = {s.label for s in batch}
-        chosen = {ref.label: str(ref.path) for ref in refs if ref.label in labels}
-        done |= _write(spark, folder, {**options, "stores": json.dumps(chosen)}, batch, progress)
-        _mark(folder, {s.name: done[s.name] for s in batch})
-    for segment in todo:
-        stores[segment.label]["segments_written"] += 1
-    _add_counts(stores, segments, done, _rows(spark, str(output), folder, done, stores))
-    result = _result(stores, {"output": str(output), "segments": len(segments), "written": len(todo)})
-    unread = any(s.get("unchecked") for s in stores.values())
-    damaged = any(result.more[name] for name in _DAMAGE)
-    return finish(result, started, [1] if damaged else [4] if unread else [])
-
-
-def _result(stores: dict[str, dict[str, Any]], more: dict[str, Any]) -> JobResult:
+    todo = [s for own in segments.values() for s in own if done.get(s.name, {}).get("signature") != s.signature]
+    _clear(folder, names, [s.name for s in todo], done)
+    with Watch(spark, progress):
+        for batch in _batches(todo, job.batch_bytes):
+            written = _write(spark, folder, options, batch)
+            _mark(folder, written)
+            done |= written
+    new = {s.name for s in todo}
+    for label, own in segments.items():
+        stores[label]["segments_written"] = sum(s.name in new for s in own)
+        stores[label] |= _counts(label, [done[s.name] for s in own], done)
+        stores[label]["clean"] = not any(stores[label][name] for name in (*_DAMAGE, "unchecked"))
     sums = {name: sum(s.get(name, 0) for s in stores.values()) for name in _DAMAGE}
-    return JobResult("export", list(stores.values()), more=more | sums)
+    more = {"output": str(output), "segments": sum(map(len, segments.values())), "written": len(todo)} | sums
+    unread = any(s.get("unchecked") for s in stores.values())
+    result = JobResult("export", list(stores.values()), more=more)
+    return finish(result, started, [1] if any(sums.values()) else [4] if unread else [])
 
 
-def _clear(folder: Folder, names: list[str], old: list[str]) -> None:
-    """Remove leftovers of a killed run, and all directories of segments to be rewritten: some may not be replaced."""
-    for name in names:
-        if name.startswith((".spark-staging", STAGING)):
-            folder.delete(name)
-    if old:
-        _mark(folder, {name: {} for name in old})
-    for name in old:
-        folder.delete_matching(f"topic=*/day=*/segment={name}")
-
-
-def _add_counts(
-    stores: dict[str, dict[str, Any]],
-    segments: list[Segment],
-    done: dict[str, dict[str, Any]],
-    rows: dict[str, tuple[int, int]],
-) -> None:
-    """Add rows, damaged rows and damaged spans to the entry of each store."""
-    for segment in segments:
-        store, over = stores[segment.label], done[segment.name]["passed_over"]
-        store["damaged_spans"] += over["spans"]
-        store["damaged_bytes"] += over["bytes"]
-        store["spans"] = (store["spans"] + over["first"])[:LISTED]
-    for label, store in stores.items():
-        if "error" not in store:
-            store["messages"], store["damaged_messages"] = rows.get(label, (0, 0))
-            store["clean"] = not (store["damaged_messages"] or store["damaged_spans"] or store["unchecked"])
-
-
-def _plan(refs: list[StoreRef], segment_bytes: int, settings: str) -> tuple[dict[str, dict[str, Any]], list[Segment]]:
+def _plan(
+    refs: list[StoreRef], job: ExportJob, settings: str
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[Segment]]]:
+    """Return the result entries of the stores, without counts, and the segments of those that can be read."""
     stores: dict[str, dict[str, Any]] = {}
-    segments: list[Segment] = []
+    segments: dict[str, list[Segment]] = {}
     for ref in refs:
         try:
             store = ref.open()
-            own = list(segments_of(ref, store, segment_bytes, settings))
-            unchecked = unreadable_files(store)
+            own, unchecked = list(segments_of(ref, store, job, settings)), unreadable_files(store)
         except (RmqStoreError, OSError) as e:
             stores[ref.label] = lost_store(ref, e)
             continue
-        entry = {"store": ref.label, "clean": True, "messages": 0, "segments": len(own), "segments_written": 0}
-        damage = {"damaged_messages": 0, "damaged_spans": 0, "damaged_bytes": 0, "spans": []}
-        stores[ref.label] = entry | damage | {"unchecked": unchecked}
-        segments += own
+        segments[ref.label] = own
+        stores[ref.label] = {"store": ref.label, "clean": True, "segments": len(own), "unchecked": unchecked}
     return stores, segments
 
 
+def _clear(folder: Folder, names: list[str], todo: list[str], done: Container[str]) -> None:
+    """Remove leftovers of a killed run, and all directories of segments to be written: some may not be replaced."""
+    for name in names:
+        if name.startswith((".spark-staging", STAGING)):
+            folder.delete(name)
+    if old := {name: {} for name in todo if name in done}:
+        _mark(folder, old)
+    folder.delete_matching(f"topic=*/day=*/segment={{{','.join(todo)}}}")
+
+
+def _counts(label: str, own: list[dict[str, Any]], done: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return the numbers of exported messages, also of files that are gone by now, and the damage of those left."""
+    exported = [entry for name, entry in done.items() if name.startswith(digest_of(label))]
+    out: dict[str, Any] = {n: sum(e[n] for e in exported) for n in ("messages", "damaged_messages")}
+    out |= {n: sum(e[n] for e in own) for n in ("damaged_spans", "damaged_bytes")}
+    return out | {"spans": [span for entry in own for span in entry["spans"]][:_LISTED]}
+
+
 def _done(folder: Folder) -> dict[str, dict[str, Any]]:
-    """Read the list of finished segments: signature and damaged spans of each."""
+    """Read the list of finished segments: signature, numbers of messages and damaged spans of each."""
     out: dict[str, dict[str, Any]] = {}
     for name in folder.names(STATE):
         if name.endswith(".json"):
             out |= folder.read_json(f"{STATE}/{name}") or {}
-    return {name: entry for name, entry in out.items() if entry}
+    return {name: entry for name, entry in out.items() if "spans" in entry}
 
 
 def _mark(folder: Folder, segments: dict[str, dict[str, Any]]) -> None:
@@ -215,75 +213,42 @@ def _batches(segments: list[Segment], size: int) -> Iterator[list[Segment]]:
         yield batch
 
 
-def _write(
-    spark: Any,
-    folder: Folder,
-    options: dict[str, str],
-    batch: list[Segment],
-    progress: Progress | None,
-) -> dict[str, dict[str, Any]]:
+def _write(spark: Any, folder: Folder, options: dict[str, str], batch: list[Segment]) -> dict[str, dict[str, Any]]:
     """Write the rows of a batch of segments to the output; return the list entry of each segment.
 
-    The executors cannot reach all file systems themselves: to others than mounted ones, Spark writes.
+    The executors cannot reach all file systems themselves: to others than mounted ones, Spark writes, and reads again
+    what has been counted.
     """
-    mapper = spark_mapper(spark)
-    entries = {s.name: {"signature": s.signature} | _passed_over(s, mapper, int(options["splitSize"])) for s in batch}
-    options = {**options, "segments": json.dumps([s.name for s in batch])}
+    how = message_options({name.lower(): value for name, value in options.items()}, entry=False)
     if folder.local is None:
-        frame = spark.read.format("rmqstore.commitlog").options(**options).load()
-        with Watch(spark, progress):
-            writer = frame.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-            writer.partitionBy(*PARTITIONS).option("compression", "zstd").parquet(str(folder.path))
+        how = replace(how, message=MessageOptions(only=("crc_ok",)))
+    tasks = packed((piece for segment in batch for piece in segment.pieces), int(options["splitSize"]))
+    reports, files = read_pieces(spark, tasks, how, {s.ref.label for s in batch if s.live}, folder.local)
+    entries = {segment.name: _entry(segment, reports) for segment in batch}
+    if folder.local is not None:
+        move_files(folder.local, files)
+        folder.delete(STAGING)
         return entries
-    settings = {name.lower(): value for name, value in options.items()}
-    how = message_options(settings, entry=False)
-    with Watch(spark, progress):
-        files = write_files(spark, folder.local, plan_messages(settings, how, "messages"), how)
-    for segment in batch:
-        folder.delete_matching(f"topic=*/day=*/segment={segment.name}")
-    move_files(folder.local, files)
-    folder.delete(STAGING)
-    for segment in batch:
-        own = [file for file in files if file.segment == segment.name]
-        entries[segment.name]["messages"] = sum(file.messages for file in own), sum(file.damaged for file in own)
+    some = {"stores": json.dumps({s.ref.label: str(s.ref.path) for s in batch}), "segments": json.dumps([*entries])}
+    writer = spark.read.format("rmqstore.commitlog").options(**options, **some).load().write.mode("overwrite")
+    writer = writer.option("partitionOverwriteMode", "dynamic").option("compression", "zstd")
+    writer.partitionBy(*PARTITIONS).parquet(str(folder.path))
     return entries
 
 
-def _passed_over(segment: Segment, mapper: Mapper, split_size: int) -> dict[str, Any]:
-    try:
-        found = passed_over(segment.stretch, mapper, live=segment.live, split_size=split_size)
-    except OSError:  # a file that cannot be opened is reported as unchecked
-        found = {"spans": 0, "bytes": 0, "first": []}
-    return {"passed_over": found}
-
-
-def read_export(spark: Any, output: str | Path) -> Any:
-    """Return the exported messages as a DataFrame; topics that look like numbers stay text."""
-    key = "spark.sql.sources.partitionColumnTypeInference.enabled"
-    before = spark.conf.get(key)
-    spark.conf.set(key, "false")
-    try:
-        return spark.read.parquet(str(output))
-    finally:
-        spark.conf.set(key, before)
-
-
-def _rows(
-    spark: Any, output: str, folder: Folder, done: dict[str, dict[str, Any]], labels: Iterable[str]
-) -> dict[str, tuple[int, int]]:
-    """Count the messages of every store in the whole export, and the damaged ones among them.
-
-    Segments that Spark wrote have no count in their entry (`done`); then all are counted in the files.
-    """
-    if all("messages" in entry for entry in done.values()):
-        counts = {
-            label: [e["messages"] for name, e in done.items() if name.startswith(digest_of(label))] for label in labels
-        }
-        return {label: (sum(n for n, _ in found), sum(d for _, d in found)) for label, found in counts.items()}
-    from pyspark.sql import functions as f
-
-    if not any(name.startswith("topic=") for name in folder.names()):
-        return {}
-    counted = read_export(spark, output).groupBy("store")
-    counted = counted.agg(f.count(f.lit(1)).alias("n"), f.count_if(~f.col("crc_ok")).alias("damaged"))
-    return {row["store"]: (int(row["n"]), int(row["damaged"])) for row in counted.collect()}
+def _entry(segment: Segment, reports: Iterator[Report]) -> dict[str, Any]:
+    """Join the next reports, on the pieces of a segment; count damaged spans as `rmqstore du` does."""
+    damage, messages, damaged = Damage(live=segment.live), 0, 0
+    if segment.before is not None:
+        damage.at_file(segment.pieces[0].queue, segment.before)
+    for piece in segment.pieces:
+        report = next(reports)
+        damage.at_file(piece.queue, piece.file)
+        for run, row in report.head:
+            damage.feed(piece.queue, run, row)
+        damage.take(report.rest)
+        messages, damaged = messages + report.messages, damaged + report.damaged
+    damage.close(records_follow=segment.followed)
+    rows = {"signature": segment.signature, "messages": messages, "damaged_messages": damaged}
+    spans = [list(span) for span in damage.spans[:_LISTED]]
+    return rows | {"damaged_spans": damage.count, "damaged_bytes": damage.bytes, "spans": spans}

@@ -9,76 +9,112 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rmqstore.messages.arrow import parquet_options, tables_of
+from rmqstore.messages.arrow import parquet_options
+from rmqstore.scan.tiling import Run
+from rmqstore.views.dump.messages import WRONG_CRC, Damage
 from rmqstore.views.tables.file_splits import Piece
 from rmqstore.views.tables.reading import ReadOptions, read_messages
 
 STAGING = ".rmqstore-staging"
 PARTITIONS = ("topic", "day", "segment")
-_ALL = 1 << 62  # rows
-_SIZE = 64 << 20  # bytes of a table that is written at once; the writer holds up to three times as much
+_SIZE = 64 << 20  # bytes of the rows that a task holds until it writes them
 _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-class Written(NamedTuple):
-    """One file of one segment with its number of messages, and of the damaged ones among them."""
+class Report:
+    """What a task found in one piece of a log: the numbers of messages and damaged ones, and the spans without a row.
 
-    path: Path
-    segment: str
-    messages: int
-    damaged: int
+    `head` are the runs up to the first record: whether zeros among them are damage depends on the pieces before.
+    `rest` is the damage after them. So a report takes a few kilobytes, no matter how much is damaged.
+    """
+
+    def __init__(self, *, live: bool) -> None:
+        self.head: list[tuple[Run, bool]] = []
+        self.rest = Damage(live=live)
+        self.messages = self.damaged = 0
+
+    def read(self, piece: Piece, options: ReadOptions) -> Iterator[Any]:
+        """Yield the messages of the piece as batches."""
+        for batch in read_messages([piece], options, self.see):
+            self.messages += batch.num_rows
+            self.damaged += batch.column("crc_ok").false_count
+            yield batch
+
+    def see(self, queue: str, run: Run, _: bool = False) -> None:
+        """Add the next run. A record with a wrong CRC is not a span: its row says so."""
+        row = run.cause in WRONG_CRC
+        if self.head and self.head[-1][0].count:
+            self.rest.feed(queue, run, row)
+        else:
+            self.head.append((replace(run, columns=None), row))
 
 
-def write_files(spark: Any, output: Path, tasks: Sequence[tuple[Piece, ...]], options: ReadOptions) -> list[Written]:
-    """Write the messages of all tasks to a staging directory in `output`; return the files."""
-    staging = output / STAGING / uuid.uuid4().hex
+def read_pieces(
+    spark: Any, tasks: Sequence[tuple[Piece, ...]], options: ReadOptions, live: Container[str], output: Path | None
+) -> tuple[Iterator[Report], list[Path]]:
+    """Read all pieces; return a report on each, and the files with their messages in a staging directory of `output`.
 
-    def task(numbered: tuple[int, tuple[Piece, ...]]) -> list[Written]:
+    `output`: None to write nothing. `live`: labels of the stores to which a broker writes.
+    """
+    staging = output and output / STAGING / uuid.uuid4().hex
+
+    def task(numbered: tuple[int, tuple[Piece, ...]]) -> tuple[list[Report], list[Path]]:
         number, pieces = numbered
-        folder = staging / uuid.uuid4().hex  # of this attempt
-        name = f"part-{number:05}"
-        return [
-            written
-            for group, table in enumerate(tables_of(read_messages(pieces, options), _ALL, _SIZE))
-            for written in write_partitions(table, folder, f"{name}-{group}.zstd.parquet")
-        ]
+        reports = [Report(live=piece.store in live) for piece in pieces]
+        batches = chain.from_iterable(map(Report.read, reports, pieces, repeat(options)))
+        if staging is None:
+            deque(batches, maxlen=0)
+            return reports, []
+        attempt = staging / uuid.uuid4().hex
+        return reports, list(write_partitions(batches, attempt, f"part-{number:05}"))
 
     found = spark.sparkContext.parallelize(list(enumerate(tasks)), max(1, len(tasks))).map(task).collect()
-    return [written for files in found for written in files]
+    return (report for reports, _ in found for report in reports), [file for _, files in found for file in files]
 
 
-def move_files(output: Path, files: Iterable[Written]) -> None:
+def move_files(output: Path, files: Iterable[Path]) -> None:
     """Move written files to their places in the output."""
     for file in files:
-        target = output.joinpath(*file.path.parts[-len(PARTITIONS) - 1 :])
+        target = output.joinpath(*file.parts[-len(PARTITIONS) - 1 :])
         target.parent.mkdir(parents=True, exist_ok=True)
-        file.path.replace(target)
+        file.replace(target)
 
 
-def write_partitions(table: Any, folder: Path, name: str) -> Iterator[Written]:
-    """Write one file for each combination of the partition columns, which are not in the files."""
-    keys = [table.column(name).combine_chunks().dictionary_encode() for name in PARTITIONS]
-    code = np.zeros(table.num_rows, dtype=np.int64)
-    for key in keys:
-        code = code * len(key.dictionary) + key.indices.to_numpy()
-    order = np.argsort(code, kind="stable")
-    rows = table.drop_columns(list(PARTITIONS))
-    for part in np.split(order, np.flatnonzero(np.diff(code[order])) + 1):
-        values = [key.dictionary[key.indices[int(part[0])].as_py()].as_py() for key in keys]
+def write_partitions(batches: Iterable[Any], folder: Path, name: str) -> Iterator[Path]:
+    """Write files for each combination of the partition columns, which are not in the files."""
+    held: dict[tuple[str, ...], list[Any]] = {}
+    size = group = 0
+    for batch in batches:
+        rows, keys = batch.drop_columns(list(PARTITIONS)), [batch.column(name) for name in PARTITIONS]
+        start = 0
+        for stop in sorted({end for key in keys for end in pc.run_end_encode(key).run_ends.tolist()}):
+            held.setdefault(tuple(key[start].as_py() for key in keys), []).append(rows.slice(start, stop - start))
+            start = stop
+        size += batch.nbytes
+        if size >= _SIZE:
+            yield from _write(held, folder, f"{name}-{group}.zstd.parquet")
+            held, size, group = {}, 0, group + 1
+    yield from _write(held, folder, f"{name}-{group}.zstd.parquet")
+
+
+def _write(held: dict[tuple[str, ...], list[Any]], folder: Path, name: str) -> Iterator[Path]:
+    for values, batches in held.items():
         path = folder.joinpath(*map(_directory, PARTITIONS, values), name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        own = rows.take(part)
-        pq.write_table(own, path, **parquet_options(own.schema))
-        damaged = sum(chunk.false_count for chunk in own.column("crc_ok").chunks)
-        yield Written(path, values[-1], own.num_rows, damaged)
+        pq.write_table(pa.Table.from_batches(batches), path, **parquet_options(batches[0].schema))
+        yield path
 
 
 def _directory(name: str, value: str) -> str:

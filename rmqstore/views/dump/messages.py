@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SPLIT = 4 << 20
 CHUNK = SPLIT + (64 << 10)  # holds a split with the record that extends beyond its end
-_WRONG_CRC = (Fault.BODY_CRC, Fault.RECORD_CRC)
+WRONG_CRC = (Fault.BODY_CRC, Fault.RECORD_CRC)
 _MAX_SPANS = 100
 
 Buffer = bytes | memoryview
@@ -88,11 +88,12 @@ class Damage:
             self._pending = (queue, run)
 
     def take(self, other: Damage) -> None:
-        """Add what another reader skipped."""
+        """Add what another reader skipped, for example farther on in the same queue."""
         self.count += other.count
         self.bytes += other.bytes
         self.shown += other.shown
         self.spans += other.spans[: _MAX_SPANS - len(self.spans)]
+        self._pending = self._pending or other._pending
 
     def close(self, *, records_follow: bool = False) -> None:
         """End a queue, or a file if files are read in another order; `records_follow` in a later file."""
@@ -250,7 +251,7 @@ def wanted_records(run: Run, columns: Columns, selector: Selector) -> tuple[Colu
     """Return the selected records of a run, and which of them are sound (None: all)."""
     oks: Bool | None = None
     if run.kind is Kind.DIRTY:
-        oks = np.array([run.cause not in _WRONG_CRC and record_is_sound(columns, 0)])
+        oks = np.array([run.cause not in WRONG_CRC and record_is_sound(columns, 0)])
     mask = selector.mask(columns)
     if mask is not None and not mask.all():
         index = np.flatnonzero(mask)
@@ -423,7 +424,7 @@ def _backwards(log: Log, job: Job, damage: Damage) -> Iterator[Rendered]:
         for start, end in reversed(groups):
             part = render_split(job, Split(file, start, end, log.lead, exact=True))
             for run, shown in part.runs:  # the scan above has reported everything but wrong CRCs
-                if run.cause in _WRONG_CRC:
+                if run.cause in WRONG_CRC:
                     damage.feed(log.name, run, shown)
             yield part
 

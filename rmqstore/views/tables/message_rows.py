@@ -33,7 +33,8 @@ class MessageOptions:
 
     `body`: "" (none), "raw" (as stored) or "plain" (decompressed). `tags`: TAGS, KEYS and UNIQ_KEY. `properties`: all
     properties as a map, and message ids. `entry`: the DLedger entry header. `crc`: check CRCs for `crc_ok`.
-    `segment_bytes`: the columns `day` and `segment`, the partitions of an export. `only`: keep just these columns.
+    `segment_bytes`: the columns `day` and `segment`, which partition an export; the rows of a chunk are in groups with
+    the same topic and day. `only`: keep just these columns.
     """
 
     body: str = ""
@@ -158,8 +159,19 @@ def _time(chunk: Chunk) -> Any:
     return number_array(_sane(chunk.columns.store_timestamp) * 1000, pa.timestamp("us", "UTC"))
 
 
+def _days(columns: Columns) -> I64:
+    return _sane(columns.store_timestamp) // _DAY
+
+
+def grouped(columns: Columns, names: Names) -> Columns:
+    """Return the records in groups with the same topic and day, each in its old order."""
+    topics = names.topics(names.queues.of(columns)).dictionary_encode().indices
+    numbers = np.frombuffer(topics.buffers()[1], dtype=np.int32, count=len(topics))
+    return columns.take(np.lexsort((numbers, _days(columns))))
+
+
 def _day(chunk: Chunk) -> Any:
-    days, where = np.unique(_sane(chunk.columns.store_timestamp) // _DAY, return_inverse=True)
+    days, where = np.unique(_days(chunk.columns), return_inverse=True)
     texts = listed([day.encode() for day in np.datetime_as_string(days.astype("datetime64[D]")).tolist()])
     return text_array(texts.take(where))
 

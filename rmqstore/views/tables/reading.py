@@ -32,6 +32,7 @@ from rmqstore.views.tables.message_rows import (
     MessageOptions,
     arrow_schema,
     batch,
+    grouped,
     merged,
     message_columns,
 )
@@ -104,6 +105,7 @@ def _chunks(piece: Piece, options: ReadOptions, selector: Selector, names: Names
             continue
         columns, crc_ok = wanted_records(run, columns, selector)
         if len(columns):
+            columns = grouped(columns, names) if options.message.segment_bytes else columns
             yield Chunk(columns, piece.store, piece.queue, file, crc_ok, names, options.message)
 
 
