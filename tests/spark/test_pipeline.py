@@ -197,6 +197,11 @@ def test_export_has_every_message_once_and_can_be_run_again(spark: Any, tmp_path
         parts.setdefault(file.parent, []).extend(pq.ParquetFile(file).read(["offset"])["offset"].to_pylist())
     assert sum(map(len, parts.values())) == len(wanted)
     assert all(offsets == sorted(offsets) for offsets in parts.values())
+    # an entry without counts, as earlier versions wrote it
+    state = sorted((out / STATE).glob("*.json"))
+    [(name, entry)] = json.loads(state[0].read_text()).items()
+    Folder(spark, str(out)).write_json(f"{STATE}/{state[0].name}", {name: {"signature": entry["signature"]}})
+    assert export(spark, [store], out, how).more["written"] == 1
     # a kill between the write of a segment and its mark, one in the middle of a write, and one between the moves
     state = sorted((out / STATE).glob("*.json"))
     [name] = json.loads(state[-1].read_text())

@@ -176,11 +176,12 @@ def _clear(folder: Folder, names: list[str], todo: list[str], done: Container[st
             folder.delete(name)
     if old := {name: {} for name in todo if name in done}:
         _mark(folder, old)
-    folder.delete_matching(f"topic=*/day=*/segment={{{','.join(todo)}}}")
+    if todo:
+        folder.delete_matching(f"topic=*/day=*/segment={{{','.join(todo)}}}")
 
 
 def _counts(label: str, own: list[dict[str, Any]], done: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the numbers of exported messages, also of files that are gone by now, and the damage of those left."""
+    """Return the numbers of all exported messages, and the damaged spans of the segments (`own`) still in the store."""
     exported = [entry for name, entry in done.items() if name.startswith(digest_of(label))]
     out: dict[str, Any] = {n: sum(e[n] for e in exported) for n in ("messages", "damaged_messages")}
     out |= {n: sum(e[n] for e in own) for n in ("damaged_spans", "damaged_bytes")}
@@ -237,15 +238,15 @@ def _write(spark: Any, folder: Folder, options: dict[str, str], batch: list[Segm
 
 
 def _entry(segment: Segment, reports: Iterator[Report]) -> dict[str, Any]:
-    """Join the next reports, on the pieces of a segment; count damaged spans as `rmqstore du` does."""
+    """Join the reports on a segment's pieces, which come next; count damaged spans as `rmqstore du` does."""
     damage, messages, damaged = Damage(live=segment.live), 0, 0
     if segment.before is not None:
         damage.at_file(segment.pieces[0].queue, segment.before)
     for piece in segment.pieces:
         report = next(reports)
         damage.at_file(piece.queue, piece.file)
-        for run, row in report.head:
-            damage.feed(piece.queue, run, row)
+        for run, has_row in report.head:
+            damage.feed(piece.queue, run, has_row)
         damage.take(report.rest)
         messages, damaged = messages + report.messages, damaged + report.damaged
     damage.close(records_follow=segment.followed)

@@ -34,7 +34,7 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 class Report:
-    """What a task found in one piece of a log: the numbers of messages and damaged ones, and the spans without a row.
+    """What a task found in one piece of a log: how many messages, how many damaged ones, and damaged spans.
 
     `head` are the runs up to the first record: whether zeros among them are damage depends on the pieces before.
     `rest` is the damage after them. So a report takes a few kilobytes, no matter how much is damaged.
@@ -52,13 +52,13 @@ class Report:
             self.damaged += batch.column("crc_ok").false_count
             yield batch
 
-    def see(self, queue: str, run: Run, _: bool = False) -> None:
-        """Add the next run. A record with a wrong CRC is not a span: its row says so."""
-        row = run.cause in WRONG_CRC
+    def see(self, queue: str, run: Run, _: bool) -> None:
+        """Add the next run. A record with a wrong CRC is a damaged message, every other fault a damaged span."""
+        has_row = run.cause in WRONG_CRC
         if self.head and self.head[-1][0].count:
-            self.rest.feed(queue, run, row)
+            self.rest.feed(queue, run, has_row)
         else:
-            self.head.append((replace(run, columns=None), row))
+            self.head.append((replace(run, columns=None), has_row))
 
 
 def read_pieces(
@@ -80,7 +80,7 @@ def read_pieces(
         attempt = staging / uuid.uuid4().hex
         return reports, list(write_partitions(batches, attempt, f"part-{number:05}"))
 
-    found = spark.sparkContext.parallelize(list(enumerate(tasks)), max(1, len(tasks))).map(task).collect()
+    found = spark.sparkContext.parallelize(list(enumerate(tasks)), len(tasks)).map(task).collect()
     return (report for reports, _ in found for report in reports), [file for _, files in found for file in files]
 
 
@@ -97,7 +97,8 @@ def write_partitions(batches: Iterable[Any], folder: Path, name: str) -> Iterato
     held: dict[tuple[str, ...], list[Any]] = {}
     size = group = 0
     for batch in batches:
-        rows, keys = batch.drop_columns(list(PARTITIONS)), [batch.column(name) for name in PARTITIONS]
+        rows = batch.select([name for name in batch.schema.names if name not in PARTITIONS])
+        keys = [batch.column(name) for name in PARTITIONS]
         start = 0
         for stop in sorted({end for key in keys for end in pc.run_end_encode(key).run_ends.tolist()}):
             held.setdefault(tuple(key[start].as_py() for key in keys), []).append(rows.slice(start, stop - start))
