@@ -174,7 +174,8 @@ def _clear(folder: Folder, names: list[str], todo: list[str], done: Container[st
     for name in names:
         if name.startswith((".spark-staging", STAGING)):
             folder.delete(name)
-    if old := {name: {} for name in todo if name in done}:
+    old: dict[str, dict[str, Any]] = {name: {} for name in todo if name in done}
+    if old:
         _mark(folder, old)
     if todo:
         folder.delete_matching(f"topic=*/day=*/segment={{{','.join(todo)}}}")
