@@ -30,7 +30,6 @@ NEVER_CHECKED = str(2**31 - 1)
 """TRANSACTION_CHECK_TIMES of a half message that every check discards: the service reads nothing else of it."""
 
 
-
 def is_service_topic(topic: str) -> bool:
     """Whether a service reads properties of the messages of this topic."""
     return topic in _NEEDED
