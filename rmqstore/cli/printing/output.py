@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from rmqstore.cli import lang
-from rmqstore.cli.printing.early_file import EarlyFile
 from rmqstore.cli.printing.json_text import json_bytes as json_bytes
 from rmqstore.cli.printing.json_text import quote_wide
 from rmqstore.cli.printing.quantities import wrapped
@@ -180,6 +179,8 @@ def _format_of(path: Path, formats: tuple[str, ...]) -> str:
 
 def _opened(building: Path, path: Path) -> BinaryIO:
     """Open the temporary file of an output, with the mode of the file that it replaces. Errors name the output."""
+    from rmqstore.cli.printing.early_file import EarlyFile
+
     try:
         file = io.BufferedWriter(EarlyFile(str(building)), _BUFFER)
         with contextlib.suppress(OSError):
