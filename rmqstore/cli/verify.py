@@ -143,7 +143,7 @@ def verify(
     else:
         from rmqstore.cli.verify_text import verify_text
 
-        out.render(*verify_text(report, out.verbose, out.width))
+        out.lines(verify_text(report, out.verbose, out.width))
     return report.exit_code
 
 
