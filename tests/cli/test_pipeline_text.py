@@ -59,7 +59,7 @@ def test_rows_of_a_query_are_the_table_of_the_local_sql(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found = _Frame(["topic", "n"], rows), []
+    found: tuple[_Frame, list[object]] = _Frame(["topic", "n"], rows), []
     monkeypatch.setattr("rmqstore.spark.jobs.views.sql", lambda *_args, **_options: found)
     work: Any = _Work(Output(), None, [], None, None)  # type: ignore[arg-type]
     assert work.sql("select …", "", None) == 0
