@@ -373,10 +373,10 @@ class Output:
 
         `wrap`: break lines without styles at the width of the terminal.
         """
-        width = self.terminal_width if wrap else None
+        width, colors = self.terminal_width if wrap else None, self.colors
         with self._to_the_end(), self.paged() as file:
             for line in lines if width is None else _wrapped(lines, width):
-                file.write(_shown(line, self.colors))
+                file.write(_shown(line, colors))
 
     def tell_now(self, line: str) -> bool:
         """Write a line at once: to stdout if text goes there, otherwise to stderr; return whether it went to stdout."""
