@@ -204,8 +204,15 @@ def _shown(line: str | Styled, colors: bool = False) -> bytes:
     out = ""
     for text, style in line.parts if isinstance(line, Styled) else [(line, "")]:
         text = lang.translated(text).translate(_CONTROLS)
-        out += f"\x1b[{style}m{text}\x1b[0m" if text and style and colors else text
+        out += _in_style(text, style) if style and colors else text
     return out.encode("utf-8", "surrogateescape") + b"\n"
+
+
+def _in_style(text: str, style: str) -> str:
+    from rich.color import ColorSystem  # takes 5 ms, which output without colors does not need
+    from rich.style import Style
+
+    return Style.parse(style).render(text, color_system=ColorSystem.STANDARD)
 
 
 def refuse_inside(path: Path, store: Path) -> None:
