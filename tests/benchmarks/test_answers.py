@@ -1,4 +1,4 @@
-"""What holds the pipeline against the local commands sees every difference."""
+"""The comparison of Spark's results with those of the local commands finds every difference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.equal import make_stores
 
 
 def answers() -> Answers:
-    """One of every job, in the form of the real ones."""
+    """Return made-up results of all jobs, in the form of real ones."""
     rows = {"offset": pa.chunked_array([[0, 100]]), "topic": pa.chunked_array([["a", "b"]])}
     results = {job: [{"counts": {"CQ-GAP": 1}, "findings": ["x", "y"]}] for job in JOBS}
     return Answers({**results, "export": [{"exit": 0, "rows": rows}]})
@@ -27,7 +27,7 @@ def test_equal_answers_have_no_difference() -> None:
 
 
 @pytest.mark.parametrize("job", [job for job in JOBS if job != "export"])
-def test_a_finding_more_is_a_difference(job: str) -> None:
+def test_an_additional_finding_is_a_difference(job: str) -> None:
     other = answers()
     other.results[job][0]["findings"].append("z")
     assert [line.partition(":")[0] for line in differences(answers(), other)] == [job]
@@ -41,7 +41,7 @@ def test_one_cell_of_an_export_is_a_difference() -> None:
 
 
 @pytest.mark.slow
-def test_the_stores_that_are_made_are_sound_and_damaged(tmp_path: Path) -> None:
+def test_generated_stores_are_sound_and_damaged(tmp_path: Path) -> None:
     stores = make_stores(tmp_path, 3 << 20, 1 << 20, "1024", 2, seed=17)
     local = local_answers(stores, tmp_path)
     sound, damaged = local.results["verify"]
