@@ -116,7 +116,7 @@ def opens_for_writing(mode: ast.expr | None) -> bool:
 
 
 def is_mode(first: ast.expr | None) -> bool:
-    """Return whether an argument is a file mode, as in `path.open(mode)` and not in `MappedFileQueue.open("name", …)`."""
+    """Return whether an argument is a file mode, as in `path.open(mode)`, or not, as in `MappedFileQueue.open(…)`."""
     if isinstance(first, ast.Constant) and isinstance(first.value, str):
         return set(first.value) <= set("rwaxbt+") and len(first.value) <= 4
     return isinstance(first, ast.Name) and "mode" in first.id

@@ -1,4 +1,4 @@
-"""Files under the names of others: what proves it, what goes back, and what stays."""
+"""Files under the names of other files: what proves it, and which of them are renamed."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_what_was_copied_over_another_file_stays(store_copy: Copy) -> None:
 
 
 def test_one_of_two_equal_files_goes_to_its_place(store_copy: Copy) -> None:
-    """Both hold all messages of a missing file: with neither of them moved, fillers would take their place."""
+    """Both contain all messages of a missing file: if neither was moved, fillers would replace the messages."""
     store = store_copy("4.9.7-killed")
     log = store / "commitlog"
     before = (log / name(3)).read_bytes()
@@ -214,7 +214,7 @@ def test_two_different_files_of_one_place_stay(store_copy: Copy) -> None:
     found = look(store)
     why = "another file has records of the same addresses"
     assert goes(found) == {} and stays(found) == {name(9): why, name(12): why}
-    swap(log, 5, 12)  # what waits for a place that does not become free waits as well
+    swap(log, 5, 12)  # files whose place is not vacated stay, too
     found = look(store)
     assert goes(found) == {}
     assert stays(found)[name(12)] == "the file there cannot be moved"

@@ -1,4 +1,4 @@
-"""After an apply nothing says that nothing was done: outputs are tried before, the journal is always named."""
+"""After an apply, no error hides that it happened: outputs are tested before it, and errors name the journal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Copy = Callable[[str], Path]
 
 @pytest.fixture
 def store(store_copy: Copy) -> Path:
-    """A store whose checkpoint is ahead of the log: one step cures it."""
+    """A store whose checkpoint is ahead of the log, which one step repairs."""
     made = store_copy("5.4.0-clean")
     overwrite(made / "checkpoint", 0, (1 << 45).to_bytes(8, "big"))
     return made

@@ -1,4 +1,4 @@
-"""What commands say about filters without a match, offsets, times and outputs, and what they refuse to write."""
+"""Messages about filters without a match, offsets, times and outputs, and refused outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every command: exit codes, one-line errors, JSON errors, closed pipes, Ctrl-C, atomic output."""
+"""Rules for all commands: exit codes, one-line errors, JSON errors, closed pipes, Ctrl-C, atomic output."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_query_loads_no_pandas_and_ends_without_a_word() -> None:
 
 def test_the_help_of_all_commands_keeps_its_lines() -> None:
     text = run("--help").output
-    assert "\b" not in text  # click's mark for a paragraph that it must not wrap
+    assert "\b" not in text  # click's marker for a paragraph that it must not wrap
     assert "  Exit codes: 0 no problems, 1 problems found, 2 wrong usage, 3 not a store,\n" in text
 
 
@@ -284,7 +284,7 @@ def test_a_closed_pipe_ends_quietly(words: tuple[str, ...]) -> None:
 
 
 def test_ctrl_c_is_exit_130_and_leaves_no_output(tmp_path: Path) -> None:
-    # a read limit makes it last: the first chunk alone would take a minute
+    # the read limit makes the command slow: its first chunk alone would take a minute
     words = ("dump", str(unpack("5.4.0-killed")), "--max-rate", "10k", "-o", str(tmp_path / "out"))
     with process(*words) as child:
         assert child.stderr is not None

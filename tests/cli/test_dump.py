@@ -1,4 +1,4 @@
-"""`dump` says what an independent reader finds in the same bytes, and takes every filter at its word."""
+"""`dump` prints what an independent reader finds in the same bytes, and applies every filter exactly."""
 
 from __future__ import annotations
 

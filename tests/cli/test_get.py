@@ -1,4 +1,4 @@
-"""`rmqstore get`: every address of a message leads to the record that a full scan finds there."""
+"""`rmqstore get`: every kind of address finds the record that a full scan finds there."""
 
 from __future__ import annotations
 

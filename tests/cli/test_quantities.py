@@ -1,4 +1,4 @@
-"""Times, sizes and durations as people write them."""
+"""Parsing of times, sizes and durations."""
 
 from __future__ import annotations
 

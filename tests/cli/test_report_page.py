@@ -1,4 +1,4 @@
-"""`rmqstore report` and `verify --html`: what is on the page, that nothing of a store breaks it, and how it looks."""
+"""`rmqstore report` and `verify --html`: the content of the page, hostile names, and its look in a browser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STORE = "5.4.0-clean"
 
 
 class _Reader(HTMLParser):
-    """The text of a page and its tags; fails where they are not balanced."""
+    """Collects the text and the tags of a page, and fails if they are not balanced."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ def test_the_map_shows_damage_zeros_fillers_and_missing_files_where_they_are(tmp
 
 
 def damaged_records(store: Path) -> list[Record]:
-    """The three records that `damaged` broke."""
+    """Return the three records that `damaged` has damaged."""
     good = {r.position for r in find_records(store) if r.crc_fits}
     return [r for r in find_records(unpack(STORE)) if r.position not in good]
 

@@ -83,7 +83,7 @@ def test_without_the_extra_the_exit_code_is_4(
     without_extra(monkeypatch)
     result = run(command, str(unpack(NAME)), *words)
     assert result.exit_code == 4
-    assert f"`{install_command('rocksdb')}`" in result.output  # in one line, so that it can be pasted
+    assert f"`{install_command('rocksdb')}`" in result.output  # not wrapped, so that it can be pasted
 
 
 @pytest.mark.parametrize(
@@ -105,5 +105,5 @@ def test_recover_that_plans_nothing_tells_wrong_from_not_checked(tmp_path: Path)
     assert (said["steps"], said["brakes"]) == ([], [])
     assert run_json("verify", str(store), exit_code=4)["clean"] is False
     for path in (store / "config").glob("topics.json*"):
-        path.write_bytes(b"{")  # nothing to take it from
+        path.write_bytes(b"{")  # so that there is no source to restore it from
     run_json("recover", str(store), exit_code=1)

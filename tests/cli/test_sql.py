@@ -1,4 +1,4 @@
-"""`sql` gives the rows of `dump`, says what it skipped, and can neither write nor read anything but the stores."""
+"""`sql` returns the rows of `dump`, reports what it skipped, and can read only the stores and write nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytest.importorskip("duckdb", reason="the extra `sql` is not installed: duckdb i
 pytest.importorskip("pyarrow", reason="the extra `sql` is not installed: pyarrow is missing")
 
 PLAIN, MIXED, DLEDGER = "5.4.0-killed", "5.4.0-dledger-mixed", "4.9.7-dledger"
-# the same in a row of `dump` and of `sql`
+# columns with the same values in `dump` and `sql`
 SAME = (
     *("file", "offset", "size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag"),
     *("born_timestamp", "born_host", "store_timestamp", "store_host", "reconsume_times"),
@@ -44,7 +44,7 @@ def dumped(*words: str, exit_code: int = 0) -> list[dict[str, Any]]:
 
 
 def refused(*words: str) -> str:
-    """The one line on stderr."""
+    """Run a refused query, and return the line on stderr."""
     result = run("sql", *words)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.count("\n") == 1
@@ -206,7 +206,7 @@ def test_a_query_can_neither_write_nor_read_other_files(tmp_path: Path) -> None:
             f"select * from read_csv('{secret}')": "disabled by configuration",
             f"select * from read_text('{secret}')": "disabled by configuration",
             f"select * from glob('{tmp_path}/*')": "disabled by configuration",
-            "select * from store": "does not exist",  # a variable of this process
+            "select * from store": "does not exist",  # `store` is a variable of this process
             f"copy messages to '{target}'": "COPY is not a query",
             f"copy (select 1) to '{target}'": "COPY is not a query",
             f"attach '{target}'": "ATTACH is not a query",

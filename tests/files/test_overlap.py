@@ -1,4 +1,4 @@
-"""DLedger switched off again: the commitlog goes on where DLedger's entries begin."""
+"""DLedger switched off again: the commitlog continues at the offset where DLedger's entries begin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OFF = BrokerConfig({"enableDLegerCommitLog": "false"})
 
 
 def switched_off(tmp_path: Path) -> Path:
-    """The commitlog of another store has a file of this address, and its records say so."""
+    """A DLedger store with a commitlog file of another store, whose records have the offsets of DLedger's entries."""
     store = copy_store(MIXED, tmp_path)
     shutil.copyfile(unpack("5.4.0-clean") / NAME, store / NAME)
     return store
@@ -41,7 +41,7 @@ def test_nothing_is_planned_until_it_is_known_which_log_the_broker_reads(tmp_pat
 
 
 def test_a_broker_without_dledger_goes_on_in_its_commitlog(tmp_path: Path) -> None:
-    """As whole brokers of 4.9.7 and 5.4.0 that were switched to DLedger and back."""
+    """Observed with whole brokers of 4.9.7 and 5.4.0 that were switched to DLedger and back."""
     store = open_store(switched_off(tmp_path), OFF)
     assert (store.kind, store.left_by_dledger) == (StoreKind.PLAIN, ["dledger-n0"])
     report = examine(store, VerifyOptions(jobs=1)).report
@@ -81,7 +81,7 @@ def test_a_broker_conf_that_does_not_name_dledger_is_no_proof_of_its_mode(tmp_pa
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_sound_store_is_not_clean_for_a_broker_that_would_not_read_its_dledger(version: str) -> None:
-    """Whole brokers of 4.9.7 and 5.4.0 that were switched back read none of the entries."""
+    """Observed: whole brokers of 4.9.7 and 5.4.0 that were switched back read none of the entries."""
     options = VerifyOptions(jobs=1, broker=version)
     report = examine(open_store(unpack(MIXED), OFF), options).report
     (finding,) = [f for f in report.findings.listed if f.code == "BR-START-LOSES"]

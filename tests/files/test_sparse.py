@@ -1,4 +1,4 @@
-"""Where a sparse file has data."""
+"""The parts of a sparse file that have data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MB = 1 << 20
 
 @pytest.fixture
 def holey(tmp_path: Path) -> Path:
-    """64 KiB of data at 1 MiB and at 3 MiB of 1 TiB."""
+    """A file of 1 TiB with 64 KiB of data at 1 MiB and at 3 MiB."""
     path = tmp_path / "file"
     with path.open("wb") as file:
         for at in (MB, 3 * MB):

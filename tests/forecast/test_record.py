@@ -1,4 +1,4 @@
-"""checkMessageAndReturnSize, test by test, for the versions where it differs."""
+"""Each check of checkMessageAndReturnSize, for the versions in which it differs."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_parts_that_do_not_add_up_are_a_half_message() -> None:
     assert (got.size, got.success) == (len(PLAIN) + 1, False)
 
 
-def test_negative_body_length_counts_as_no_body() -> None:
+def test_negative_body_length_counts_as_empty_body() -> None:
     empty = build_message(topic="T", body=b"")
     got = check(with_field(empty, "body_length", struct.pack(">i", -9)))
     assert (got.success, got.size) == (True, len(empty))

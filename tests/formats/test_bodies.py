@@ -1,4 +1,4 @@
-"""Compressed bodies: real ones, round trips, and input made to hurt."""
+"""Compressed bodies: real ones, round trips, and hostile input."""
 
 from __future__ import annotations
 

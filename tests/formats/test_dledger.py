@@ -110,7 +110,7 @@ def test_broken_checkpoint_is_not_set_and_says_why(data: bytes, faults: tuple[st
         (b"committedIndex=+5\n", 5, None),
         (b"committedIndex=  \n", None, None),
         (b"endIndex=x\n", None, None),
-        (b"committedIndex=5\nother=\\u00\n", None, None),  # Properties#load throws: nothing is taken
+        (b"committedIndex=5\nother=\\u00\n", None, None),  # Properties#load throws, so no value is read
     ],
 )
 def test_committed_index_is_taken_trimmed_or_ends_the_load(

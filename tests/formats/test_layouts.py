@@ -1,4 +1,4 @@
-"""Declaration, construct, NumPy dtype and Arrow schema of every layout say the same."""
+"""Declaration, construct, NumPy dtype and Arrow schema of every layout agree."""
 
 from __future__ import annotations
 

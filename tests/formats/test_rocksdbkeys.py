@@ -1,4 +1,4 @@
-"""RocksDB consume queue keys: hand-computed values and rows of a real 5.4.0 store."""
+"""RocksDB consume queue keys compared with hand-computed values and rows of a real 5.4.0 store."""
 
 from __future__ import annotations
 

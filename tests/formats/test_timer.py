@@ -58,7 +58,7 @@ def test_unit_blank_and_slot_of_the_vectors() -> None:
     )
     assert timer.LOG_BLANK.build(size=40) == bytes.fromhex("000000280000000000000000CBD43194")
     assert timer.slot_index(1795216457000) == 170057
-    assert timer.slot_index(1795216457000 + 604_800_000) == 774857  # a week later: the wheel has two weeks
+    assert timer.slot_index(1795216457000 + 604_800_000) == 774857  # a week later; the wheel covers two weeks
     assert timer.WHEEL_SLOT.build(time=1795216457)[:8] == bytes.fromhex("000000006B00D449")
 
 

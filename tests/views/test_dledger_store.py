@@ -1,4 +1,4 @@
-"""The DLedger store as a library: every entry by index and position, every message through its consume queue unit."""
+"""Python access to a DLedger store: entries by index and position, messages through their consume queue units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store as Python objects, compared with what `dump` says of the same store."""
+"""A store as Python objects, compared with `dump` of the same store."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_one_message_is_found_by_every_address(name: str) -> None:
     place = f"{message.topic}/{message.queue_id}/{message.queue_offset}"
     for where in (message.offset, str(message.offset), message.msg_id, place):
         assert store.message(where) == message, where
-    copies = [m for m in store.messages() if m.unique_key == message.unique_key]  # a retry keeps the id
+    copies = [m for m in store.messages() if m.unique_key == message.unique_key]  # a retry keeps the unique key
     assert store.message(message.unique_key) in copies
     assert store.message("no such key") is None
 

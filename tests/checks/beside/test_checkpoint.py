@@ -1,4 +1,4 @@
-"""The store checkpoint against the log."""
+"""The store checkpoint, compared with the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's configuration files with their .bak, and offsets against the queues."""
+"""The broker's configuration files and their .bak files; offsets compared with the queues."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_broken_file_with_a_good_bak_is_a_warning(
     assert [(f.code, f.file, f.facts["condition"]) for f in findings.listed] == [
         ("CFG-BROKEN", "topics.json", condition)
     ]
-    assert facts.queue_types is not None  # from the .bak
+    assert facts.queue_types is not None  # read from the .bak file
     assert "Order_11" in facts.queue_types
 
 
@@ -83,7 +83,7 @@ def test_a_broken_file_with_a_broken_bak_is_unreadable(store_copy: Copy) -> None
 
 
 def test_a_null_in_place_of_the_offset_table_is_found_and_repaired_from_the_bak(store_copy: Copy) -> None:
-    """Brokers of 4.9.7, 5.1.4 and 5.4.0 start with it; every query and commit of an offset then throws."""
+    """Brokers of 4.9.7, 5.1.4 and 5.4.0 start with it, but then every query and commit of an offset throws."""
     store = store_copy("5.4.0-clean")
     path = store / "config" / "consumerOffset.json"
     backup = path.with_name("consumerOffset.json.bak").read_bytes()
@@ -148,7 +148,7 @@ def test_a_consumer_offset_beyond_the_queue_is_named(store_copy: Copy) -> None:
         "group": "GroupA",
     }
     assert "CFG-OFFSET-BEYOND" in verify(open_store(store)).findings.counts
-    slave = BrokerConfig({"brokerRole": "SLAVE"})  # its offsets come from the master, and may be ahead
+    slave = BrokerConfig({"brokerRole": "SLAVE"})  # a slave copies the offsets of its master, which may be ahead
     assert "CFG-OFFSET-BEYOND" not in verify(open_store(store, slave)).findings.counts
 
 
@@ -201,7 +201,7 @@ def test_a_part_of_a_store_is_checked_alone(store_copy: Copy, part: str) -> None
 @pytest.mark.parametrize(
     "junk", [b"[]", b"null", b"7", b"[" * 100_000, b'{"offsetTable":[1,2]}', b'{"offsetTable":{"a":1}}']
 )
-def test_any_json_at_all_is_survived(store_copy: Copy, junk: bytes) -> None:
+def test_any_json_is_handled_without_an_exception(store_copy: Copy, junk: bytes) -> None:
     store = store_copy("4.9.7-clean")
     for name in ("consumerOffset.json", "delayOffset.json", "topics.json"):
         (store / "config" / name).write_bytes(junk)

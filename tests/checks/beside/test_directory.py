@@ -1,4 +1,4 @@
-"""What a store's directories contain."""
+"""The entries of a store's directories."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_the_same_name_in_two_paths_is_a_duplicate(store_copy: Copy) -> None:
 
 
 def test_two_names_of_the_same_number_are_a_duplicate(store_copy: Copy) -> None:
-    """Seen on all versions: the broker sorts by name and reads the first, here the one with fewer zeros."""
+    """Observed on all versions: the broker sorts by name and reads the first, here the one with fewer zeros."""
     store = store_copy("5.4.0-clean")
     name = f"{0:020}"
     (store / "commitlog" / name[1:]).write_bytes((store / "commitlog" / name).read_bytes())
@@ -161,7 +161,7 @@ def test_two_names_of_the_same_number_in_dledger_are_for_an_operator(store_copy:
 
 
 def test_read_only_paths_count_only_beside_several_paths(store_copy: Copy) -> None:
-    """Seen on 5.4.0: a broker with one path for its log does not look at readOnlyCommitLogStorePaths."""
+    """Observed on 5.4.0: a broker with a single log path ignores readOnlyCommitLogStorePaths."""
     store = store_copy("5.4.0-clean")
     second, third = store.parent / "second", store.parent / "third"
     for folder in (second, third):
@@ -187,7 +187,7 @@ def test_a_store_that_is_dledger_from_the_start_needs_no_commitlog_directory(sto
     assert said(check(store, {"storePathCommitLog": str(store / "commitlog")})[0]) == []
     config = BrokerConfig({"storePathCommitLog": str(store / "commitlog"), "enableDLegerCommitLog": "true"})
     assert info(open_store(store, config)).unchecked == []
-    shutil.rmtree(store / "dledger-n0")  # killed before it had a leader
+    shutil.rmtree(store / "dledger-n0")  # as if it was killed before the group had a leader
     (store / "dledger-n0" / "data").mkdir(parents=True)
     (store / "dledger-n0" / "index").mkdir()
     assert said(check(store, config.given)[0]) == []

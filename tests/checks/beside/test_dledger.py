@@ -1,4 +1,4 @@
-"""DLedger entries against their index and the text files."""
+"""DLedger entries, compared with their index and the text files."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_a_zero_filled_last_file_is_normal(store_copy: Copy) -> None:
 def test_a_file_of_another_log_breaks_the_order(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger")
     data = sorted((store / "dledger-n0" / "data").iterdir())
-    # index 2 of the third file onwards says 5 more: entries lost without damage
+    # from the third file on, the indexes are higher by 5: entries are lost without damage
     raw = bytearray(data[2].read_bytes())
     at = 0
     while int.from_bytes(raw[at : at + 4], "big") == 1:

@@ -1,4 +1,4 @@
-"""Index files against the log, whole and in parts."""
+"""Index files compared with the log, as a whole and in parts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_real_index_is_sound_and_complete(name: str, config: bool) -> None:
 
 
 def test_two_index_files_of_one_millisecond_share_a_name_and_lose_entries() -> None:
-    # real classes with 60 units per file: the second file was written over the first
+    # the real classes, with 60 units per file, overwrote the first file with the second one
     findings = check(opened("head_many"))
     assert [(f.code, f.file, f.facts) for f in findings.listed] == [
         (
@@ -136,7 +136,7 @@ def test_a_removed_file_in_the_middle_is_noticed_as_messages_not_indexed(store_c
     gone.unlink()
     findings = check(open_store(store))
     assert [c for c, *_ in said(findings)] == ["IX-NOT-INDEXED"]
-    # the file before has entries of the message at `begin`, too: only that of its tag is lost
+    # the previous file also has units of the message at `begin`; only the one of its tag is lost
     assert begin < int(str(findings.listed[0].facts["first_offset"])) < begin + 500
     assert findings.listed[0].facts["last_offset"] == end
 
@@ -147,7 +147,7 @@ def test_after_a_kill_messages_behind_the_last_entry_are_not_missed(store_copy: 
     assert check(open_store(store)).listed == []
 
 
-def test_after_a_clean_exit_they_are(store_copy: Copy) -> None:
+def test_after_a_clean_exit_messages_behind_the_last_entry_are_missed(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     last_index(store).unlink()
     assert [c for c, *_ in said(check(open_store(store)))] == ["IX-NOT-INDEXED"]
@@ -158,20 +158,20 @@ def test_duplicates_after_a_restart_are_normal(store_copy: Copy) -> None:
     assert findings.listed == []
 
 
-def test_a_put_that_was_under_way_is_normal(tmp_path: Path) -> None:
+def test_an_unfinished_put_is_normal(tmp_path: Path) -> None:
     path = _store_with(tmp_path, [(5, 0), (105, 100), (7, 200)])
     at = index.unit_at(4, 100)
     overwrite(path, at, index.UNIT.build(key_hash=305, phy_offset=300, time_diff=0, prev_index=2))
     overwrite(path, index.slot_at(5), (4).to_bytes(4, "big"))
     findings = Findings()
     catalog = check_index(open_store(tmp_path), findings)
-    # the slot's units 1 and 2 hang on the put that was under way
+    # units 1 and 2 of the slot are only reachable through the unfinished put
     assert findings.listed == []
     assert [f.last for f in catalog.files] == [3]
 
 
 def _store_with(root: Path, puts: list[tuple[int, int]], *, slots: int = 100, units: int = 400) -> Path:
-    """A store with one index file of these (hash, offset) puts, as IndexFile#putKey makes it."""
+    """Create a store with one index file of these (hash, offset) puts, as IndexFile#putKey writes it."""
     (root / "index").mkdir()
     (root / "commitlog").mkdir()
     (root / "checkpoint").write_bytes(bytes(4096))

@@ -1,4 +1,4 @@
-"""Index files against themselves: headers, chains, slots and lengths, on copies of real stores."""
+"""Consistency inside an index file: header, chains, slots and length, on copies of real stores."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_slot_count_that_counts_puts_is_of_an_old_broker(store_copy: Copy) -> 
 
 
 def _chain(path: Path) -> tuple[int, int]:
-    """A unit and its predecessor, both in the middle of a chain."""
+    """Return a unit and its predecessor, both in the middle of a chain."""
     units = units_of(path)
     for i in range(200, 400):
         prev = int(units["prev_index"][i])
@@ -97,7 +97,7 @@ def test_a_unit_that_points_to_itself_is_not_a_loop_to_the_broker(store_copy: Co
 
 
 @pytest.mark.parametrize("prev", [-5, 0x7FFFFFFF, 1])
-def test_a_predecessor_of_no_sense_is_a_bad_entry(store_copy: Copy, prev: int) -> None:
+def test_an_impossible_predecessor_is_a_bad_entry(store_copy: Copy, prev: int) -> None:
     store = store_copy("5.4.0-clean")
     path = first_index(store)
     unit, _ = _chain(path)

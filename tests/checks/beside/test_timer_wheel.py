@@ -1,4 +1,4 @@
-"""Slots of the timer wheel and chains of the timer log: what a start leaves wrong, and nothing else."""
+"""Slots of the timer wheel and chains of the timer log: only errors that a broker start does not correct are found."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.damage import overwrite
 FILE = 52 * 9 + 52  # 9 units and a BLANK
 START = 1_795_000_000  # s
 UNITS = 45
-OLD = 18  # units behind which a start links again
+OLD = 18  # number of units before those that a start links again
 
 
 class Timer:
-    """A timer log of small files with its wheel: unit k is due `k % 6` ticks from START on, from OLD on `6 + k % 3`."""
+    """A timer log of small files and its wheel: unit k is due `k % 6` ticks after START, `6 + k % 3` from OLD on."""
 
     def __init__(self, root: Path, *, ms: int = 1000, skip: int = 0) -> None:
         self.root, self.ms = root, ms

@@ -1,4 +1,4 @@
-"""SYSFLAG's compression bits against the body: every single flipped bit, told and mended where the body proves it."""
+"""SYSFLAG's compression bits compared with the body: each flipped bit is found and repaired if the body proves it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def faults(store: Path) -> int:
 
 
 def told(before: int, after: int) -> bool:
-    """Whether a reader is misled: a type bit without the COMPRESSED bit on a plain body changes nothing."""
+    """Return whether a change misleads a reader; type bits without the COMPRESSED bit are ignored on a plain body."""
     if not before & 1:
         return bool(after & 1)
     return {0: 3}.get(after >> 8 & 7, after >> 8 & 7) != before >> 8 & 7 or not after & 1
@@ -75,5 +75,5 @@ def test_what_nothing_proves_stays() -> None:
     assert proved_sys_flag(0x1, b"\x78\x9cnothing that inflates") is None  # it begins like a zlib stream
     assert proved_sys_flag(0x301, packed[Compression.LZ4]) == 0x101
     assert proved_sys_flag(0x401, packed[Compression.ZLIB]) == 0x1
-    assert proved_sys_flag(0x300, packed[Compression.ZLIB][:-3]) is None  # cut: it does not unpack to its end
-    assert proved_sys_flag(0, packed[Compression.ZLIB]) == 0x1  # asked only where a type bit says something
+    assert proved_sys_flag(0x300, packed[Compression.ZLIB][:-3]) is None  # truncated, so it does not unpack completely
+    assert proved_sys_flag(0, packed[Compression.ZLIB]) == 0x1  # verify calls it only if a type bit is set

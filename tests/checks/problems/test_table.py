@@ -1,4 +1,4 @@
-"""The attributes of the rows of the table of problems agree with each other."""
+"""The attributes of each row of the table of problems are consistent."""
 
 from __future__ import annotations
 
