@@ -70,8 +70,8 @@ def test_light_queues_have_the_id_0_whatever_the_queue_of_the_message(tmp_path: 
 
 
 def test_the_tags_code_of_a_unit_is_the_hash_of_the_tag(tmp_path: Path) -> None:
-    """ConsumeQueueTest#testConsumeQueueWithExtendData. Difference: units of consumequeue_ext are read, not written
-    (enableConsumeQueueExt is off by default, and 5.4 keeps it for old stores only)."""
+    """ConsumeQueueTest#testConsumeQueueWithExtendData. Difference: units of consumequeue_ext are read, but not written
+    (enableConsumeQueueExt is off by default, and 5.4 keeps it only for old stores)."""
     with MessageStore.create(tmp_path / "s", SMALL) as store:
         store.put(message())
     ((offset, size, code),) = units(tmp_path / "s")
@@ -86,8 +86,8 @@ def test_the_tags_code_of_a_unit_is_the_hash_of_the_tag(tmp_path: Path) -> None:
 def test_queue_files_below_the_log_expire_and_the_last_stays(
     tmp_path: Path, log_start: int, deleted: list[int]
 ) -> None:
-    """ConsumeQueueTest#testCorrectMinOffset. Difference: the least queue offset is not kept in memory; which files go
-    follows from the same comparison."""
+    """ConsumeQueueTest#testCorrectMinOffset. Difference: the minimum offset is not kept in memory; the same comparison
+    selects the files to delete."""
     queue = filled(tmp_path, 500, size=20)
     assert [int(path.name) for path in queue.queue.delete_expired_by_offset(log_start, UNIT.size)] == deleted
     assert queue.max_offset == 500
@@ -121,7 +121,7 @@ def test_a_queue_is_found_again_from_its_last_files(tmp_path: Path) -> None:
 
 
 def batches(directory: Path, count: int, first: int = 1) -> BatchConsumeQueue:
-    """Batches of 10 messages, 20 units to a file; the batch of number n is at n in the log, stored at 10 n ms."""
+    """Put batches of 10 messages, 20 units per file; batch n is at offset n in the log, stored at 10 n ms."""
     queue = BatchConsumeQueue(directory, 20 * BATCH_UNIT.size)
     for number in range(count):
         assert queue.put(number, 1024, 111, number * 10, number * 10 + first, 10) is Put.WRITTEN
@@ -176,8 +176,8 @@ def test_a_cut_keeps_the_batches_in_front_of_it(tmp_path: Path, below: int) -> N
 
 
 def test_a_cut_and_then_expiry(tmp_path: Path) -> None:
-    """BatchConsumeQueueTest#testTruncateAndDeleteBatchConsumeQueue. Difference: the least queue offset (301) is that of
-    a search; the first unit left is that of message 201."""
+    """BatchConsumeQueueTest#testTruncateAndDeleteBatchConsumeQueue. Difference: the minimum offset (301) is found by a
+    search; the first remaining unit is that of message 201."""
     queue = batches(tmp_path, 100)
     queue.truncate(80)
     assert (len(queue.queue.files), queue.max_offset) == (4, 801)
@@ -215,7 +215,7 @@ def test_recovery_begins_3_seconds_before_the_older_of_both_times(physic: int, l
 
 
 def built() -> tuple[IndexFileBuilder, bytes]:
-    """The file of IndexFileTest: 100 slots, 400 units, the keys "0" to "398"."""
+    """Build the file of IndexFileTest: 100 slots, 400 units, the keys "0" to "398"."""
     builder = IndexFileBuilder(100, 400)
     offsets = np.arange(399, dtype=np.int64)
     data = builder.add(offsets, np.full(399, 1_700_000_000_000), key_hashes([b"%d" % n for n in range(399)]))
@@ -223,7 +223,7 @@ def built() -> tuple[IndexFileBuilder, bytes]:
 
 
 def test_an_index_file_takes_one_entry_less_than_its_units(tmp_path: Path) -> None:
-    """IndexFileTest#testPutKey. Difference: the service puts the next key into a new file instead of refusing it."""
+    """IndexFileTest#testPutKey. Difference: the service writes the next key to a new file instead of refusing it."""
     builder, data = built()
     assert (builder.full, builder.room, len(data)) == (True, 0, 399 * 20)
     service = IndexService(tmp_path, 100, 400, clock=lambda: 1_700_000_000_000)
@@ -257,7 +257,7 @@ def test_a_key_that_nobody_has_leads_nowhere() -> None:
 
 
 def test_an_index_of_other_numbers_is_not_opened(tmp_path: Path) -> None:
-    """IndexFileTest: RocketMQ maps a short file longer and destroys it; we refuse"""
+    """IndexFileTest: RocketMQ maps a short file with the configured length and destroys it; we refuse it"""
     service = IndexService(tmp_path, 100, 400)
     service.build(0, 1_700_000_000_000, 0, b"T", [b"k"])
     service.flush()

@@ -1,4 +1,4 @@
-"""Consume queue extensions that the real broker wrote: kept where they are sound, else tags codes again."""
+"""Consume queue extensions of the real broker: kept if they are sound, otherwise replaced by tags codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXT = {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 4096, "bi
 
 
 def with_extensions(version: str, target: Path, real: Oracle) -> Path:
-    """A store whose queues the real broker dispatched again, with extensions switched on."""
+    """Create a store whose messages the real broker dispatched again with extensions enabled."""
     store = copy_store(f"{version}-clean", target)
     shutil.rmtree(store / "consumequeue")
     (store / "abort").touch()
@@ -45,7 +45,7 @@ def settings_of(version: str) -> dict[str, Setting]:
 
 
 def addresses(store: Path) -> list[bool]:
-    """Whether each unit of the queue refers to the extension."""
+    """Return for each unit of the queue whether it refers to the extension."""
     raw = b"".join(path.read_bytes() for path in sorted((store / "consumequeue" / QUEUE).iterdir()))
     units = consumequeue.UNIT.array(raw)
     units = units[units["size"] > 0]

@@ -1,4 +1,4 @@
-"""A healed node is a node of its group again: real brokers go on replicating from the healed log."""
+"""A healed node rejoins its group: real brokers continue to replicate from the healed log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the jars come: once for all test processes, whole or not at all, and not asked for again where it failed."""
+"""The download of the jars: once for all test processes, complete or not at all, and not repeated after a failure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ for _ in range(2):
 """
 JAVA = 'echo "openjdk version \\"{version}\\"" >&2\n'
 JAVAC = """while [ $# -gt 0 ]; do [ "$1" = -d ] && mkdir -p "$2" && touch "$2/Oracle.class"; shift; done\n"""
-# it leaves a piece behind where it fails, as a download that breaks off does
+# if it fails, it leaves a partial file, like an interrupted download
 MVN = """echo "$@" >>"$MVN_LOG"
 for word; do case $word in -DoutputDirectory=*) target=${word#*=};; esac; done
 touch "$target/a.jar"
@@ -31,7 +31,7 @@ touch "$target/b.jar"
 
 
 class Machine:
-    """Java, javac and Maven that only look so, and an empty cache."""
+    """Fake programs java, javac and mvn, and an empty cache."""
 
     def __init__(self, folder: Path, *, fails: int = 0, version: str = "17.0.1") -> None:
         self.cache, self.log = folder / "cache", folder / "mvn.log"

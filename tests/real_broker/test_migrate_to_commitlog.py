@@ -1,4 +1,4 @@
-"""The real store of each version starts on what migrate-to-commitlog made, as a plain store, and reads it all."""
+"""The real store of each version starts on stores made by migrate-to-commitlog, and reads all messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _plain_settings(name: str) -> Mapping[str, str]:
 
 
 def _messages(answer: OracleResult) -> dict[str, list[tuple[int, int, int]]]:
-    """Per queue (queue offset, size, body CRC) of every message: all that does not change with the address."""
+    """Return (queue offset, size, body CRC) of every message by queue, which do not depend on the physical offset."""
     return {
         name: [(m.queue_offset, m.size, m.body_crc) for m in queue.messages]
         for name, queue in answer.queues.items()

@@ -1,6 +1,6 @@
-"""The forecast says exactly what the real classes then do: for a fixed sample every time, for all cases in test-all.
+"""The forecast predicts exactly what the real classes do: a fixed sample of cases, and all cases in `make test-all`.
 
-python -m tests.real_broker.test_simulation [WORDS]   records the answers of all cases (that have WORDS in their name)
+python -m tests.real_broker.test_simulation [WORDS]   records the results of all cases (with WORDS in their name)
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tests.stores import copy_store, meta
 
 
 def ask(oracle: Oracle, case: Case, store: Path) -> Answer:
-    """What the real classes do with a damaged copy."""
+    """Return what the real classes do with a damaged copy."""
     before = files_of(store)
     result = oracle.load(store, {**meta(case.store).oracle_args, **case.settings}, start=case.start)
     return of_oracle(result, before - files_of(store))
 
 
 def _in_turn() -> set[str]:
-    """Each damage of the sample once, with each version in turn: a start takes 1.5 s of CPU time."""
+    """Return the quick cases: each kind of damage once, with alternating versions; a start takes 1.5 s of CPU time."""
     damages: dict[str, list[str]] = {}
     for case in CASES:
         if case.sample:

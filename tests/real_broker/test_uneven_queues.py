@@ -1,9 +1,9 @@
-"""Consume queues that end at different places: the forecast of every queue is what the real start makes of it.
+"""Consume queues with different ends: the forecast of every queue is what the real start does.
 
     random cuts of the queues' ends (and queues that are gone) → verify's forecast → the real classes start and read
 
-The ends of every queue must be those forecast, and what a consumer can then no longer read at its queue offset must be
-exactly as many messages as the verdict's sentence says.
+The ends of every queue must be as forecast, and the number of messages that a consumer can no longer read at their
+queue offset must be the number in the verdict.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NUMBERS = re.compile(r"(?:drop|leave|deliver|put) (\d+) messages?")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One store with uneven queues: what was done to it, what the forecast says, the question to the real classes."""
+    """One store with uneven queues: its damage, its forecast, and the call to the real classes."""
 
     said: tuple[str, ...]
     forecast: dict[str, tuple[int, int]]
@@ -78,7 +78,7 @@ def _ask(name: str, seed: int, folder: Path, servers: OracleServers) -> Asked:
 
 
 def _cell(name: str, seed: int) -> Cell:
-    """Mostly the store's own version, with and without `abort` in turns; every third time a newer one."""
+    """Return version and `abort`: usually the store's own version, every third time a newer one."""
     own = VERSIONS.index(meta(name).version)
     version = VERSIONS[min(own + seed // 2 % 3, len(VERSIONS) - 1)] if seed % 3 == 2 else VERSIONS[own]
     return version, bool(seed % 2)
@@ -94,7 +94,7 @@ def _compare(name: str, one: Asked, servers: OracleServers) -> None:
 
 
 def shorten(store: Path, seed: int) -> tuple[str, ...]:
-    """Takes units from the ends of most queues, of each another number; some queues go altogether."""
+    """Remove different numbers of units from the ends of most queues, and some queues completely."""
     dice = random.Random(f"{store.name} {seed}")
     said: list[str] = []
     for queue in sorted(store.glob("consumequeue/*/*")):

@@ -1,4 +1,4 @@
-"""The first file of a log is empty: it did not expire, so its messages are lost, and the loss is counted."""
+"""An empty first file of a log: it has not expired, so its messages are lost, and the loss is counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""expire: what the clean-up would delete, as a plan that can be applied and undone."""
+"""expire: the deletions of a broker's clean-up as a plan that can be applied and undone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def options(**more: object) -> ExpireOptions:
 
 
 def make_old(folder: Path, count: int) -> list[Path]:
-    """Gives the first files of a log an age of 100 h, the others one of an hour."""
+    """Set the age of the first files of a log to 100 h, and that of the others to 1 h."""
     files = sorted(folder.iterdir())
     for number, path in enumerate(files):
         age = 100 if number < count else 1
@@ -96,7 +96,7 @@ def test_dledger_files_stay_beside_legacy_ones_and_go_without_them(store_copy: C
     assert expiry.dledger.delete == ()
     assert len(expiry.commitlog.delete) == len(list((mixed / "commitlog").iterdir())) - 1
     assert {why for _, why in expiry.dledger.keep} <= {Why.BESIDE_LEGACY, Why.BEHIND_YOUNG, Why.LAST}
-    older = plan_expire(open_store(mixed), options(version="4.9.7"))  # 4.9 deletes the last one, and then goes on
+    older = plan_expire(open_store(mixed), options(version="4.9.7"))  # 4.9 deletes the last one, too, and continues
     assert older.dledger is not None and older.commitlog is not None
     assert (older.commitlog.keep, len(older.dledger.keep)) == ((), 1)
     alone = store_copy("5.4.0-dledger")
@@ -146,7 +146,7 @@ def test_the_command_prints_its_plan_applies_it_and_can_be_undone(
 ) -> None:
     root = store_copy("5.4.0-clean")
     files = sorted((root / "commitlog").iterdir())
-    for number, path in enumerate(files):  # not as old as the fixture is by now
+    for number, path in enumerate(files):  # otherwise they would be as old as the fixture
         os.utime(path, (0, 1_000_000_000 if number < 3 else time.time()))
     (tmp_path / "any-disk.conf").write_text("cleanFileForciblyEnable=false\n")
     words = ("expire", str(root), "-c", str(tmp_path / "any-disk.conf"), "--any-hour")
@@ -162,6 +162,6 @@ def test_the_command_prints_its_plan_applies_it_and_can_be_undone(
     run_json(*words, exit_code=0)
     nothing = run(*words)
     assert "\nNothing to do.\n" in nothing.output
-    assert "not checked" not in nothing.output  # its quick look leaves body CRCs out, which nobody asked for
+    assert "not checked" not in nothing.output  # body CRCs, which its quick verify skips, were not requested
     run_json("undo", str(done["journal"]), exit_code=0)
     assert sorted(path.name for path in (root / "commitlog").iterdir()) == [path.name for path in files]

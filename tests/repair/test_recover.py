@@ -1,4 +1,4 @@
-"""plan_recovery over copies of real stores: strategies, roles, brakes, what is left alone, and undo."""
+"""plan_recovery on copies of real stores: strategies, roles, brakes, parts that stay unchanged, and undo."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_abort_goes_when_all_is_complete(tmp_path: Path) -> None:
 
 
 def test_abort_goes_after_a_decision_too(tmp_path: Path) -> None:
-    """5.4.0 would cut good units in its abnormal recovery of DLedger, however much of the log was repaired."""
+    """In its abnormal recovery of DLedger, 5.4.0 would truncate good units, even if the log was repaired."""
     store = copy_store("5.4.0-dledger", tmp_path)
     (store / "abort").touch()
     for path in sorted((store / "dledger-n0" / "data").iterdir())[:2]:
@@ -212,7 +212,7 @@ def test_a_file_cut_within_its_blank_needs_only_its_length(tmp_path: Path) -> No
 
 
 def test_the_only_file_of_a_log_gets_its_length(tmp_path: Path) -> None:
-    """Files of another length in all of a log are a wrong setting; a single one that is too short was cut."""
+    """If all files of a log have another length, the setting is wrong; a single short file was truncated."""
     store = copy_store("5.4.0-clean", tmp_path)
     first, *others = sorted((store / "commitlog").iterdir())
     for path in others:
@@ -348,7 +348,7 @@ def test_an_empty_path_of_a_log_with_missing_files_may_be_a_disk_that_is_not_mou
 
 
 def test_messages_that_a_new_dledger_checkpoint_calls_committed_have_units(tmp_path: Path) -> None:
-    """A start without `abort` dispatches only what is behind the committed position."""
+    """A start without `abort` dispatches only what is after the committed position."""
     store = copy_store("5.1.4-dledger-killed", tmp_path)
     for name in ("checkpoint", "dledger-n0/checkpoint"):
         (store / name).unlink()

@@ -1,4 +1,4 @@
-"""What an empty plan says: never "nothing is lost" above a list of what stays wrong, always why, and the way on."""
+"""The text of an empty plan: it lists the remaining problems with reasons and advice, and no "nothing is lost"."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_plan_without_steps_says_why_and_what_to_do(name: str, tmp_path: Path)
     lines = run(*words).stdout.splitlines()
     assert "Nothing is lost." not in lines
     assert "Nothing to do." not in lines
-    assert not any("--force" in line for line in lines)  # there is nothing to say yes to
+    assert not any("--force" in line for line in lines)  # there is nothing to confirm
     for code, row in rows.items():
         at = lines.index(f"  {code} x {row['count']}: {row['why']}")
         assert lines[at + 1] == f"    -> {row['do']}"

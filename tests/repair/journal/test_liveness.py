@@ -1,4 +1,4 @@
-"""A store that somebody uses is found out, and its lock is held as the broker would hold it."""
+"""A store in use is detected, and its lock is held like by a broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 
 @contextlib.contextmanager
 def other_process(script: str, *arguments: object) -> Iterator[int]:
-    """A Python process that runs the script, says so, and then waits."""
+    """Run a script in another Python process, wait until it is done, and keep the process alive in the block."""
     text = f"import sys, fcntl, mmap, os\n{script}\nprint('ready', flush=True)\nsys.stdin.read()\n"
     command = [sys.executable, "-c", text, *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -203,7 +203,7 @@ def test_lock_held_by_this_process_is_told_without_opening_the_file(
         assert lock_state(lock) == LockState(True, True, os.getpid()) and lock_state(lock).own
         monkeypatch.undo()
         assert lock_state(lock).own
-        assert ask_lock(store) == "held"  # asking has not released it
+        assert ask_lock(store) == "held"  # the query has not released it
     finally:
         held.release()
     assert ask_lock(store) == "free" and lock_state(lock) == LockState(True, False)
@@ -255,7 +255,7 @@ def test_lock_file_that_was_replaced_while_it_was_taken_is_taken_again(store: Pa
 def test_process_of_another_user_that_cannot_be_seen_is_named_and_refused_without_a_word(
     store: Path, tmp_path: Path
 ) -> None:
-    """The broker is idle, `lock` is gone, and rmqstore runs as another user than the broker."""
+    """The broker is idle, `lock` is deleted, and rmqstore runs as another user than the broker."""
     for path in (store, *store.rglob("*")):
         path.chmod(0o777 if path.is_dir() else 0o666)
     for path in tmp_path.parents:

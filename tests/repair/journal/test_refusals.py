@@ -1,4 +1,4 @@
-"""What a journal refuses before the first write: stale plans, changes by others, damaged journals."""
+"""Refusals before the first write: stale plans, changes by others, damaged journals."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_a_journal_folder_that_vanishes_while_it_is_looked_at_never_began(
     listing = Path.iterdir
 
     def iterdir(path: Path) -> Iterator[Path]:
-        if path.name == "quarantine":  # of three applies at once one drops what the others had begun to make
+        if path.name == "quarantine":  # one of three concurrent applies removes what the others have begun to create
             shutil.rmtree(folder)
         return listing(path)
 
@@ -247,7 +247,7 @@ def test_a_journal_folder_that_vanishes_while_it_is_looked_at_never_began(
     ],
 )
 def test_a_file_with_another_name_is_not_written(store: Path, step: Callable[[Path], Step]) -> None:
-    """A backup of hard links (`cp -al`) would change with it, and so would another log file of the store."""
+    """Otherwise a backup with hard links (`cp -al`), or another log file of the store, would change, too."""
     one = step(store)
     backup = store.parent / "backup"
     os.link(store / one.path, backup)

@@ -1,4 +1,4 @@
-"""migrate-to-commitlog: which entries count, and what it refuses, with nothing written."""
+"""migrate-to-commitlog: which entries are migrated, and refusals, after which nothing is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""migrate-to-dledger: what it plans in each situation, what it refuses and why, and that undo gives every byte back."""
+"""migrate-to-dledger: its plan in each situation, its refusals with their reasons, and that undo restores all bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.repair.trees import killed_at
 from tests.stores import copy_store, unpack
 from tests.untouched import assert_untouched
 
-DIVIDED = 524288  # behind the eight files of 5.4.0-before-dledger
+DIVIDED = 524288  # the end of the eight files of 5.4.0-before-dledger
 LAST = "commitlog/00000000000000458752"
 FIRST = f"dledger-n0/data/{DIVIDED:020d}"
 
@@ -30,7 +30,7 @@ def _plan(store: Path, *more: str, exit_code: int = 1) -> Mapping[str, object]:
 
 
 def _refused(store: Path, *more: str) -> str:
-    """The reasons and advice of a refusal; nothing may have been written."""
+    """Run a refused migration, check that it wrote nothing, and return its reasons and advice."""
     before = tree(store)
     document = _plan(store, *more, "--apply", exit_code=5)
     assert tree(store) == before
@@ -118,7 +118,7 @@ def test_second_migration_is_refused(tmp_path: Path) -> None:
 
 
 def test_migration_that_was_killed_half_way_is_refused_until_undone_or_ended(tmp_path: Path) -> None:
-    """Killed at every call of the disk: whatever is left is refused or migrated, never taken for another store."""
+    """After a kill at any call of the disk, the migration is refused or completed; the store is always recognized."""
     saved = tmp_path / "plan.json"
     _plan(make("5.4.0", "zero-file-behind", tmp_path, rename="store"), "--plan-out", str(saved))
     shutil.rmtree(tmp_path / "store")

@@ -1,4 +1,4 @@
-"""Plans as values: JSON there and back, the digest, the order of steps, and what is refused."""
+"""Plans as values: conversion to JSON and back, the digest, the order of steps, and refusals."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_lazy_content_is_written_out_and_read_back_with_the_same_digest() -> Non
     step = again.steps[0]
     assert isinstance(step, Create) and b"".join(chunks(step.content)) == data
     assert again.digest == lazy.digest == Plan("/store", (Create("a", len(data), Literal(data)),)).digest
-    assert len("".join(lazy.iter_json())) < 110_000  # blocks of zeros are counted
+    assert len("".join(lazy.iter_json())) < 110_000  # runs of zeros are written as a count
 
 
 @given(parts, st.integers(1, 100_000))

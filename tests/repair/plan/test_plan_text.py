@@ -1,4 +1,4 @@
-"""What a person reads of a plan: its description, its steps in short, its loss."""
+"""The text of a plan: its description, a summary of its steps, its loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""rebuild: consume queues, index, checkpoint and DLedger index from the log are what the broker had written."""
+"""rebuild: consume queues, index, checkpoint and DLedger index built from the log equal those of the broker."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_the_first_record_of_a_queue_offset_counts() -> None:
 
 
 def test_a_topic_that_was_created_again_keeps_its_units_where_its_first_message_is_damaged(tmp_path: Path) -> None:
-    """The log then does not show that the queue began again at 0, and has two messages of each queue offset."""
+    """The log does not show that the queue restarted at 0, and contains two messages for each queue offset."""
     store = copy_store("5.4.0-clean", tmp_path)
     mine = [row for row in rows(store) if (row.message.topic, row.message.queue_id) == (b"Order_11", 0)]
     new = mine[len(mine) // 2 :]

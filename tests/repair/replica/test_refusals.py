@@ -1,4 +1,4 @@
-"""No proof, no bytes: what is not a replica is refused with its reason, and nothing is changed."""
+"""A store that is not proved to be a replica is refused with a reason, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def broken(tmp_path: Path, name: str = "4.9.7-clean", numbers: tuple[int, ...] =
 
 
 def diverge(store: Path, number: int) -> list[Row]:
-    """From the N-th record on, this store has other records than its replicas."""
+    """Change the records from the N-th one on, so that they differ from those of the replicas."""
     found = rows(store)
     for row in found[number:]:
         damage.flip(row.path, row.at + _BORN_HOST, 0)

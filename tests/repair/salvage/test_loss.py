@@ -1,4 +1,4 @@
-"""The end of the log is cut or lost: what stood there is counted from the units that still name it, one by one."""
+"""A truncated or lost end of the log: the lost messages are counted by the units that still point to them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def of_last_file(found: list[Row]) -> list[Row]:
 
 
 def end_lost(found: list[Row], kind: str) -> list[Row]:
-    """Damages the end of the log; gives the rows that are gone by it."""
+    """Damage the end of the log, and return the lost rows."""
     hit = of_last_file(found)[-7:]
     first, last = hit[0], hit[-1]
     match kind:
@@ -59,7 +59,7 @@ def test_a_damaged_unit_does_not_hide_those_after_it(tmp_path: Path) -> None:
     unit = queue_offset * UNIT.size
     file_size = next((store / "consumequeue" / label).iterdir()).stat().st_size
     path = store / "consumequeue" / label / f"{unit // file_size * file_size:020d}"
-    damage.flip(path, unit % file_size + 3, 4)  # its offset in the log is 64 GiB too large
+    damage.flip(path, unit % file_size + 3, 4)  # its commitlog offset is 64 GiB too large
     loss = recover("4.9.7-clean", store)
     assert loss["queues"] == {**expected, label: expected[label] - 1}
 
@@ -126,7 +126,7 @@ def test_units_left_behind_a_gap_or_out_of_order_are_ghosts_and_no_loss(tmp_path
     raw = path.read_bytes()
     used = len(raw.rstrip(b"\0")) // UNIT.size + 1
     ghost = UNIT.build(commitlog_offset=end + 900, size=300)
-    damage.overwrite(path, (used + 1) * UNIT.size, ghost)  # behind a zero unit
+    damage.overwrite(path, (used + 1) * UNIT.size, ghost)  # after a zero unit
     path = store / "consumequeue" / "Order_11" / "1" / f"{0:020}"
     raw = path.read_bytes()
     used = -(-len(raw.rstrip(b"\0")) // UNIT.size)
@@ -137,7 +137,7 @@ def test_units_left_behind_a_gap_or_out_of_order_are_ghosts_and_no_loss(tmp_path
 
 
 def test_a_unit_that_points_where_no_log_ever_was_is_no_loss(tmp_path: Path) -> None:
-    """As after a misdirected write: other bytes are where a queue's first unit belongs."""
+    """Like after a misdirected write, there are other bytes in place of a queue's first unit."""
     store = copy_store("5.4.0-clean", tmp_path)
     path = store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "17" / f"{0:020}"
     count = len(path.read_bytes().rstrip(b"\0")) // UNIT.size + 1
@@ -152,7 +152,7 @@ def test_units_of_two_lives_are_not_both_counted(tmp_path: Path) -> None:
     queue = next(row.seat[:2] for row in reversed(found) if row.seat[0] not in {r.seat[0] for r in hit})
     path = store / "consumequeue" / queue[0] / str(queue[1]) / f"{0:020}"
     used = max(row.seat[2] for row in found if row.seat[:2] == queue) + 1
-    old = UNIT.build(commitlog_offset=hit[2].offset + 11, size=500)  # a message of an earlier life stood across these
+    old = UNIT.build(commitlog_offset=hit[2].offset + 11, size=500)  # an old message that overlapped these
     damage.overwrite(path, used * UNIT.size, old)
     answer = run_json("recover", str(store), exit_code=1)
     loss, notes = answer["loss"], answer["notes"]
@@ -192,4 +192,4 @@ def test_the_end_of_a_legacy_log_is_no_end_but_damage_in_front_of_dledger(kind: 
     conf = write_broker_conf(name, store)
     done = run_json("recover", str(store), "-c", str(conf), "--role", "single", "--apply", exit_code=0)
     assert done["remaining"] == {"counts": {}}
-    assert {row.seat: row.offset for row in rows(store)}.keys() >= {row.seat for row in hit}  # a filler in every place
+    assert {row.seat: row.offset for row in rows(store)}.keys() >= {row.seat for row in hit}  # each place has a filler

@@ -1,4 +1,4 @@
-"""Damage at the edges of files, lost files and queues, DLedger entries: where fillers go, and who sees them."""
+"""Damage at the borders of files, lost files and queues, DLedger entries: the places of fillers, and who sees them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def of_file(store: Path, number: int) -> list[Row]:
 
 
 def spans_and_indexes(store: Path, number: int) -> list[tuple[int, int, int]]:
-    """Offset, size and DLedger index of the entries of a file."""
+    """Return offset, size and DLedger index of the entries of a file."""
     heads = [(row, dledger.ENTRY.parse(row.path.read_bytes(), row.at - 48)) for row in of_file(store, number)]
     return [(row.offset, row.size, head["index"]) for row, head in heads]
 

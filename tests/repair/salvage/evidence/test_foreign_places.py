@@ -1,4 +1,4 @@
-"""Files where a directory belongs, and directories whose names no message can have."""
+"""Files in place of directories, and directories with names that no topic or queue can have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last messages of a queue are lost and its consume queue is gone too: what is still known, and "at least"."""
+"""The last messages of a queue and its consume queue are lost: what is still known, and "at least" in the loss."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.stores import copy_store
 
 
 def last_of(store: Path, topic: str) -> Row:
-    """The last message of a queue, with other queues' messages behind it."""
+    """Return the last message of a queue that has messages of other queues after it."""
     found = rows(store)
     last = {row.seat[:2]: row for row in found}
     return next(row for name, row in last.items() if name[0] == topic and row.offset < found[-10].offset)
 
 
 def lose(store: Path, row: Row, *, known: bool = False, index: bool = True) -> None:
-    """The record and its topic's consume queues; the progress of consumers unless it is `known`."""
+    """Destroy a record and its topic's consume queues, and unless `known`, the progress of consumers."""
     damage.garble(row.path, row.at - row.lead, row.size + row.lead)
     shutil.rmtree(store / "consumequeue" / row.seat[0])
     if not known:
@@ -142,7 +142,7 @@ def test_offsets_behind_a_damaged_last_record_are_cut_with_it(tmp_path: Path) ->
     store = copy_store("5.4.0-clean", tmp_path)
     last = rows(store)[-1]
     progress(store, last, last.seat[2] + 1)
-    damage.garble(last.path, last.at + 88, 4)  # its body: framed, and nothing behind it
+    damage.garble(last.path, last.at + 88, 4)  # its body: its frame is intact, and nothing follows
     done = run_json("recover", str(store), "--apply", exit_code=0)
     assert done["remaining"] == {"counts": {}}
     loss = done["loss"]

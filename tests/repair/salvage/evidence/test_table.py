@@ -1,4 +1,4 @@
-"""The evidence table: which rows damage gives, by whom, and what they say together."""
+"""The evidence table: the rows for each kind of damage, their witnesses, and the combined result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def queue_of(store: Path, record: Record) -> list[Record]:
 
 
 def busy(store: Path) -> list[Record]:
-    """The records of a queue of plain messages that has more than ten."""
+    """Return the records of a queue with more than ten plain messages."""
     found = rows(store)
     first = next(r for r in found if r.seat[0].startswith("Order") and len(queue_of(store, r)) > 10)
     return queue_of(store, first)
