@@ -111,9 +111,7 @@ def one_round(name: str, seed: int, folder: Path, sounds: Sounds) -> int:
     assert not left & back, (said, sorted(left & back))
     behind = sum(row.offset not in sound(name).records for replica in replicas for row in rows(replica.path))
     # restored messages that are truncated again count as lost
-    lost = len(left) + (
-        behind if done["strategy"] == "truncate" else 0
-    )  # restored messages that are truncated again count as lost
+    lost = len(left) + (behind if done["strategy"] == "truncate" else 0)
     assert done["loss"]["messages"] <= lost, (said, done["loss"], left)  # type: ignore[index]
     if not left:
         assert same_up_to_its_end(store.path, name), said
