@@ -125,14 +125,14 @@ def test_the_commands_of_the_tutorial_print_what_it_shows(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_command_lines_of_a_page_are_ones_that_the_commands_take(page: str) -> None:
+def test_command_lines_of_a_page_are_valid(page: str) -> None:
     for text in fenced(page):
         for words in command_lines(text):
             parsed(words)
 
 
 @pytest.mark.parametrize("name", sorted(command_names()))
-def test_command_lines_of_a_help_are_ones_that_the_commands_take(name: str) -> None:
+def test_command_lines_of_a_help_are_valid(name: str) -> None:
     lines = list(command_lines(help_examples(name)))
     assert lines
     for words in lines:
@@ -148,7 +148,7 @@ def test_links_and_make_targets_of_a_page_are_there(page: str) -> None:
     assert set(re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE)) - targets == set()
 
 
-def test_the_starts_that_the_pages_speak_of_are_those_that_were_recorded() -> None:
+def test_the_number_of_starts_on_the_pages_is_that_of_the_recorded_ones() -> None:
     starts = len(CASES)
     for page in ("README.md", "CHANGELOG.md"):
         [hundreds] = re.findall(r"more than (\d+)00 recorded\s+starts", (ROOT / page).read_text("utf-8"))

@@ -27,7 +27,7 @@ def bodies(store: rmqstore.Store) -> list[tuple[object, ...]]:
     return [tuple(row[name] for name in names) for rows in rmqstore.export_messages(store) for row in rows]
 
 
-def test_every_public_name_loads_and_is_what_the_type_checker_is_told() -> None:
+def test_every_public_name_loads_its_object() -> None:
     assert sorted(rmqstore.__all__) == sorted(rmqstore._DOOR)
     for name, (module, attribute) in rmqstore._DOOR.items():
         assert getattr(rmqstore, name) is getattr(importlib.import_module(module), attribute), name

@@ -90,7 +90,7 @@ def wreck(path: Path, rng: random.Random) -> None:
         *((name, seed) for name in ("5.4.0-dledger-mixed", "5.4.0-formats", "4.9.7-killed") for seed in seeds(2)),
     ],
 )
-def test_damage_everywhere_gives_a_report(tmp_path: Path, name: str, seed: int) -> None:
+def test_damage_everywhere_is_reported(tmp_path: Path, name: str, seed: int) -> None:
     store = copy_store(name, tmp_path)
     rng = random.Random(f"{name} {seed}")
     files = sorted(p for p in store.rglob("*") if p.is_file())
@@ -205,7 +205,7 @@ READ_AT_ONCE = ("lock", "config/topics.json", "config/consumerOffset.json", "con
         *((path, kind) for path in READ_AT_ONCE for kind in ("fifo", "socket", "dangling", "loop", "empty")),
     ],
 )
-def test_a_known_name_that_is_not_a_file_is_taken_for_a_file_that_is_gone(tmp_path: Path, path: str, kind: str) -> None:
+def test_a_known_name_that_is_not_a_file_counts_as_a_missing_file(tmp_path: Path, path: str, kind: str) -> None:
     store = copy_store("498_many", tmp_path)
     target = store / path
     target.parent.mkdir(exist_ok=True)

@@ -37,7 +37,7 @@ def test_a_time_range_reads_only_its_files(damaged: Path) -> None:
     assert places(damaged, since=first, until=last + 1)[0] == [2, 6]
 
 
-def test_runs_cut_short_go_on_until_all_is_read(damaged: Path) -> None:
+def test_limited_runs_continue_until_everything_is_read(damaged: Path) -> None:
     seen: list[int] = []
     at: dict[str, int] | None = None
     runs = 0

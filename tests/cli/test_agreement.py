@@ -66,5 +66,5 @@ def test_a_missing_file_is_passed_over_aloud(tmp_path: Path) -> None:
     assert f"Look closer     rmqstore verify {store}\n" in info.stdout
 
 
-def test_info_of_a_sound_store_asks_for_no_closer_look(tmp_path: Path) -> None:
+def test_info_of_a_sound_store_does_not_recommend_verify(tmp_path: Path) -> None:
     assert "Look closer" not in run("info", str(copy_store("5.4.0-clean", tmp_path))).stdout

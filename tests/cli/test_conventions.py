@@ -368,7 +368,7 @@ def test_progress_as_json_goes_to_stderr() -> None:
 
 @pytest.mark.parametrize("words", [("--topic", "Order_1"), ("--queue", "Order_1/0")])
 @pytest.mark.parametrize("command", ["verify", "dump", "du", "export"])
-def test_a_topic_that_is_not_there_is_said(command: str, words: tuple[str, str]) -> None:
+def test_a_missing_topic_is_reported(command: str, words: tuple[str, str]) -> None:
     result = run(command, str(unpack("5.4.0-clean")), *words)
     assert result.exit_code == (4 if command == "verify" else 0)  # a narrowed verify has not checked everything
     said = "note: topic 'Order_1' has no consume queue and no configuration in this store; did you mean Order_11?"

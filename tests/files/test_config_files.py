@@ -65,7 +65,7 @@ def test_a_file_that_a_broker_loads_counts(text: str, expected: list[Committed],
         '{"lmqOffsetTable":{"%LMQ%a@G":{0:7}}}',
     ],
 )
-def test_a_file_that_a_broker_rejects_gives_way_to_its_backup(text: str, tmp_path: Path) -> None:
+def test_the_backup_replaces_a_file_that_a_broker_rejects(text: str, tmp_path: Path) -> None:
     assert loaded(tmp_path, text) == [Committed("T", "G", 0, 9)]
 
 

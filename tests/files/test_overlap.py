@@ -40,7 +40,7 @@ def test_nothing_is_planned_until_it_is_known_which_log_the_broker_reads(tmp_pat
         plan_rebuild(store, verified, "cq")
 
 
-def test_a_broker_without_dledger_goes_on_in_its_commitlog(tmp_path: Path) -> None:
+def test_a_broker_without_dledger_continues_in_its_commitlog(tmp_path: Path) -> None:
     """Observed with whole brokers of 4.9.7 and 5.4.0 that were switched to DLedger and back."""
     store = open_store(switched_off(tmp_path), OFF)
     assert (store.kind, store.left_by_dledger) == (StoreKind.PLAIN, ["dledger-n0"])
@@ -62,7 +62,7 @@ def test_a_file_under_the_name_of_another_one_is_no_overlap(name: str, tmp_path:
     assert [(store.kind, store.overlap) for store in unlike(path)] == [(StoreKind.MIXED, None)] * 2
 
 
-def test_a_store_that_goes_on_in_dledger_has_no_overlap() -> None:
+def test_a_store_that_continues_in_dledger_has_no_overlap() -> None:
     assert [(store.kind, store.overlap) for store in unlike(unpack(MIXED))] == [(StoreKind.MIXED, None)] * 2
 
 

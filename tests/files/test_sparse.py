@@ -38,7 +38,9 @@ def test_data_of_a_file_with_holes(holey: Path) -> None:
         os.close(fd)
 
 
-def test_all_of_it_counts_where_the_file_system_cannot_tell(holey: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_file_counts_if_the_file_system_reports_no_holes(
+    holey: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_seek(*_: int) -> int:
         raise OSError(22, "Invalid argument")
 

@@ -73,7 +73,7 @@ def test_changed_byte_of_the_rows_is_a_fault(rows: list[tuple[int, int]], at: in
 
 
 @given(BYTES)
-def test_epoch_file_without_a_fault_says_exactly_its_entries(data: bytes) -> None:
+def test_epoch_file_without_a_fault_contains_exactly_its_entries(data: bytes) -> None:
     got = parse_epoch_file(data)
     if not got.faults:
         count, crc, *rows = data.decode().splitlines()

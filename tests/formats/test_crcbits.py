@@ -13,7 +13,7 @@ from rmqstore.formats.message import body_crc
 
 
 @given(data=st.binary(min_size=1, max_size=2000), where=st.integers(0))
-def test_the_flipped_bit_is_among_the_answers_and_every_answer_fits(data: bytes, where: int) -> None:
+def test_the_flipped_bit_is_among_the_results_and_every_result_fits(data: bytes, where: int) -> None:
     where %= 8 * len(data)
     damaged = bytearray(data)
     damaged[where // 8] ^= 1 << where % 8

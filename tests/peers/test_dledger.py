@@ -164,7 +164,7 @@ def test_a_follower_that_lacks_the_entry_begins_with_it(
     store.close()
 
 
-def test_a_follower_takes_the_entries_of_its_leader(tmp_path: Path) -> None:
+def test_a_follower_accepts_the_entries_of_its_leader(tmp_path: Path) -> None:
     """DLedgerMappedFileStoreTest#testAppendAsFollower"""
     store = member(tmp_path, role=Role.FOLLOWER, name="n2")
     pos = 0
@@ -186,7 +186,7 @@ def test_a_follower_takes_the_entries_of_its_leader(tmp_path: Path) -> None:
         (0, 0, 0, "n3", "n3 is not the leader; n1 is"),
     ],
 )
-def test_a_follower_takes_nothing_else(
+def test_a_follower_accepts_no_other_entries(
     tmp_path: Path, index: int, pos: int, term: int, leader: str, words: str
 ) -> None:
     """DLedgerMmapFileStore#appendAsFollower (PreConditions), as DLedgerMappedFileStoreTest#testAppendAsFollower"""

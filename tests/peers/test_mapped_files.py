@@ -72,7 +72,7 @@ def test_a_queue_that_does_not_start_at_0(tmp_path: Path) -> None:
     assert [queue.find_by_offset(at, return_first=True) for at in (0, 123)] == [file, file]
 
 
-def test_one_flush_goes_to_the_end(tmp_path: Path) -> None:
+def test_one_flush_reaches_the_end(tmp_path: Path) -> None:
     """MappedFileQueueTest#testAppendMessage. Difference: RocketMQ flushes one file per call and its callers loop."""
     queue = queue_of(tmp_path, 1024, b"0123456789abcdef", 1024)
     assert queue.flushed_where == 0
@@ -190,7 +190,7 @@ def test_a_directory_that_is_taken_away_gets_no_new_file(tmp_path: Path) -> None
 # --- MappedFileTest --------------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_is_read_is_cleaned_up_when_the_reader_lets_go(tmp_path: Path) -> None:
+def test_a_file_in_use_is_deleted_when_its_reader_releases_it(tmp_path: Path) -> None:
     """MappedFileTest#testSelectMappedBuffer"""
     file = MappedFile.create(tmp_path, 0, 65536)
     text = b"Once, there was a chance for me!"

@@ -56,7 +56,7 @@ def test_without_consume_queues_both_logs_are_dispatched(mixed: Path, exit_: str
     assert examine(open_store(mixed)).report.clean
 
 
-def test_a_mixed_store_goes_on_in_dledger_each_time(mixed: Path) -> None:
+def test_a_mixed_store_continues_in_dledger_after_each_start(mixed: Path) -> None:
     """MixCommitlogTest#testPutAndGet: the border does not move, and queues continue across it"""
     border = DLedgerCommitLog(open_store(mixed)).divided_commitlog_offset
     assert border == open_store(mixed).commitlog.stop  # type: ignore[union-attr]

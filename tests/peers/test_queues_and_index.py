@@ -94,7 +94,7 @@ def test_queue_files_below_the_log_expire_and_the_last_stays(
     queue.queue.close()
 
 
-def test_pre_blanks_alone_keep_where_a_queue_goes_on(tmp_path: Path) -> None:
+def test_pre_blanks_alone_keep_the_next_queue_offset(tmp_path: Path) -> None:
     """ConsumeQueueTest#testFillBankThenCorrectMinOffset"""
     (tmp_path / f"{0:020d}").write_bytes((PRE_BLANK * 100).ljust(6000, b"\0"))
     queue = ConsumeQueue(tmp_path, 6000)
@@ -222,7 +222,7 @@ def built() -> tuple[IndexFileBuilder, bytes]:
     return builder, data
 
 
-def test_an_index_file_takes_one_entry_less_than_its_units(tmp_path: Path) -> None:
+def test_an_index_file_holds_one_entry_less_than_its_units(tmp_path: Path) -> None:
     """IndexFileTest#testPutKey. Difference: the service writes the next key to a new file instead of refusing it."""
     builder, data = built()
     assert (builder.full, builder.room, len(data)) == (True, 0, 399 * 20)
@@ -250,7 +250,7 @@ def test_a_key_leads_to_its_message_only(key: str) -> None:
     assert found == [int(key)]
 
 
-def test_a_key_that_nobody_has_leads_nowhere() -> None:
+def test_an_unknown_key_finds_no_message() -> None:
     """IndexFileTest#testSelectPhyOffset"""
     _, data = built()
     assert index.key_hash("60x") not in index.UNIT.array(data)["key_hash"].tolist()

@@ -75,7 +75,7 @@ def logs(paths: tuple[str, ...]) -> int:
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("version", ["4.9.7", pytest.param("5.1.4", marks=pytest.mark.slow), "5.4.0"])
-def test_expired_files_go_ten_a_round_with_their_queue_and_index_files(
+def test_expired_files_are_deleted_ten_per_round_with_their_queue_and_index_files(
     version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     root = tmp_path / "store"
@@ -94,7 +94,7 @@ def test_expired_files_go_ten_a_round_with_their_queue_and_index_files(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("manual", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_out_of_hours_nothing_goes_but_on_request(
+def test_outside_the_hour_files_are_deleted_only_on_request(
     version: str, manual: bool, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     root = tmp_path / "store"
@@ -141,7 +141,7 @@ def test_files_per_round_are_a_setting_since_5_0(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_points_below_the_log_goes_though_no_log_file_does(
+def test_queue_and_index_files_below_the_log_expire_without_log_files(
     version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     root = tmp_path / "store"
@@ -167,7 +167,7 @@ def test_a_bad_delete_when_stops_every_clean_up(version: str, tmp_path: Path, or
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("hour", ["now", pytest.param("later", marks=pytest.mark.slow)])
-def test_files_of_a_dledger_member_go_an_hour_later(
+def test_files_of_a_dledger_member_expire_an_hour_later(
     version: str, hour: str, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     root = tmp_path / "store"
@@ -237,7 +237,7 @@ def on_a_disk_of_its_own(version: str, used: float, most: int, forcibly: str, ol
         (91.5, 95, "false", 0, "none"),
     ],
 )
-def test_a_full_disk_makes_files_go_out_of_hours(
+def test_a_full_disk_expires_files_outside_the_hour(
     version: str,
     used: float,
     most: int,

@@ -29,7 +29,7 @@ def leader_replaces(row: Row, queue_id: int, queue_offset: int) -> None:
 
 
 @pytest.mark.parametrize("gone", ["consumequeue index", pytest.param("consumequeue", marks=pytest.mark.slow)])
-def test_entries_without_commit_have_no_units_until_the_leader_says_what_they_are(
+def test_uncommitted_entries_have_no_units_until_the_leader_commits_or_replaces_them(
     gone: str, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     made = meta(NAME)

@@ -84,12 +84,12 @@ def test_what_failed_leaves_nothing_and_is_not_tried_again_in_the_same_run(tmp_p
 
 
 @pytest.mark.parametrize("version", ["1.8.0_392", "10.0.2"])
-def test_an_old_java_is_said(version: str, tmp_path: Path) -> None:
+def test_an_old_java_is_reported(version: str, tmp_path: Path) -> None:
     words = said(Machine(tmp_path, version=version).ask())[0]
     assert words.startswith("java on PATH is not 11 or newer") and version in words
 
 
-def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.cache.write_text("a file where the directory should be")
     assert said(machine.ask())[0].startswith("the jars of RocketMQ 5.4.0 cannot be kept: ")

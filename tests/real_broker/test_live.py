@@ -28,9 +28,7 @@ def dump(store: Path, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.other_processes
 @pytest.mark.parametrize("name", ["5.4.0-clean", "4.9.7-clean", "5.4.0-dledger"])
-def test_verify_beside_a_broker_that_takes_traffic_finds_nothing(
-    name: str, tmp_path: Path, whole_broker: NewBroker
-) -> None:
+def test_verify_of_a_store_with_a_busy_broker_finds_nothing(name: str, tmp_path: Path, whole_broker: NewBroker) -> None:
     made = meta(name)
     store = copy_store(name, tmp_path)
     with whole_broker(made.version, store, made.broker_conf) as broker:

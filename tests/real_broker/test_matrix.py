@@ -108,7 +108,7 @@ def test_every_version_reads_all_that_was_not_hit(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NOT_BY_4_9_7)
-def test_4_9_7_cuts_the_sound_stores_that_it_is_not_asked_about(name: str, sounds: Sounds) -> None:
+def test_4_9_7_truncates_the_sound_stores_that_are_left_out(name: str, sounds: Sounds) -> None:
     own, old = meta(name).version, "4.9.7"
     read = sounds.read(name, settings_of(name), [(own, False), (old, False)])
     assert len(messages(read[old, False])) < len(messages(read[own, False]))

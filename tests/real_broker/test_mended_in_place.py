@@ -48,7 +48,7 @@ def hurt(store: Path, found: list[Row]) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_consumers_delays_and_sends_go_on(
+def test_consumers_delays_and_sends_continue(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
     name = f"{version}-clean"

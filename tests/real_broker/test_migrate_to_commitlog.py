@@ -111,7 +111,7 @@ def test_store_without_its_queues_is_dispatched_to_the_same_messages(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-def test_broker_goes_on_as_a_plain_one_and_its_consumers_find_their_place(
+def test_broker_continues_as_a_plain_one_and_its_consumers_find_their_offsets(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
     name = f"{version}-dledger-mixed"

@@ -71,7 +71,7 @@ def test_store_reads_every_old_message_in_dledger_mode(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-def test_broker_goes_on_takes_messages_and_reads_all_after_a_restart(
+def test_broker_accepts_messages_and_reads_all_after_a_restart(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
     store = make(version, "partly-filled", tmp_path)

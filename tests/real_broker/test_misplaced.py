@@ -36,7 +36,7 @@ DATA = ("commitlog/", "consumequeue/", "dledger-n0/data/", "dledger-n0/index/", 
         *(pytest.param(f"{version}-dledger", marks=pytest.mark.slow) for version in VERSIONS),
     ],
 )
-def test_broker_that_starts_while_files_are_on_their_way_stops_and_changes_nothing(
+def test_broker_that_starts_between_renames_stops_and_changes_nothing(
     name: str, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     store, log = swapped(name, tmp_path / "swapped")

@@ -100,7 +100,7 @@ def test_a_cut_at_the_border_of_a_queue_file_leaves_no_ghost(
 
 # In 4.9, the broker's ScheduleMessageService sets the delay levels of the store; the store classes alone have none.
 @pytest.mark.parametrize("version", [pytest.param("5.1.4", marks=pytest.mark.slow), "5.4.0"])
-def test_delayed_messages_are_due_when_the_store_s_own_levels_say(
+def test_delayed_messages_are_due_by_the_levels_of_their_store(
     version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     root = tmp_path / "s"

@@ -57,7 +57,7 @@ class Node:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NODES)
-def test_a_node_gets_the_bytes_of_its_group_back(name: str, tmp_path: Path, sounds: Sounds) -> None:
+def test_a_healed_node_has_the_bytes_of_its_group(name: str, tmp_path: Path, sounds: Sounds) -> None:
     given = seeds(int(os.environ.get("RMQSTORE_ROUNDS", "2")))
     failures, healed = [], 0
     for seed in given:

@@ -173,7 +173,7 @@ def test_a_damaged_log_is_salvaged_and_its_rows_fit(
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("strategy", ["truncate", "salvage"])
-def test_a_log_that_ends_earlier_takes_its_rows_along(
+def test_rows_behind_an_earlier_end_of_the_log_are_removed(
     strategy: str, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     """The broker finds no rows after the end, and numbers new messages from there on."""
@@ -259,7 +259,7 @@ def test_a_saved_plan_is_applied_though_the_library_makes_other_bytes_each_time(
 
 @pytest.mark.slow
 @pytest.mark.other_processes
-def test_a_whole_broker_goes_on_with_queues_and_consumer_offsets_that_were_cut(
+def test_a_whole_broker_continues_with_truncated_queues_and_consumer_offsets(
     tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
     """The broker loads both databases and numbers new messages from the new ends on, and its groups skip none."""

@@ -154,7 +154,7 @@ def hurt(found: list[Row]) -> list[Row]:
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0"])
-def test_broker_goes_past_every_filler(version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]) -> None:
+def test_broker_skips_every_filler(version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]) -> None:
     name = f"{version}-clean"
     made = meta(name)
     store = copy_store(name, tmp_path)
@@ -184,7 +184,7 @@ def test_broker_goes_past_every_filler(version: str, tmp_path: Path, whole_broke
 
 
 @pytest.mark.parametrize("version", ["5.1.4", "5.4.0"])
-def test_timers_and_pop_go_past_every_filler(
+def test_timers_and_pop_skip_every_filler(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
     name = f"{version}-formats"

@@ -56,7 +56,7 @@ def test_forecast_is_what_the_broker_does(case: Case, tmp_path: Path, oracle: Ca
     assert ask(oracle(case.version), case, store) == expected
 
 
-def test_recorded_answer_is_the_broker_s(tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
+def test_recorded_results_are_those_of_the_broker(tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
     case = next(case for case in CASES if case.sample)
     store = copy_store(case.store, tmp_path)
     case.damage(store)

@@ -26,7 +26,7 @@ def by_queue(messages: list[ClientMessage]) -> dict[int, list[int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["4.9.7-dledger", "5.4.0-killed"])
-def test_broker_serves_a_fixture_and_takes_more(name: str, tmp_path: Path, whole_broker: NewBroker) -> None:
+def test_broker_serves_a_fixture_and_accepts_messages(name: str, tmp_path: Path, whole_broker: NewBroker) -> None:
     made = meta(name)
     store = copy_store(name, tmp_path)
     with whole_broker(made.version, store, made.broker_conf) as broker:

@@ -61,7 +61,7 @@ def test_index_that_is_made_again_keeps_the_entries(command: tuple[str, ...], tm
     assert run_json("verify", str(store), exit_code=1)["counts"] == {"CL-CONTRADICTED": 1}
 
 
-def test_unit_whose_code_may_be_right_is_kept_unless_asked(tmp_path: Path) -> None:
+def test_unit_whose_code_may_be_right_is_kept_by_default(tmp_path: Path) -> None:
     store = make(read_case("CQ-WRONG-TAG--tags-in-doubt"), tmp_path)
     plan = run_json("recover", str(store), exit_code=1)
     facts = _dict(plan["facts"])

@@ -39,7 +39,7 @@ def make_old(folder: Path, count: int) -> list[Path]:
     return files
 
 
-def test_expired_files_and_what_points_only_at_them_go(store_copy: Callable[[str], Path]) -> None:
+def test_expired_files_and_files_that_point_only_to_them_are_removed(store_copy: Callable[[str], Path]) -> None:
     root = store_copy("5.4.0-killed")
     files = make_old(root / "commitlog", 12)
     expiry = plan_expire(open_store(root), options())
@@ -72,7 +72,7 @@ def test_applied_the_store_is_sound_and_undone_it_is_as_before(store_copy: Calla
     }
 
 
-def test_nothing_goes_out_of_hours_and_the_reason_is_told(store_copy: Callable[[str], Path]) -> None:
+def test_nothing_expires_outside_the_hour_and_the_reason_is_printed(store_copy: Callable[[str], Path]) -> None:
     root = store_copy("4.9.7-clean")
     make_old(root / "commitlog", 2)
     config = BrokerConfig({"deleteWhen": "99"})
@@ -87,7 +87,7 @@ def test_nothing_goes_out_of_hours_and_the_reason_is_told(store_copy: Callable[[
     ]
 
 
-def test_dledger_files_stay_beside_legacy_ones_and_go_without_them(store_copy: Callable[[str], Path]) -> None:
+def test_dledger_files_expire_only_without_legacy_files(store_copy: Callable[[str], Path]) -> None:
     mixed = store_copy("5.4.0-dledger-mixed")
     make_old(mixed / "commitlog", 99)
     make_old(mixed / "dledger-n0" / "data", 99)
@@ -121,7 +121,7 @@ def test_a_store_with_snapshots_is_refused(store_copy: Callable[[str], Path]) ->
         plan_expire(open_store(store))
 
 
-def test_queue_files_go_when_all_their_units_point_at_files_that_are_gone(tmp_path: Path) -> None:
+def test_queue_files_expire_when_all_their_units_point_to_deleted_files(tmp_path: Path) -> None:
     root = tmp_path / "store"
     write(root, OPTIONS, 900)
     log = open_store(root).commitlog

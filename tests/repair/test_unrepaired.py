@@ -23,7 +23,7 @@ CASES = (
 
 @pytest.mark.quick_rows(5)
 @pytest.mark.parametrize("name", CASES)
-def test_a_plan_without_steps_says_why_and_what_to_do(name: str, tmp_path: Path) -> None:
+def test_a_plan_without_steps_has_a_reason_and_advice(name: str, tmp_path: Path) -> None:
     case = read_case(name)
     store = make(case, tmp_path)
     words = ("recover", str(store), *options(case, store))
@@ -41,7 +41,7 @@ def test_a_plan_without_steps_says_why_and_what_to_do(name: str, tmp_path: Path)
         assert lines[at + 1] == f"    -> {row['do']}"
 
 
-def test_the_way_on_is_a_way(tmp_path: Path) -> None:
+def test_the_advice_works(tmp_path: Path) -> None:
     case = read_case("CFG-DELAY-BEYOND")
     store = make(case, tmp_path)
     row = json.loads(run("recover", str(store), "--json").stdout)["facts"]["stays"]["CFG-DELAY-BEYOND"]
@@ -52,7 +52,7 @@ def test_the_way_on_is_a_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["CL-BLANK-SIZE", "CL-SYSFLAG"])
-def test_a_replica_is_told_that_salvage_would_mend_it(name: str, tmp_path: Path) -> None:
+def test_a_replica_gets_the_advice_to_use_salvage(name: str, tmp_path: Path) -> None:
     case = read_case(name)
     store = make(case, tmp_path)
     plan = json.loads(run("recover", str(store), "--role", "slave", "--json").stdout)
@@ -62,7 +62,7 @@ def test_a_replica_is_told_that_salvage_would_mend_it(name: str, tmp_path: Path)
     assert mended.exit_code == 0, mended.output
 
 
-def test_what_no_step_is_meant_for_is_said_beside_steps(tmp_path: Path) -> None:
+def test_unplanned_problems_are_listed_beside_the_steps(tmp_path: Path) -> None:
     case = read_case("CFG-DELAY-BEYOND")
     store = make(case, tmp_path)
     damage.flip(next((store / "consumequeue" / "Order_11").glob("*/*")), 3)

@@ -230,7 +230,7 @@ def test_fingerprint_of_an_equal_replica_is_equal(tmp_path: Path) -> None:
     ("store", "other", "relation"),
     [(N0, N2, "other-is-prefix"), (N2, N0, "store-is-prefix"), (MASTER, SLAVE, "other-is-prefix")],
 )
-def test_fingerprint_tells_a_prefix_exactly(store: str, other: str, relation: str, tmp_path: Path) -> None:
+def test_fingerprint_identifies_a_prefix_exactly(store: str, other: str, relation: str, tmp_path: Path) -> None:
     answer = _against(unpack(store), _fingerprint(unpack(other), tmp_path / "file"), 1)
     assert (answer["relation"], answer["equal"]) == (relation, False)
     assert answer["equal_until"] == (297124 if N2 in (store, other) else 288160)

@@ -314,7 +314,7 @@ def test_a_misaligned_name_of_the_right_length_is_a_stray_file(store_copy: Copy)
 
 
 @pytest.mark.parametrize("state", [b"", b"\xff\xfe", b"[]", b"{", b"[" * 100_000])
-def test_a_journal_with_a_broken_state_file_is_survived(store_copy: Copy, state: bytes) -> None:
+def test_a_broken_state_file_of_a_journal_raises_no_exception(store_copy: Copy, state: bytes) -> None:
     store = store_copy("5.4.0-clean")
     journal = store / ".rmqstore" / "one"
     journal.mkdir(parents=True)

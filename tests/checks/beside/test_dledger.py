@@ -257,7 +257,7 @@ def test_parts_merge_to_the_whole() -> None:
     assert whole.entries == 553
 
 
-def test_data_in_another_place_are_asked_for_and_found_with_the_configuration(store_copy: Copy) -> None:
+def test_data_elsewhere_is_requested_and_found_with_the_configuration(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger")
     place = store.parent / "data"
     (store / "dledger-n0" / "data").rename(place)

@@ -279,7 +279,7 @@ def test_an_index_file_that_expires_meanwhile_makes_nothing_missing(store_copy: 
 
 
 @pytest.mark.parametrize("seed", seeds(12))
-def test_any_bytes_are_survived(store_copy: Copy, seed: int) -> None:
+def test_any_bytes_are_checked_without_an_exception(store_copy: Copy, seed: int) -> None:
     import random
 
     from tests.damage import garble

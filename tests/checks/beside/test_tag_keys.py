@@ -43,7 +43,7 @@ def test_broker_that_wrote_last_decides(tmp_path: Path, before: bool, after: boo
 
 
 @pytest.mark.parametrize("name", ["4.9.7-killed", "5.1.4-clean", "5.1.4-dledger", "5.4.0-killed", "5.4.0-dledger"])
-def test_stores_of_real_brokers_say_what_their_version_does(tmp_path: Path, name: str) -> None:
+def test_stores_of_real_brokers_show_the_indexing_of_their_version(tmp_path: Path, name: str) -> None:
     store = open_store(copy_store(name, tmp_path))
     files = [entry.path for entry in reversed(store.index_files)]
     assert files

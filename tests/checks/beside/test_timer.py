@@ -64,7 +64,7 @@ def test_bytes_behind_the_end_are_damage_but_not_beside_a_live_broker(store_copy
     assert check(open_store(store), live=True)[0].listed == []
 
 
-def test_a_blank_closes_a_file_and_the_next_goes_on(tmp_path: Path) -> None:
+def test_a_blank_ends_a_file_and_the_next_file_follows(tmp_path: Path) -> None:
     size = 52 * 4 + 30
     unit = timer.LOG_UNIT.build(prev_pos=-1, magic=1, message_size=100)
     first = unit * 3 + timer.LOG_BLANK.build(size=size - 156)

@@ -167,7 +167,7 @@ def test_what_a_start_leaves_wrong_is_named(made: Timer, name: str) -> None:
     assert made.found() == expected
 
 
-def test_slots_that_are_read_already_say_nothing(made: Timer) -> None:
+def test_slots_that_were_already_read_are_ignored(made: Timer) -> None:
     made.slot(0, 0, 0, time=-START)
     made.prev(6, 3)
     made.check(read=(START + 1) * 1000)
@@ -190,7 +190,7 @@ def test_the_newest_snapshot_is_the_wheel_where_it_is_used(made: Timer) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, (_, expected) in DAMAGES.items() if expected])
-def test_what_recover_writes_is_what_the_log_says(made: Timer, name: str) -> None:
+def test_recover_writes_the_slots_that_the_log_requires(made: Timer, name: str) -> None:
     change, expected = DAMAGES[name]
     change(made)
     codes = {code for code, _ in expected}

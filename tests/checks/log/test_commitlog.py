@@ -115,7 +115,7 @@ def test_a_lost_separator_of_properties_is_damage(store: Path) -> None:
     assert counts(store) == {"CL-PROPERTIES": 1}
 
 
-def test_a_changed_tag_is_seen_by_its_unit(store: Path) -> None:
+def test_a_changed_tag_is_detected_by_its_unit(store: Path) -> None:
     record = middle(store)
     at = record.properties.index(b"TagA")
     damage.flip(record.file, record.at + record.parts["properties"][0] + at + 3, 1)
@@ -230,7 +230,7 @@ def test_zeros_in_place_of_a_blank_are_a_missing_blank(store: Path) -> None:
     assert counts(store) == {"CL-NO-BLANK": 1}
 
 
-def test_bytes_behind_a_blank_mean_nothing(store: Path) -> None:
+def test_bytes_behind_a_blank_are_ignored(store: Path) -> None:
     file, at = max((blank_of(store, name) for name in (0, 16384, 32768, 49152)), key=lambda place: -place[1])
     damage.garble(file, at + 8, file.stat().st_size - at - 8)
     assert counts(store) == {}

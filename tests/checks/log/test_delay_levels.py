@@ -64,7 +64,7 @@ def test_what_no_setting_explains_stays_wrong(store_copy: Copy, by: int, units: 
     assert "CQ-WRONG-TAG" in found(open_store(store))
 
 
-def test_a_given_setting_is_for_what_comes(store_copy: Copy) -> None:
+def test_a_given_setting_applies_to_new_units(store_copy: Copy) -> None:
     store = store_copy("4.9.7-clean")
     count = later(store, 1, 1000)
     conf = BrokerConfig({"messageDelayLevel": TEXT.replace("2s", "7s", 1)})

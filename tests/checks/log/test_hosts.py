@@ -67,7 +67,7 @@ def test_a_replica_is_left(tmp_path: Path) -> None:
     assert plan["facts"]["stays"][CODE]["why"].startswith("a replica must equal its master")
 
 
-def test_the_record_crc_tells_and_the_record_is_as_before(tmp_path: Path) -> None:
+def test_the_record_crc_finds_the_bit_and_the_record_is_restored(tmp_path: Path) -> None:
     store = copy_store("5.4.0-formats", tmp_path)
     row = pick(store, lambda r: b"__CRC32#" in r.message.properties, 3)
     sound = row.path.read_bytes()

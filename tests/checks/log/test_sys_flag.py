@@ -35,7 +35,7 @@ def told(before: int, after: int) -> bool:
 @pytest.mark.quick_rows
 @pytest.mark.parametrize("flag", [0x301, 0x101, 0x201, 0])
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger"])
-def test_every_bit_that_misleads_a_reader_is_found_and_mended(name: str, flag: int, tmp_path: Path) -> None:
+def test_every_bit_that_misleads_a_reader_is_found_and_repaired(name: str, flag: int, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     row = pick(store, lambda r: r.message.sys_flag & 0x70F == flag and len(r.message.body) > 20, 3)
     sound = row.path.read_bytes()

@@ -301,7 +301,7 @@ def test_a_unit_that_is_half_written_is_dangling(store: Path) -> None:
     assert counts(store) == {"CQ-DANGLING-UNIT": 1}
 
 
-def test_queues_of_another_broker_do_not_change_what_the_log_says(tmp_path: Path) -> None:
+def test_queues_of_another_broker_prove_nothing_about_the_log(tmp_path: Path) -> None:
     """Some records, above all at the start of files, begin where units of the other log point to; it proves nothing."""
     store = copy_store("5.4.0-clean", tmp_path)
     shutil.rmtree(store / "commitlog")

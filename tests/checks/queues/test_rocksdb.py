@@ -54,7 +54,7 @@ def test_every_message_of_a_real_store_has_its_row() -> None:
     assert sum(q.max - q.min for q in report.queues.values()) == 292
 
 
-def test_queues_begin_and_end_where_the_broker_says() -> None:
+def test_queues_have_the_bounds_that_the_broker_reports() -> None:
     told = {name: (q.min, q.max) for name, q in meta(NAME).oracle_load.queues.items()}
     states = look(unpack(NAME)).queues
     assert {name: (q.min, q.max) for name, q in states.items()} == told
@@ -214,7 +214,7 @@ def test_a_beginning_behind_rows_hides_their_messages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("far", [1 << 33, 1 << 58])
-def test_a_row_far_away_costs_no_walk_to_it(tmp_path: Path, far: int) -> None:
+def test_a_row_far_away_is_reached_without_a_walk(tmp_path: Path, far: int) -> None:
     def change(rows: Rows) -> None:
         rows.put(TOPIC, QUEUE, far, commitlog_offset=11, size=200)
         rows.end(TOPIC, QUEUE, far, 11)

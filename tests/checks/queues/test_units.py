@@ -71,7 +71,7 @@ def test_holes_are_left_out_and_units_over_their_edges_are_whole(tmp_path: Path)
     assert read < 65_536
 
 
-def test_extents_of_a_file_without_data_are_none(tmp_path: Path) -> None:
+def test_a_file_without_data_has_no_extents(tmp_path: Path) -> None:
     path = tmp_path / "f"
     with path.open("wb") as out:
         out.truncate(1 << 30)
@@ -89,7 +89,7 @@ def test_a_short_file_gives_its_whole_units(tmp_path: Path) -> None:
     assert [len(c.units) for c in unit_chunks(queue, consumequeue.UNIT)] == [2]
 
 
-def test_a_vanished_file_gives_nothing(tmp_path: Path) -> None:
+def test_a_vanished_file_has_no_units(tmp_path: Path) -> None:
     queue = queue_of(tmp_path, unit(1))
     queue.files[0].path.unlink()
     assert list(unit_chunks(queue, consumequeue.UNIT)) == []

@@ -170,7 +170,7 @@ def test_journals_are_undone_newest_first(store: Path) -> None:
     assert [info.state for info in journal.list_journals(store)] == ["undone", "undone"]
 
 
-def test_names_tell_the_order_when_the_clock_goes_back(store: Path) -> None:
+def test_journal_names_keep_the_order_when_the_clock_goes_back(store: Path) -> None:
     future = store / ".rmqstore" / "20990101T000000.000000Z"
     one = apply_full(store)
     one.rename(future)
@@ -213,7 +213,7 @@ def test_resume_after_undo_is_refused(store: Path) -> None:
         journal.resume(path)
 
 
-def test_ctrl_c_takes_back_what_was_done(store: Path) -> None:
+def test_ctrl_c_undoes_the_applied_steps(store: Path) -> None:
     before = look(store)
 
     def interrupt(done: int, of: int) -> None:

@@ -62,7 +62,7 @@ def ask_lock(store: Path) -> str:
     ).stdout.strip()
 
 
-def test_lock_of_a_broker_is_seen_without_taking_it(store: Path) -> None:
+def test_lock_of_a_broker_is_detected_without_taking_it(store: Path) -> None:
     (store / "lock").write_bytes(b"lock")
     assert lock_state(store / "lock") == LockState(True, False)
     with other_process(HOLD, store / "lock") as pid:
@@ -188,12 +188,12 @@ def test_own_open_files_do_not_make_a_store_live(store: Path) -> None:
         assert find_users([store], snapshot([store])).seen == ()
 
 
-def test_store_of_nobody_has_no_user(store: Path) -> None:
+def test_unused_store_has_no_user(store: Path) -> None:
     assert find_users([store], snapshot([store])).seen == ()
     assert find_users([store], {}, Path("/nowhere")) == Users()
 
 
-def test_lock_held_by_this_process_is_told_without_opening_the_file(
+def test_lock_held_by_this_process_is_known_without_opening_the_file(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = store / "lock"
@@ -252,7 +252,7 @@ def test_lock_file_that_was_replaced_while_it_was_taken_is_taken_again(store: Pa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes processes of other users")
-def test_process_of_another_user_that_cannot_be_seen_is_named_and_refused_without_a_word(
+def test_process_of_another_user_that_cannot_be_examined_is_named_and_refused_without_confirmation(
     store: Path, tmp_path: Path
 ) -> None:
     """The broker is idle, `lock` is deleted, and rmqstore runs as another user than the broker."""

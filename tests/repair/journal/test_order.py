@@ -126,7 +126,7 @@ def torn(store: Path) -> Path:
 
 
 @pytest.mark.parametrize("at", [100, 350, 599, 600, 850, 1099])
-def test_foreign_byte_in_a_half_written_range_is_told_from_the_half(store: Path, at: int) -> None:
+def test_foreign_byte_in_a_half_written_range_is_detected(store: Path, at: int) -> None:
     path = torn(store)
     with (store / LOG).open("r+b") as file:
         file.seek(at)

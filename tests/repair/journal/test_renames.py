@@ -366,6 +366,6 @@ def test_steps_of_renamed_files_come_back_from_json(store: Path) -> None:
         ),
     ],
 )
-def test_renames_that_make_no_sense_are_refused(steps: tuple[Step, ...], why: str) -> None:
+def test_contradicting_renames_are_refused(steps: tuple[Step, ...], why: str) -> None:
     with pytest.raises(BrokenPlan, match=why):
         Plan("/store", steps)

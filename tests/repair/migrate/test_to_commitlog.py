@@ -79,7 +79,7 @@ def test_references_to_half_messages_follow_them(tmp_path: Path) -> None:
     assert document["unmapped"] == 0
 
 
-def test_legacy_files_stay_byte_for_byte_and_re_laid_records_go_on_behind_them(tmp_path: Path) -> None:
+def test_legacy_files_stay_byte_for_byte_and_moved_records_follow_them(tmp_path: Path) -> None:
     source, output = unpack("5.4.0-dledger-mixed"), tmp_path / "plain"
     document = migrate(source, output)
     legacy = sorted((source / "commitlog").iterdir())
@@ -125,7 +125,7 @@ def test_units_stand_at_the_same_queue_offsets_with_the_same_tags(name: str, tmp
     assert _units(output) == _units(source)
 
 
-def test_record_crc_is_computed_anew(tmp_path: Path) -> None:
+def test_record_crc_is_recomputed(tmp_path: Path) -> None:
     store = _made_store(tmp_path, [build_message(topic="T", body=b"%d" % i, append_crc=True) for i in range(3)])
     output = tmp_path / "plain"
     migrate(store, output)
@@ -188,7 +188,7 @@ def _sizes(tmp_path: Path) -> Path:
 # --- there and back -------------------------------------------------------------------------------------------------
 
 
-def test_there_and_back_again_gives_the_same_messages(tmp_path: Path) -> None:
+def test_migration_to_dledger_and_back_keeps_all_messages(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     migrate(unpack("5.4.0-dledger-mixed"), plain)
     before, last = list(plain_records(plain)), end_of(plain)

@@ -23,7 +23,7 @@ def test_size_of_the_group_must_be_known_where_entries_are_above_the_committed_i
     assert "--include-uncommitted" in said
 
 
-def test_larger_group_needs_the_other_nodes_or_a_word(tmp_path: Path) -> None:
+def test_larger_group_needs_the_other_nodes_or_confirmation(tmp_path: Path) -> None:
     source = unpack("5.4.0-dledger3-n2")
     said = refused(source, tmp_path / "plain", "--peers", "3")
     assert "entries 70 to 300 are above the committedIndex on disk (69)" in said
@@ -124,7 +124,7 @@ def test_missing_files_are_refused(which: str, tmp_path: Path) -> None:
     assert refused(source, tmp_path / "plain")
 
 
-def test_several_dledger_directories_need_a_word(tmp_path: Path) -> None:
+def test_several_dledger_directories_need_a_choice(tmp_path: Path) -> None:
     source = copy_store("4.9.7-dledger", tmp_path)
     shutil.copytree(source / "dledger-n0", source / "dledger-n1")
     assert "choose one with --self-id" in refused(source, tmp_path / "plain")
@@ -159,7 +159,7 @@ def test_live_store_is_refused_by_both_directions(tmp_path: Path) -> None:
     assert not (tmp_path / "plain").exists()
 
 
-def test_source_that_changes_while_it_is_read_gives_no_store(tmp_path: Path) -> None:
+def test_source_that_changes_while_it_is_read_creates_no_store(tmp_path: Path) -> None:
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.errors import PlanStale
     from rmqstore.files.store import open_store

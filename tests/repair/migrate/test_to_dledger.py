@@ -80,7 +80,7 @@ def test_each_situation_is_padded_where_the_broker_pads(
     assert (pad_row["file"] if isinstance(pad_row, dict) else None) == padded
 
 
-def test_apply_then_undo_gives_every_byte_back(tmp_path: Path) -> None:
+def test_undo_after_apply_restores_every_byte(tmp_path: Path) -> None:
     store = make("5.4.0", "zero-file-behind", tmp_path)
     before = tree(store)
     document = _plan(store, "--apply", exit_code=0)
@@ -143,7 +143,7 @@ def test_migration_that_was_killed_half_way_is_refused_until_undone_or_ended(tmp
     assert not killed
 
 
-def test_migration_goes_on_where_only_the_pad_was_written(tmp_path: Path) -> None:
+def test_migration_continues_if_only_the_blank_was_written(tmp_path: Path) -> None:
     store = make("5.4.0", "partly-filled", tmp_path)
     pad(store)
     document = _plan(store, "--apply", exit_code=0)
@@ -206,7 +206,7 @@ def test_queues_behind_the_log_are_refused_since_nothing_would_dispatch_them(tmp
     assert run_json("migrate-to-dledger", str(store), "--self-id", "n0", exit_code=1)["ready"] is True
 
 
-def test_killed_but_sound_store_is_migrated_and_its_file_ahead_goes(tmp_path: Path) -> None:
+def test_killed_but_sound_store_is_migrated_without_its_preallocated_file(tmp_path: Path) -> None:
     store = copy_store("5.1.4-killed", tmp_path)
     document = _plan(store, "--apply", exit_code=0)
     assert document["divided_commitlog_offset"] == 1703936
@@ -246,7 +246,7 @@ def test_directory_with_leftovers_of_this_node_is_refused(tmp_path: Path) -> Non
     assert "half-way" in _refused(store)
 
 
-def test_empty_directories_of_this_node_are_taken(tmp_path: Path) -> None:
+def test_empty_directories_of_this_node_are_used(tmp_path: Path) -> None:
     store = make("5.4.0", "partly-filled", tmp_path)
     (store / "dledger-n0" / "data").mkdir(parents=True)
     document = _plan(store, "--apply", exit_code=0)
@@ -269,7 +269,7 @@ def test_old_brokers_are_refused_what_they_cannot_read(tmp_path: Path) -> None:
     assert "V2 records" in _refused(store, "--broker", "4.9.7")
 
 
-def test_consume_queues_without_a_log_go_only_by_force(tmp_path: Path) -> None:
+def test_consume_queues_without_a_log_are_removed_only_with_force(tmp_path: Path) -> None:
     store = make("5.4.0", "no-log", tmp_path)
     before = tree(store)
     planned = _plan(store)

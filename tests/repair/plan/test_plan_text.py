@@ -9,7 +9,7 @@ from rmqstore.repair.plan.steps import Create, MakeDirectory, Step
 from tests.repair.plans import full
 
 
-def test_description_says_the_loss_first() -> None:
+def test_description_begins_with_the_loss() -> None:
     lines = describe(full())
     assert lines[:4] == [
         "Lost: 3 messages of 2 topics, 500 bytes.",

@@ -138,7 +138,7 @@ def test_the_forecast_of_a_sound_store_does_not_read_the_log(tmp_path: Path, mon
     assert report.broker["commitlog_stop"] == 479958
 
 
-def test_the_forecast_takes_the_kept_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_forecast_uses_the_kept_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     shutil.rmtree(store / "consumequeue")
     kept = looked_at(store, None, KeptUnits())

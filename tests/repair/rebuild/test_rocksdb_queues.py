@@ -90,7 +90,7 @@ def test_a_sound_database_is_left_alone() -> None:
         assert recovery_of(unpack(NAME)).empty
 
 
-def test_rows_of_expired_messages_go_and_the_ends_of_their_queues_stay(tmp_path: Path) -> None:
+def test_rows_of_expired_messages_are_removed_and_the_ends_of_their_queues_stay(tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
     before = all_rows(store)[1]
     for path in sorted((store / "commitlog").iterdir())[:-1]:
@@ -224,7 +224,7 @@ def test_a_newer_format_is_refused_with_that_reason(newer: Callable[[Path], None
         recovery_of(store)
 
 
-def test_as_the_refusal_says_a_database_without_its_files_is_made_again(tmp_path: Path) -> None:
+def test_a_removed_database_is_rebuilt_as_the_refusal_advises(tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
     newer_tables(store / "consumequeue")
     for path in (store / "consumequeue").iterdir():

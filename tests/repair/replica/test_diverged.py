@@ -200,7 +200,7 @@ def lose_the_end(diverged: Diverged, number: int) -> None:
 
 
 @pytest.mark.quick_rows(4)
-def test_a_lost_end_is_not_taken_from_another_branch(diverged: Diverged) -> None:
+def test_a_lost_end_is_not_restored_from_another_branch(diverged: Diverged) -> None:
     """No records remain after the fork, but queues, index, epochs and DLedger's index refer to them."""
     lose_the_end(diverged, 0)
     before = snapshot(diverged.store)
@@ -218,7 +218,7 @@ def forget_the_end(diverged: Diverged) -> None:
 
 
 @pytest.mark.parametrize("nodes", [classic, controller], indirect=True)
-def test_a_lost_end_without_any_witness_is_not_taken(diverged: Diverged) -> None:
+def test_a_lost_end_without_any_witness_is_not_restored(diverged: Diverged) -> None:
     forget_the_end(diverged)
     before = snapshot(diverged.store)
     answer = run(*diverged.words(), "--role", "single", "--apply")
@@ -258,7 +258,7 @@ def test_the_rest_of_a_message_proves_a_lost_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.quick_rows(4)
-def test_of_a_lost_end_the_common_part_is_taken(diverged: Diverged) -> None:
+def test_the_common_part_of_a_lost_end_is_restored(diverged: Diverged) -> None:
     lose_the_end(diverged, -5)
     planned = run_json(*diverged.words(), "--role", "single", exit_code=1)
     restored = planned["facts"]["restored"]  # type: ignore[index]

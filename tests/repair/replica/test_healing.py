@@ -165,7 +165,7 @@ def test_two_replicas_help_each_other_out(tmp_path: Path) -> None:
     assert found[20].offset != found[22].offset
 
 
-def test_replicas_that_disagree_give_nothing(tmp_path: Path) -> None:
+def test_nothing_is_restored_from_replicas_that_disagree(tmp_path: Path) -> None:
     names = ("store", "first", "second")
     store, first, second = (copy_store("4.9.7-clean", tmp_path, rename=name) for name in names)
     row, other = rows(store)[20], rows(second)[20]
@@ -277,7 +277,7 @@ def test_missing_first_files_come_back_with_extend(tmp_path: Path) -> None:
 
 @pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", ["master", "leader", "backup", "backup, formats"])
-def test_fillers_of_an_earlier_repair_give_way_to_the_messages(name: str, tmp_path: Path) -> None:
+def test_fillers_of_an_earlier_repair_are_replaced_by_the_messages(name: str, tmp_path: Path) -> None:
     pair = PAIRS[name]
     store = copy_store(pair.store, tmp_path)
     other, whole, found = unpack(pair.replicas[0]), log_files(store), rows(store)
@@ -296,7 +296,7 @@ def test_fillers_of_an_earlier_repair_give_way_to_the_messages(name: str, tmp_pa
     assert not problem_counts(look(store)[1].report)
 
 
-def test_a_record_that_a_witness_contradicts_gives_way_to_the_replica(tmp_path: Path) -> None:
+def test_a_record_that_a_witness_contradicts_is_replaced_from_the_replica(tmp_path: Path) -> None:
     store = copy_store("4.9.7-clean", tmp_path)
     whole, found = log_files(store), rows(store)
     row = next(r for r in found if b"KEYS\x01" in r.message.properties and len(r.message.body) > 9)
@@ -382,7 +382,7 @@ def test_a_replica_that_ends_inside_the_damage_is_proved_by(name: str, tmp_path:
     assert first.path.read_bytes()[: found[last].stop] == whole[: found[last].stop]
 
 
-def test_the_master_of_an_earlier_epoch_gives_nothing_behind_its_end(tmp_path: Path) -> None:
+def test_nothing_is_restored_behind_the_end_of_an_earlier_epoch_of_the_replica(tmp_path: Path) -> None:
     store, other = copy_store("5.4.0-controller-master", tmp_path), unpack("5.4.0-controller-diverged")
     found, theirs = rows(store), rows(other)
     fork = next(n for n, row in enumerate(theirs) if row.message != found[n].message)
@@ -548,7 +548,7 @@ def message(row: Row) -> object:
     return row.message
 
 
-def test_a_store_time_that_the_index_contradicts_gives_way_to_the_replica(tmp_path: Path) -> None:
+def test_a_store_time_that_the_index_contradicts_is_replaced_from_the_replica(tmp_path: Path) -> None:
     store = copy_store("5.4.0-slave", tmp_path)
     whole, row = log_files(store), rows(store)[260]
     damage.flip(row.path, row.at + 56 + 6, 7)  # STORETIMESTAMP: half a minute

@@ -59,7 +59,7 @@ COPIES = (misaligned, backup, in_a_directory, far_behind)
 @pytest.mark.quick_rows
 @pytest.mark.parametrize("copied", COPIES, ids=lambda copied: copied.__name__)
 @pytest.mark.parametrize("name", STORES)
-def test_a_copy_gives_back_what_its_file_lost(name: str, copied: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_a_copy_restores_what_its_file_lost(name: str, copied: Callable[[Path], Path], tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     before, path = log_files(store), files_of(store)[1]
     other = copied(path)
@@ -75,7 +75,7 @@ def test_a_copy_gives_back_what_its_file_lost(name: str, copied: Callable[[Path]
     assert other.read_bytes() == before[path.name]
 
 
-def test_an_older_state_of_the_last_file_gets_its_end_from_a_copy(tmp_path: Path) -> None:
+def test_the_end_of_an_outdated_last_file_is_restored_from_a_copy(tmp_path: Path) -> None:
     store = copy_store("5.4.0-dledger", tmp_path)
     before, path = log_files(store), max({row.path for row in rows(store)})
     own = [row for row in rows(store) if row.path == path]
@@ -110,7 +110,7 @@ def test_a_copy_with_the_name_of_another_log_file_is_used(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.1.4-dledger"])
-def test_a_copy_gives_back_a_file_of_which_nothing_is_left(name: str, tmp_path: Path) -> None:
+def test_a_copy_restores_a_completely_lost_file(name: str, tmp_path: Path) -> None:
     """No record of the copy remains in the log, but index, consume queues and terms agree with it."""
     store = copy_store(name, tmp_path)
     before, path = log_files(store), files_of(store)[1]
@@ -165,7 +165,7 @@ def test_while_other_files_have_wrong_names_these_come_first(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("only", ["DIR-STRAY-FILE", "CQ-BEYOND-LOG"])
-def test_a_repair_of_other_problems_takes_nothing(only: str, tmp_path: Path) -> None:
+def test_a_repair_of_other_problems_uses_no_copy(only: str, tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     path = files_of(store)[1]
     shutil.copy(path, misaligned(path))

@@ -83,7 +83,7 @@ def test_a_killed_broker_may_not_have_dispatched_its_last_messages(tmp_path: Pat
     assert (loss["messages"], loss["at_least"]) == (len(hit) - 2, True)  # the last two have no unit
 
 
-def test_truncation_in_the_middle_counts_what_stood_behind_a_lost_end_too(tmp_path: Path) -> None:
+def test_truncation_in_the_middle_also_counts_the_lost_end(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     found = rows(store)
     hit = end_lost(found, "file")
@@ -95,9 +95,7 @@ def test_truncation_in_the_middle_counts_what_stood_behind_a_lost_end_too(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["5.4.0-clean", "5.1.4-dledger"])
-def test_without_units_the_index_or_the_entries_tell_how_many_and_it_is_a_lower_bound(
-    name: str, tmp_path: Path
-) -> None:
+def test_without_units_the_index_or_the_entries_give_a_lower_bound(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     hit = end_lost(rows(store), "file")
     shutil.rmtree(store / "consumequeue")
@@ -106,7 +104,7 @@ def test_without_units_the_index_or_the_entries_tell_how_many_and_it_is_a_lower_
     assert f"Lost: at least {len(hit)} messages" in run("recover", str(store)).output
 
 
-def test_with_nothing_that_tells_the_checkpoint_makes_it_a_lower_bound(tmp_path: Path) -> None:
+def test_without_any_evidence_the_checkpoint_makes_the_loss_a_lower_bound(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     end_lost(rows(store), "file")
     for name in ("consumequeue", "index"):
@@ -162,7 +160,7 @@ def test_units_of_two_lives_are_not_both_counted(tmp_path: Path) -> None:
     assert any("left over from an earlier log" in str(note) for note in notes)
 
 
-def test_a_loss_is_told_once(tmp_path: Path) -> None:
+def test_a_loss_is_counted_once(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     hit = end_lost(rows(store), "zeros")
     done = run_json("recover", str(store), "--apply", exit_code=0)
@@ -173,7 +171,7 @@ def test_a_loss_is_told_once(tmp_path: Path) -> None:
     assert (loss["messages"], after["messages"]) == (len(hit), 0)
 
 
-def test_a_damaged_unit_of_a_message_that_is_there_names_none_behind_the_end(tmp_path: Path) -> None:
+def test_a_damaged_unit_of_an_existing_message_is_no_loss_behind_the_end(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     row = next(r for r in reversed(rows(store)) if r.seat[0] == "Order_11")  # the last of its queue
     damage.flip(store / "consumequeue" / "Order_11" / str(row.seat[1]) / f"{0:020}", row.seat[2] * UNIT.size + 4, 4)

@@ -63,7 +63,7 @@ def test_short_damage_is_refused_until_a_message_is_given_up_for_it(name: str, t
     assert snapshot(store) == undamaged
 
 
-def test_plan_and_json_say_what_is_given_up(tmp_path: Path) -> None:
+def test_plan_and_json_list_the_merged_messages(tmp_path: Path) -> None:
     store = copy_store("5.1.4-clean", tmp_path)
     of_file, i = in_the_middle(store, 1)
     shrink(of_file[i], 40)
@@ -88,7 +88,7 @@ def test_plan_and_json_say_what_is_given_up(tmp_path: Path) -> None:
     assert log_faults(store) == {}
 
 
-def test_the_message_that_groups_have_consumed_goes_first(tmp_path: Path) -> None:
+def test_a_consumed_message_is_given_up_first(tmp_path: Path) -> None:
     for waiting in (0, 1):
         store = copy_store("5.4.0-clean", tmp_path / str(waiting))
         of_file, _ = in_the_middle(store, 0)
@@ -137,7 +137,7 @@ def test_a_brokers_own_message_is_given_up_last(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger"])
-def test_short_damage_before_a_blank_costs_nothing(name: str, tmp_path: Path) -> None:
+def test_short_damage_before_a_blank_loses_nothing(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     found = rows(store)
     last = next(a for a, b in pairwise(found) if a.path != b.path and len(a.message.body) > 60)

@@ -100,7 +100,7 @@ def test_the_last_record_of_a_plain_log_is_mended_from_its_unit(field: str, tmp_
     assert (lost(recover("5.4.0-clean", store)), rows(store)) == (0, found)
 
 
-def test_a_record_that_nothing_proves_goes_and_what_is_behind_the_proved_one_too(tmp_path: Path) -> None:
+def test_unproved_records_are_truncated_also_behind_a_proved_one(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     found = rows(store)
     last, before = found[-1], found[-2]

@@ -124,7 +124,7 @@ def test_property_that_nothing_proves_is_made_readable_and_the_message_stays(tmp
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_zeroed_page_costs_exactly_the_messages_that_it_touched(version: str, tmp_path: Path) -> None:
+def test_zeroed_page_loses_exactly_the_messages_that_it_touched(version: str, tmp_path: Path) -> None:
     store = copy_store(f"{version}-clean", tmp_path)
     before = rows(store)
     path = sorted({r.path for r in before})[2]

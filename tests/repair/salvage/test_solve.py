@@ -57,13 +57,13 @@ def test_sound_record_behind_a_wrong_dledger_header_is_kept() -> None:
     assert asked.answer(asked.raw, QueueSlot(*asked.row.seat)) == Keep(asked.raw)
 
 
-def test_flipped_bit_of_the_body_is_mended_by_its_crc(asked: Asked) -> None:
+def test_flipped_bit_of_the_body_is_repaired_by_its_crc(asked: Asked) -> None:
     answer = asked.answer(flip(asked.raw, HEAD.size + 5), QueueSlot(*asked.row.seat))
     assert isinstance(answer, Mended)
     assert (answer.record, answer.fields, answer.witnesses) == (asked.raw, ("body",), ("body CRC",))
 
 
-def test_field_that_the_unit_knows_is_mended_by_unit_and_crc(asked: Asked) -> None:
+def test_field_in_the_unit_is_repaired_by_unit_and_crc(asked: Asked) -> None:
     answer = asked.answer(flip(asked.raw, HEAD.at("queue_offset") + 7), QueueSlot(*asked.row.seat))
     assert isinstance(answer, Mended)
     assert (answer.record, answer.fields) == (asked.raw, ("queue_offset",))

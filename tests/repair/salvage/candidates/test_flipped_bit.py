@@ -165,7 +165,7 @@ def test_several_wrong_bytes_get_a_filler(name: str, tmp_path: Path) -> None:
     assert "mended" not in answer["facts"]
 
 
-def test_no_false_mend_in_random_damage_and_every_flip_is_found() -> None:
+def test_no_false_repair_in_random_damage_and_every_flip_is_found() -> None:
     noise = random.Random(17)
     mended = 0
     for _ in range(3000):
@@ -232,7 +232,7 @@ def test_unknown_compression_gets_a_filler() -> None:
 
 
 @pytest.mark.parametrize(("bit", "mended"), [(7, 0), (0, 1)])
-def test_text_that_would_become_no_text_gets_a_filler(bit: int, mended: int, tmp_path: Path) -> None:
+def test_text_that_would_become_invalid_gets_a_filler(bit: int, mended: int, tmp_path: Path) -> None:
     def text(row: Row) -> bool:
         body = row.message.body
         return not row.message.sys_flag & COMPRESSED and len(body) > 50 and all(32 <= byte < 127 for byte in body)
@@ -295,7 +295,7 @@ def test_odds_over_1_in_10_000_need_the_option(length: int, accepted: bool) -> N
     assert found.record == raw
 
 
-def test_plan_says_how_many_and_the_odds(tmp_path: Path) -> None:
+def test_plan_contains_the_number_of_flips_and_the_odds(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     noise = random.Random(9)
     flips = [flip_one(row, noise) for row in chosen(store, 9, 2)]
@@ -395,7 +395,7 @@ def test_wrong_byte_above_the_odds_is_never_mended(length: int, accepted: bool) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
-def test_what_is_mended_of_flips_anywhere_in_records_is_the_original(name: str, tmp_path: Path) -> None:
+def test_repaired_flips_anywhere_in_records_restore_the_original(name: str, tmp_path: Path) -> None:
     """Flip one bit in every second record, in any of its bytes. RMQSTORE_ROUNDS is the number of rounds (1)."""
     flips = mended = same = 0
     for seed in seeds(int(os.environ.get("RMQSTORE_ROUNDS", "1"))):
@@ -442,7 +442,7 @@ def test_false_mends_of_multi_byte_damage_are_not_more_than_the_odds() -> None:
     assert false <= odds + 4 * odds**0.5 + 0.5
 
 
-def test_no_false_mend_in_multi_byte_damage_and_every_wrong_byte_is_found() -> None:
+def test_no_false_repair_in_multi_byte_damage_and_every_wrong_byte_is_found() -> None:
     noise = random.Random(23)
     mended = 0
     for _ in range(1000):

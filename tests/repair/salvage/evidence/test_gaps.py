@@ -29,7 +29,7 @@ def texts(answer: object) -> str:
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_queue_offset_without_message_needs_the_word_when_its_queue_is_gone(version: str, tmp_path: Path) -> None:
+def test_queue_offset_without_message_and_queue_needs_confirmation(version: str, tmp_path: Path) -> None:
     store = copy_store(f"{version}-clean", tmp_path)
     row = pick(store, plain, 10)
     topic, queue_id, offset = row.seat
@@ -50,7 +50,7 @@ def test_queue_offset_without_message_needs_the_word_when_its_queue_is_gone(vers
         assert UNIT.parse(raw, at * UNIT.size)["commitlog_offset"] == place
 
 
-def test_zeros_in_place_of_a_unit_that_no_message_is_owed_end_the_queue_for_a_broker(tmp_path: Path) -> None:
+def test_zeros_in_place_of_a_unit_without_message_end_the_queue_for_a_broker(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     row = pick(store, plain, 10)
     topic, queue_id, offset = row.seat
@@ -66,7 +66,7 @@ def test_zeros_in_place_of_a_unit_that_no_message_is_owed_end_the_queue_for_a_br
     assert log_faults(store) == {"CL-QUEUE-OFFSET-GAP": 1, "CQ-SHIFTED": 1}
 
 
-def test_lost_message_without_room_is_counted_and_needs_the_word(tmp_path: Path) -> None:
+def test_lost_message_without_room_is_counted_and_needs_confirmation(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     row = pick(store, lambda r: plain(r) and r.size < 300, 2)
     folder = store / "consumequeue" / "Squeezed" / "0"  # its message was in the middle of what is now another message

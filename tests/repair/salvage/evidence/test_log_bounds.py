@@ -95,7 +95,7 @@ def test_without_accepted_fillers_the_units_of_dledgers_first_entries_stay(tmp_p
     assert "--accept-fillers" in plan["facts"]["stays"]["DL-MISSING-FILE"]["do"]
 
 
-def test_where_nothing_says_whose_file_is_missing_none_is_made(tmp_path: Path) -> None:
+def test_no_file_is_created_if_nothing_shows_whose_file_is_missing(tmp_path: Path) -> None:
     """Without DLedger's index and without consume queues, the lost file may be one of the legacy log."""
     store, _ = without_first_entries(tmp_path)
     for folder in (store / "dledger-n0" / "index", store / "consumequeue"):

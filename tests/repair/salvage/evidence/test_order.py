@@ -24,7 +24,7 @@ def of_queue(store: Path) -> list[Row]:
 @pytest.mark.parametrize("bit", [0, 1, 3, 4, 5])
 @pytest.mark.parametrize(("first", "count"), [(10, 2), (16, 3), (-2, 2), (-3, 3)])
 @pytest.mark.parametrize("name", ["5.4.0-clean", "5.1.4-dledger"])
-def test_neighbours_get_back_what_their_units_say(name: str, first: int, count: int, bit: int, tmp_path: Path) -> None:
+def test_neighbours_are_repaired_by_their_units(name: str, first: int, count: int, bit: int, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     hit = of_queue(store)[first : first + count or None]
     assert len(hit) == count

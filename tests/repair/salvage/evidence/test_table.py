@@ -38,7 +38,7 @@ def test_sound_store_has_no_rows_about_damage(tmp_path: Path) -> None:
     assert [row for row in evidence_of(store).rows if row.exact or (row.field == MISSED and row.start >= 0)] == []
 
 
-def test_unit_that_points_into_damage_gives_slot_and_size(tmp_path: Path) -> None:
+def test_unit_that_points_into_damage_proves_slot_and_size(tmp_path: Path) -> None:
     store = copy_store(STORE, tmp_path)
     row = busy(store)[5]
     damage.garble(row.path, row.at, row.size)
@@ -104,7 +104,7 @@ def test_consumers_behind_the_end_of_a_queue_are_a_row(tmp_path: Path) -> None:
     assert [slot for _, _, slot in known.between] == [QueueSlot(*row.seat)]
 
 
-def test_rows_are_asked_for_the_spans_that_matter_only(tmp_path: Path) -> None:
+def test_rows_are_read_only_for_the_given_spans(tmp_path: Path) -> None:
     store = copy_store(STORE, tmp_path)
     one, two = busy(store)[3], busy(store)[7]
     for row in (one, two):
