@@ -55,7 +55,7 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[T
 
 
 def verdict_sentence(report: Report) -> str:
-    """The verdict on one line."""
+    """Return the verdict on one line."""
     return _verdict(report, 1 << 20).plain
 
 
@@ -246,7 +246,7 @@ def facts_of(finding: Finding) -> str:
 
 
 def _meaning(finding: Finding, name: str) -> str:
-    """The name that tells how to format a fact."""
+    """Return the name that tells how to format a fact."""
     if name == "value":
         return str(finding.facts.get("field") or name)
     return "tags_code" if name == "expected" and "tags_code" in finding.facts else name
@@ -275,7 +275,7 @@ def _below(text: str, width: int) -> Iterator[Text]:
 
 
 def _start_drops(report: Report) -> bool:
-    """Whether the next start would lose messages of a store without problems."""
+    """Return whether the next start would lose messages of a store without problems."""
     broker = report.broker or {}
     return report.clean and bool(broker.get("messages_lost") or broker.get("units_cut"))
 

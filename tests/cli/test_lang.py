@@ -1,4 +1,4 @@
-"""Messages in Chinese: the catalog contains every text, and no output of a command stays English."""
+"""Messages in Chinese: the catalogue contains every text, and no output of a command stays English."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _marked(english: str) -> str:
     return parts[0] + "".join(f"{{{hole}}}{part}" for hole, part in zip(holes, parts[1:], strict=True))
 
 
-# --- the catalog -----------------------------------------------------------------------------------------------------
+# --- the catalogue ---------------------------------------------------------------------------------------------------
 
 
 def test_every_text_has_a_translation(texts: dict[str, translations.Said]) -> None:

@@ -162,7 +162,7 @@ def _lengths(queue: MappedFileQueue) -> Counter[int]:
 
 
 def _is_being_created(odd: OddEntry, live: bool) -> bool:
-    """Whether a live broker may be creating this file."""
+    """Return whether a live broker may be creating this file."""
     return live and odd.last and odd.kind in (OddKind.EMPTY, OddKind.WRONG_LENGTH)
 
 

@@ -47,7 +47,7 @@ class Misfiled:
     units: set[tuple[str, int, int]] = field(default_factory=set)
 
     def explains(self, missing: Missing) -> bool:
-        """Whether messages lack a unit because they are one such record."""
+        """Return whether messages lack a unit because they are one such record."""
         return missing.count == 1 and missing.first_at in self.offsets
 
 
@@ -161,7 +161,7 @@ class LogResult(LogContents):
         return sum(run.count for run in self.tiling if run.kind is Kind.DIRTY)
 
     def bad_between(self, low: int, high: int) -> bool:
-        """Whether there is damage, zeros or a hole within [low, high)."""
+        """Return whether there is damage, zeros or a hole within [low, high)."""
         starts, stops = self._bad
         i = bisect_left(stops, low + 1)
         return i < len(starts) and starts[i] < high

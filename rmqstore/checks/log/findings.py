@@ -204,7 +204,7 @@ class _QueueOffsets:
             self.findings.count(codes.CL_QUEUE_OFFSET_REPEAT, part.repeat_count - len(part.repeats))
 
     def _left_out(self, at: int) -> bool:
-        """Whether a record is stale, or follows the start of another broker's file: both have their own finding."""
+        """Return whether a record is stale or in a file of another broker: both have their own finding."""
         stale = self.logs.result_at(at).stale_from
         return any(start is not None and at >= start for start in (stale, self.logs.foreign_from))
 

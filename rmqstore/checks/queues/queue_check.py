@@ -280,7 +280,7 @@ class QueueCheck:
             self.findings.add(log.finding(codes.CL_HEADER, unit.offset - log.lead, unit.length + log.lead, facts))
 
     def _owned(self, topic: str, queue_id: int, queue_offset: int, offset: int) -> bool:
-        """Whether a message has its own unit in its own queue."""
+        """Return whether a message has its own unit in its own queue."""
         part = self.logs.queues.get((topic, queue_id))
         if part is None or not any(a <= queue_offset < b for a, b in part.accounted):
             return False

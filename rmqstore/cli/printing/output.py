@@ -157,7 +157,7 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def _is_no_file(path: Path) -> bool:
-    """Whether a path exists and is not a regular file: a device, a pipe, /dev/stdout."""
+    """Return whether a path exists and is not a regular file: a device, a pipe, /dev/stdout."""
     if any(path.absolute().is_relative_to(name) for name in _OPEN_ALREADY):
         return True
     try:
@@ -167,7 +167,7 @@ def _is_no_file(path: Path) -> bool:
 
 
 def _format_of(path: Path, formats: tuple[str, ...]) -> str:
-    """The format by the suffix of a file; NDJSON without one where `table` is a format. Errors: UsageError."""
+    """Return the format by the suffix of a file; NDJSON without one where `table` is a format. Errors: UsageError."""
     if not path.suffix and "table" in formats:
         return "ndjson"
     found = _SUFFIXES.get(path.suffix.lower())
@@ -201,7 +201,7 @@ def _wrapped(lines: Iterable[str], width: int) -> Iterator[str]:
 
 
 def _shown(line: str) -> bytes:
-    """A line as a terminal shows it."""
+    """Return a line as a terminal shows it."""
     return lang.translated(line).translate(_CONTROLS).encode("utf-8", "surrogateescape") + b"\n"
 
 
