@@ -242,7 +242,7 @@ _MADE_NAMES = frozenset(
         *(INNER_MULTI_QUEUE_OFFSET, POP_CK),
     )
 )
-# names that RocketMQ defines: in front of 0x01 inside a value, they start the next property after a lost separator
+# names that RocketMQ defines: before 0x01 inside a value, they start the next property after a lost separator
 _OWN_NAMES = (TAGS.encode(), KEYS.encode(), INNER_MULTI_DISPATCH.encode(), *sorted(_MADE_NAMES))
 _CONTROL = re.compile(rb"[\x00\x03-\x08\x0b\x0c\x0e-\x1f]")
 _CONTROL_RUN = re.compile(rb"[\x00\x03-\x08\x0b\x0c\x0e-\x1f]{8,}")

@@ -353,7 +353,7 @@ def test_files_of_two_paths_get_their_names_where_they_are(store_copy: Copy) -> 
 
 
 def test_a_file_of_another_broker_is_not_renamed_behind_the_log(store_copy: Copy) -> None:
-    """Its records say that it begins one file behind the log's end, but no consume queue unit points there."""
+    """Its records say that it begins one file after the log's end, but no consume queue unit points there."""
     store, other = store_copy("5.4.0-clean"), unpack("5.1.4-killed")
     (log_of(store) / name(5)).write_bytes((log_of(other) / name(9)).read_bytes())
     found = look(store)

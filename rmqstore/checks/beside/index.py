@@ -98,7 +98,7 @@ class _FileCheck:
         self.up: list[tuple[int, int]] = []  # (unit, predecessor) for predecessors that are later units
         self.first: Any = None
         self.last: Any = None
-        self.more: Any = None  # the unit behind the last one: an unfinished put
+        self.more: Any = None  # the unit after the last one: an unfinished put
 
     def run(self) -> IndexFile:
         raw = read_at(self.file.path, _HEADER.size, 0).ljust(_HEADER.size, b"\0")

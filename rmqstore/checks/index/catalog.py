@@ -187,7 +187,7 @@ class IndexCatalog:
         return Entries(*(np.concatenate(column) for column in zip(*parts, strict=True))), whole
 
     def check_end(self, wrote: int, findings: Findings) -> None:
-        """Report each file with entries that point to the end of the log (`wrote`, bytes) or behind it."""
+        """Report each file with entries that point to the end of the log (`wrote`, bytes) or beyond it."""
         for number, file in enumerate(self.files):
             count = unit = phy_offset = 0
             for of, first, length, _, greatest in self._blocks:

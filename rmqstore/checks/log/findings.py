@@ -77,7 +77,7 @@ def check_log(result: LogResult, findings: Findings, *, last_part: bool = True, 
 def _damage(result: LogResult, i: int, wrote: int, last_part: bool) -> Finding | None:
     """Return the finding of DIRTY run `i`; None if it was reported with its record.
 
-    The finding of a damaged BLANK includes the zeros behind it.
+    The finding of a damaged BLANK includes the zeros after it.
     """
     run, own = result.tiling[i], _codes_of(result)
     length = run.stop - run.start

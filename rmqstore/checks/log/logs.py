@@ -79,7 +79,7 @@ class Logs:
     def damaged(self, offset: int) -> bool:
         """Return whether the byte at an offset is in damage, zeros or a hole of a log, which have their own finding.
 
-        A BLANK and the zeros behind the end of the log do not count: no finding about them explains a lost message.
+        A BLANK and the zeros after the end of the log do not count: no finding about them explains a lost message.
         """
         for i, result in enumerate(self.results):
             run = result.tiling.find(offset)
@@ -98,7 +98,7 @@ class Logs:
     def hidden(self, offset: int, size: int) -> bool:
         """Return whether a unit, if no message contradicts it, points to a message that a BLANK has replaced.
 
-        A broker writes a BLANK only behind a file's last message. A BLANK at the end of the log does not count: the log
+        A broker writes a BLANK only after a file's last message. A BLANK at the end of the log does not count: the log
         may have been cut there.
         """
         run = self.blank_at(offset)

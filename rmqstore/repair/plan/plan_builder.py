@@ -203,7 +203,7 @@ class PlanBuilder:
 
 
 def _refuse_special(path: Path, name: str, wanted: str) -> None:
-    """Ensure that an entry in the place of `wanted` can be quarantined. Errors: Refused for pipes, sockets, devices."""
+    """Ensure that an entry in place of `wanted` can be quarantined. Errors: Refused for pipes, sockets, devices."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise Refused(f"{name} is a pipe, a socket or a device, but should be {wanted}", "move it away by hand")
 
