@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles
 from rmqstore.brokers.queues.simple_queue import SimpleQueue
@@ -61,6 +64,32 @@ def test_truncation_deletes_files_whose_first_unit_is_behind_the_end(tmp_path: P
     q.recover()
     q.truncate(700)
     assert (q.ends, q.max_physic_offset, len(q.files.deleted)) == ((0, 7), 700, 1)
+
+
+@given(
+    st.lists(st.sampled_from([-1, 0, 100, 200, 300, 700]), max_size=25),
+    st.lists(st.integers(0, 9), max_size=3),
+    st.lists(st.integers(0, 800), min_size=1, max_size=2),
+)
+def test_truncation_gives_the_same_with_and_without_what_recovery_has_read(
+    units: list[int], added: list[int], log_ends: list[int]
+) -> None:
+    content = b"".join(unit(address) for address in units)
+    files = [content[at : at + SIZE] for at in range(0, len(content), SIZE)]
+
+    def truncated(remembers: bool) -> tuple[object, ...]:
+        with tempfile.TemporaryDirectory() as folder:
+            q = queue(Path(folder), *files)
+            q.recover()
+            for address in added:
+                q.put(address * 100, 100, q.ends[1])
+            for log_end in log_ends:
+                if not remembers:
+                    q._recovered = None
+                q.truncate(log_end)
+            return q.ends, q.max_physic_offset, [p.name for p in q.files.deleted], [f.wrote for f in q.files.files]
+
+    assert truncated(True) == truncated(False)
 
 
 def test_message_behind_the_end_is_appended_and_one_inside_is_not(tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ class SimpleQueue:
         self.keeps_units = False
         """Keep the bytes of added units until `outline` is called, not only their outlines."""
         self._kept: list[Span] = []
+        self._recovered: tuple[SimulatedFile, int] | None = None
+        """The last file that `recover` read, and the greatest address of its units."""
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -132,19 +134,26 @@ class SimpleQueue:
         self.files.recover(self._valid_bytes)
 
     def _valid_bytes(self, file: SimulatedFile) -> int:
-        valid = 0
+        valid, greatest = 0, -1
         for units in self.units(file):
             ok = consumequeue.is_unit(units.offset, units.size)
             n = leading(ok)
             if n:
                 valid = units.at + n * UNIT
+                greatest = max(greatest, int(units.offset[:n].max()))
                 self.max_physic_offset = self._address(int(units.offset[n - 1]), int(units.size[n - 1]))
             if n < len(ok):
                 break
+        self._recovered = (file, greatest) if valid else None
         return valid
 
     def truncate(self, log_end: int) -> None:
         """Truncate as ConsumeQueue#truncateDirtyLogicFiles does: it ignores the size in unit 0 of a file."""
+        if self._recovered is not None:
+            file, greatest = self._recovered
+            self._recovered = None
+            if file is self.files.last() and not file.added and greatest < log_end:
+                return  # nothing has changed since `recover` read the file, which is most of the work
         self.max_physic_offset = log_end
         while (file := self.files.last()) is not None:
             file.wrote = 0
