@@ -203,7 +203,7 @@ def _check_bodies(place: Path, store: Path) -> None:
 
 
 def _saved(out: Output, rows: Iterable[Row], place: Path) -> Iterator[Row]:
-    """Pass rows on, and save what is left of their bodies."""
+    """Yield the rows, and save what is left of their bodies."""
     new_directory(place)
     count = 0
     for row in rows:

@@ -359,7 +359,7 @@ class Output:
 
     @contextlib.contextmanager
     def _to_the_end(self) -> Iterator[None]:
-        """Ignore that the reader of stdout has gone (`| head`): the command goes on, with its own exit code."""
+        """Ignore that the reader of stdout has closed it (`| head`): the command continues with its own exit code."""
         try:
             yield
         except BrokenPipeError:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 
 _SHOWN_QUEUES = 20
-_MAX_PLAN = 1 << 30  # bytes; a plan holds what it will write
+_MAX_PLAN = 1 << 30  # bytes; a plan contains the bytes that it will write
 
 
 @dataclass(frozen=True, slots=True)
