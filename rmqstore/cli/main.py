@@ -83,7 +83,7 @@ MEANT = {
 
 
 class _PipeClosed(Exception):
-    """End quietly, because the reader of stdout has closed it."""
+    """The reader of stdout has closed it; the command ends quietly."""
 
 
 class CommandGroup(click.Group):

@@ -91,8 +91,8 @@ def test_a_missing_queue_file_in_the_middle_is_refused(root: Path) -> None:
 def test_a_unit_that_would_be_misplaced_is_refused(root: Path) -> None:
     queue(root, 3).unlink()
     (root / "commitlog" / f"{8 << 14:020d}").unlink()  # messages 153 to 171
-    said = "TopicTest/0: the log has message 172 of this queue at 147456, but the next one of its consume queue is 153"
-    refused(root, said)
+    text = "TopicTest/0: the log has message 172 of this queue at 147456, but the next one of its consume queue is 153"
+    refused(root, text)
 
 
 def test_the_checkpoint_is_not_ahead_of_a_log_that_was_cut(tmp_path: Path) -> None:

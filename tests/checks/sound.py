@@ -30,7 +30,7 @@ def above_note(findings: Findings) -> list[Finding]:
     return [f for f in findings.listed if f.severity > Severity.NOTE]
 
 
-def said(findings: Findings) -> list[tuple[str, str, str, int]]:
+def located(findings: Findings) -> list[tuple[str, str, str, int]]:
     """Return code, queue, file and offset of every finding above NOTE."""
     return [(f.code, f.queue, f.file, f.offset) for f in above_note(findings)]
 

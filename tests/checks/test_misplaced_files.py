@@ -159,7 +159,7 @@ def test_what_was_copied_over_another_file_stays(store_copy: Copy) -> None:
     assert goes(found) == {} and stays(found) == {name(9): "the file there is in its right place"}
     why = "the file there is in its right place"
     note = f"{name(9)} contains the records of {name(3)}, but cannot be renamed: {why}."
-    assert any(said.startswith(note) for said in plan(store).notes)
+    assert any(text.startswith(note) for text in plan(store).notes)
 
 
 def test_one_of_two_equal_files_is_renamed_to_its_place(store_copy: Copy) -> None:

@@ -24,11 +24,11 @@ from tests.seeds import seeds
 from tests.stores import copy_store
 
 _LOGS = {"commitlog", "consumequeue", "data"}
-_FRONT = 9000  # where the content of the sparse files is
+_FRONT = 9000  # bytes at the start of sparse files that contain their data
 
 
 def wreck(path: Path, rng: random.Random) -> None:
-    """Cuts, fills or overwrites a file somewhere."""
+    """Truncate, extend or overwrite a file at a random position."""
     size = path.stat().st_size
     way = rng.randrange(6)
     with path.open("r+b") as file:

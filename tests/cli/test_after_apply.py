@@ -86,9 +86,9 @@ def test_error_in_the_second_verification_says_that_the_plan_was_applied(
     monkeypatch.setattr("rmqstore.cli.shared.apply_command._verify_again", fail)
     done = run("recover", str(store), "--apply", *(["--json"] if as_json else []))
     (name,) = journals(store)
-    said = f"Applied. To undo: rmqstore undo {store / '.rmqstore' / name}"
+    text = f"Applied. To undo: rmqstore undo {store / '.rmqstore' / name}"
     assert done.exit_code == 4
-    assert said in (done.stderr if as_json else done.stdout).splitlines()
+    assert text in (done.stderr if as_json else done.stdout).splitlines()
     assert "the plan was applied, but then: " in done.stderr
     if as_json:
         assert json.loads(done.stdout)["error"]["code"] == "applied"

@@ -143,8 +143,8 @@ def test_a_killed_worker_is_an_error_with_advice(store: Path) -> None:
         workers = children(child.pid)
         assert len(workers) == 2
         os.kill(workers[0], signal.SIGKILL)
-        out, said = child.communicate(timeout=300)
-    assert said == b"error: a worker process was killed \xe2\x80\x94 is there enough memory? try --jobs 1\n"
+        out, text = child.communicate(timeout=300)
+    assert text == b"error: a worker process was killed \xe2\x80\x94 is there enough memory? try --jobs 1\n"
     assert child.returncode == 4
     assert out.endswith(b"\n")
 
@@ -165,8 +165,8 @@ def test_a_closed_pipe_ends_the_workers_quietly(store: Path) -> None:
 def test_ctrl_c_in_a_terminal_reaches_the_workers_and_one_line_is_said(store: Path) -> None:
     with start(store) as child:
         os.killpg(child.pid, signal.SIGINT)
-        _, said = child.communicate(timeout=300)
-    assert said.decode().split("\n") == ["", "error: interrupted — no output was left half-written", ""]
+        _, text = child.communicate(timeout=300)
+    assert text.decode().split("\n") == ["", "error: interrupted — no output was left half-written", ""]
     assert child.returncode == 130
 
 

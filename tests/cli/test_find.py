@@ -305,7 +305,7 @@ def test_bodies_are_shown_only_when_asked_for_and_control_characters_never() -> 
 
 def test_wrong_usage() -> None:
     store = str(unpack(STORE))
-    for words, said in (
+    for words, text in (
         ((), "nothing to search for"),
         (("--grep", "("), "--grep (: "),
         (("a", "--read-log", "--index-only"), "exclude each other"),
@@ -313,7 +313,7 @@ def test_wrong_usage() -> None:
     ):
         result = run("find", store, *words)
         assert result.exit_code == 2, result.output
-        assert said in result.stderr
+        assert text in result.stderr
 
 
 def test_the_limit_is_told() -> None:

@@ -42,8 +42,8 @@ def texts() -> dict[str, translations.Said]:
 @pytest.fixture(scope="module")
 def marking(texts: dict[str, translations.Said]) -> chinese.Translator:
     """A translator that translates each English word to 译."""
-    every = {text: _marked(text) for said in texts.values() for text in (said.english, said.plural) if text}
-    counted = {text for said in texts.values() if said.plural for text in (said.english, said.plural)}
+    every = {text: _marked(text) for output in texts.values() for text in (output.english, output.plural) if text}
+    counted = {text for output in texts.values() if output.plural for text in (output.english, output.plural)}
     return chinese.Translator(every, counted)
 
 
@@ -65,7 +65,7 @@ def _marked(english: str) -> str:
 
 def test_every_text_has_a_translation(texts: dict[str, translations.Said]) -> None:
     have = {entry.english for entry in catalogue.read() if entry.chinese}
-    missing = [f"{said.place}: {text}" for text, said in texts.items() if text not in have]
+    missing = [f"{output.place}: {text}" for text, output in texts.items() if text not in have]
     assert not missing, f"{len(missing)} texts without Chinese:\n" + "\n".join(missing)
 
 

@@ -101,8 +101,8 @@ def test_recover_that_plans_nothing_distinguishes_wrong_from_not_checked(tmp_pat
     store = copy_store("5.4.0-clean", tmp_path)
     (store / "kvStore").mkdir()
     (store / "kvStore" / "CURRENT").touch()  # POP records, which are not read
-    said = run_json("recover", str(store), exit_code=4)
-    assert (said["steps"], said["brakes"]) == ([], [])
+    answer = run_json("recover", str(store), exit_code=4)
+    assert (answer["steps"], answer["brakes"]) == ([], [])
     assert run_json("verify", str(store), exit_code=4)["clean"] is False
     for path in (store / "config").glob("topics.json*"):
         path.write_bytes(b"{")  # so that there is no source to restore it from

@@ -22,7 +22,7 @@ OFF = BrokerConfig({"enableDLegerCommitLog": "false"})
 
 
 def switched_off(tmp_path: Path) -> Path:
-    """A DLedger store with a commitlog file of another store, whose records have the offsets of DLedger's entries."""
+    """Copy a DLedger store, and add a commitlog file whose records have the same offsets as DLedger's entries."""
     store = copy_store(MIXED, tmp_path)
     shutil.copyfile(unpack("5.4.0-clean") / NAME, store / NAME)
     return store

@@ -19,7 +19,7 @@ ROWS = {"storeType": "defaultRocksDB"}
 
 
 def both(store_copy: Copy) -> Path:
-    """A store with queue files of one real broker and the RocksDB of another."""
+    """Return a store with queue files of one real broker and the RocksDB of another."""
     store = store_copy("5.4.0-clean")
     for path in (unpack("5.4.0-rocksdb") / "consumequeue").iterdir():
         shutil.copyfile(path, store / "consumequeue" / path.name)

@@ -34,12 +34,12 @@ def test_what_is_skipped_depends_on_commits_only_behind_the_committed_position(
     forecast = simulate_start(open_store(store), version="5.4.0")
     assert forecast.starts
     assert forecast.depends_on_commits == (row.offset - row.lead if depends else None)
-    said = (
+    text = (
         f"; after the damage at {row.offset - row.lead:,} it may skip more messages, depending on when a leader commits"
     )
-    assert (said in forecast.sentence()) == depends
+    assert (text in forecast.sentence()) == depends
     report = verify(open_store(store))
-    assert (said in str(report.verdict)) == depends
+    assert (text in str(report.verdict)) == depends
     assert report.broker is not None
     assert report.broker["depends_on_commits"] == forecast.depends_on_commits
 
@@ -72,9 +72,9 @@ def test_no_entry_is_committed_while_the_log_ends_in_front_of_its_first_entry(st
     assert (forecast.starts, forecast.max_offset, forecast.commits_from) == (True, 0, 516)
     ends = {name: forecast.queue_ends[name, 0] for name in ("%DLQ%CG_dlq_11", "RMQ_SYS_TRANS_HALF_TOPIC")}
     assert ends == {"%DLQ%CG_dlq_11": (0, 1), "RMQ_SYS_TRANS_HALF_TOPIC": (0, 36)}
-    said = ", but no DLedger message can be read until entry 516 is appended"
-    assert forecast.sentence().endswith(said)
+    text = ", but no DLedger message can be read until entry 516 is appended"
+    assert forecast.sentence().endswith(text)
     report = verify(open_store(store))
-    assert said in str(report.verdict)
+    assert text in str(report.verdict)
     assert report.broker is not None
     assert report.broker["commits_from"] == 516

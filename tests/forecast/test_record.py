@@ -167,8 +167,8 @@ def test_split_drops_empty_parts_at_the_end(text: str, parts: int) -> None:
 @given(st.binary(min_size=0, max_size=400), st.sampled_from(VERSIONS), st.integers(0, 500))
 def test_any_bytes_are_not_a_record_unless_their_size_says_so(data: bytes, version: str, at: int) -> None:
     got = check(data, version, at, heap=1 << 20)
-    said = int.from_bytes(data[at : at + 4], "big", signed=True)
-    assert got.size in ((said, 0) if got.success else (said, -1))
+    size = int.from_bytes(data[at : at + 4], "big", signed=True)
+    assert got.size in ((size, 0) if got.success else (size, -1))
 
 
 @given(st.integers(0, len(PLAIN) - 1), st.integers(0, 7), st.sampled_from(VERSIONS))

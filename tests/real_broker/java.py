@@ -100,11 +100,11 @@ def _java_version() -> bytes:
     for tool in ("java", "javac"):
         if shutil.which(tool) is None:
             raise BrokerUnavailable(f"no {tool} on PATH (RocketMQ needs a JDK, {_OLDEST_JAVA} or newer)")
-    said = subprocess.run(["java", "-version"], capture_output=True, check=False).stderr
-    number = re.search(rb'version "(\d+)', said)
+    text = subprocess.run(["java", "-version"], capture_output=True, check=False).stderr
+    number = re.search(rb'version "(\d+)', text)
     if number is None or int(number[1]) < _OLDEST_JAVA:  # Java 8 calls itself 1.8
-        raise BrokerUnavailable(f"java on PATH is not {_OLDEST_JAVA} or newer: {said.decode(errors='replace')[:80]}")
-    return said
+        raise BrokerUnavailable(f"java on PATH is not {_OLDEST_JAVA} or newer: {text.decode(errors='replace')[:80]}")
+    return text
 
 
 def _cache() -> Path:
@@ -144,7 +144,7 @@ def _fetch(version: str, target: Path) -> None:
     """Let Maven copy the jars of a release, and try a failed download once more."""
     command = ["mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), f"-Drocketmq.version={version}"]
     command += ["dependency:copy-dependencies", f"-DoutputDirectory={target}"]
-    said = ""
+    output = ""
     for again in ([], ["-U"]):  # without -U, Maven caches a failed download for a day
         try:
             subprocess.run(
@@ -157,10 +157,10 @@ def _fetch(version: str, target: Path) -> None:
             )
             return
         except subprocess.CalledProcessError as error:
-            said = " ".join((error.stdout + error.stderr).split())[:200]
+            output = " ".join((error.stdout + error.stderr).split())[:200]
         except subprocess.TimeoutExpired as error:
             raise BrokerUnavailable(f"Maven did not fetch RocketMQ {version} in {_DOWNLOAD_SECONDS} s") from error
-    raise BrokerUnavailable(f"Maven could not fetch RocketMQ {version}: {said}")
+    raise BrokerUnavailable(f"Maven could not fetch RocketMQ {version}: {output}")
 
 
 def _compiled(version: str, home: Path, libraries: tuple[Path, ...]) -> Path:

@@ -159,8 +159,8 @@ def _ask(
             return _no_answer(f"timeout after {timeout:.0f} s", 124, _text(log))
         lines = done.stdout.decode("utf-8", "replace").splitlines()
         if done.returncode not in _ANSWERED or not lines or not lines[-1].startswith('{"load"'):
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-3:]
-            return _no_answer(" ".join([f"exit {done.returncode}", *said]), done.returncode, _text(log))
+            text = done.stderr.decode("utf-8", "replace").strip().splitlines()[-3:]
+            return _no_answer(" ".join([f"exit {done.returncode}", *text]), done.returncode, _text(log))
         return parse_answer(json.loads(lines[-1]), done.returncode, _text(log))
 
 

@@ -132,8 +132,8 @@ def test_fresh_damage(name: str, tmp_path: Path, sounds: Sounds) -> None:
         except Exception:  # noqa: BLE001  # a failed round does not end the others
             version, abort = _cell(name, seed)
             again = f"RMQSTORE_SEED={seed} RMQSTORE_ROUNDS=1 pytest '{__file__}::test_fresh_damage[{name}]'"
-            said = wound_any(copy_store(name, folder / "again"), seed)
-            failures.append(f"{again}\n{version}, abort={abort}, {said}\n{traceback.format_exc()}")
+            lines = wound_any(copy_store(name, folder / "again"), seed)
+            failures.append(f"{again}\n{version}, abort={abort}, {lines}\n{traceback.format_exc()}")
         shutil.rmtree(folder, ignore_errors=True)
     agree = f"{len(rounds) - len(failures)} of {len(rounds)} rounds agree, {repaired} of them with a repair"
     print(f"{name}: {agree}, seeds {rounds[0]} to {rounds[-1]}")
@@ -146,10 +146,10 @@ def fresh_round(name: str, seed: int, folder: Path, sounds: Sounds) -> bool:
     Return False if the damage has no repair, so that only the forecast was compared.
     """
     version, abort = cell = _cell(name, seed)
-    said: list[str] = []
+    changes: list[str] = []
 
     def hurt(store: Path) -> Sequence[str]:
-        said[:] = wound_any(store, seed)
+        changes[:] = wound_any(store, seed)
         (store / "abort").unlink(missing_ok=True)
         if abort:
             (store / "abort").touch()
@@ -163,15 +163,17 @@ def fresh_round(name: str, seed: int, folder: Path, sounds: Sounds) -> bool:
             answer = replace(answer, max_offset=real.max_phy_after_load)
         if forecast.depends_on_commits is not None:  # by the forecast, more may be skipped
             ends = of_forecast(forecast, store).queues
-            assert all(end[1] <= ends[queue][1] for queue, end in answer.queues.items()), said
+            assert all(end[1] <= ends[queue][1] for queue, end in answer.queues.items()), changes
             answer = replace(answer, queues=ends)
         if not forecast.consume_queues_simulated:  # in RocksDB
             answer = replace(answer, queues={})
             gone = messages(sounds.read(name, settings, [cell])[cell]).keys() - messages(real).keys()
-            assert not gone or _says_more_than_clean(store), f"{version} abort={abort} of {said} loses {gone}"
-        assert replace(of_forecast(forecast, store), gone=()) == answer, f"forecast {version} abort={abort} of {said}"
-        said.extend(_as_operator(name, store))
-        return said
+            assert not gone or _says_more_than_clean(store), f"{version} abort={abort} of {changes} loses {gone}"
+        assert replace(of_forecast(forecast, store), gone=()) == answer, (
+            f"forecast {version} abort={abort} of {changes}"
+        )
+        changes.extend(_as_operator(name, store))
+        return changes
 
     try:
         one = _begin(name, seed, folder, sounds, hurt, configured=random.Random(seed).random() < 0.5)
@@ -258,22 +260,22 @@ def _begin(
     """Start a round; `configured`: the commands get a broker.conf, otherwise they infer the file sizes."""
     store = copy_store(name, folder / str(seed))
     conf = ("-c", str(write_broker_conf(name, store))) if configured else ()
-    said = hurt(store) if hurt is not None else wound(store, seed)
+    damage = hurt(store) if hurt is not None else wound(store, seed)
     hit, known = sound(name).hit_in(store), told(name, store)
     before = content_only(snapshot(store, without=(JOURNAL,)))
     done, decided = _recover(store, *conf, "--role", "single", "--accept-fillers")
     report = run("verify", str(store), *conf, "--json")
-    assert report.exit_code in (0, 1), (said, report.output)
+    assert report.exit_code in (0, 1), (damage, report.output)
     unexpected = _unexpected(json.loads(report.stdout), done["facts"])
-    assert unexpected == [], (said, report.stdout)
-    assert "CK-AHEAD" not in report.stdout, (said, report.stdout)
+    assert unexpected == [], (damage, report.stdout)
+    assert "CK-AHEAD" not in report.stdout, (damage, report.stdout)
     loss = done["loss"]
     assert isinstance(loss, dict)
     other = sound(name).hit_in(store)
     cell = _cell(name, seed)
     question = sounds.servers.of(cell[0]).ask(store, meta(name).oracle_args, abort=cell[1])
     journal = str(done["journal"]) if done.get("journal") else None
-    return Round(store, said, hit, other, known, before, decided, journal, loss["messages"], cell, question)
+    return Round(store, damage, hit, other, known, before, decided, journal, loss["messages"], cell, question)
 
 
 def _as_operator(name: str, store: Path) -> list[str]:
@@ -305,7 +307,7 @@ def _says_more_than_clean(store: Path) -> bool:
 
 
 def _unexpected(report: Mapping[str, Any], facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Errors after a repair, except those of messages that recover lists as damaged.
+    """Return the errors after a repair, except those of messages that recover lists as damaged.
 
     Index units and tags codes that contradict a message stay, because nothing proves which of them is right.
     """

@@ -138,7 +138,7 @@ def of_topic(found: list[Row], topic: str) -> list[Row]:
 
 
 def hurt(found: list[Row]) -> list[Row]:
-    """In each topic, destroy some records completely, and the body of one more; return them."""
+    """Destroy some records in each topic completely, and the body of one more; return them."""
     hit: list[Row] = []
     for topic, whole, body in ((SCHEDULE_TOPIC, (2, -1), 4), (HALF_TOPIC, (1, 6, -2), 4), (OP_HALF_TOPIC, (0,), 1)):
         some = of_topic(found, topic)

@@ -28,9 +28,9 @@ def wound(store: Path, seed: int | str, *, most: int = 3) -> list[str]:
     done: list[str] = []
     while len(done) < 1 or (len(done) < most and dice.random() < 0.5):
         files = list(_files(store, _LOGS if dice.random() < 0.6 else _OTHERS))
-        said = _one(store, files, dice) if files else None
-        if said is not None:
-            done.append(said)
+        description = _one(store, files, dice) if files else None
+        if description is not None:
+            done.append(description)
     return done
 
 
@@ -258,8 +258,8 @@ def wound_any(store: Path, seed: int | str) -> list[str]:
         files = [path for path in _files(store, patterns) if path.stat().st_size]
         if files:
             path = dice.choice(files)
-            said = dice.choice(kinds)(path, dice)
-            done += [f"{path.relative_to(store).as_posix()}: {said}"] if said else []
+            text = dice.choice(kinds)(path, dice)
+            done += [f"{path.relative_to(store).as_posix()}: {text}"] if text else []
     return done
 
 

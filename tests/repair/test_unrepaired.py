@@ -27,10 +27,10 @@ def test_a_plan_without_steps_has_a_reason_and_advice(name: str, tmp_path: Path)
     case = read_case(name)
     store = make(case, tmp_path)
     words = ("recover", str(store), *options(case, store))
-    said = json.loads(run(*words, "--json").stdout)
-    assert said["steps"] == []
-    rows = said["facts"]["stays"]
-    assert {code: row["count"] for code, row in rows.items()} == said["remaining"]["counts"]
+    answer = json.loads(run(*words, "--json").stdout)
+    assert answer["steps"] == []
+    rows = answer["facts"]["stays"]
+    assert {code: row["count"] for code, row in rows.items()} == answer["remaining"]["counts"]
     assert set(rows) <= set(case.verify.counts)
     lines = run(*words).stdout.splitlines()
     assert "Nothing is lost." not in lines

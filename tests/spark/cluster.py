@@ -47,10 +47,10 @@ def python_without_rmqstore(target: Path) -> Path:
             if not ours and not (libraries / entry.name).exists():
                 (libraries / entry.name).symlink_to(entry)
     probe = "import importlib.util as u, numpy, zlib_ng, pyarrow, pyspark; print(u.find_spec('rmqstore'))"
-    said = subprocess.run(
+    output = subprocess.run(
         [python, "-c", probe], capture_output=True, text=True, cwd=target, env=spark_environment(), check=False
     )
-    assert said.stdout.strip() == "None", said.stdout + said.stderr
+    assert output.stdout.strip() == "None", output.stdout + output.stderr
     return python
 
 

@@ -18,7 +18,7 @@ from rmqstore.formats.properties import index_keys, parse_properties
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from tests.checks.index_looks import SLOTS, Copy, check, first_index, last_index, pass_over_log, units_of
-from tests.checks.sound import opened, said
+from tests.checks.sound import located, opened
 from tests.damage import copy_span, flip, overwrite, zero
 from tests.seeds import seeds
 from tests.stores import STORES
@@ -82,7 +82,7 @@ def test_an_entry_with_another_offset_dangles_and_its_message_is_not_indexed(sto
     message = int(units_of(path)["phy_offset"][50])
     overwrite(path, at + 4, (message + 1).to_bytes(8, "big"))
     findings = check(open_store(store))
-    assert said(findings) == [
+    assert located(findings) == [
         ("IX-DANGLING-ENTRY", "index", path.name, at),
         ("IX-NOT-INDEXED", "index", path.name, message),
     ]
@@ -101,7 +101,7 @@ def test_an_entry_with_another_time_than_its_message_is_a_bad_entry(store_copy: 
     at = index.unit_at(50, SLOTS)
     flip(path, at + 15, 6)
     findings = check(open_store(store))
-    assert said(findings) == [("IX-BAD-ENTRY", "index", path.name, at)]
+    assert located(findings) == [("IX-BAD-ENTRY", "index", path.name, at)]
     assert findings.listed[0].facts["what"] == "time"
 
 
@@ -111,7 +111,7 @@ def test_an_entry_behind_the_end_of_the_log_dangles(store_copy: Copy) -> None:
     first = int(units_of(last_index(store))["phy_offset"][100])
     check_index(open_store(store), findings).check_end(first, findings)
     unit = units_of(last_index(store))["phy_offset"].tolist().index(first)
-    assert said(findings) == [("IX-DANGLING-ENTRY", "index", last_index(store).name, index.unit_at(unit, SLOTS))]
+    assert located(findings) == [("IX-DANGLING-ENTRY", "index", last_index(store).name, index.unit_at(unit, SLOTS))]
     assert findings.listed[0].facts["count"] == 284 - unit + 1
     assert findings.listed[0].facts["phy_offset"] == first
 
@@ -135,7 +135,7 @@ def test_a_removed_file_in_the_middle_is_noticed_as_messages_not_indexed(store_c
     begin, *_, end = sorted(set(units_of(gone)["phy_offset"].tolist()) - {0})
     gone.unlink()
     findings = check(open_store(store))
-    assert [c for c, *_ in said(findings)] == ["IX-NOT-INDEXED"]
+    assert [c for c, *_ in located(findings)] == ["IX-NOT-INDEXED"]
     # the previous file also has units of the message at `begin`; only the one of its tag is lost
     assert begin < int(str(findings.listed[0].facts["first_offset"])) < begin + 500
     assert findings.listed[0].facts["last_offset"] == end
@@ -150,7 +150,7 @@ def test_after_a_kill_messages_behind_the_last_entry_are_not_missed(store_copy: 
 def test_after_a_clean_exit_messages_behind_the_last_entry_are_missed(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     last_index(store).unlink()
-    assert [c for c, *_ in said(check(open_store(store)))] == ["IX-NOT-INDEXED"]
+    assert [c for c, *_ in located(check(open_store(store)))] == ["IX-NOT-INDEXED"]
 
 
 def test_duplicates_after_a_restart_are_normal(store_copy: Copy) -> None:
@@ -250,7 +250,7 @@ def test_an_unknown_number_of_slots_is_reported_and_not_guessed(tmp_path: Path) 
     config = BrokerConfig({"maxHashSlotNum": "77", "maxIndexNum": "50"})
     findings = Findings()
     assert check_index(open_store(tmp_path, config), findings).unchecked == []
-    assert said(findings) == [("IX-HEADER", "index", path.name, 24)]
+    assert located(findings) == [("IX-HEADER", "index", path.name, 24)]
 
 
 def test_files_without_an_entry_need_no_slots(tmp_path: Path) -> None:

@@ -83,8 +83,8 @@ class Maker:
     def flow(self, broker: WholeBroker, **words: str | int) -> object:
         """Send messages through the broker's name server, and return the counts."""
         arguments = [broker.name_server, str(self.seed), str(self.sent_file)]
-        said = broker.run_java("Flow", *arguments, *(f"{key}={value}" for key, value in words.items()))
-        return json.loads(said.splitlines()[-1])
+        text = broker.run_java("Flow", *arguments, *(f"{key}={value}" for key, value in words.items()))
+        return json.loads(text.splitlines()[-1])
 
     def finish(self, name: str, broker: WholeBroker, sent: object, stopped: str, note: str = "") -> None:
         """Record what the real classes read from copies of a store, and pack the store."""

@@ -46,7 +46,7 @@ def copy(source: Path, target: Path) -> Path:
 
 
 def after_apply(store: Path) -> tuple[dict[str, Entry], list[str]]:
-    """The result of an apply without a fault, and its calls."""
+    """Return the result of an apply without a fault, and its calls."""
     disk = CountingDisk()
     journal.apply(full_plan(store), disk=disk)
     return look(store, folder_times=False), disk.calls

@@ -276,10 +276,10 @@ def test_process_of_another_user_that_cannot_be_examined_is_named_and_refused_wi
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     with other_process(WRITE, used) as pid:
-        said, pids = ask().splitlines()
+        output, pids = ask().splitlines()
         assert str(pid) in pids.split()
-        assert "cannot tell whether these processes of other users write to it: process" in said
-        assert "add --broker-is-stopped" in said
+        assert "cannot tell whether these processes of other users write to it: process" in output
+        assert "add --broker-is-stopped" in output
         assert len(ask("stopped").splitlines()) == 1
 
 

@@ -130,9 +130,9 @@ def test_migration_that_was_killed_half_way_is_refused_until_undone_or_ended(tmp
         killed = killed_at(at, lambda disk, plan=plan: apply(plan, disk=disk))  # type: ignore[misc]
         left = find_unfinished(store)
         if left and left[0].state.value == "applying":
-            said = _refused(store)
-            assert f"rmqstore undo {left[0].path}" in said
-            assert f"rmqstore resume {left[0].path}" in said
+            text = _refused(store)
+            assert f"rmqstore undo {left[0].path}" in text
+            assert f"rmqstore resume {left[0].path}" in text
             assert run("undo", str(left[0].path)).exit_code == 0
             assert tree(store) == before
             seen.add("applying")
@@ -191,17 +191,17 @@ def test_an_unsound_store_is_sent_to_the_command_that_repairs_it(
 ) -> None:
     store = make("5.4.0", "partly-filled", tmp_path)
     damage(store)
-    said = _refused(store)
-    assert code in said
+    text = _refused(store)
+    assert code in text
     command = "rmqstore rebuild" if code == "CQ-MISSING-QUEUE" else "rmqstore recover"
-    assert command in said
+    assert command in text
 
 
 def test_queues_behind_the_log_are_refused_since_nothing_would_dispatch_them(tmp_path: Path) -> None:
     store = copy_store("5.4.0-killed", tmp_path)
-    said = _refused(store)
-    assert "2 consume queues are behind the log" in said
-    named = re.findall(r"`rmqstore ([^`]*)`", said)
+    text = _refused(store)
+    assert "2 consume queues are behind the log" in text
+    named = re.findall(r"`rmqstore ([^`]*)`", text)
     assert [run(*shlex.split(words)).exit_code for words in named] == [0]
     assert run_json("migrate-to-dledger", str(store), "--self-id", "n0", exit_code=1)["ready"] is True
 
@@ -234,9 +234,9 @@ def test_dledger_store_is_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_directory_of_another_node_is_refused(tmp_path: Path) -> None:
-    said = _refused(copy_store("5.4.0-dledger-mixed", tmp_path), "--self-id", "n1")
-    assert "dledger-n0 is the DLedger directory of another node" in said
-    assert "--self-id n0" in said
+    text = _refused(copy_store("5.4.0-dledger-mixed", tmp_path), "--self-id", "n1")
+    assert "dledger-n0 is the DLedger directory of another node" in text
+    assert "--self-id n0" in text
 
 
 def test_directory_with_leftovers_of_this_node_is_refused(tmp_path: Path) -> None:
@@ -312,15 +312,15 @@ def test_shorter_replica_or_its_fingerprint_is_refused(tmp_path: Path) -> None:
     with assert_untouched(slave):
         assert run("compare", str(slave), "--fingerprint-out", str(file)).exit_code == 0
         for proof in (slave, file):
-            said = _refused(store, "--peers", PEERS, "--check-replica", str(proof))
-            assert "other is prefix" in said
+            text = _refused(store, "--peers", PEERS, "--check-replica", str(proof))
+            assert "other is prefix" in text
 
 
 def test_replica_that_would_be_padded_elsewhere_is_refused(tmp_path: Path) -> None:
     store = make("5.4.0", "partly-filled", tmp_path, rename="n0")
     replica = make("5.4.0", "zero-file-behind-blank", tmp_path, rename="n1")
-    said = _refused(store, "--peers", PEERS, "--check-replica", str(replica))
-    assert "DLedger would begin at 589,824 there, at 524,288 here" in said
+    text = _refused(store, "--peers", PEERS, "--check-replica", str(replica))
+    assert "DLedger would begin at 589,824 there, at 524,288 here" in text
 
 
 def test_node_that_was_migrated_already_is_an_equal_replica(tmp_path: Path) -> None:

@@ -376,11 +376,11 @@ def test_plan_names_bits_and_bytes(tmp_path: Path) -> None:
     damage.flip(bit.path, bit.at + body_at(bit) + 3, 1)
     wrong_byte(byte, body_at(byte) + 3, 0x03)
     odds = 2**31 / (255 * len(byte.message.body))
-    said = run("recover", str(store), "--accept-odds").stdout
-    assert "Mended: 1 message (one flipped bit in its body: the only bit that makes the CRC fit; odds" in said
+    output = run("recover", str(store), "--accept-odds").stdout
+    assert "Mended: 1 message (one flipped bit in its body: the only bit that makes the CRC fit; odds" in output
     assert (
         "Mended: 1 message (one wrong byte in its body: the only byte that makes the CRC fit; odds of a false match "
-        f"at most 1 in {odds:,.0f})" in said
+        f"at most 1 in {odds:,.0f})" in output
     )
 
 

@@ -12,7 +12,7 @@ from tests.stores import unpack
 
 
 def record() -> tuple[bytes, Message]:
-    """The first record of a real store."""
+    """Return the first record of a real store."""
     data = sorted((unpack("5.4.0-clean") / "commitlog").iterdir())[0].read_bytes()
     raw = data[: HEAD.parse(data)["size"]]
     message, _ = parse_message(raw)
