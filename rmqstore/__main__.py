@@ -7,7 +7,9 @@ import os
 import signal
 import sys
 
-_GARBAGE_COLLECTION = 50_000  # objects; the default of 700 collects 80 times during the imports and finds nothing
+# Objects. No command has as many when it has loaded its modules and read a small store (at most 80,000): a collection
+# of that many takes 5 ms and finds nothing to free.
+_GARBAGE_COLLECTION = 200_000
 
 
 class _WithoutPandas:

@@ -42,11 +42,11 @@ _LOG_LINES = {"Obstacle": 2, "Refusal": 1, "StartFails": 1, "_refused": 1}
 _STARTS = ("brokers/load", "brokers/log", "brokers/dledger", "brokers/queues")
 _SILENT_NAMES = re.compile(r"^(_?STYLE|_SUFFIXES|COMMANDS|style|log_?line|_?[A-Z_]+_TEXT)$")
 _SILENT_KEYWORDS = {"style", "metavar", "name", "pattern", "regex", "encoding", "examples", "desc", "key", "code"}
-_LABEL_CALLS = {"_row", "_wrapped", "row", "Text", "append", "section", "title"}
+_LABEL_CALLS = {"_row", "_wrapped", "row", "Styled", "append", "section", "title"}
 _CODE = re.compile(
     r"^(SELECT|CREATE|INSERT|COPY|SET|PRAGMA|WITH|FROM|ATTACH)\b|::|^\W*$|^</?\w+|/\*|^rmqstore |^chmod |^chown "
     r'|"\w+": |^java\.|^load exception'
-    r"|^\w+ (string|int|long|binary|boolean|timestamp)\b|^bold "
+    r"|^\w+ (string|int|long|binary|boolean|timestamp)\b"
 )
 _NAME = re.compile(r"[-_./=*<>\d" + HOLE + r"]|^$")
 """What makes a single word a name."""

@@ -176,13 +176,12 @@ def no_search_for_other_processes(request: pytest.FixtureRequest) -> Iterator[No
     if request.node.get_closest_marker("other_processes"):
         yield
         return
-    from rmqstore.files import store
-    from rmqstore.files.in_use.users import Users
+    from rmqstore.files.in_use import users
     from rmqstore.repair.journal import liveness
 
     with pytest.MonkeyPatch.context() as patch:  # not `monkeypatch`: a test's own patches must end before `tmp_path`
-        for module in (liveness, store):
-            patch.setattr(module, "find_users", lambda places, files: Users())
+        for module in (liveness, users):
+            patch.setattr(module, "find_users", lambda places, files: users.Users())
         yield
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rich.cells import cell_len
 
+from rmqstore.formats.text.width import columns
 from tests.damage import flip
 from tests.stores import copy_store
 from tests.terminal import printed_in_a_terminal
@@ -42,7 +42,7 @@ def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Ask:
         assert code == exit_code, "\n".join(lines)
         assert not any("Traceback" in line for line in lines)
         commands = ("rmqstore ", "store restored", str(tmp_path))  # lines with paths or commands to copy may be wider
-        assert [line for line in lines if cell_len(line) > request.param and not any(c in line for c in commands)] == []
+        assert [line for line in lines if columns(line) > request.param and not any(c in line for c in commands)] == []
         return lines
 
     return run

@@ -11,6 +11,7 @@ import click
 
 from rmqstore.cli.printing.output import Output, Progress
 from rmqstore.cli.printing.quantities import Size, Time, bytes_text, many
+from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.options import SINCE, command, config_option, gathered
 from rmqstore.errors import UsageError
 
@@ -205,18 +206,14 @@ class _Work:
             return code
         rows = [list(row) for row in frame.limit(_ROWS + 1).collect()]
         more = len(rows) > _ROWS
-        rows = rows[:_ROWS]
+        shown = [dict(zip(frame.columns, map(_plain, row), strict=True)) for row in rows[:_ROWS]]
         if self.out.as_json:
-            shown = [dict(zip(frame.columns, map(_plain, row), strict=True)) for row in rows]
             head: dict[str, Any] = {"schema": "rmqstore.pipeline.sql/1", "columns": frame.columns, "rows": shown}
             self.out.report(head | {"more": more, "stores": lost})
         else:
-            from rich.table import Table
-
-            table = Table(*frame.columns)
-            for row in rows:
-                table.add_row(*("" if cell is None else str(_plain(cell)) for cell in row))
-            self.out.render(table)
+            write_rows(replace(self.out, format="table"), shown, tuple(frame.columns))
+            if not shown:
+                self.out.note("note: the query returned no rows")
             if more:
                 self.out.note(f"note: only the first {_ROWS:,} rows; --output DIR writes all of them as Parquet")
         return code

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rmqstore.files.store import Store
     from rmqstore.repair.plan.plan import Plan
     from rmqstore.repair.plan.recover_options import RecoverOptions
+    from rmqstore.repair.replica.places import Wishes
     from rmqstore.repair.replica.replica import Replica
 
 
@@ -56,6 +57,14 @@ class Taken:
     replicas: tuple[Path, ...]
     extend: bool
     heal_fillers: bool
+
+    def wishes(self) -> Wishes | None:
+        """The options of the planner; None without replicas."""
+        if not self.replicas:
+            return None
+        from rmqstore.repair.replica.places import Wishes
+
+        return Wishes(self.extend, self.heal_fillers)
 
 
 @command(
@@ -132,7 +141,6 @@ def recover(
     from rmqstore.files.store import QueueKind, StoreKind
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
     from rmqstore.repair.replica.own_copies import plan_with_copies
-    from rmqstore.repair.replica.places import Wishes
 
     refuse_unknown_codes(allowed.only)
     if (taken.extend or taken.heal_fillers) and not taken.replicas:
@@ -143,14 +151,12 @@ def recover(
     gone = opened.kind is not StoreKind.ROCKSDB and not any(True for _ in opened.queue_directories(QueueKind.SIMPLE))
     wishes = allowed.options()
     how = work.verifying(units=KeptUnits() if gone else None)
-    found = _open_replicas(taken.replicas, config, work)
+    found = _open_replicas(taken.replicas, config, work) if taken.replicas else []
 
     def plan(look: Store, verified: Verified) -> Plan:
         if applying.plan_file is not None:
             return read_plan(applying.plan_file, look)
-        return plan_with_copies(
-            look, verified, wishes, how, replicas=found, wishes=Wishes(taken.extend, taken.heal_fillers)
-        )
+        return plan_with_copies(look, verified, wishes, how, replicas=found, wishes=taken.wishes())
 
     cures = applying.plan_file is None and not taken.replicas
     change = plan_change(

@@ -12,7 +12,6 @@ import click
 
 from rmqstore.cli.printing.output import Output, json_bytes, refuse_inside
 from rmqstore.cli.printing.quantities import Span
-from rmqstore.cli.report import refuse_existing, write_page
 from rmqstore.cli.shared.filters import Filters, note_unknown_topics, parse_queues, refuse_unknown_codes
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_report
 from rmqstore.cli.shared.options import FILE, Work, broker_option, command, gathered
@@ -105,6 +104,7 @@ def verify(
     opened = open_store(store, config)
     measured = Metrics(out, files.metrics, "verify", store)
     if files.html is not None:
+        from rmqstore.cli.report import refuse_existing, write_page
         from rmqstore.views.report import report_of
 
         refuse_inside(files.html, store)
@@ -143,7 +143,7 @@ def verify(
     else:
         from rmqstore.cli.verify_text import verify_text
 
-        out.render(*verify_text(report, out.verbose, out.width))
+        out.lines(verify_text(report, out.verbose, out.width))
     return report.exit_code
 
 

@@ -7,8 +7,6 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from rich.text import Text
-
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import (
     Fact,
@@ -23,9 +21,10 @@ from rmqstore.checks.problems.report import (
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.quantities import KINDS, bytes_text, fitted, in_words, many, time_text, title, wrapped
+from rmqstore.cli.printing.styled import BOLD, BOLD_GREEN, BOLD_RED, BOLD_YELLOW, CYAN, DIM, GREEN, Styled
 
 EXAMPLES = 3
-_STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
+_STYLE = {Severity.ERROR: BOLD_RED, Severity.WARNING: BOLD_YELLOW, Severity.NOTE: CYAN}
 _SEVERITY_WORDS = {Severity.ERROR: "ERROR", Severity.WARNING: "WARNING", Severity.NOTE: "NOTE"}
 FACT_WORDS = {"stored": "recorded CRC", "computed": "computed CRC"}
 """Facts whose name alone is not clear."""
@@ -33,42 +32,44 @@ _INDENT = "  "
 _NEXT = "      "  # below the command of a line `Next: rmqstore …`
 
 
-def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[Text]:
-    """Yield the lines of the report, at most `width` columns wide except for paths and commands."""
-    yield _verdict(report, width)
-    yield Text()
+def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[Styled]:
+    """Yield the lines of the report, at most `width` columns wide except for names, paths, commands and titles."""
+    verdict, style = _verdict(report)
+    yield from (Styled(line, style) for line in wrapped(verdict, width))
+    yield Styled()
     yield from _what(report, width)
     groups = groups_of(report)
     if groups:
-        yield Text()
+        yield Styled()
         yield _totals(report)
         for code, examples in groups:
-            yield Text()
+            yield Styled()
             yield from _group(report, PROBLEMS[code], examples, verbose, width)
     if report.unchecked:
-        yield Text()
-        yield Text("Not checked", style="bold yellow")
+        yield Styled()
+        yield Styled("Not checked", BOLD_YELLOW)
         for line in report.unchecked:
             yield from _wrapped(line, width, _INDENT, _INDENT + "  ")
-    yield Text()
+    yield Styled()
     yield from _next(report, width)
 
 
 def verdict_sentence(report: Report) -> str:
     """Return the verdict on one line."""
-    return _verdict(report, 1 << 20).plain
+    return " ".join(wrapped(_verdict(report)[0], 1 << 20))
 
 
-def _verdict(report: Report, width: int) -> Text:
+def _verdict(report: Report) -> tuple[str, str]:
+    """Return the verdict and its style."""
     worst = report.findings.worst
     starts = report.broker is None or bool(report.broker.get("starts"))
     lost = int(report.broker.get("messages_lost") or 0) if report.broker else 0
     if (worst is not None and worst >= Severity.ERROR) or not starts or lost:
-        style = "bold red"
+        style = BOLD_RED
     elif not report.clean:
-        style = "bold yellow"
+        style = BOLD_YELLOW
     else:
-        style = "bold green"
+        style = BOLD_GREEN
     counts = problem_counts(report)
     problems = sum(counts.values())
     if report.clean and report.fillers and not _start_drops(report):
@@ -85,13 +86,12 @@ def _verdict(report: Report, width: int) -> Text:
     if report.clean and report.reused is not None:
         state += f" This reuses old results: {many(len(report.reused.files), 'unchanged log file')} not read again."
     verdict = report.verdict.rstrip(".")
-    text = f"{verdict}. {state}" if verdict else state
-    return Text("\n".join(wrapped(text, width)), style=style, no_wrap=True)
+    return f"{verdict}. {state}" if verdict else state, style
 
 
-def _what(report: Report, width: int) -> Iterator[Text]:
+def _what(report: Report, width: int) -> Iterator[Styled]:
     live = ", a broker is running on it" if report.live else ""
-    yield Text(f"{report.store}: {KINDS[report.kind]}{live}")
+    yield Styled(f"{report.store}: {KINDS[report.kind]}{live}")
     if report.commitlog:
         yield from _row("commitlog", _log_words(report.commitlog, "messages", "min_offset"), width)
     if report.dledger:
@@ -145,7 +145,7 @@ def _log_words(log: dict[str, Any], counted: str, start: str) -> str:
     return text
 
 
-def _forecast(broker: dict[str, Any], width: int) -> Iterator[Text]:
+def _forecast(broker: dict[str, Any], width: int) -> Iterator[Styled]:
     if broker.get("starts"):
         deleted = [*(broker.get("files_deleted") or []), *(broker.get("other_files_deleted") or [])]
         if deleted:
@@ -160,21 +160,20 @@ def _forecast(broker: dict[str, Any], width: int) -> Iterator[Text]:
         yield from _row("broker log", AsIs(broker["log_line"]), width)
 
 
-def _row(label: str, text: str, width: int) -> Iterator[Text]:
+def _row(label: str, text: str, width: int) -> Iterator[Styled]:
     for i, line in enumerate(wrapped(text, max(20, width - 15)) or [""]):
         label = "" if i else label
-        yield Text(f"  {label:<12} ", style="dim", no_wrap=True).append(line, style="not dim")
+        yield Styled(f"  {label:<12} ", DIM).append(line)
 
 
-def _totals(report: Report) -> Text:
+def _totals(report: Report) -> Styled:
     counts: dict[Severity, int] = {}
     for code, n in report.findings.counts.items():
         severity = PROBLEMS[code].severity
         counts[severity] = counts.get(severity, 0) + n
-    text = Text("Found: ", style="bold")
+    text = Styled("Found: ", BOLD)
     for i, severity in enumerate(sorted(counts, reverse=True)):
-        text.append(", " if i else "", style="not bold")
-        text.append(_counted(counts[severity], severity), style=_STYLE[severity])
+        text.append(", " if i else "").append(_counted(counts[severity], severity), _STYLE[severity])
     return text
 
 
@@ -199,27 +198,26 @@ def groups_of(report: Report) -> list[tuple[str, list[Finding]]]:
     return [(problem.code, groups[problem.code]) for problem in order]
 
 
-def _group(report: Report, problem: Problem, findings: list[Finding], verbose: int, width: int) -> Iterator[Text]:
+def _group(report: Report, problem: Problem, findings: list[Finding], verbose: int, width: int) -> Iterator[Styled]:
     count = report.findings.counts[problem.code]
-    head = Text(fitted(title(_SEVERITY_WORDS[problem.severity]), 8), style=_STYLE[problem.severity])
-    head.append(problem.code, style="bold").append(f"  {problem.title}", style="not bold default")
+    style = _STYLE[problem.severity]
     times = f"  ×{count:,}" if count > 1 else ""
-    head.append(times, style="bold")
-    yield head
-    yield from (Text(line, style="dim", no_wrap=True) for line in wrapped(problem.about, width, "    ", "    "))
+    head = Styled(fitted(title(_SEVERITY_WORDS[problem.severity]), 8), style)
+    yield head.append(problem.code, style).append(f"  {problem.title}").append(times, style)
+    yield from (Styled(line, DIM) for line in wrapped(problem.about, width, "    ", "    "))
     shown = findings if verbose else findings[:EXAMPLES]
     for finding in shown:
-        yield Text(f"    {_place(finding)}")
+        yield Styled(f"    {_place(finding)}")
         facts = facts_of(finding)
         if facts:
             yield from _below(facts, width)
     if count > len(shown):
         more = count - len(shown)
         hint = "" if verbose else " (-v lists them; --findings-out FILE has all)"
-        yield Text(f"    … and {more:,} more{hint}", style="dim")
+        yield Styled(f"    … and {more:,} more{hint}", DIM)
     cure = next_command(findings[0], report.repairable, report.config) if findings else None
     if cure:
-        yield Text("    cure: ", style="green", no_wrap=True).append(cure, style="not dim default")
+        yield Styled("    cure: ", GREEN).append(cure)
 
 
 def _place(finding: Finding) -> str:
@@ -266,11 +264,11 @@ def _fact(name: str, value: Fact) -> str:
     return value if len(value) <= 200 else value[:200] + "…"
 
 
-def _wrapped(text: str, width: int, first: str = "", then: str = "") -> Iterator[Text]:
-    yield from (Text(line, no_wrap=True) for line in wrapped(text, width, first, then))
+def _wrapped(text: str, width: int, first: str = "", then: str = "") -> Iterator[Styled]:
+    yield from (Styled(line) for line in wrapped(text, width, first, then))
 
 
-def _below(text: str, width: int) -> Iterator[Text]:
+def _below(text: str, width: int) -> Iterator[Styled]:
     return _wrapped(text, width, _NEXT, _NEXT)
 
 
@@ -280,11 +278,11 @@ def _start_drops(report: Report) -> bool:
     return report.clean and bool(broker.get("messages_lost") or broker.get("units_cut"))
 
 
-def _command(words: str) -> Text:
-    return Text("Next: ", style="bold", no_wrap=True).append(words, style="not bold")
+def _command(words: str) -> Styled:
+    return Styled("Next: ", BOLD).append(words)
 
 
-def _open_journals(report: Report, width: int) -> Iterator[Text]:
+def _open_journals(report: Report, width: int) -> Iterator[Styled]:
     """Yield how to end an interrupted repair, which comes before everything else."""
     for finding in report.findings.listed:
         if finding.code != problem_codes.DIR_OPEN_JOURNAL:
@@ -294,7 +292,7 @@ def _open_journals(report: Report, width: int) -> Iterator[Text]:
             yield from _wrapped("Next: stop the broker and keep its service stopped. Then:", width)
         yield _command(f"rmqstore resume {journal}")
         yield from _below("finishes an interrupted repair, or", width)
-        yield Text(f"      rmqstore undo {journal}", no_wrap=True)
+        yield Styled(f"      rmqstore undo {journal}")
         yield from _below("undoes it. Do not change the store before that. Then verify it again.", width)
 
 
@@ -318,7 +316,7 @@ def _commands(report: Report, codes: list[str]) -> list[str]:
     return list(dict.fromkeys(f"rmqstore recover {where} {option_of(PROBLEMS[code])}" for code in codes))
 
 
-def _next(report: Report, width: int) -> Iterator[Text]:
+def _next(report: Report, width: int) -> Iterator[Styled]:
     if problem_codes.DIR_OPEN_JOURNAL in report.findings.counts:
         yield from _open_journals(report, width)
         return
@@ -336,7 +334,7 @@ def _next(report: Report, width: int) -> Iterator[Text]:
                 width,
             )
         elif report.clean:
-            yield Text("Next: nothing to do.", style="green")
+            yield Styled("Next: nothing to do.", GREEN)
         elif report.resume_at is not None:
             yield _command(f"rmqstore verify {store_words(report.store, report.config)} --resume")
             yield from _below("continues the check.", width)

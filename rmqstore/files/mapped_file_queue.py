@@ -13,7 +13,7 @@ import os
 import stat
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import gcd
@@ -357,6 +357,10 @@ class MappedFileQueue:
         """Read a unit by its number, counted over all files; None if its bytes are missing."""
         raw = self.pread(layout.size, number * layout.size) if number >= 0 else b""
         return layout.unpack(raw) if len(raw) == layout.size else None
+
+    def runs(self, start: int, stop: int) -> Iterator[tuple[int, Any, Any]] | None:
+        """Return None: only a queue in a RocksDB has rows, which it yields in runs."""
+        return None
 
     def pread(self, size: int, offset: int) -> bytes:
         """Read at a global offset, across files; the result is short if a file ends early or is missing."""

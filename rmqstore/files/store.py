@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rmqstore.errors import NotAStore, NotReadable
 from rmqstore.files.broker_config import (
@@ -25,7 +25,6 @@ from rmqstore.files.broker_config import (
     BrokerConfig,
 )
 from rmqstore.files.in_use.lock import LOCK_NAME, LockState, lock_state
-from rmqstore.files.in_use.users import Users, find_users, snapshot
 from rmqstore.files.mapped_file_queue import (
     DirEntry,
     MappedFileQueue,
@@ -38,6 +37,9 @@ from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, s
 from rmqstore.files.store_queues import UNIT_SIZE, ConsumeQueueFiles, QueueKind, StoreQueues, StrayEntry
 from rmqstore.formats.dledger import ENTRY, SNAPSHOTS
 from rmqstore.formats.index import NAME_DIGITS as INDEX_NAME_DIGITS
+
+if TYPE_CHECKING:
+    from rmqstore.files.in_use.users import Users
 
 __all__ = [
     "UNIT_SIZE",
@@ -371,6 +373,8 @@ class Store(StoreQueues):
 
     def users(self) -> Users:
         """Find the processes that have files of this store mapped or open for writing."""
+        from rmqstore.files.in_use.users import find_users, snapshot
+
         places = self.places
         return find_users(places, snapshot(places))
 

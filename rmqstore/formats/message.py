@@ -29,7 +29,6 @@ from construct import (
 )
 
 from rmqstore.formats.layout import Buffer, Field, Kind, Layout, Record, fixed_part
-from rmqstore.formats.messageid import offset_message_id
 
 if TYPE_CHECKING:
     import numpy as np
@@ -201,6 +200,8 @@ class Message:
 
     def offset_message_id(self) -> str:
         """Return the offset message id: store host and PHYSICALOFFSET in upper-case hex."""
+        from rmqstore.formats.messageid import offset_message_id
+
         return offset_message_id(self.store_host, self.physical_offset)
 
 

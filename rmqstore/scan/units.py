@@ -17,7 +17,6 @@ import numpy.typing as npt
 from rmqstore.files.disk.reading import open_regular
 from rmqstore.files.disk.sparse import data_extents
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from rmqstore.files.rocksdb.queues import RocksDBQueue
 from rmqstore.formats import consumequeue
 from rmqstore.formats.layout import Layout
 from rmqstore.scan.kernels import I64, leading
@@ -98,9 +97,10 @@ def unit_chunks(
 
     Units: `start` and `stop` are global offsets in bytes. Errors: none.
     """
-    if isinstance(queue, RocksDBQueue):
-        limit = queue.behind if stop is None else min(queue.behind, -(-stop // layout.size))
-        for number, units, _ in queue.runs(start // layout.size, limit):
+    end = queue.stop if stop is None else min(queue.stop, stop)
+    runs = queue.runs(start // layout.size, -(-end // layout.size))
+    if runs is not None:
+        for number, units, _ in runs:
             yield UnitChunk(queue.files[0], number * layout.size, units)
         return
     for file in queue.files:

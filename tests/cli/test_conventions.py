@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import json
 import os
 import signal
@@ -49,6 +50,65 @@ def test_info_loads_no_numpy() -> None:
         "import sys\nfrom rmqstore.cli.main import cli\n"
         f"try:\n cli.main(['info', {str(unpack('5.4.0-clean'))!r}], prog_name='rmqstore')\nexcept SystemExit:\n pass\n"
         "print([m for m in ('numpy', 'rich', 'pyarrow') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == "[]"
+
+
+# modules for stores with batch queues or damage, and for output to a file
+_OTHER_STORES = (
+    "rmqstore.brokers.queues.batch_queue",
+    "rmqstore.checks.beside.dledger",
+    "rmqstore.checks.filler_notes",
+    "rmqstore.checks.queues.rocksdb",
+    "rmqstore.cli.html_page",
+    "rmqstore.cli.printing.early_file",
+    "rmqstore.cli.report",
+    "rmqstore.files.disk.writeback",
+    "rmqstore.formats.messageid",
+    "rmqstore.repair.replica.heal",
+    "rmqstore.repair.replica.places",
+    "rmqstore.repair.replica.replica",
+)
+_ROWS = (
+    "rmqstore.files.rocksdb",
+    "rmqstore.files.rocksdb.database",
+    "rmqstore.files.rocksdb.links",
+    "rmqstore.files.rocksdb.queues",
+    "rmqstore.formats.rocksdbkeys",
+)
+_TIMER = ("rmqstore.checks.beside.timer_wheel",)
+
+
+@pytest.mark.parametrize(
+    ("command", "unwanted"),
+    [
+        ("verify", (*_OTHER_STORES, *_ROWS, *_TIMER, "rich")),
+        ("recover", _OTHER_STORES),
+        ("dump", (*_OTHER_STORES, *_ROWS, *_TIMER, "rmqstore.files.in_use.users")),
+        ("info", (*_OTHER_STORES, *_TIMER, "rmqstore.files.in_use.users", "rmqstore.files.rocksdb.queues")),
+    ],
+)
+def test_a_sound_plain_store_loads_no_module_of_other_stores(command: str, unwanted: tuple[str, ...]) -> None:
+    for name in unwanted:
+        assert name == "rich" or importlib.util.find_spec(name) is not None  # it was not renamed
+    code = (
+        "import sys\nfrom rmqstore.cli.main import cli\n"
+        f"try:\n cli.main([{command!r}, {str(unpack('5.4.0-clean'))!r}], prog_name='rmqstore')\n"
+        "except SystemExit as end:\n assert end.code == 0\n"
+        f"print([m for m in {unwanted!r} if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", ["verify", "recover", "lost"])
+def test_no_garbage_is_collected_during_the_start(command: str) -> None:
+    code = (
+        "import gc, sys\nfrom rmqstore.__main__ import main\n"
+        f"sys.argv[1:] = [{command!r}, {str(unpack('5.4.0-clean'))!r}]\n"
+        "found = []\ngc.collect()\ngc.callbacks.append(lambda phase, info: found.append(phase))\n"
+        "try:\n main()\nexcept SystemExit:\n print(found)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.splitlines()[-1] == "[]"

@@ -253,6 +253,7 @@ SMALL = {
         ("`rmqstore verify damaged` (damaged)", "`rmqstore verify damaged`（损坏）"),
         ("Order/0 damaged.txt", "Order/0 damaged.txt"),
         ("whatever this says of it", "whatever this says of it"),
+        (", ", "，"),
     ],
 )
 def test_sentences_are_translated_and_names_are_not(english: str, expected: str) -> None:

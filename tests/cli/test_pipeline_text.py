@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rmqstore.cli.pipeline import _text
+from rmqstore.cli.pipeline import _text, _Work
+from rmqstore.cli.printing.output import Output
 from rmqstore.spark.jobs.jobs import JobResult
 
 
@@ -28,3 +29,38 @@ def test_a_store_that_was_not_checked_completely_says_so(
     lines = list(_text(JobResult("verify", [store, sound])))
     assert lines[0] == f"b: {state}, 1 message"
     assert [line for line in lines if "not checked" in line] == [f"  not checked: {text}" for text in unchecked]
+
+
+class _Frame:
+    """The rows of a query, as Spark's DataFrame has them."""
+
+    def __init__(self, columns: list[str], rows: list[tuple[object, ...]]) -> None:
+        self.columns = columns
+        self._rows = rows
+
+    def limit(self, count: int) -> _Frame:
+        return _Frame(self.columns, self._rows[:count])
+
+    def collect(self) -> list[tuple[object, ...]]:
+        return self._rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "text", "note"),
+    [
+        ([("Order", 1200), (None, 3)], "topic      n\nOrder  1,200\n-          3\n", ""),
+        ([], "", "note: the query returned no rows\n"),
+    ],
+)
+def test_rows_of_a_query_are_the_table_of_the_local_sql(
+    rows: list[tuple[object, ...]],
+    text: str,
+    note: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found: tuple[_Frame, list[object]] = _Frame(["topic", "n"], rows), []
+    monkeypatch.setattr("rmqstore.spark.jobs.views.sql", lambda *_args, **_options: found)
+    work: Any = _Work(Output(), None, [], None, None)  # type: ignore[arg-type]
+    assert work.sql("select …", "", None) == 0
+    assert capsys.readouterr() == (text, note)

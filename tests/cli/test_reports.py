@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -113,6 +114,17 @@ def test_verify_text_leads_with_the_verdict_and_ends_with_what_to_do() -> None:
     assert result.exit_code == 0
     assert lines[0] == "RocketMQ 5.4.0 would start and lose nothing. Nothing is wrong with this store."
     assert lines[-1] == "Next: nothing to do."
+
+
+def test_verify_text_has_colours_only_on_request() -> None:
+    store = str(unpack("5.4.0-clean"))
+    lines = run("verify", store, "--color", "always").stdout.splitlines()
+    assert lines[0] == "\x1b[1;32mRocketMQ 5.4.0 would start and lose nothing. Nothing is wrong with this store.\x1b[0m"
+    assert lines[1:3] == ["", f"{store}: plain store"]
+    assert "\x1b[2m  queues       \x1b[0m21 consume queues of 9 topics, lengths match the log" in lines
+    assert lines[-1] == "\x1b[32mNext: nothing to do.\x1b[0m"
+    plain = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
+    assert run("verify", store).stdout.splitlines() == plain
 
 
 def test_verify_text_shows_place_facts_and_cure_of_each_problem(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ pytestmark = [
 DEADLINE_SECONDS = 600
 _STUCK = (
     *("Check error", "executeOnTimeUp exception", "executeOnTimeup exception", "Unknown exception in enqueuing"),
-    "revive error",
+    *("revive error", "execute error, offset"),
 )
 
 
@@ -181,6 +181,34 @@ def test_broker_skips_every_filler(version: str, tmp_path: Path, whole_broker: C
     assert all(offsets == list(range(len(offsets))) for offsets in by_queue.values())
     assert {m.queue_offset for m in sent} <= {m.queue_offset for m in read}
     assert {p["UNIQ_KEY"] for p in alive} <= delivered_since(store, len(found))
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0"])
+def test_delayed_message_without_its_queue_is_delivered_only_after_a_repair(
+    version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
+) -> None:
+    name = f"{version}-clean"
+    conf = meta(name).broker_conf
+    store = copy_store(name, tmp_path)
+    start_over(store)
+    found = rows(store)
+    row = next(row for row in of_topic(found, SCHEDULE_TOPIC) if row.message.queue_offset == 2)
+    level, key = row.message.queue_id + 1, parse_properties(row.message.properties)[UNIQ_KEY]
+    damage.overwrite(row.path, row.at + row.path.read_bytes()[row.at :].index(b"REAL_QID"), b"XXXX")
+    damaged = tmp_path / "damaged"
+    shutil.copytree(store, damaged)
+    stops = version == "4.9.7"  # newer brokers skip the message
+    with whole_broker(version, damaged, conf) as broker:
+        wait_until(lambda: broker.log().count("execute error, offset") >= (3 if stops else 1))
+    assert (progress(damaged)[0][level] == row.message.queue_offset) == stops
+    assert key not in delivered_since(damaged, len(found))
+
+    report = run_json("verify", str(store), exit_code=1)
+    assert report["counts"] == {"CL-PROPERTIES": 1}
+    run_json("recover", str(store), "--apply", exit_code=0)
+    with whole_broker(version, store, conf) as broker:
+        wait_until(lambda: key in delivered_since(store, len(found)))
+    assert [words for words in _STUCK if words in broker.log()] == []
 
 
 @pytest.mark.parametrize("version", ["5.1.4", "5.4.0"])

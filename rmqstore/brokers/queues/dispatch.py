@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles
-from rmqstore.brokers.queues.batch_queue import BatchQueue
 from rmqstore.brokers.queues.simple_queue import SimpleQueue
 from rmqstore.brokers.rules.forecast import QueueKey
 from rmqstore.brokers.rules.record import Checked
@@ -29,6 +29,9 @@ from rmqstore.scan.kernels import I64, Bool, grouped
 from rmqstore.scan.properties.texts import PARSED_NAMES
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.units import KnownUnits
+
+if TYPE_CHECKING:
+    from rmqstore.brokers.queues.batch_queue import BatchQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +101,13 @@ class Queues:
         tree = "batchconsumequeue" if batch else "consumequeue"
         size = self.settings.batch_size if batch else self.settings.simple_size
         mapped = SimulatedFiles(self.root / tree / topic / str(queue_id), size, files)
-        queue = BatchQueue(topic, queue_id, mapped) if batch else SimpleQueue(topic, queue_id, mapped, self.rules)
-        if isinstance(queue, SimpleQueue):
-            queue.keeps_units = self._keeps_units
-        self.table[(topic, queue_id)] = queue
+        if batch:
+            from rmqstore.brokers.queues.batch_queue import BatchQueue
+
+            self.table[(topic, queue_id)] = BatchQueue(topic, queue_id, mapped)
+        else:
+            self.table[(topic, queue_id)] = simple = SimpleQueue(topic, queue_id, mapped, self.rules)
+            simple.keeps_units = self._keeps_units
 
     def find(self, topic: str, queue_id: int) -> SimpleQueue | BatchQueue:
         """Return the queue; create it if it does not exist."""
@@ -149,7 +155,7 @@ class Queues:
         queue = self.find(record.topic, record.queue_id)
         if self._stops(queue):
             return
-        if isinstance(queue, BatchQueue):
+        if not isinstance(queue, SimpleQueue):
             before = queue.dispatched
             queue.put(record.physical_offset, record.size, record.base_offset, record.batch_size)
             self.dispatched[record.topic] += queue.dispatched - before

@@ -150,9 +150,9 @@ class SimpleQueue:
     def truncate(self, log_end: int) -> None:
         """Truncate as ConsumeQueue#truncateDirtyLogicFiles does: it ignores the size in unit 0 of a file."""
         if self._recovered is not None:
-            file, greatest = self._recovered
+            recovered, greatest = self._recovered
             self._recovered = None
-            if file is self.files.last() and not file.added and greatest < log_end:
+            if recovered is self.files.last() and not recovered.added and greatest < log_end:
                 return  # nothing has changed since `recover` read the file, which is most of the work
         self.max_physic_offset = log_end
         while (file := self.files.last()) is not None:

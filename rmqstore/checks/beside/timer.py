@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmqstore.checks.beside.timer_wheel import good_chunks, judge
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
 from rmqstore.files.disk.reading import read_at
@@ -100,6 +99,8 @@ def _file(file: MappedFile, log: LogRange | None, findings: Findings, facts: Tim
 
     Source: TimerMessageStore#recoverAndRevise, RocketMQ 5.4.0
     """
+    from rmqstore.checks.beside.timer_wheel import good_chunks
+
     end = _End()
     beyond, first, value = 0, -1, 0
     for start, units, invalid in good_chunks(file):
@@ -141,6 +142,8 @@ def _slots(store: Store, queue: MappedFileQueue, findings: Findings) -> None:
     """Check slots and chains as the next start leaves them, unless the timer log or the wheel needs a repair first."""
     if codes.TM_LOG in findings.counts or codes.TM_WHEEL_LENGTH in findings.counts:
         return
+    from rmqstore.checks.beside.timer_wheel import judge
+
     judged = judge(store, queue)
     if judged is None:
         return

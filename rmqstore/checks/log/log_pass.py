@@ -21,6 +21,7 @@ from rmqstore.checks.log.header_fields import flag_findings, host_findings
 from rmqstore.checks.log.log_contents import LogContents
 from rmqstore.checks.log.owed_units import (
     QueueNames,
+    add_service_faults,
     batch_extent,
     filler_offsets,
     light_queues,
@@ -248,6 +249,7 @@ class _SplitScan:
             part.parsed.update(((columns.offset[texts.parsed] - columns.lead) >> BLOCK_BITS).tolist())
         part.fillers += filler_offsets(columns, number, self.queues, texts.fillers)
         part.controls.add(columns, texts.controls)
+        add_service_faults(columns, number, self.queues, texts.faults)
         for i, faults in texts.faults.items():
             part.findings.add(text_finding(columns, i, faults, self.split.file.name))
         if self.queues.unsound:

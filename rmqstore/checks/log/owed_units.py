@@ -13,6 +13,7 @@ import numpy as np
 
 from rmqstore.formats import properties
 from rmqstore.formats.message import CRC32_RESERVED_LEN, is_dispatched
+from rmqstore.formats.services import is_service_topic, missing_in_text
 from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
@@ -24,7 +25,8 @@ _SCHEDULE = properties.SCHEDULE_TOPIC.encode()
 class QueueNames:
     """The names of the queues of a table, and the queues that are dispatched in a special way.
 
-    `names[i]` is (topic, queue id) of queue i; `schedule`, `batch`, `unsound` and `fillers` are numbers of queues.
+    `names[i]` is (topic, queue id) of queue i; `schedule`, `batch`, `unsound`, `fillers` and `services` are numbers of
+    queues; a service of the broker reads those of `services`.
     `is_sound(topic, queue_id)`: whether the queue can have units; `batch_topics` have a BatchCQ.
     """
 
@@ -34,6 +36,7 @@ class QueueNames:
         self.batch: set[int] = set()
         self.unsound: set[int] = set()
         self.fillers: set[int] = set()
+        self.services: set[int] = set()
         self._table = table
         self._batch_topics = batch_topics
         self._is_sound = is_sound
@@ -48,6 +51,8 @@ class QueueNames:
                 self.schedule.add(i)
             if topic in properties.FILLER_TOPICS:
                 self.fillers.add(i)
+            if is_service_topic(name):
+                self.services.add(i)
             if name in self._batch_topics:
                 self.batch.add(i)
             if not self._is_sound(topic, queue_id):
@@ -79,6 +84,21 @@ def filler_offsets(columns: Columns, number: I64, queues: QueueNames, marked: It
         unseen &= columns.properties_length <= CRC32_RESERVED_LEN  # a client's message has an id
         found.update(np.flatnonzero(unseen).tolist())
     return [int(columns.offset[i]) for i in sorted(found)]
+
+
+def add_service_faults(columns: Columns, number: I64, queues: QueueNames, faults: dict[int, list[str]]) -> None:
+    """Add to `faults`, by record, the properties that a service of the broker needs and does not find.
+
+    `number`: each record's queue.
+    """
+    if not queues.services:
+        return
+    rows = np.flatnonzero(np.isin(number, list(queues.services)))
+    start, stop = columns.properties_at[rows], (columns.properties_at + columns.properties_length)[rows]
+    for i, a, b in zip(rows.tolist(), start.tolist(), stop.tolist(), strict=True):
+        missing = missing_in_text(queues.names[int(number[i])][0], columns.raw, a, b)
+        if missing:
+            faults.setdefault(i, []).append(f"no valid {', '.join(missing)}")
 
 
 def put_deliver_times(

@@ -145,7 +145,8 @@ COMMITLOG: Rows = (
         about=(
             "The properties are not valid UTF-8, break their grammar, or contain control characters where no writer "
             "puts them: in names, in values that clients and brokers set, or eight in a row. Brokers accept the record "
-            "and lose tags, keys or the real topic of delayed and transactional messages."
+            "and lose tags, keys or the real topic of delayed and transactional messages. Without the "
+            "properties that delivery needs, such a message is never delivered, and may block those behind it."
         ),
     ),
     Problem(

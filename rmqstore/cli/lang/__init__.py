@@ -9,12 +9,8 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from rmqstore.cli.lang.as_is import AsIs as AsIs
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 LANGUAGES = ("en", "zh")
 _current = "en"
@@ -67,20 +63,3 @@ def wrapped(line: str, width: int, first: str, then: str) -> list[str]:
     from rmqstore.cli.lang.chinese import translator
 
     return translator().wrapped(line, width, first, then)
-
-
-def translated_text(text: Text) -> Text:
-    """Return a text with styles in the current language; each run of one style is translated for itself."""
-    from rich.text import Text
-
-    if translated(text.plain) == text.plain:
-        return text
-    edges = sorted({0, len(text), *(edge for span in text.spans for edge in (span.start, span.end))})
-    out = Text(style=text.style, no_wrap=text.no_wrap, overflow=text.overflow, justify=text.justify)
-    for start, end in itertools.pairwise(edges):
-        run = text[start:end]
-        piece = Text("，" if run.plain == ", " else translated(run.plain))
-        for span in run.spans:
-            piece.stylize(span.style)
-        out.append_text(piece)
-    return out

@@ -139,7 +139,7 @@ class Translator:
     def line(self, line: str) -> str:
         """Translate a line; parts that two spaces separate, as columns, keep their places if there is room."""
         if line in self._done or line.strip() in self._done or not WORD.search(line):
-            return line
+            return _SEPARATORS.get(line, line)  # one between parts of a line that have styles
         if "\n" in line:
             return "\n".join(map(self.line, line.split("\n")))
         out = ""

@@ -11,19 +11,16 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from rmqstore.cli import lang
-from rmqstore.cli.printing.early_file import EarlyFile
 from rmqstore.cli.printing.json_text import json_bytes as json_bytes
 from rmqstore.cli.printing.json_text import quote_wide
 from rmqstore.cli.printing.quantities import wrapped
+from rmqstore.cli.printing.styled import Styled
 from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError
 from rmqstore.files.disk.paths import real_path
 from rmqstore.formats.text.controls import CONTROLS
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
 
 Json = dict[str, Any]
 _CONTROLS = dict.fromkeys((code for code in CONTROLS if code not in b"\t\n"), "·")
@@ -147,7 +144,7 @@ def _stdout() -> BinaryIO:
 
 
 def _harmless(file: Any) -> Any:
-    from rmqstore.cli.printing.text_layer import Harmless
+    from rmqstore.cli.printing.harmless import Harmless
 
     return Harmless(file)
 
@@ -180,6 +177,8 @@ def _format_of(path: Path, formats: tuple[str, ...]) -> str:
 
 def _opened(building: Path, path: Path) -> BinaryIO:
     """Open the temporary file of an output, with the mode of the file that it replaces. Errors name the output."""
+    from rmqstore.cli.printing.early_file import EarlyFile
+
     try:
         file = io.BufferedWriter(EarlyFile(str(building)), _BUFFER)
         with contextlib.suppress(OSError):
@@ -190,19 +189,23 @@ def _opened(building: Path, path: Path) -> BinaryIO:
         raise NotReadable(f"{path} cannot be written: {why}", "write the output elsewhere") from e
 
 
-def _wrapped(lines: Iterable[str], width: int) -> Iterator[str]:
+def _wrapped(lines: Iterable[str | Styled], width: int) -> Iterator[str | Styled]:
     """Break lines that are too long, except those that end with a command: a broken one cannot be pasted."""
     for line in lines:
-        if len(line) <= width or _COMMAND in line:
+        if isinstance(line, Styled) or len(line) <= width or _COMMAND in line:
             yield line
         else:
             then = " " * (len(line) - len(line.lstrip()) + 2)
             yield from wrapped(line, width, then=then)
 
 
-def _shown(line: str) -> bytes:
+def _shown(line: str | Styled, colors: bool = False) -> bytes:
     """Return a line as a terminal shows it."""
-    return lang.translated(line).translate(_CONTROLS).encode("utf-8", "surrogateescape") + b"\n"
+    out = ""
+    for text, style in line.parts if isinstance(line, Styled) else [(line, "")]:
+        text = lang.translated(text).translate(_CONTROLS)
+        out += f"\x1b[{style}m{text}\x1b[0m" if text and style and colors else text
+    return out.encode("utf-8", "surrogateescape") + b"\n"
 
 
 def refuse_inside(path: Path, store: Path) -> None:
@@ -365,12 +368,15 @@ class Output:
         except BrokenPipeError:
             swallow_stdout()
 
-    def lines(self, lines: Iterable[str], *, wrap: bool = False) -> None:
-        """Write lines of text, with control characters as dots; `wrap`: at the width of the terminal."""
-        width = self.terminal_width if wrap else None
+    def lines(self, lines: Iterable[str | Styled], *, wrap: bool = False) -> None:
+        """Write lines of text, with control characters as dots.
+
+        `wrap`: break lines without styles at the width of the terminal.
+        """
+        width, colors = self.terminal_width if wrap else None, self.colors
         with self._to_the_end(), self.paged() as file:
             for line in lines if width is None else _wrapped(lines, width):
-                file.write(_shown(line))
+                file.write(_shown(line, colors))
 
     def tell_now(self, line: str) -> bool:
         """Write a line at once: to stdout if text goes there, otherwise to stderr; return whether it went to stdout."""
@@ -384,46 +390,6 @@ class Output:
                 return True
         warn(line)
         return False
-
-    def render(self, *parts: RenderableType) -> None:
-        """Write text with styles, and tables, with control characters as dots."""
-        from rich.text import Text
-
-        with self._to_the_end(), self.paged() as file:
-            console = self.console(file)
-            for part in parts:
-                if isinstance(part, Text):
-                    part.plain = part.plain.translate(_CONTROLS)
-                    part = part if lang.is_english() else lang.translated_text(part)
-                # a broken command cannot be pasted
-                console.print(part, soft_wrap=True if isinstance(part, Text) and part.no_wrap else None)
-
-    def console(self, file: BinaryIO) -> Console:
-        """Return a rich console that writes to a binary file."""
-        import io
-
-        from rich.console import Console
-
-        from rmqstore.cli.printing.text_layer import TextLayer, Unclosed
-
-        class Quiet(Console):
-            def on_broken_pipe(self) -> None:
-                """Rich would exit with 1, which means that problems were found."""
-                raise BrokenPipeError
-
-        colors = self.colors
-        text = TextLayer(io.TextIOWrapper(Unclosed(file), encoding="utf-8", errors="replace", write_through=True))
-        return Quiet(
-            file=text,  # type: ignore[arg-type]
-            width=self.width,
-            force_terminal=colors,
-            no_color=not colors,
-            color_system="standard" if colors else None,
-            highlight=False,
-            soft_wrap=False,
-            legacy_windows=False,
-            markup=False,
-        )
 
     @property
     def colors(self) -> bool:

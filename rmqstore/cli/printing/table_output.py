@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from rmqstore.cli.printing.json_text import json_bytes, quote_wide
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import columns as columns_of
-from rmqstore.cli.printing.quantities import printable, time_text
+from rmqstore.cli.printing.quantities import fitted, printable, time_text
 from rmqstore.formats.text.controls import escape_csv
 
 Rows = Iterable[dict[str, Any]]
@@ -144,11 +144,7 @@ def _fitted(out: Output, needs: dict[str, int], texts: set[str], room: int) -> d
 
 
 def _shortened(cell: str, value: Any, width: int) -> str:
-    if isinstance(value, int) or columns_of(cell) <= width:
-        return cell
-    from rich.cells import set_cell_size
-
-    return f"{set_cell_size(cell, width - 1)}…"
+    return cell if isinstance(value, int) else fitted(cell, width)
 
 
 def _is_count(name: str, value: Any) -> bool:

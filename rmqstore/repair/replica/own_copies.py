@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import count, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rmqstore.checks.verify import Verified, VerifyOptions
 from rmqstore.errors import RmqStoreError
@@ -23,9 +24,10 @@ from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import LOG_AREAS, plan_recovery
-from rmqstore.repair.replica.heal import Healing, plan_healing, plan_with_replicas
-from rmqstore.repair.replica.places import Wishes
-from rmqstore.repair.replica.replica import Replica, refuse_same
+
+if TYPE_CHECKING:
+    from rmqstore.repair.replica.places import Wishes
+    from rmqstore.repair.replica.replica import Replica
 
 _MOST = 32  # copies that are compared with the log
 
@@ -44,16 +46,22 @@ def plan_with_copies(
     If other log files have wrong names, nothing can be taken from a copy: such a plan only renames these files.
     Arguments and errors: as `plan_with_replicas` and `plan_recovery`.
     """
-    options, wishes = options or RecoverOptions(), wishes or Wishes()
+    options = options or RecoverOptions()
     folder = ScratchFolder()
     copies = _able(store, verified, folder) if options.wants_area(*LOG_AREAS) else []
+    if not replicas and not copies:
+        return plan_recovery(store, verified, options)
+    from rmqstore.repair.replica.heal import Healing, plan_healing, plan_with_replicas
+    from rmqstore.repair.replica.places import Wishes
+
+    wishes = wishes or Wishes()
     if replicas:
         return plan_with_replicas(store, verified, [*replicas, *copies], wishes, options, how)
-    if copies and verified.misplaced is not None and verified.misplaced.store.is_rearranged:
+    if verified.misplaced is not None and verified.misplaced.store.is_rearranged:
         return _renames(verified.misplaced.store, verified, [copy.name for copy in copies])
     work = Healing(store, verified, copies, wishes)
-    sources = work.sources() if copies else None
-    if sources is None or not sources.taken:
+    sources = work.sources()
+    if not sources.taken:
         return plan_recovery(store, verified, options)
     return plan_healing(work, sources, options, how)
 
@@ -81,6 +89,10 @@ def _able(store: Store, verified: Verified, folder: ScratchFolder) -> list[Repli
 
 
 def _restores(store: Store, verified: Verified, copy: Replica) -> bool:
+    from rmqstore.repair.replica.heal import Healing
+    from rmqstore.repair.replica.places import Wishes
+    from rmqstore.repair.replica.replica import refuse_same
+
     try:
         refuse_same(store, copy)
         return any(taken.good for taken in Healing(store, verified, [copy], Wishes()).sources().taken)
@@ -90,6 +102,8 @@ def _restores(store: Store, verified: Verified, copy: Replica) -> bool:
 
 def _copies(store: Store, verified: Verified, folder: ScratchFolder) -> Iterator[Replica]:
     """Yield each copy as a store of its own: links to the files under their right names."""
+    from rmqstore.repair.replica.replica import Replica
+
     names, numbers = PlanBuilder(store), count()
     for queue, lead in store.logs:
         misplaced = verified.misplaced.copies if verified.misplaced is not None else ()

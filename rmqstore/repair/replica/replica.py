@@ -16,7 +16,6 @@ from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Findings, Report
-from rmqstore.checks.queues.rocksdb import open_rocksdb
 from rmqstore.errors import NotAStore, Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
@@ -180,6 +179,8 @@ def _has_units(store: Store, *, live: bool) -> bool:
     """Return whether the consume queues of a replica can be compared with its log."""
     if store.part is not None or store.kind is not StoreKind.ROCKSDB:
         return store.part is None
+    from rmqstore.checks.queues.rocksdb import open_rocksdb
+
     return not live and open_rocksdb(store, Report(str(store.path), store.kind.value, Findings(keep=0))).queues
 
 

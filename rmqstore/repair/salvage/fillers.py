@@ -4,7 +4,7 @@ A *visible* filler keeps a queue offset: it has topic, queue and queue offset of
 rollback record, which no broker dispatches. A filler in a system topic must satisfy the service that reads it:
 
 * SCHEDULE_TOPIC_XXXX: REAL_TOPIC is the half topic, which the delivery service discards (`[BUG] the real topic of
-  schedule msg is …, discard`); without a valid REAL_TOPIC and REAL_QID the delay level would stop forever.
+  schedule msg is …, discard`); without a valid REAL_TOPIC and REAL_QID, the delay level of a 4.9 broker would stop.
 * half topic: TRANSACTION_CHECK_TIMES above any transactionCheckMax, so that the check discards it.
 * op topic: tag `d` and a negative number as body; 4.9 parses the body as one number and fails on an empty body.
 * wheel timer: due at once, and a delete request, which is never delivered.
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from rmqstore.formats import properties
+from rmqstore.formats import properties, services
 from rmqstore.formats.message import (
     CRC32_RESERVED_LEN,
     MAGIC_V2,
@@ -55,7 +55,6 @@ _BODIES = (
     b"{}",
     b" ",
 )
-_NEVER_A_HALF = str(2**31 - 1)  # TRANSACTION_CHECK_TIMES is an int
 _OP_TAG = "d"
 _DISCARDED = properties.HALF_TOPIC
 _NOBODY = "SELF_TEST_TOPIC"
@@ -174,7 +173,7 @@ def _needed(slot: QueueSlot) -> Iterator[dict[str, str]]:
         yield base | {properties.REAL_TOPIC: _DISCARDED} | place
         yield base | {properties.REAL_TOPIC: "TBW102"} | place
     elif slot.topic in (properties.HALF_TOPIC, properties.ROCKSDB_HALF_TOPIC):
-        discard = {properties.TRANSACTION_CHECK_TIMES: _NEVER_A_HALF}
+        discard = {properties.TRANSACTION_CHECK_TIMES: services.NEVER_CHECKED}
         yield base | discard | {properties.REAL_TOPIC: _NOBODY, properties.REAL_QUEUE_ID: "0"}  # for metrics
         yield base | discard
     elif slot.topic in OP_TOPICS:

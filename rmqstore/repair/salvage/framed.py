@@ -7,7 +7,7 @@ properties are corrected if there is a proof; otherwise they are made readable, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -16,7 +16,7 @@ from rmqstore.checks.log.log_pass import is_sound_topic
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.files.records import message_at
-from rmqstore.formats import consumequeue, properties
+from rmqstore.formats import consumequeue, properties, services
 from rmqstore.formats.bodies import compression_words, proved_sys_flag
 from rmqstore.formats.message import Message, parse_message, set_record_crc
 from rmqstore.repair.salvage.candidates.batch_records import proved_batches
@@ -28,13 +28,6 @@ from rmqstore.repair.salvage.evidence.places import carries_crc
 from rmqstore.repair.salvage.evidence.table import Evidence, fits_queue
 from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
 
-_NEEDED: Mapping[str, tuple[str, ...]] = {
-    properties.SCHEDULE_TOPIC: (properties.REAL_TOPIC, properties.REAL_QUEUE_ID, properties.DELAY),
-    properties.TIMER_TOPIC: (properties.REAL_TOPIC, properties.REAL_QUEUE_ID, properties.TIMER_OUT_MS),
-    properties.HALF_TOPIC: (properties.REAL_TOPIC, properties.REAL_QUEUE_ID),
-    properties.OP_HALF_TOPIC: (properties.TAGS,),
-}
-_NUMBERS = (properties.REAL_QUEUE_ID, properties.DELAY, properties.TIMER_OUT_MS)
 _GAP = problem_codes.CL_QUEUE_OFFSET_GAP
 _OFFSET = problem_codes.CL_QUEUE_OFFSET
 _FLAG = problem_codes.CL_SYSFLAG
@@ -303,7 +296,7 @@ class FramedRecords:
             return
         after, _ = parse_message(new)
         assert after is not None
-        if properties.property_faults(after.properties):
+        if properties.property_faults(after.properties) or not usable(after, new):
             code = self._tags_code(after, start)
             mended = mend_properties(new, code)
             if mended is None or not usable(after, mended.record):
@@ -396,6 +389,4 @@ def usable(message: Message, record: bytes) -> bool:
     found, _ = parse_message(record)
     if found is None:
         return False
-    have = properties.parse_properties(found.properties)
-    needed = _NEEDED.get(message.topic_text, ())
-    return all(name in have and (name not in _NUMBERS or have[name].isdigit()) for name in needed)
+    return not services.missing_properties(message.topic_text, properties.parse_properties(found.properties))

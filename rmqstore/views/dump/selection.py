@@ -13,7 +13,6 @@ from rmqstore.errors import UsageError
 from rmqstore.formats import properties
 from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.message import Message
-from rmqstore.formats.messageid import decode_offset_message_id
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import Bool
 from rmqstore.scan.queues import QueueTable
@@ -91,8 +90,11 @@ class Selection:
     @property
     def needles(self) -> list[bytes]:
         """Texts, at least one of which is in every chunk that contains a match; empty if there are no such texts."""
-        if any(decode_offset_message_id(i) is not None for i in self.msg_ids):
-            return []
+        if self.msg_ids:
+            from rmqstore.formats.messageid import decode_offset_message_id
+
+            if any(decode_offset_message_id(i) is not None for i in self.msg_ids):
+                return []
         wanted = self.keys or self.texts or self.tags or self.msg_ids
         return [t.encode("utf-8", "surrogateescape") for t in wanted]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from rmqstore.formats import consumequeue, properties
+from rmqstore.formats import consumequeue, properties, services
 from rmqstore.formats.crcbits import flip
 from rmqstore.formats.message import CRC32_RESERVED_LEN, Message, parse_message
 from rmqstore.repair.salvage.candidates.edit import Mended, set_properties
@@ -80,7 +80,36 @@ def _mend(raw: bytes, tags_code: int | None) -> Mended | None:
     if new is None or properties.property_faults(new + tail):
         return None
     unproved = "" if proved is not None else "the damaged property cannot be identified"
+    if missing := services.missing_properties(message.topic_text, properties.parse_properties(new)):
+        new, unproved = _with_needed(new, missing, message.queue_id), f"{', '.join(missing)} cannot be proved"
     return Mended(set_properties(raw, message, new + tail), ("properties",), unproved=unproved)
+
+
+def _with_needed(text: bytes, missing: list[str], queue_id: int) -> bytes:
+    """Restore properties that a service needs, as far as the text allows: first their names, then their numbers.
+
+    The number of a queue, which the service delivers to, becomes 0: every topic has this queue.
+    """
+    numbers = {properties.REAL_QUEUE_ID: 0, properties.DELAY: queue_id + 1}
+    parts = [part.partition(b"\x01") for part in text.split(b"\x02")]
+    for name in missing:
+        similar = [k for k, (other, _, _) in enumerate(parts) if _is_similar(other, name.encode())]
+        if len(similar) != 1:
+            continue
+        _, separator, value = parts[similar[0]]
+        if name in numbers and not value.isdigit():
+            value = b"%0*d" % (len(value), numbers[name])
+        parts[similar[0]] = name.encode(), separator, value
+    fixed = b"\x02".join(b"".join(part) for part in parts)
+    return fixed if len(fixed) == len(text) else text
+
+
+def _is_similar(other: bytes, name: bytes) -> bool:
+    """Whether a property's name may be `name` after damage: no other known name, and half of its bytes are the same."""
+    if other == name or len(other) != len(name):
+        return other == name
+    equal = sum(a == b for a, b in zip(other, name, strict=True))
+    return 2 * equal >= len(name) and other.decode("utf-8", "replace") not in _NAMES
 
 
 def _one_bit(text: bytes, places: Iterable[int], fits: Callable[[bytes], bool]) -> bytes | None:
