@@ -55,12 +55,12 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[S
 
 
 def verdict_sentence(report: Report) -> str:
-    """The verdict on one line."""
+    """Return the verdict on one line."""
     return " ".join(wrapped(_verdict(report)[0], 1 << 20))
 
 
 def _verdict(report: Report) -> tuple[str, str]:
-    """The verdict and its style."""
+    """Return the verdict and its style."""
     worst = report.findings.worst
     starts = report.broker is None or bool(report.broker.get("starts"))
     lost = int(report.broker.get("messages_lost") or 0) if report.broker else 0
@@ -244,7 +244,7 @@ def facts_of(finding: Finding) -> str:
 
 
 def _meaning(finding: Finding, name: str) -> str:
-    """The name that tells how to format a fact."""
+    """Return the name that tells how to format a fact."""
     if name == "value":
         return str(finding.facts.get("field") or name)
     return "tags_code" if name == "expected" and "tags_code" in finding.facts else name
@@ -273,7 +273,7 @@ def _below(text: str, width: int) -> Iterator[Styled]:
 
 
 def _start_drops(report: Report) -> bool:
-    """Whether the next start would lose messages of a store without problems."""
+    """Return whether the next start would lose messages of a store without problems."""
     broker = report.broker or {}
     return report.clean and bool(broker.get("messages_lost") or broker.get("units_cut"))
 

@@ -154,7 +154,7 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def _is_no_file(path: Path) -> bool:
-    """Whether a path exists and is not a regular file: a device, a pipe, /dev/stdout."""
+    """Return whether a path exists and is not a regular file: a device, a pipe, /dev/stdout."""
     if any(path.absolute().is_relative_to(name) for name in _OPEN_ALREADY):
         return True
     try:
@@ -164,7 +164,7 @@ def _is_no_file(path: Path) -> bool:
 
 
 def _format_of(path: Path, formats: tuple[str, ...]) -> str:
-    """The format by the suffix of a file; NDJSON without one where `table` is a format. Errors: UsageError."""
+    """Return the format by the suffix of a file; NDJSON without one where `table` is a format. Errors: UsageError."""
     if not path.suffix and "table" in formats:
         return "ndjson"
     found = _SUFFIXES.get(path.suffix.lower())
@@ -200,7 +200,7 @@ def _wrapped(lines: Iterable[str | Styled], width: int) -> Iterator[str | Styled
 
 
 def _shown(line: str | Styled, colors: bool = False) -> bytes:
-    """A line as a terminal shows it."""
+    """Return a line as a terminal shows it."""
     out = ""
     for text, style in line.parts if isinstance(line, Styled) else [(line, "")]:
         text = lang.translated(text).translate(_CONTROLS)
@@ -369,7 +369,7 @@ class Output:
 
     @contextlib.contextmanager
     def _to_the_end(self) -> Iterator[None]:
-        """Ignore that the reader of stdout has gone (`| head`): the command goes on, with its own exit code."""
+        """Ignore that the reader of stdout has closed it (`| head`): the command continues with its own exit code."""
         try:
             yield
         except BrokenPipeError:
