@@ -1,12 +1,12 @@
-# The commands of README.md. They install into .venv and change nothing outside this directory, except that the tests with
-# real RocketMQ classes keep its jars in ~/.cache/rmqstore.
+# The commands that README.md mentions. They install into .venv and write nothing outside this directory, except that the
+# tests with the real RocketMQ classes keep the jars in ~/.cache/rmqstore.
 # PYTHON=/path/to/python3 selects the interpreter; the default is the first Python 3.11+ on PATH.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 BIN := .venv/bin
-# Two installations share .venv: the demo's is small and quick, the tests' adds PySpark and the development tools.
+# Two levels of installation share .venv: a small one for the demo; for the tests, also PySpark and development tools.
 BASE := .venv/.base
 FULL := .venv/.installed
 BUILD := pyproject.toml hatch_build.py .ci/install $(wildcard rmqstore/scan/loops/*)

@@ -1,7 +1,7 @@
-"""Compiles `rmqstore/scan/loops/` when the package is built or installed, where there is a C compiler.
+"""Build hook: compile `rmqstore/scan/loops/` if a C compiler is available, and add the man pages to the wheel.
 
-The library is optional: without it the same loops run in NumPy, with the same results. Nothing of Python is linked, so
-that one wheel serves every version.
+The C library is optional: without it, NumPy runs the same loops with the same results. It is not linked against Python,
+so one wheel works with every Python version.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FLAGS = ("-O2", "-std=c11", "-Wall", "-Wextra", "-fPIC", "-shared")
 
 
 class NativeLoops(BuildHookInterface):
-    """Adds the library and the man pages to a wheel; an editable installation gets it beside its source."""
+    """The build hook; an editable installation gets the library in the source tree, without the man pages."""
 
     PLUGIN_NAME = "custom"
 
@@ -35,7 +35,7 @@ class NativeLoops(BuildHookInterface):
             build_data["shared_data"].update({str(p): f"share/man/man{p.suffix[1:]}/{p.name}" for p in pages})
         failed = compile_library(root / SOURCES, root / LIBRARY)
         if failed:
-            self.app.display_warning(f"rmqstore without its C loops (NumPy does their work): {failed}")
+            self.app.display_warning(f"rmqstore is built without its C loops, and uses NumPy instead: {failed}")
             return
         build_data["pure_python"] = False
         build_data["tag"] = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
@@ -43,7 +43,10 @@ class NativeLoops(BuildHookInterface):
 
 
 def compile_library(sources: Path, library: Path) -> str | None:
-    """Compile; what stood in the way, None for nothing. A library that was there before is gone where it fails."""
+    """Compile the C loops into `library`, and return an error message, or None on success.
+
+    The previous library is deleted first, so that a failed build cannot leave an outdated one behind.
+    """
     library.unlink(missing_ok=True)
     if os.environ.get("RMQSTORE_NO_NATIVE"):
         return "RMQSTORE_NO_NATIVE is set"

@@ -1,1 +1,1 @@
-"""The side-by-side measurements: see README.md in this folder."""
+"""Benchmarks against the real broker, mqadmin, a C loop and Spark: see README.md in this folder."""

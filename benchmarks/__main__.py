@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: what `make bench` runs; with `--spark` first, the Spark jobs beside local processes."""
+"""Entry point of `python -m benchmarks`: `bench`, or `spark` if the first argument is `--spark`."""
 
 import sys
 

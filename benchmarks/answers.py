@@ -1,4 +1,4 @@
-"""What the local commands and the Spark jobs say of the same stores, in one form that can be compared."""
+"""Run the local commands and the Spark jobs on the same stores, and bring their results into a comparable form."""
 
 from __future__ import annotations
 
@@ -25,35 +25,38 @@ QUEUES = ("consumequeue", "batchconsumequeue")
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The two stores, and a view of the sound one without consume queues."""
+    """A sound store, a damaged copy of it, and a view of the sound one without consume queues."""
 
     sound: Path
     damaged: Path
     bare: Path
-    conf: Path  # says how long consume queue files are, where none is left to tell
+    conf: Path  # a broker.conf with the size of consume queue files, which `bare` cannot show
 
     @property
     def both(self) -> tuple[Path, Path]:
-        """The stores that every job but compare and rebuild is asked about."""
+        """The stores on which all jobs run, except compare and rebuild."""
         return self.sound, self.damaged
 
 
 @dataclass(slots=True)
 class Answers:
-    """Job to what it said, in a form that can be compared, and the seconds it took."""
+    """Results of all jobs, in a comparable form, and the seconds that each job took; both by job."""
 
-    said: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def take(self, job: str, ask: Callable[[], Any]) -> None:
-        """Ask, with the clock running."""
+        """Run `ask`, and keep its result and its duration as those of `job`."""
         began = time.perf_counter()
-        self.said[job] = ask()
+        self.results[job] = ask()
         self.seconds[job] = time.perf_counter() - began
 
 
 def linked(store: Path, target: Path, copied: tuple[str, ...]) -> Path:
-    """A store with the same log, whose consume queues can be written: copied, or not there."""
+    """Create a store in `target` that links to all parts of `store`, except its consume queues.
+
+    The directories in `copied` are copied, so that they can be changed; consume queues that are not in it are left out.
+    """
     target.mkdir(parents=True)
     for entry in store.iterdir():
         if entry.name in copied:
@@ -69,7 +72,7 @@ def linked(store: Path, target: Path, copied: tuple[str, ...]) -> Path:
 
 
 def _command(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    """A local command. One that asks for a decision (exit code 5) gets it: the gaps of damaged messages are meant."""
+    """Run a local command; if it refuses a loss of damaged messages (exit code 5), run it again with `--force`."""
     command = [sys.executable, "-m", "rmqstore", *map(str, words)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
@@ -89,12 +92,12 @@ def _json(*words: str | Path) -> dict[str, Any]:
 
 
 def local_answers(stores: Stores, work: Path) -> Answers:
-    """What the local commands say."""
+    """Run the local commands, and return their results."""
     out = Answers()
     reports: list[dict[str, Any]] = []
     out.take("verify", lambda: reports.extend(_json("verify", s) for s in stores.both))
-    out.said["verify"] = [_report(r) for r in reports]
-    out.said["crosscheck"] = [_cross(r) for r in reports]
+    out.results["verify"] = [_report(r) for r in reports]
+    out.results["crosscheck"] = [_cross(r) for r in reports]
     out.take("du", lambda: [_usage(_json("du", s)) for s in stores.both])
     out.take("export", lambda: [_local_export(s, work / "local.parquet") for s in stores.both])
     out.take("rebuild", lambda: [_local_rebuild(s, work / "copy", stores.conf) for s in (stores.bare, stores.damaged)])
@@ -114,7 +117,8 @@ def _local_export(store: Path, target: Path) -> Any:
 def _local_rebuild(store: Path, copy: Path, conf: Path) -> dict[str, str]:
     linked(store, copy, QUEUES)
     _command("rebuild", copy, "cq", "--apply", "-c", conf)
-    # it keeps a tags code that may be the only trace of damaged properties; Spark builds from the log alone
+    # Rebuild keeps a tags code, because it may be the only trace of damaged properties. The Spark job reads the log
+    # only, so these tags codes have to be repaired before the comparison.
     _command("recover", copy, "--only", "CQ-WRONG-TAG", "--apply", "-c", conf)
     found = _tree(copy)
     shutil.rmtree(copy)
@@ -122,7 +126,7 @@ def _local_rebuild(store: Path, copy: Path, conf: Path) -> dict[str, str]:
 
 
 def _tree(root: Path) -> dict[str, str]:
-    """Path to digest of all consume queue files."""
+    """Return the SHA-256 of each consume queue file, by relative path."""
     files = (p for folder in QUEUES for p in sorted((root / folder).rglob("*")) if p.is_file())
     return {str(p.relative_to(root)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
@@ -131,7 +135,7 @@ def _tree(root: Path) -> dict[str, str]:
 
 
 def spark_answers(spark: Any, stores: Stores, work: Path, split: int) -> Answers:
-    """What the jobs say with splits of a size, in a form that is equal to that of `local_answers`."""
+    """Run the Spark jobs with splits of `split` bytes, and return their results in the form of `local_answers`."""
     from rmqstore.checks.verify import VerifyOptions
     from rmqstore.spark.jobs import jobs
     from rmqstore.spark.jobs.compare import compare
@@ -139,7 +143,7 @@ def spark_answers(spark: Any, stores: Stores, work: Path, split: int) -> Answers
     out = Answers()
     how: dict[str, Any] = {"tasks": jobs.Tasks(0, split)}
     options = VerifyOptions(split_size=split)
-    # the job's exit code is that of its worst store: one store at a time, to compare codes too
+    # A job returns the exit code of its worst store: run it on one store at a time, to compare each store's exit code.
     out.take("verify", lambda: [_report(_one(jobs.verify(spark, [s], options=options, **how))) for s in stores.both])
     out.take(
         "crosscheck", lambda: [_cross(_one(jobs.crosscheck(spark, [s], options=options, **how))) for s in stores.both]
@@ -181,11 +185,11 @@ def _spark_rebuild(spark: Any, stores: Stores, target: Path, split: int) -> list
     return found
 
 
-# --- the common form -------------------------------------------------------------------------------------------------
+# --- the comparable form ---------------------------------------------------------------------------------------------
 
 
 def _sorted(findings: list[dict[str, Any]]) -> list[str]:
-    return sorted(json.dumps(f, sort_keys=True) for f in findings)  # within one place the order may be another
+    return sorted(json.dumps(f, sort_keys=True) for f in findings)  # the order of findings at one offset may differ
 
 
 def _report(report: dict[str, Any]) -> dict[str, Any]:
@@ -227,7 +231,7 @@ _TEXTS = ("topic", "born_host", "store_host", "tags", "keys", "unique_key", "msg
 
 
 def _rows(batches: Iterator[Any]) -> dict[str, Any]:
-    """Column to values of an export's sound rows, in the order of the log; a body is its CRC and length."""
+    """Return the columns of an export without damaged messages, in log order; bodies become CRC-32 and length."""
     import pyarrow as pa
 
     parts = [_part(batch) for batch in batches if batch.num_rows]
@@ -238,7 +242,7 @@ def _rows(batches: Iterator[Any]) -> dict[str, Any]:
 def _part(batch: Any) -> Any:
     import pyarrow as pa
 
-    if "crc_ok" in batch.schema.names:  # Spark exports damaged messages too, and says so
+    if "crc_ok" in batch.schema.names:  # Spark also exports damaged messages, and marks them in this column
         batch = batch.filter(batch.column("crc_ok"))
     bodies = batch.column("body").to_pylist()
     properties = [orjson.dumps(dict(pairs)).decode() for pairs in batch.column("properties").to_pylist()]
@@ -250,16 +254,17 @@ def _part(batch: Any) -> Any:
 
 
 def differences(local: Answers, spark: Answers) -> list[str]:
-    """One line for each job whose answers are not equal."""
+    """Return one line for each job whose local result differs from Spark's."""
     return [
-        f"{job}: local {_short(local.said[job], spark.said[job])}, Spark {_short(spark.said[job], local.said[job])}"
+        f"{job}: local {_short(local.results[job], spark.results[job])}, "
+        f"Spark {_short(spark.results[job], local.results[job])}"
         for job in JOBS
-        if local.said[job] != spark.said[job]
+        if local.results[job] != spark.results[job]
     ]
 
 
 def _short(one: Any, other: Any) -> str:
-    """The first value that differs from the other side's, with the keys that lead to it."""
+    """Format the first value in `one` that differs from `other`, with the path of keys that leads to it."""
     path = ""
     while isinstance(one, dict | list) and type(one) is type(other):
         if isinstance(one, dict):

@@ -1,11 +1,11 @@
-"""Appended messages per second beside the real `DefaultMessageStore.putMessage`, on the same disk, in one run.
+"""Compare rmqstore's append with the real `DefaultMessageStore.putMessage`, on the same disk, in one run.
 
     python -m benchmarks.append                       # 256 B and 1 KiB, async and sync, 3 rounds
     python -m benchmarks.append --data /mnt/fast --version 5.1.4 --rounds 5
 
-Both sides append the same messages (UNIQ_KEY, KEYS, TAGS, CLUSTER; one topic, four queues) one by one from one thread,
-with consume queues and index, into a new store each time; what is timed is the putting, neither start nor stop. The
-rounds take turns. The broker keeps the index and the queues from other threads, rmqstore from the one that puts.
+Both append the same messages (UNIQ_KEY, KEYS, TAGS, CLUSTER; one topic, four queues) one by one from one thread, with
+consume queues and index, each time into a new store. The time of the appends alone is measured, without start and stop.
+Both sides alternate within each round. The broker writes queues and index in other threads; rmqstore has one thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ORDER = b"UNIQ_KEY\x017F0000010A2B18B4AAC2%012X\x02CLUSTER\x01DefaultCluster\x02
 
 
 def put(root: Path, body: int, count: int, policy: str, dledger: str | None) -> dict[str, float]:
-    """Appends `count` messages after a tenth as many that are not timed."""
+    """Append `count` messages after a warm-up of a tenth as many, and return the figures of the former."""
     content = bytes(body)
     warm = count // 10
     with MessageStore.create(root, StoreOptions(flush=FlushPolicy(policy), dledger=dledger)) as store:
@@ -54,7 +54,7 @@ def put(root: Path, body: int, count: int, policy: str, dledger: str | None) -> 
 
 
 def ask(command: list[str], work: Path) -> float | str:
-    """Messages per second that a command reports on its last line, or why it reports none."""
+    """Run a command, and return the messages per second from its last line of output, or an error message."""
     ran = run(command, work / "stdout", timeout=600)
     try:
         return float(json.loads(ran.last_line)["messages_per_second"])
@@ -63,7 +63,7 @@ def ask(command: list[str], work: Path) -> float | str:
 
 
 def compare(work: Path, version: str, rounds: int, scale: float) -> list[dict[str, object]]:
-    """All cases in turns; per case the median of each side."""
+    """Run all cases `rounds` times, and return one row per case and side with the median rate."""
     try:
         broker: rivals.Broker | None = rivals.broker(version, work)
         why = ""
@@ -106,16 +106,16 @@ def compare(work: Path, version: str, rounds: int, scale: float) -> list[dict[st
 
 
 def main() -> None:
-    """Command line; prints a table, and one JSON line last."""
+    """Run the command line: print a table and, as the last line, one JSON object."""
     if "--inside" in sys.argv:
         root, body, count, policy, *dledger = sys.argv[sys.argv.index("--inside") + 1 :]
         print(json.dumps(put(Path(root), int(body), int(count), policy, dledger[0] if dledger else None)))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--version", default="5.4.0", help="whose putMessage (4.9.7, 5.1.4, 5.4.0)")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--scale", type=float, default=1.0, help="times as many messages")
-    parser.add_argument("--data", type=Path, help="folder on the disk to measure (default: the temporary one)")
+    parser.add_argument("--version", default="5.4.0", help="RocketMQ version: 4.9.7, 5.1.4 or 5.4.0 (default 5.4.0)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds (default 3)")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiply the number of messages by this factor")
+    parser.add_argument("--data", type=Path, help="folder on the disk to measure (default: the temporary folder)")
     args = parser.parse_args()
     if args.data:
         args.data.mkdir(parents=True, exist_ok=True)
@@ -131,8 +131,8 @@ def main() -> None:
         else:
             part = row["of_the_broker"]
             share = f"{part:.2f}" if isinstance(part, float) else ""
-            said = f"{row['messages_per_second'] or 0:>12,}  {share:>9}  {row['who']}"
-            print(f"{row['body']:>6} {row['flush']:>6}  {said}")
+            cells = f"{row['messages_per_second'] or 0:>12,}  {share:>9}  {row['who']}"
+            print(f"{row['body']:>6} {row['flush']:>6}  {cells}")
     head = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     print(json.dumps({"commit": head.stdout.strip(), "rows": rows}))
 

@@ -1,8 +1,8 @@
-"""Measures rmqstore beside the real broker, mqadmin and a loop in C, on the same generated stores, in one run.
+"""Measure rmqstore, the real broker, mqadmin and a C loop on the same generated stores, in one run.
 
-Every case is a whole process. The cases take turns, round by round, so that a noisy minute of the machine hits all of
-them; the table gives median, minimum and maximum, and the ratios that the project promises. A command or a rival that
-is not there is named with its reason, and the rest goes on.
+Each case is a whole process. The cases alternate, round by round, so that a slow minute of the machine affects all of
+them. The table contains median, minimum, maximum and the ratios to the rivals. If a command or a rival is not
+available, the table gives the reason, and the other cases run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases import Case, append_cases, not_there, remove, rival_cases, start_cases, store_cases
+from benchmarks.cases import Case, append_cases, remove, rival_cases, start_cases, store_cases, unavailable
 from benchmarks.generate import generate, parse_size
 from benchmarks.measure import last_line, run
 from benchmarks.parts import Options
@@ -29,7 +29,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def outcome(case: Case, stdout: Path) -> None:
-    """Reads from the output what the process says of itself: messages seen, seconds inside."""
+    """Read the number of messages and the seconds that a process measured from its output."""
     if case.mine and "ndjson" in case.command:
         with stdout.open("rb") as file:
             case.seen = sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(1 << 20), b""))
@@ -37,26 +37,26 @@ def outcome(case: Case, stdout: Path) -> None:
     text = stdout.read_text("utf-8", "replace") if stdout.stat().st_size < 1 << 24 else last_line(stdout)
     for piece in (text, last_line(stdout)):
         try:
-            said = json.loads(piece)
+            answer = json.loads(piece)
         except ValueError:
             continue
-        if not isinstance(said, dict):
+        if not isinstance(answer, dict):
             continue
-        if said.get("loaded") is False:
-            case.trouble = "load() gave false"
-        log = said.get("commitlog")
-        found = log.get("messages") if isinstance(log, dict) else said.get("records", said.get("ok"))
+        if answer.get("loaded") is False:
+            case.trouble = "load() returned false"
+        log = answer.get("commitlog")
+        found = log.get("messages") if isinstance(log, dict) else answer.get("records", answer.get("ok"))
         case.seen = found if isinstance(found, int) else case.seen
-        if isinstance(said.get("seconds"), int | float) and (not case.mine or case.store == "append"):
-            case.series.inside.append(float(said["seconds"]))
+        if isinstance(answer.get("seconds"), int | float) and (not case.mine or case.store == "append"):
+            case.series.inside.append(float(answer["seconds"]))
         return
 
 
 def measure(cases: list[Case], work: Path, args: argparse.Namespace) -> None:
-    """All rounds of all cases, interleaved, then one run of each under the memory sampler."""
+    """Run all rounds of all cases in alternation, and then each case once with the memory sampler."""
     stdout = work / "stdout"
     for number in range(max((c.rounds or args.repeat for c in cases), default=0) + 2):
-        # round 0 warms caches and finds what does not work, the last one samples memory
+        # round 0 warms the caches and finds cases that fail; the last round samples memory
         warming = number == 0
         for case in cases:
             rounds = case.rounds or args.repeat
@@ -76,19 +76,19 @@ def measure(cases: list[Case], work: Path, args: argparse.Namespace) -> None:
                 outcome(case, stdout)
             case.prepare()
             remove(stdout)
-            said = f"{ran.seconds:.3f} s" if not case.trouble else case.trouble
+            text = f"{ran.seconds:.3f} s" if not case.trouble else case.trouble
             kind = "warm" if warming else "memory" if memory else f"{number}/{rounds}"
-            print(f"  {kind:>7}  {case.store:<8} {case.name:<44} {said}", file=sys.stderr, flush=True)
+            print(f"  {kind:>7}  {case.store:<8} {case.name:<44} {text}", file=sys.stderr, flush=True)
 
 
 def rate(case: Case) -> float:
-    """Messages per second: of the whole process, of the appending alone where that is asked."""
+    """Return messages per second: of the whole process, or for append cases, of the appends alone."""
     seconds = case.series.inside if case.store == "append" and case.series.inside else case.series.seconds
     return case.messages / statistics.median(seconds)
 
 
 def row(case: Case, cases: list[Case]) -> dict[str, Any]:
-    """The figures of one case, with its ratios."""
+    """Return the figures of one case, with its ratios to the rival and to the C loop."""
     others = {c.name: c for c in cases if c.store == case.store and c.series.seconds}
     figures: dict[str, Any] = {
         "store": case.store,
@@ -113,7 +113,7 @@ def row(case: Case, cases: list[Case]) -> dict[str, Any]:
         "messages_seen": case.seen,
         "messages_expected": case.messages or None,
     }
-    if case.store == "append" and case.series.inside:  # start-up is not what is asked here
+    if case.store == "append" and case.series.inside:  # without the start of the process
         figures["million_messages_per_second"] = rate(case) / 1e6
     if case.rival in others:
         figures["rival"] = case.rival
@@ -142,7 +142,7 @@ LEFT = ("store", "case", "remark")
 
 
 def table(rows: list[dict[str, Any]]) -> list[list[str]]:
-    """Rows of text, headings first."""
+    """Format the rows as text cells, with the headings as the first row."""
 
     def number(value: Any, shape: str) -> str:
         return format(value, shape) if isinstance(value, int | float) else ""
@@ -174,7 +174,7 @@ def table(rows: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """Describe the machine on which the figures were measured."""
     model = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
     return {
         "cpu": model[1] if model else platform.machine(),
@@ -186,16 +186,16 @@ def machine() -> dict[str, Any]:
 
 
 def report(result: dict[str, Any]) -> str:
-    """results.md of one run."""
+    """Format the content of results.md."""
     rows, where = table(result["rows"]), result["machine"]
     lines = [
         "# Results",
         "",
         f"Made by `make bench` on {result['when'][:10]}: {where['cpu']}, {where['cores']} cores, "
         f"{where['memory_gib']} GiB, Python {where['python']}. Whole processes, files in the page cache, "
-        f"{result['arguments']['repeat']} rounds in turn, medians. × rival: how many times the messages per second of "
-        "the rival (broker load for verify, dumpCompactionLog for dump, the broker's rebuild for rebuild); ÷ C: time "
-        "as a multiple of the C loop. Use the ratios: absolute figures belong to the machine.",
+        f"medians of {result['arguments']['repeat']} alternating rounds. × rival: messages per second divided by the "
+        "rival's (broker load for verify, dumpCompactionLog for dump, the broker's rebuild for rebuild); ÷ C: time "
+        "as a multiple of the C loop's. Absolute figures depend on the machine: use the ratios.",
         "",
         "| " + " | ".join(rows[0]) + " |",
         "|" + "---|" * len(rows[0]),
@@ -207,7 +207,7 @@ def report(result: dict[str, Any]) -> str:
 
 
 def show(rows: list[list[str]]) -> None:
-    """Prints the table with aligned columns."""
+    """Print the table with aligned columns."""
     width = [max(len(r[i]) for r in rows) for i in range(len(HEADINGS))]
     for r in rows:
         cells = [
@@ -217,24 +217,24 @@ def show(rows: list[list[str]]) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--size", type=parse_size, default=1 << 30, help="commitlog bytes of each store (default 1G)")
     add("--body", default="256,1024", help="body sizes, one store each (default 256,1024)")
-    add("--file-size", type=parse_size, default=1 << 30)
+    add("--file-size", type=parse_size, default=1 << 30, help="size of a commitlog file (default 1G)")
     add("--repeat", type=int, default=5, help="timed rounds (default 5)")
     add("--quick", action="store_true", help="stores of 128 MiB, 3 rounds")
-    add("--big", type=parse_size, default=0, help="one more store of this size, to compare memory (try 4G)")
-    add("--only", default="", help="cases whose name matches this regular expression")
-    add("--append", action="store_true", help="also append, beside the broker's putMessage")
-    add("--no-java", action="store_true", help="without the broker")
+    add("--big", type=parse_size, default=0, help="also measure a store of this size, to compare memory (try 4G)")
+    add("--only", default="", help="run only cases whose name matches this regular expression")
+    add("--append", action="store_true", help="also compare append with the broker's putMessage")
+    add("--no-java", action="store_true", help="leave out the broker and mqadmin")
     add("--broker", default="5.4.0", help="RocketMQ version of the broker (default 5.4.0)")
-    add("--sparse-files", type=int, default=1024, help="GiB of the sparse store for info (default 1024)")
-    add("--data", type=Path, help="where to put the stores (default: the system's temporary folder)")
-    add("--results", type=Path, default=HERE / "results")
-    add("--python", default=sys.executable, help="interpreter that has rmqstore")
-    add("--keep", action="store_true", help="leave the data")
+    add("--sparse-files", type=int, default=1024, help="size in GiB of the sparse store for info (default 1024)")
+    add("--data", type=Path, help="folder for the stores (default: the system's temporary folder)")
+    add("--results", type=Path, default=HERE / "results", help="folder for the results (default: benchmarks/results)")
+    add("--python", default=sys.executable, help="interpreter with rmqstore installed (default: this one)")
+    add("--keep", action="store_true", help="keep the stores")
     args = parser.parse_args()
     if args.quick:
         args.size, args.repeat, args.sparse_files = min(args.size, 128 << 20), min(args.repeat, 3), 64
@@ -242,7 +242,7 @@ def arguments() -> argparse.Namespace:
 
 
 def prepared(work: Path, args: argparse.Namespace, notes: list[str]) -> list[Case]:
-    """Generates the stores; gives all cases, those that cannot run with their trouble."""
+    """Generate the stores, and return all cases; a case that cannot run has the reason in `trouble`."""
     wanted = [(f"{b} B", b, args.size) for b in args.body.split(",")]
     if args.big:
         wanted.append((f"{args.big >> 20} MiB", args.body.split(",")[0], args.big))
@@ -254,7 +254,7 @@ def prepared(work: Path, args: argparse.Namespace, notes: list[str]) -> list[Cas
         print(f"generated {store.name}: {made.messages} messages, {rate:.0f} MB/s", file=sys.stderr)
         inside = work / f"views {name}".replace(" ", "-")
         cases += store_cases(name, store, made, inside, args)
-        if size == args.size:  # the big store is there for memory
+        if size == args.size:  # the big store is only for measuring memory
             cases += rival_cases(name, store, made, inside, args, notes, work / "tools")
         if not any(c.store == "start" for c in cases):
             cases += start_cases(store, work, args)
@@ -267,14 +267,14 @@ def prepared(work: Path, args: argparse.Namespace, notes: list[str]) -> list[Cas
             words = [w for w in case.words[:1] if not w.startswith("-")]
             key = " ".join(words)  # empty: the program itself
             if key not in missing:
-                missing[key] = not_there(args.python, words, work)
+                missing[key] = unavailable(args.python, words, work)
             case.trouble = missing[key]
-    os.sync()  # or the first rounds would share the disk with the stores being written back
+    os.sync()  # otherwise the write-back of the stores would slow the first rounds down
     return cases
 
 
 def main() -> None:
-    """Generates, measures, prints, writes the results and removes the data."""
+    """Generate the stores, measure, print and write the results, and remove the stores."""
     args = arguments()
     if args.data:
         args.data.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The cases: what is run on which store, and with what it is compared."""
+"""The cases: which command runs on which store, and which rival it is compared with."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from benchmarks.measure import Series, run
 from benchmarks.parts import EPOCH, Made
 from rmqstore.formats import message
 
-START_ROUNDS = 15  # start-up takes so little that more runs cost nothing
+START_ROUNDS = 15  # these runs are so short that more of them cost almost no time
 
 
 @dataclass(slots=True)
 class Case:
-    """One thing to measure.
+    """One command to measure.
 
-    `rival` names the case that it is compared with; `prepare` runs before and after each run, off the clock;
-    `trouble` says why figures are missing, `exit_code` what the process ended with; `seen` counts the messages that it
-    says it saw; `rounds` is 0 for the number that the user asked for.
+    `rival` is the name of the case to compare with. `prepare` is called before and after each run, and is not timed.
+    `trouble` is the reason for missing figures, or empty. `seen` is the number of messages that the process reports.
+    `rounds` is 0 for the number of rounds given by the user.
     """
 
     store: str
@@ -43,21 +43,21 @@ class Case:
 
     @property
     def words(self) -> list[str]:
-        """What the user types behind `rmqstore`; empty for a rival."""
+        """The arguments of `rmqstore`; empty for a rival."""
         return self.command[self.command.index("rmqstore") + 1 :] if "rmqstore" in self.command else []
 
     @property
     def mine(self) -> bool:
-        """Whether this is rmqstore, and not a rival."""
+        """Whether this is a case of rmqstore and not of a rival."""
         return self.name.startswith("rmqstore")
 
     def failed(self, exit_code: int) -> bool:
-        """Whether a run counts for nothing. rmqstore's 1 and 4 are answers: findings, or something not checked."""
+        """Return whether a run failed. Exit codes 1 and 4 of rmqstore are results: findings, or an incomplete check."""
         return exit_code not in ((0, 1, 4) if self.mine else (0,))
 
 
 def remove(*paths: Path) -> None:
-    """Removes files and folders, links as links."""
+    """Remove files and folders; of a symbolic link, remove only the link."""
     for path in paths:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -66,7 +66,7 @@ def remove(*paths: Path) -> None:
 
 
 def view(store: Path, where: Path, *parts: str) -> Path:
-    """A store of links to the parts named: what is written into the root stays out of the store."""
+    """Create a store of symbolic links to some parts of `store`, so that files written into its root are separate."""
     where.mkdir(parents=True)
     for part in parts:
         (where / part).symlink_to(store / part, target_is_directory=True)
@@ -74,7 +74,7 @@ def view(store: Path, where: Path, *parts: str) -> Path:
 
 
 def linked(store: Path, where: Path) -> Path:
-    """A store with the commitlog files of another as hard links: a command that writes refuses symbolic ones."""
+    """Create a store with hard links to the commitlog files of `store`; writing commands refuse symbolic links."""
     (where / "commitlog").mkdir(parents=True)
     for file in (store / "commitlog").iterdir():
         os.link(file, where / "commitlog" / file.name)
@@ -83,26 +83,26 @@ def linked(store: Path, where: Path) -> Path:
 
 
 def one_core(command: list[str]) -> list[str]:
-    """A command on a single core, JIT compiler and garbage collector included; unchanged without taskset."""
+    """Return the command pinned to one core, including a JVM's compiler and collector; unchanged without taskset."""
     taskset = shutil.which("taskset")
     return [taskset, "-c", str(max(os.sched_getaffinity(0))), *command] if taskset else command
 
 
-def crashed(root: Path, left: list[Path]) -> None:
-    """Makes a store look as after a kill -9 long ago: `abort`, no checkpoint, nothing of the run before."""
+def simulate_crash(root: Path, left: list[Path]) -> None:
+    """Create `abort` and remove the files in `left`, so that the next load does an abnormal recovery."""
     remove(*left)
     (root / "abort").touch()
 
 
-def not_there(python: str, words: list[str], work: Path) -> str:
-    """Why a command of rmqstore cannot be measured; empty when it can."""
+def unavailable(python: str, words: list[str], work: Path) -> str:
+    """Return why a command of rmqstore cannot run; an empty string if it can."""
     ran = run([python, "-m", "rmqstore", *words, "--help"], work / "probe")
-    said = ran.complaint or ran.last_line or f"exit {ran.exit_code}"
-    return "" if ran.exit_code == 0 else f"not there yet ({said.partition(': ')[2][:60] or said[:60]})"
+    reason = ran.complaint or ran.last_line or f"exit {ran.exit_code}"
+    return "" if ran.exit_code == 0 else f"not available ({reason.partition(': ')[2][:60] or reason[:60]})"
 
 
 def store_cases(name: str, store: Path, made: Made, work: Path, args: argparse.Namespace) -> Iterator[Case]:
-    """rmqstore's cases on one store."""
+    """Yield the cases of rmqstore on one store."""
     ours = [args.python, "-m", "rmqstore"]
     size = (made.wrote, made.messages)
     log = str(store / "commitlog")
@@ -117,7 +117,7 @@ def store_cases(name: str, store: Path, made: Made, work: Path, args: argparse.N
     yield Case(name, "rmqstore dump ndjson", [*ours, "dump", log, "--format", "ndjson"], *size, rival=dump)
     bare = linked(store, work / "bare")
     made_new = [bare / "consumequeue", bare / ".rmqstore", bare / "lock"]
-    sizes = work / "broker.conf"  # without consume queues nothing tells their size
+    sizes = work / "broker.conf"  # a store without consume queues does not show the size of their files
     sizes.write_text("mappedFileSizeConsumeQueue=6000000\n")
     command = [*ours, "rebuild", str(bare), "cq", "--config", str(sizes)]
     again = partial(remove, *made_new)
@@ -130,7 +130,7 @@ def store_cases(name: str, store: Path, made: Made, work: Path, args: argparse.N
 def rival_cases(
     name: str, store: Path, made: Made, work: Path, args: argparse.Namespace, notes: list[str], tools: Path
 ) -> Iterator[Case]:
-    """The broker's, mqadmin's and C's cases on one store."""
+    """Yield the cases of the broker, mqadmin and the C loop on one store."""
     size = (made.wrote, made.messages)
     files = sorted(str(f) for f in (store / "commitlog").iterdir())
     try:
@@ -153,14 +153,14 @@ def rival_cases(
         f"mappedFileSizeCommitLog={args.file_size}",
     ]
     for what, parts in (("load", ("commitlog", "consumequeue")), ("load, queues rebuilt", ("commitlog",))):
-        root = view(store, work / f"broker-{len(parts)}", *parts)  # no comma: it would part two paths
+        root = view(store, work / f"broker-{len(parts)}", *parts)  # no comma in the name: it separates paths
         left = [root / "checkpoint", root / "rocksdbstore", *([] if len(parts) > 1 else [root / "consumequeue"])]
         command = java.command("Bench", "load", str(root), *settings)
-        again = partial(crashed, root, left)
+        again = partial(simulate_crash, root, left)
         yield Case(name, f"broker {args.broker} {what}", command, *size, prepare=again)
         yield Case(name, f"broker {args.broker} {what}, one core", one_core(command), *size, prepare=again)
     if len(files) > 1:
-        notes.append("dumpCompactionLog: it reads one file; its row is about the first file only")
+        notes.append("dumpCompactionLog reads one file: its row is for the first file only")
     share = min(1.0, args.file_size / made.wrote)
     yield Case(
         name,
@@ -172,7 +172,7 @@ def rival_cases(
 
 
 def append_cases(work: Path, args: argparse.Namespace, notes: list[str], tools: Path) -> Iterator[Case]:
-    """rmqstore's append beside the broker's putMessage, each from one thread into a new store on the same disk."""
+    """Yield the append cases of rmqstore and the broker: one thread each, into a new store on the same disk."""
     java: rivals.Broker | None = None
     if not args.no_java:
         try:
@@ -192,7 +192,7 @@ def append_cases(work: Path, args: argparse.Namespace, notes: list[str], tools: 
 
 
 def start_cases(store: Path, work: Path, args: argparse.Namespace) -> Iterator[Case]:
-    """Start-up: --help, info, and info of a sparse store of 1 TiB."""
+    """Yield the cases that measure the start: --help, info, and info of a large sparse store."""
     ours = [args.python, "-m", "rmqstore"]
     yield Case("start", "python -c pass", [args.python, "-c", "pass"], rounds=START_ROUNDS)
     yield Case("start", "rmqstore --help", [*ours, "--help"], rounds=START_ROUNDS)
@@ -204,7 +204,7 @@ def start_cases(store: Path, work: Path, args: argparse.Namespace) -> Iterator[C
 
 
 def sparse_store(root: Path, files: int) -> Path:
-    """A store of files of 1 GiB that hold one record each and take no space."""
+    """Create a store of sparse 1 GiB commitlog files with one record each, and return its root."""
     folder = root / "commitlog"
     folder.mkdir(parents=True)
     for number in range(files):

@@ -1,11 +1,11 @@
-"""Holds the answers of `rmqstore.spark` against those of the local commands, on a generated store of any size.
+"""Compare the results of `rmqstore.spark` with those of the local commands, on a generated store of any size.
 
-    python -m benchmarks.equal --size 2G                        # the proof for big stores; about 15 minutes on 2 cores
+    python -m benchmarks.equal --size 2G                        # about 15 minutes on 2 cores
     python -m benchmarks.equal --size 6M --file-size 2M --topics 2 --split-size 64K,1M --master spark://…
 
-There are two stores: a sound one, and a copy that is damaged in its log (over borders of splits, in bodies, in size
-fields, zeros) and in its consume queues. Both go through verify, crosscheck, du, export and rebuild; compare puts them
-beside each other. The local side is whole commands. Exit code 1 when an answer differs.
+There are two stores: a sound one, and a copy with damage in its log (across split borders, in bodies, in size fields,
+zeros) and in its consume queues. verify, crosscheck, du, export and rebuild run on both, and compare compares one with
+the other. Locally, each job is a command in its own process. The exit code is 1 if a result differs.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from benchmarks.parts import Options
 from rmqstore.formats.consumequeue import UNIT
 
 QUEUE_FILE = 600_000
-SPAN = 65_536  # damage lies over multiples of the smallest split
+SPAN = 65_536  # bytes; the smallest split: damage crosses multiples of it
 
 
 # --- the stores ------------------------------------------------------------------------------------------------------
 
 
 def make_stores(work: Path, size: int, file_size: int, body: str, topics: int, seed: int) -> Stores:
-    """Generate the sound store, and damage a copy of it; what is damaged depends on the seed alone."""
+    """Generate a sound store, and damage a copy of it; the damage depends only on the seed and the sizes."""
     sound, damaged, bare = work / "sound", work / "damaged", work / "bare"
     generate(Options(sound, size, body=body, topics=topics, file_size=file_size, cq_file_size=QUEUE_FILE, seed=seed))
     shutil.copytree(sound, damaged)
@@ -61,10 +61,10 @@ def _damage(store: Path, chance: random.Random) -> None:
         if units < 10:
             continue
         with path.open("r+b") as file:
-            _garble(file, chance.randrange(units) * UNIT.size, 3 * UNIT.size, length, chance)  # nothing asks for them
-            _garble(file, (units + 5) * UNIT.size, UNIT.size, length, chance)  # behind the end
+            _garble(file, chance.randrange(units) * UNIT.size, 3 * UNIT.size, length, chance)  # units of no message
+            _garble(file, (units + 5) * UNIT.size, UNIT.size, length, chance)  # after the end of the queue
             file.seek(chance.randrange(units) * UNIT.size)
-            file.write(bytes(UNIT.size))  # a unit that is not there
+            file.write(bytes(UNIT.size))  # a missing unit
 
 
 def _garble(file: Any, at: int, count: int, length: int, chance: random.Random) -> None:
@@ -78,8 +78,8 @@ def _garble(file: Any, at: int, count: int, length: int, chance: random.Random) 
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-def where_it_is(spark: Any) -> list[str]:
-    """From where the executors load rmqstore."""
+def package_locations(spark: Any) -> list[str]:
+    """Return the paths from which the executors import rmqstore."""
 
     def look(_: int) -> str:
         import rmqstore
@@ -90,31 +90,31 @@ def where_it_is(spark: Any) -> list[str]:
 
 
 def tasks_of_executors(spark: Any) -> dict[str, int]:
-    """Executor to the number of tasks that it finished; the driver is not one on a cluster."""
+    """Return the number of finished tasks by executor; the driver counts as one only without a cluster."""
     listed = spark.sparkContext._jsc.sc().statusStore().executorList(False)
     found = {listed.apply(i).id(): int(listed.apply(i).completedTasks()) for i in range(listed.size())}
     return {name: n for name, n in found.items() if name != "driver" or len(found) == 1}
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--size", type=parse_size, default=2 << 30, help="bytes of commitlog (default 2G)")
-    add("--file-size", type=parse_size, default=1 << 30)
-    add("--body", default="1024")
-    add("--topics", type=int, default=8)
-    add("--seed", type=int, default=1)
-    add("--split-size", default="64M", help="one or more, with commas between them (default 64M)")
-    add("--master", default="local[2]")
-    add("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark")
-    add("--data", type=Path, help="where to put the stores (default: the system's temporary folder)")
-    add("--json", action="store_true", help="one JSON object instead of text")
+    add("--file-size", type=parse_size, default=1 << 30, help="size of a commitlog file (default 1G)")
+    add("--body", default="1024", help="body size (default 1024)")
+    add("--topics", type=int, default=8, help="number of topics (default 8)")
+    add("--seed", type=int, default=1, help="seed of the store and of the damage (default 1)")
+    add("--split-size", default="64M", help="one or more sizes, separated by commas (default 64M)")
+    add("--master", default="local[2]", help="Spark master (default local[2])")
+    add("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting")
+    add("--data", type=Path, help="folder for the stores (default: the system's temporary folder)")
+    add("--json", action="store_true", help="print one JSON object instead of text")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Makes the stores, asks both sides, tells what differs, removes the stores."""
+    """Create the stores, run both sides, print the differences, and remove the stores."""
     from rmqstore.spark.session import open_session
 
     args = arguments()
@@ -128,13 +128,13 @@ def main() -> None:
             for text in args.split_size.split(","):
                 found = spark_answers(spark, stores, work, parse_size(text))
                 wrong[text], seconds[text] = differences(local, found), found.seconds
-            executors, places = tasks_of_executors(spark), where_it_is(spark)
+            executors, places = tasks_of_executors(spark), package_locations(spark)
         finally:
             spark.stop()
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    counts = [report["counts"] for report in local.said["verify"]]
-    answer = {"size": args.size, "counts": counts, "messages": local.said["du"][0]["messages"], "wrong": wrong}
+    counts = [report["counts"] for report in local.results["verify"]]
+    answer = {"size": args.size, "counts": counts, "messages": local.results["du"][0]["messages"], "wrong": wrong}
     answer |= {"local_seconds": local.seconds, "spark_seconds": seconds, "executors": executors, "rmqstore": places}
     if args.json:
         print(json.dumps(answer))
@@ -145,12 +145,12 @@ def main() -> None:
 
 def _show(answer: dict[str, Any]) -> None:
     print(f"{answer['size'] >> 20} MiB, {answer['messages']:,} messages; damaged copy: {answer['counts'][1]}")
-    for text, lines in answer["wrong"].items():
+    for split, lines in answer["wrong"].items():
         for job in JOBS:
-            said = next((line for line in lines if line.startswith(job)), f"{job}: equal")
-            local, spark = answer["local_seconds"].get(job), answer["spark_seconds"][text][job]
+            text = next((line for line in lines if line.startswith(job)), f"{job}: equal")
+            local, spark = answer["local_seconds"].get(job), answer["spark_seconds"][split][job]
             times = f" (local {local:.1f} s, Spark {spark:.1f} s)" if local else f" (Spark {spark:.1f} s)"
-            print(f"  split {text}  {said}{times}")
+            print(f"  split {split}  {text}{times}")
     print(f"tasks: {answer['executors']}")
 
 

@@ -1,9 +1,9 @@
-"""Generates a store of any size, as a broker would have written it, deterministic by seed.
+"""Generate a store of any size, as a broker would have written it, deterministic for a given seed.
 
-One call of `generate` makes a commitlog (or DLedger data with its index), complete consume queues, a checkpoint,
-topics.json and, when asked, index files. Every layout comes from `rmqstore.formats`; this file knows no byte offset.
-The work is done in batches of columns: the body pool is copied in one piece, heads and tails are scattered over it as
-fixed-size rows, so that a batch costs a few hundred nanoseconds per message.
+`generate` creates a commitlog (or DLedger data with its index), complete consume queues, a checkpoint, topics.json and,
+optionally, index files. All layouts come from `rmqstore.formats`; this file contains no byte offsets. Messages are
+processed in batches of columns: random text from a pool fills a whole batch, and then the parts before and after each
+body overwrite it as fixed-size rows. This takes a few hundred nanoseconds per message.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from benchmarks.parts import (
 from rmqstore.formats import checkpoint, consumequeue, dledger, message
 from rmqstore.formats.message import crc32
 
-BATCH = 8 << 20  # bytes assembled at a time: near a cache, and keeps memory flat
-POOL = 32 << 20  # bytes of body text that batches are cut out of
+BATCH = 8 << 20  # bytes per batch: small enough for the CPU caches, and memory does not grow with the store
+POOL = 32 << 20  # bytes of random text from which bodies are taken
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `123`, `64K`, `128M`, `1G`, `1T` (powers of 1024)."""
+    """Parse a size in bytes: `123`, `64K`, `128M`, `1G`, `1T` (powers of 1024)."""
     found = re.fullmatch(r"(\d+)([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if not found:
         raise argparse.ArgumentTypeError(f"not a size: {text}")
@@ -51,7 +51,7 @@ def parse_size(text: str) -> int:
 
 
 class Generator:
-    """Cuts an endless stream of random messages into files, and writes what belongs to each of them."""
+    """Writes random messages into the files of a store, until the store has its size."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -60,7 +60,7 @@ class Generator:
         letters = np.frombuffer(b'abcdefghijklmnopqrstuvwxyz0123456789 ,:"{}ABCDEFGHIJKLMNOPQRSTUV', dtype=np.uint8)
         self.pool = letters[self.rng.integers(0, 64, size=min(POOL, max(1 << 20, options.size)), dtype=np.uint8)]
         self.head = message.head(options.ipv6, options.ipv6)
-        self.lead = dledger.ENTRY.size if options.dledger else 0  # bytes in front of a message record
+        self.lead = dledger.ENTRY.size if options.dledger else 0  # bytes before a message record
         self.next_of = np.zeros(options.topics * options.queues, dtype=np.int64)
         self.buffer = np.empty(0, dtype=np.uint8)
         self.made = Made()
@@ -75,7 +75,7 @@ class Generator:
         self.store_host = message.host_bytes(("[2001:db8::1]" if options.ipv6 else "10.0.0.1") + ":10911")
 
     def _drawn(self) -> Iterator[Batch]:
-        """Messages without a place, about `BATCH` bytes at a time."""
+        """Yield batches of about `BATCH` bytes, without physical offsets and queue offsets."""
         o, number = self.options, 0
         least = self.head.size + self.lead + int(self.tails.length.min())
         mean = int(body_lengths(o.body, 1000, np.random.default_rng(o.seed)).mean())
@@ -93,7 +93,7 @@ class Generator:
             number += count
 
     def _placed(self) -> Iterator[tuple[Batch, bool]]:
-        """Messages with their place, never over a file's end; True where a BLANK has to follow."""
+        """Yield batches with physical offsets, none across the end of a file, and whether a BLANK has to follow."""
         o, at = self.options, 0
         for batch in self._drawn():
             first = 0
@@ -107,7 +107,7 @@ class Generator:
                 count = min(fits, int(np.searchsorted(ends, o.size - at, side="right")))
                 part = Batch(*(getattr(batch, name)[first : first + count] for name in Batch.__slots__))
                 part.offset = at + self.lead + ends[:count] - whole[:count]
-                over = count < len(whole)  # one is left that does not fit here
+                over = count < len(whole)  # at least one message does not fit into this file or into the store
                 full = over and count == fits and at + left + int(whole[count]) <= o.size
                 yield part, full
                 if over and not full:
@@ -116,7 +116,7 @@ class Generator:
                 first += count
 
     def _queue_offsets(self, batch: Batch) -> tuple[Array, Array]:
-        """Fills in QUEUEOFFSET; gives the order by queue, and the queue of each message."""
+        """Set the queue offsets; return the order of the messages by queue, and their number in each queue."""
         key = (batch.topic * self.options.queues + batch.queue).astype(np.uint16)
         order = np.argsort(key, kind="stable")
         counts = np.bincount(key, minlength=len(self.next_of))
@@ -127,12 +127,12 @@ class Generator:
         return order, counts
 
     def _bytes(self, batch: Batch, uniq: Array, keys: Array) -> Array:
-        """The bytes of a placed batch."""
+        """Return the bytes of a batch with its offsets set."""
         o, count = self.options, len(batch.size)
         start = batch.offset - self.lead - (batch.offset[0] - self.lead)
         total = int(start[-1]) + self.lead + int(batch.size[-1])
         cut = int(self.rng.integers(0, len(self.pool)))
-        if total > len(self.buffer):  # one buffer for all batches: fresh pages cost more than the work in them
+        if total > len(self.buffer):  # reuse one buffer: page faults of new memory take longer than filling it
             self.buffer = np.empty(total + (1 << 20), dtype=np.uint8)
         out = self.buffer[:total]
         filled = 0
@@ -172,7 +172,7 @@ class Generator:
         return out
 
     def _units(self, batch: Batch, order: Array, counts: Array) -> None:
-        """Consume queue units of a batch."""
+        """Write the consume queue units of a batch."""
         units = np.empty(len(order), dtype=consumequeue.UNIT.dtype)
         units["commitlog_offset"], units["size"] = batch.offset[order], batch.size[order]
         units["tags_code"] = self.tails.tag_codes[batch.tag[order]]
@@ -187,7 +187,7 @@ class Generator:
             at = stop
 
     def run(self) -> Made:
-        """Writes the store."""
+        """Write the store."""
         o, last = self.options, EPOCH
         for batch, full in self._placed():
             if len(batch.size):
@@ -215,7 +215,7 @@ class Generator:
         return self.made
 
     def _rest(self, last: int) -> None:
-        """Small files: checkpoint, lock, topics.json, DLedger's texts."""
+        """Write the small files: checkpoint, lock, topics.json, and DLedger's checkpoint and currterm."""
         o = self.options
         if self.index:
             self.index.close()
@@ -261,9 +261,9 @@ class Generator:
 
 
 def generate(options: Options) -> Made:
-    """Makes the store that `options` describe.
+    """Create the store that `options` describe.
 
-    Errors: FileExistsError when `out` has anything in it; ValueError for options that make no store.
+    Errors: FileExistsError if `out` is not empty; ValueError for invalid options.
     """
     if options.out.exists() and any(options.out.iterdir()):
         raise FileExistsError(f"{options.out} is not empty")
@@ -279,28 +279,28 @@ def generate(options: Options) -> Made:
 
 
 def main() -> None:
-    """Command line of the generator; prints what was made as one JSON object."""
+    """Run the command line: generate a store, and print its figures as one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--out", type=Path, required=True, help="empty or new directory")
     add("--size", type=parse_size, default=parse_size("1G"), help="bytes of commitlog (default 1G)")
     add("--body", default="256", help="256, 100-2000, or a weighted mix: 256*8,16384*1")
-    add("--topics", type=int, default=8)
-    add("--queues", type=int, default=4, help="queues per topic")
-    add("--tags", type=int, default=8)
-    add("--props", type=int, default=120, help="at least so many bytes of properties")
-    add("--file-size", type=parse_size, default=1 << 30)
-    add("--cq-file-size", type=int, default=6_000_000)
-    add("--no-consumequeue", dest="consumequeue", action="store_false")
+    add("--topics", type=int, default=8, help="number of topics (default 8)")
+    add("--queues", type=int, default=4, help="queues per topic (default 4)")
+    add("--tags", type=int, default=8, help="number of tags (default 8)")
+    add("--props", type=int, default=120, help="minimum bytes of properties (default 120)")
+    add("--file-size", type=parse_size, default=1 << 30, help="size of a commitlog file (default 1G)")
+    add("--cq-file-size", type=int, default=6_000_000, help="bytes of a consume queue file (default 6000000)")
+    add("--no-consumequeue", dest="consumequeue", action="store_false", help="without consume queues")
     add("--index", action="store_true", help="with index files")
-    add("--index-slots", type=int, default=5_000_000)
-    add("--index-units", type=int, default=20_000_000)
-    add("--no-index-tags", dest="index_tags", action="store_false", help="no entries for TAGS, as before 5.4.0")
-    add("--version-magic", choices=["v1", "v2"], default="v1")
-    add("--ipv6", action="store_true")
-    add("--dledger", action="store_true", help="entries in dledger-n0 instead of a commitlog")
-    add("--rate", type=int, default=20_000, help="messages per second of store time")
-    add("--seed", type=int, default=1)
+    add("--index-slots", type=int, default=5_000_000, help="slots of an index file (default 5000000)")
+    add("--index-units", type=int, default=20_000_000, help="units of an index file (default 20000000)")
+    add("--no-index-tags", dest="index_tags", action="store_false", help="no index units for TAGS, as before 5.4.0")
+    add("--version-magic", choices=["v1", "v2"], default="v1", help="version of the message records (default v1)")
+    add("--ipv6", action="store_true", help="IPv6 hosts")
+    add("--dledger", action="store_true", help="DLedger entries in dledger-n0 instead of a commitlog")
+    add("--rate", type=int, default=20_000, help="messages per second of store time (default 20000)")
+    add("--seed", type=int, default=1, help="seed of all random values (default 1)")
     given = vars(parser.parse_args())
     given["v2"] = given.pop("version_magic") == "v2"
     try:

@@ -1,9 +1,9 @@
-/* The limit: the least that any reader of a commitlog has to do, in C.
+/* The limit: the least work that any verification of a commitlog has to do, in C.
  *
- * Walks the records of the files named, checks magic, own position and that the lengths add up, and the CRC of every
- * body. Prints records, bytes and seconds of the walk as JSON. `limit mmap FILE...` maps the files, `limit read FILE...`
- * reads them in pieces of 4 MiB. CRC-32 comes from ISA-L when compiled with -DUSE_ISAL, otherwise from zlib.
- * The positions of the fields (AT_..., HEAD_SIZE, ...) are macros that bench.py takes from rmqstore.formats.message.
+ * Walks the records of the given files, and checks the magic code, the physical offset, the sum of the lengths and the
+ * CRC of every body. Prints records, bytes and seconds as JSON. `limit mmap FILE...` maps the files; `limit read FILE...`
+ * reads them in pieces of 4 MiB. CRC-32 comes from ISA-L if compiled with -DUSE_ISAL, otherwise from zlib.
+ * rivals.py defines the positions of the fields (AT_..., HEAD_SIZE, ...) as macros, from rmqstore.formats.message.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -42,7 +42,8 @@ static uint64_t u64(const uint8_t *p) {
 
 static uint64_t records, bytes;
 
-/* Walks records of [p, p+n); gives the bytes done. *end: 1 at BLANK or zeros, 2 at damage, 0 when it needs more. */
+/* Walk the records in [p, p+n), and return the number of bytes walked. *end: 1 at BLANK or zeros, 2 at damage, 0 if more
+ * bytes are needed. */
 static size_t walk(const uint8_t *p, size_t n, uint64_t offset, int *end) {
     size_t at = 0;
     *end = 0;

@@ -1,4 +1,4 @@
-"""Runs whole processes under the clock, or under the eye of a memory sampler."""
+"""Run processes, and measure their time or their memory."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SAMPLING = 0.004  # seconds between two looks at the memory
+SAMPLING = 0.004  # seconds between two memory samples
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
     """One run of a process.
 
-    `cpu` is user and system time of the process and the children that it waited for, in seconds; `anonymous` the peak
-    of the whole process tree in bytes, 0 when it was not sampled.
+    `cpu` is the user and system time of the process and of the children that it waited for, in seconds. `anonymous` is
+    the peak of anonymous memory of the whole process tree in bytes, 0 if it was not sampled.
     """
 
     seconds: float
@@ -36,18 +36,19 @@ class Series:
 
     seconds: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
-    inside: list[float] = field(default_factory=list)  # what the process itself measured, without its start
+    inside: list[float] = field(default_factory=list)  # seconds measured by the process itself, without its start
 
     @property
     def median(self) -> float:
-        """Median of the whole-process times, in seconds."""
+        """The median time of the whole process, in seconds."""
         return statistics.median(self.seconds)
 
 
 def anonymous_bytes(root: int) -> int:
-    """Sum of RssAnon of a process and all its descendants, in bytes; processes that have just ended count 0.
+    """Return the sum of RssAnon of a process and all its descendants, in bytes; processes that have ended count 0.
 
-    Between vfork and exec a child of a JVM shows the JVM's own memory: one with its parent's command line is left out.
+    Between vfork and exec, a child of a JVM shows the JVM's own memory, so a child with the command line of its parent
+    is not counted.
 
     Source: proc(5), status and task/*/children
     """
@@ -69,7 +70,7 @@ def anonymous_bytes(root: int) -> int:
 
 
 class Sampler:
-    """Looks at the memory of a process tree from a thread, until it is stopped."""
+    """Samples the memory of a process tree in a thread until it is stopped."""
 
     def __init__(self, pid: int) -> None:
         self.pid, self.peak = pid, 0
@@ -82,7 +83,7 @@ class Sampler:
             self.peak = max(self.peak, anonymous_bytes(self.pid))
 
     def stop(self) -> int:
-        """Ends the watch; gives the peak in bytes."""
+        """Stop the thread, and return the peak in bytes."""
         self.ended.set()
         self.thread.join()
         return self.peak
@@ -96,13 +97,13 @@ def run(
     environment: Mapping[str, str] | None = None,
     timeout: float = 1800,
 ) -> Ran:
-    """Runs a command with its output in the file `stdout`; the clock covers the whole process.
+    """Run a command with its output in the file `stdout`, and measure the whole process.
 
-    Errors: none; a command that cannot be started has exit code 127, one that ran too long 124.
+    Errors: none; the exit code is 127 for a command that cannot start, and 124 after a timeout.
     """
     errors = stdout.with_name(stdout.name + ".stderr")
     peak = 0
-    # an installed package has its bytecode; without it every start would compile the sources again
+    # With this variable, every start would compile the sources again; an installed package has its bytecode.
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with stdout.open("wb") as out, errors.open("wb") as err:
         began = time.perf_counter()
@@ -112,7 +113,7 @@ def run(
             )
         except OSError as problem:
             return Ran(0.0, 0.0, 127, "", str(problem))
-        # Popen.wait with a timeout sleeps up to 50 ms between looks: so a timer kills, and wait4 tells the CPU time
+        # Popen.wait with a timeout polls only every 50 ms, so a timer kills the process. wait4 returns its CPU time.
         watchdog = threading.Timer(timeout, child.kill)
         watchdog.start()
         sampler = Sampler(child.pid) if memory else None
@@ -127,7 +128,7 @@ def run(
 
 
 def last_line(path: Path, most: int = 1 << 16) -> str:
-    """The last line of a file that is not empty, looking at its last `most` bytes only."""
+    """Return the last non-empty line of a file, reading only its last `most` bytes."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - most))
         lines = file.read().decode("utf-8", "replace").strip().splitlines()

@@ -1,8 +1,8 @@
-"""Export, import and migrate-to-commitlog as ratios, in one run: beside dump, beside pyarrow, beside putMessage.
+"""Measure export, import and migrate-to-commitlog, and compare them with dump, pyarrow and putMessage, in one run.
 
-The cases take turns, round by round; every case is a whole process, but for pyarrow, which writes the table of the
-Parquet export from memory, and for putMessage, which tells its own rate. Seconds of the processor say more than those
-of the clock where a machine has other work: both are given, as medians.
+The cases alternate, round by round. Each case is a whole process, except pyarrow, where only writing the table of the
+Parquet export from memory is timed, and putMessage, which reports its own rate. The medians of wall-clock time and CPU
+time are printed: on a machine with other work, CPU time is more reliable.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SQL = "select topic, count(*), sum(size), min(store_timestamp), max(store_timest
 
 
 def spent(command: list[str], work: Path) -> tuple[float, float]:
-    """Seconds of the clock and of the processor that a process takes."""
+    """Run a command, and return its wall-clock time and its CPU time in seconds."""
     ran = run(command, work / "stdout")
     if ran.exit_code:
         raise SystemExit(f"{' '.join(command)}: exit {ran.exit_code}: {ran.complaint}")
@@ -45,7 +45,7 @@ def spent(command: list[str], work: Path) -> tuple[float, float]:
 
 
 def first_screen(command: list[str]) -> tuple[float, float]:
-    """The same until 25 lines have come through a pipe; the process is ended then."""
+    """Run a command until it has printed 25 lines, kill it, and return its wall-clock time and its CPU time."""
     began = time.perf_counter()
     child = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert child.stdout is not None
@@ -60,9 +60,10 @@ def first_screen(command: list[str]) -> tuple[float, float]:
 
 
 def touch_memory(path: Path, size: int) -> None:
-    """Writes a file and deletes it, so that the next case gets pages that the host of this machine has given already.
+    """Write and delete a file, so that the next case uses memory pages which a virtual machine already has.
 
-    In a virtual machine, the first case that writes more than those before it pays for its pages: twice its time.
+    Otherwise, the first case that writes more than the previous ones waits for pages from the host, which doubles its
+    time.
     """
     block = bytes(1 << 22)
     with path.open("wb") as file:
@@ -72,12 +73,12 @@ def touch_memory(path: Path, size: int) -> None:
 
 
 def main() -> None:
-    """Measures, and prints a table."""
+    """Run the command line: measure, and print a table and, as the last line, one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=parse_size, default=256 << 20)
-    parser.add_argument("--body", default="1024")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--broker", default="5.4.0")
+    parser.add_argument("--size", type=parse_size, default=256 << 20, help="bytes of commitlog (default 256M)")
+    parser.add_argument("--body", default="1024", help="body size (default 1024)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds (default 3)")
+    parser.add_argument("--broker", default="5.4.0", help="RocketMQ version of the broker (default 5.4.0)")
     args = parser.parse_args()
     work = Path(tempfile.mkdtemp(prefix="rmqstore-messages-"))
     ours = [sys.executable, "-m", "rmqstore"]

@@ -1,4 +1,4 @@
-"""What a generated store is made of: its options, texts, files, index, and batches of messages as columns."""
+"""Parts of the store generator: options, properties, files, index files, and batches of messages as columns."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rmqstore.formats.properties import build_properties
 from rmqstore.formats.text.javatext import java_string_hash
 
 Array = npt.NDArray[Any]
-EPOCH = 1_760_000_000_000  # ms; a fixed clock, so that the bytes depend on the seed alone
-UNIQ_PREFIX = "7F0000010A2B18B4AAC2"  # address, process and class loader of a client, in hex
-UNIQ_VARIES = 12  # hex digits behind it: ms since the client's month began, and a counter
+EPOCH = 1_760_000_000_000  # ms; a fixed time, so that the bytes depend only on the options
+UNIQ_PREFIX = "7F0000010A2B18B4AAC2"  # address, process id and class loader of a client, in hex
+UNIQ_VARIES = 12  # hex digits after it: ms since the beginning of the client's month, and a counter
 KEY_PREFIX = "order"
 KEY_DIGITS = 12
 TOPIC_STEMS = ("Order", "PaymentEvents", "log", "stock-moves", "UserActivity", "Mail", "audit_trail", "Shipment")
@@ -28,7 +28,7 @@ TAG_STEMS = ("TagA", "created", "paid", "cancelled", "TagB", "shipped", "x", "re
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to generate; sizes in bytes, `rate` in messages per second of store time."""
+    """Options of the generator. Units: bytes; `rate`: messages per second of store time."""
 
     out: Path
     size: int
@@ -53,7 +53,7 @@ class Options:
 
 @dataclass(slots=True)
 class Made:
-    """What a call of `generate` made."""
+    """Figures of a generated store; `queues` maps `TOPIC/ID` to the number of messages."""
 
     messages: int = 0
     wrote: int = 0
@@ -64,7 +64,7 @@ class Made:
 
 
 def body_lengths(spec: str, count: int, rng: np.random.Generator) -> Array:
-    """Body lengths drawn from `N`, `LOW-HIGH` (uniform) or a weighted mix of both: `256*8,1024-4096*2`."""
+    """Return random body lengths for `N`, `LOW-HIGH` (uniform), or a weighted mix of both: `256*8,1024-4096*2`."""
     parts = [re.fullmatch(r"(\d+)(?:-(\d+))?(?:\*(\d+))?", p.strip()) for p in spec.split(",")]
     if not parts or None in parts:
         raise ValueError(f"not a body size or distribution: {spec}")
@@ -76,19 +76,19 @@ def body_lengths(spec: str, count: int, rng: np.random.Generator) -> Array:
 
 
 def void_window(buffer: Array, width: int) -> Array:
-    """Every position of `buffer` as a row of `width` bytes: scattering into it copies whole rows."""
+    """Return a view with one row of `width` bytes per position of `buffer`; assigning to it copies whole rows."""
     return np.ndarray((len(buffer) - width + 1,), dtype=f"V{width}", buffer=buffer, strides=(1,))
 
 
 def as_rows(array: Array) -> Array:
-    """A structured or 2-d byte array as one void item per row."""
+    """Convert a structured or two-dimensional byte array to one void item per row."""
     width = array.dtype.itemsize if array.ndim == 1 else array.shape[1]
     rows: Array = np.ascontiguousarray(array).view(f"V{width}").reshape(-1)
     return rows
 
 
 class Tails:
-    """Everything behind the body (topic, properties), for each pair of topic and tag, with the places that vary."""
+    """The bytes after the body (topic, properties) for each pair of topic and tag, with the positions that vary."""
 
     def __init__(self, options: Options) -> None:
         longer = "_" + "t" * 128 if options.v2 else ""  # the broker chooses V2 only for topics over 127 characters
@@ -100,7 +100,7 @@ class Tails:
         self.uniq_at = np.array([[t.index(UNIQ_PREFIX.encode()) + len(UNIQ_PREFIX) for t in row] for row in rows])
         keys_at = f"{properties.KEYS}{properties.NAME_VALUE_SEPARATOR}{KEY_PREFIX}".encode()
         self.key_at = np.array([[t.index(keys_at) + len(keys_at) for t in row] for row in rows])
-        # pairs whose parts lie at the same places are filled in one go
+        # pairs with the same length and positions (a shape) are filled together
         shapes: dict[tuple[int, int, int], list[int]] = {}
         for pair in range(len(self.topics) * len(self.tags)):
             place = divmod(pair, len(self.tags))
@@ -118,7 +118,7 @@ class Tails:
 
     @staticmethod
     def _tail(options: Options, topic: str, tag: str) -> bytes:
-        """Tail of one record with zeros in the varying places; the order is that of a real client's HashMap."""
+        """Return the tail of one record with zeros at the varying positions, in the order of a client's HashMap."""
         pairs = {
             properties.UNIQ_KEY: UNIQ_PREFIX + "0" * UNIQ_VARIES,
             properties.CLUSTER: "DefaultCluster",
@@ -134,14 +134,14 @@ class Tails:
 
 
 class Files:
-    """Files named by their offset, filled in order: one queue of files of a fixed size."""
+    """A queue of files of a fixed size, named by their offsets and filled in order."""
 
     def __init__(self, folder: Path, file_size: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.file_size, self.count = folder, file_size, 0
 
     def write(self, offset: int, data: Any) -> None:
-        """Writes `data` at a global offset, into as many files as it takes; new files get their full size."""
+        """Write `data` at a global offset, into one or several files; new files get their full size."""
         view = memoryview(data).cast("B")
         while len(view):
             start = offset // self.file_size * self.file_size
@@ -162,7 +162,7 @@ class Files:
 
 
 class IndexFiles:
-    """The hash index: of every message UNIQ_KEY, KEYS and, as 5.4.0 does it, the whole TAGS."""
+    """The index files: units for UNIQ_KEY and KEYS of each message and, like 5.4.0, for its TAGS."""
 
     def __init__(self, options: Options, topics: list[str], tags: list[str]) -> None:
         self.folder = options.out / "index"
@@ -173,10 +173,10 @@ class IndexFiles:
         self.of_tag = np.array(of_tag, dtype=np.int32).reshape(len(topics), -1) if options.index_tags else None
         self.pending: list[Array] = []
         self.waiting, self.files, self.full_until = 0, 0, 0
-        self.previous = (0, 0)  # end timestamp and end offset of the file before
+        self.previous = (0, 0)  # end timestamp and end offset of the previous file
 
     def add(self, batch: Batch, uniq: Array, keys: Array) -> None:
-        """Entries of a batch; `uniq` and `keys` are the varying characters, one row per message."""
+        """Add the units of a batch; `uniq` and `keys` are the varying characters, one row per message."""
         each = 2 if self.of_tag is None else 3
         entries: Array = np.empty((len(batch.size), each), dtype=[("hash", "i4"), ("offset", "i8"), ("stamp", "i8")])
         for column, (prefix, characters) in enumerate(zip(self.prefixes, (uniq, keys), strict=True)):
@@ -195,7 +195,7 @@ class IndexFiles:
             self._cut(self.capacity - 1)
 
     def _cut(self, count: int) -> None:
-        """Writes one file of the first `count` waiting entries."""
+        """Write the first `count` pending entries into a new file."""
         waiting = np.concatenate(self.pending)
         entries, rest = waiting[:count], waiting[count:]
         self.pending, self.waiting = [rest], len(rest)
@@ -203,7 +203,7 @@ class IndexFiles:
         units = np.zeros(count, dtype=index.UNIT.dtype)
         units["key_hash"], units["phy_offset"] = entries["hash"], entries["offset"]
         seconds = (entries["stamp"] - begin) // 1000
-        if self.files:  # the first entry's time is counted from the file before: the broker sets "begin" after it
+        if self.files:  # relative to the previous file: the broker sets the begin timestamp only after the first unit
             seconds[0] = (begin - self.previous[0]) // 1000
         units["time_diff"] = np.clip(seconds, 0, np.iinfo(np.int32).max)
         slot = entries["hash"] % self.slots
@@ -214,7 +214,7 @@ class IndexFiles:
         before[1:] = order[:-1] + 1
         units["prev_index"][order] = np.where(same, before, 0)
         table = np.zeros(self.slots, dtype=index.SLOT.dtype)
-        table["newest"][slot] = np.arange(1, count + 1)  # the last write of a slot wins
+        table["newest"][slot] = np.arange(1, count + 1)  # for equal slots, NumPy keeps the last assignment
         header = index.HEADER.build(
             begin_timestamp=begin,
             end_timestamp=int(entries["stamp"][-1]),
@@ -224,7 +224,7 @@ class IndexFiles:
             index_count=count + 1,
         )
         path = self.folder / index.file_name(begin, UTC)
-        while path.exists():  # two files of the same millisecond
+        while path.exists():  # two files that begin in the same millisecond
             path = path.with_name(f"{int(path.name) + 1}")
         with path.open("wb") as out:
             out.write(header)
@@ -238,7 +238,7 @@ class IndexFiles:
             self.full_until = int(entries["stamp"][-1])
 
     def close(self) -> None:
-        """Writes the last file, which is not full."""
+        """Write the last file, which is not full."""
         if self.waiting:
             self._cut(self.waiting)
 
@@ -248,7 +248,7 @@ DECIMAL = np.array([f"{i:04d}".encode() for i in range(10_000)], dtype="S4").vie
 
 
 def uniq_characters(number: Array, stamp: Array) -> Array:
-    """The varying hex digits of UNIQ_KEY: milliseconds, then a 16-bit counter."""
+    """Return the varying hex digits of UNIQ_KEY: milliseconds, then a 16-bit counter."""
     raw: Array = np.empty(len(number), dtype=[("ms", ">u4"), ("counter", ">u2")])
     raw["ms"], raw["counter"] = (stamp - EPOCH) & 0xFFFFFFFF, number & 0xFFFF
     digits: Array = HEX[raw.view(np.uint8).reshape(len(number), -1)]
@@ -256,7 +256,7 @@ def uniq_characters(number: Array, stamp: Array) -> Array:
 
 
 def key_characters(number: Array) -> Array:
-    """The decimal digits of KEYS."""
+    """Return the decimal digits of KEYS."""
     groups = np.stack([number // 10**8 % 10**4, number // 10**4 % 10**4, number % 10**4], axis=1)
     digits: Array = DECIMAL[groups]
     return digits.reshape(len(number), KEY_DIGITS)
@@ -264,7 +264,7 @@ def key_characters(number: Array) -> Array:
 
 @dataclass(slots=True)
 class Batch:
-    """Columns of messages that follow each other in one file; `offset` is that of the message record."""
+    """Columns of consecutive messages in one file; `offset` is the physical offset of the message record."""
 
     number: Array
     topic: Array

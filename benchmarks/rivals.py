@@ -1,7 +1,4 @@
-"""What rmqstore is measured against: the real RocketMQ classes, and a plain loop in C.
-
-Both are compiled here, into a folder of the caller. What is missing (jars, a JDK, a C compiler) is said, not raised.
-"""
+"""Compile the rivals of rmqstore: a harness around the real RocketMQ classes, and a loop in C."""
 
 from __future__ import annotations
 
@@ -18,19 +15,19 @@ OPENED = ("java.nio", "sun.nio.ch", "java.lang", "java.util", "jdk.internal.ref"
 
 
 class Missing(Exception):
-    """A rival cannot be measured on this machine; the text says why."""
+    """A rival cannot be compiled on this machine; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """The compiled harness around the real store of one RocketMQ version."""
+    """The compiled harness around the message store of one RocketMQ version."""
 
     version: str
     classpath: str
     home: Path
 
     def command(self, main: str, *arguments: str, heap: str = "2g") -> list[str]:
-        """The java command for a main class; the log is switched off."""
+        """Return the java command for a main class, with logging switched off."""
         opened = [part for name in OPENED for part in ("--add-opens", f"java.base/{name}=ALL-UNNAMED")]
         log = HERE / "java" / "quiet.logback.xml"
         return [
@@ -47,7 +44,7 @@ class Broker:
 
 
 def jars(version: str) -> Path:
-    """The folder with the jars of a RocketMQ release: $RMQ_LIBS, or one of the two usual caches.
+    """Find the folder with the jars of a RocketMQ release, in $RMQ_LIBS or in one of the two caches.
 
     Errors: Missing
     """
@@ -58,11 +55,11 @@ def jars(version: str) -> Path:
         for folder in (base / version / "lib", base / version, base):
             if any(folder.glob(f"rocketmq-store-{version}.jar")):
                 return folder
-    raise Missing(f"no jars of RocketMQ {version}: run the broker tests once, or set RMQ_LIBS")
+    raise Missing(f"no jars of RocketMQ {version}: run tests/real_broker once, or set RMQ_LIBS")
 
 
 def broker(version: str, work: Path) -> Broker:
-    """Compiles the harness against the jars.
+    """Compile the harness against the jars of a version, into `work`.
 
     Errors: Missing
     """
@@ -85,7 +82,7 @@ def broker(version: str, work: Path) -> Broker:
 
 
 def macros() -> list[str]:
-    """The positions of the message record as C macros: the C loop has no layout of its own."""
+    """Return the layout of a message record as C macros, so that it is defined only in `rmqstore.formats`."""
     head = message.HEAD
     values = {
         "AT_SIZE": head.at("size"),
@@ -108,7 +105,7 @@ def macros() -> list[str]:
 
 
 def limit(work: Path) -> tuple[Path, str]:
-    """Compiles the C loop; gives the program and the name of its CRC library (ISA-L where there is one).
+    """Compile the C loop, and return the program and the name of its CRC library: ISA-L if installed, else zlib.
 
     Errors: Missing
     """

@@ -1,10 +1,11 @@
-"""Measures the Spark jobs beside local processes and the broker's own recovery, on the same files, in one run.
+"""Measure the Spark jobs, local processes and the broker's own recovery on the same files, in one run.
 
     python -m benchmarks --spark [--size 1G] [--cores 1,2] [--repeat 3]
 
-Local work is whole processes (their start, 0.2 s, is in the figures); Spark jobs run in sessions that stay open, and
-their start is told apart. All take turns, round by round, so that a noisy minute of the machine hits all of them.
-Round 0 warms caches and the JVM, the last one samples memory: of a Spark job that is driver, JVM and Python workers.
+Local cases are whole processes, including their start of 0.2 s. Spark jobs run in sessions that stay open; the start of
+a session is reported separately. All cases alternate, round by round, so that a slow minute of the machine affects all
+of them. Round 0 warms the caches and the JVM; the last round samples memory, which for a Spark job is that of the
+driver, the JVM and the Python workers.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from benchmarks.parts import Made, Options
 
 HERE = Path(__file__).resolve().parent
 JOBS = ("scan", "cross-check", "du", "export")
-Ask = Callable[[bool], "Said"]  # with the memory sampler or without
+Job = Callable[[bool], "Outcome"]  # the argument: whether to sample memory
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One run: seconds, messages seen (None: it does not say), peak of anonymous memory in bytes (0: not sampled)."""
+class Outcome:
+    """One run: seconds, messages seen (None: unknown), peak of anonymous memory in bytes (0: not sampled)."""
 
     seconds: float
     messages: int | None = None
@@ -47,12 +48,12 @@ class Said:
 
 @dataclass(slots=True)
 class Case:
-    """One cell of the table: a job, who does it (`local`, `Spark`, `broker …`), on how many cores."""
+    """One row of the table: a job, who runs it (`local`, `Spark`, `broker …`), and on how many cores."""
 
     job: str
     who: str
     cores: int
-    ask: Ask
+    run: Job
     first: float = 0.0
     seconds: list[float] = field(default_factory=list)
     messages: int | None = None
@@ -60,14 +61,14 @@ class Case:
     trouble: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The figures."""
+        """Return the figures."""
         names = ("job", "who", "cores", "first", "seconds", "messages", "peak", "trouble")
         out = {name: getattr(self, name) for name in names}
         return out | ({"median": median(self.seconds)} if self.seconds else {})
 
 
 class Session:
-    """A process that holds a Spark session, see spark_server.py."""
+    """A process with a Spark session; see spark_server.py."""
 
     def __init__(self, python: str, master: str, store: Path, target: Path, settings: list[str]) -> None:
         command = [python, "-m", "benchmarks.spark_server", master, str(store), str(target), *settings]
@@ -88,18 +89,18 @@ class Session:
             raise RuntimeError(f"the session ended with exit code {self.process.wait()}")
         return dict(json.loads(line))
 
-    def ask(self, job: str, memory: bool) -> Said:
-        """One job."""
+    def ask(self, job: str, memory: bool) -> Outcome:
+        """Run one job."""
         assert self.process.stdin is not None
         try:
             print(json.dumps({"job": job, "memory": memory}), file=self.process.stdin, flush=True)
-            said = self._answer()
+            answer = self._answer()
         except (OSError, RuntimeError) as problem:
-            return Said(0.0, trouble=str(problem))
-        return Said(said["seconds"], said["messages"], said["peak"])
+            return Outcome(0.0, trouble=str(problem))
+        return Outcome(answer["seconds"], answer["messages"], answer["peak"])
 
     def close(self) -> None:
-        """Ends the session and its JVM."""
+        """End the session and its JVM."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         try:
@@ -108,26 +109,26 @@ class Session:
             self.process.kill()
 
 
-def whole(command: list[str], work: Path, left: list[Path], prepare: Callable[[], object], memory: bool) -> Said:
-    """A whole process."""
+def process(command: list[str], work: Path, left: list[Path], prepare: Callable[[], object], memory: bool) -> Outcome:
+    """Run a command as a whole process, and remove its output and the files in `left`."""
     prepare()
     stdout = work / "stdout"
     ran = run(command, stdout, memory=memory)
     if ran.exit_code:
-        return Said(0.0, trouble=f"exit {ran.exit_code}: {ran.complaint or ran.last_line}"[:200])
+        return Outcome(0.0, trouble=f"exit {ran.exit_code}: {ran.complaint or ran.last_line}"[:200])
     try:
-        said = json.loads(stdout.read_text()) if stdout.stat().st_size < 1 << 24 else {}
+        answer = json.loads(stdout.read_text()) if stdout.stat().st_size < 1 << 24 else {}
     except ValueError:
-        said = {}
-    log = said.get("commitlog")
-    messages = log.get("messages") if isinstance(log, dict) else said.get("messages")
+        answer = {}
+    log = answer.get("commitlog")
+    messages = log.get("messages") if isinstance(log, dict) else answer.get("messages")
     prepare()
     remove(stdout, *left)
-    return Said(ran.seconds, messages, ran.anonymous)
+    return Outcome(ran.seconds, messages, ran.anonymous)
 
 
 def cases_of(store: Path, made: Made, work: Path, args: argparse.Namespace, notes: list[str]) -> list[Case]:
-    """Local processes and the broker; sessions are added by the caller."""
+    """Return the cases of local processes and of the broker; the caller adds those of Spark."""
     ours, table = [args.python, "-m", "rmqstore"], work / "local.parquet"
     local = {
         "scan": ["verify", str(store / "commitlog"), "--json"],
@@ -139,47 +140,47 @@ def cases_of(store: Path, made: Made, work: Path, args: argparse.Namespace, note
     for job in JOBS:
         for cores in args.cores:
             command = [*ours, *local[job], "--jobs", str(cores)]
-            out.append(Case(job, "local", cores, partial(whole, command, work, [table], lambda: None)))
+            out.append(Case(job, "local", cores, partial(process, command, work, [table], lambda: None)))
     for one in rival_cases("", store, made, work / "views", args, notes, work / "tools"):
         if " load" in one.name:
             job = "rebuild" if "rebuilt" in one.name else "cross-check"
-            ask = partial(whole, one.command, work, [], one.prepare)
+            load = partial(process, one.command, work, [], one.prepare)
             cores = 1 if "one core" in one.name else os.cpu_count() or 1
-            out.append(Case(job, f"broker {args.broker} load", cores, ask))
+            out.append(Case(job, f"broker {args.broker} load", cores, load))
     return out
 
 
 def measure(cases: list[Case], rounds: int) -> None:
-    """All rounds of all cases, in turns."""
+    """Run all rounds of all cases in alternation."""
     for number in range(rounds + 2):
         for case in cases:
             if case.trouble:
                 continue
-            said = case.ask(number == rounds + 1)
-            case.trouble = said.trouble
+            outcome = case.run(number == rounds + 1)
+            case.trouble = outcome.trouble
             if number == 0:
-                case.first, case.messages = said.seconds, said.messages
+                case.first, case.messages = outcome.seconds, outcome.messages
             elif number <= rounds:
-                case.seconds.append(said.seconds)
+                case.seconds.append(outcome.seconds)
             else:
-                case.peak = said.peak
+                case.peak = outcome.peak
             kind = "warm" if number == 0 else "memory" if number > rounds else f"{number}/{rounds}"
-            text = said.trouble or f"{said.seconds:.2f} s"
+            text = outcome.trouble or f"{outcome.seconds:.2f} s"
             print(f"  {kind:>7}  {case.job:<12} {case.who}, {case.cores}: {text}", file=sys.stderr, flush=True)
 
 
 def report(cases: list[Case], made: Made, starts: dict[int, float], args: argparse.Namespace) -> str:
-    """The table in Markdown."""
+    """Format the table in Markdown."""
     where = machine()
     lines = [
-        "# Spark beside local processes",
+        "# Spark and local processes",
         "",
         f"Made by `python -m benchmarks --spark` on {datetime.now(UTC):%Y-%m-%d}: {where['cpu']}, "
         f"{where['cores']} cores, {where['memory_gib']} GiB, Python {where['python']}. A store of "
         f"{args.size >> 20} MiB, {made.messages:,} messages, bodies of {args.body} bytes, in the page cache; "
-        f"{args.repeat} rounds in turn, medians. Export: Parquet, all properties, no bodies. ÷ local: time as a "
-        "multiple of the local processes on as many cores. Peak: anonymous memory of all its processes; of Spark that "
-        "is driver, JVM and Python workers.",
+        f"medians of {args.repeat} alternating rounds. Export: Parquet, all properties, no bodies. ÷ local: time as a "
+        "multiple of the local processes' on as many cores. Peak: anonymous memory of all processes of a case; for "
+        "Spark, these are the driver, the JVM and the Python workers.",
         "",
         "| work | by | cores | median s | min | max | first s | ÷ local | peak MB | remark |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -198,11 +199,11 @@ def report(cases: list[Case], made: Made, starts: dict[int, float], args: argpar
         times = f"{median(case.seconds):.2f} | {min(case.seconds):.2f} | {max(case.seconds):.2f} | {case.first:.2f}"
         lines.append(f"{head} {times} | {ratio} | {case.peak / 1e6:.0f} | {remark} |")
     starts_text = ", ".join(f"{seconds:.1f} s (local[{n}])" for n, seconds in starts.items())
-    return "\n".join([*lines, "", f"Start of a session, not in these figures: {starts_text}."]) + "\n"
+    return "\n".join([*lines, "", f"Start of a session, not included in these figures: {starts_text}."]) + "\n"
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks --spark", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -210,23 +211,23 @@ def arguments(words: list[str]) -> argparse.Namespace:
     most = os.cpu_count() or 1
     add("--size", type=parse_size, default=1 << 30, help="commitlog bytes (default 1G)")
     add("--body", default="1024", help="body size (default 1024)")
-    add("--file-size", type=parse_size, default=1 << 30)
+    add("--file-size", type=parse_size, default=1 << 30, help="size of a commitlog file (default 1G)")
     add("--cores", default=",".join(str(n) for n in (1, 2, 4, 8, 16, 32) if n <= most), help="default: 1, 2, 4 … all")
     add("--repeat", type=int, default=3, help="timed rounds (default 3)")
-    add("--only", default=",".join(JOBS), help=f"jobs, default {','.join(JOBS)}")
-    add("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark")
-    add("--no-java", action="store_true", help="without the broker")
+    add("--only", default=",".join(JOBS), help=f"jobs to measure (default {','.join(JOBS)})")
+    add("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting")
+    add("--no-java", action="store_true", help="leave out the broker")
     add("--broker", default="5.4.0", help="RocketMQ version of the broker (default 5.4.0)")
-    add("--data", type=Path, help="where to put the store (default: the system's temporary folder)")
-    add("--results", type=Path, default=HERE / "results")
-    add("--python", default=sys.executable, help="interpreter that has rmqstore and PySpark")
+    add("--data", type=Path, help="folder for the store (default: the system's temporary folder)")
+    add("--results", type=Path, default=HERE / "results", help="folder for the results (default: benchmarks/results)")
+    add("--python", default=sys.executable, help="interpreter with rmqstore and PySpark (default: this one)")
     args = parser.parse_args(words)
     args.cores = [int(n) for n in args.cores.split(",")]
     return args
 
 
 def main(words: list[str]) -> None:
-    """Generates, measures, prints, writes the results, removes the data."""
+    """Generate the store, measure, print and write the results, and remove the store."""
     args = arguments(words)
     if args.data:
         args.data.mkdir(parents=True, exist_ok=True)
@@ -236,7 +237,7 @@ def main(words: list[str]) -> None:
     try:
         store = work / "store"
         made = generate(Options(store, args.size, body=args.body, file_size=args.file_size))
-        os.sync()  # or the first rounds would share the disk with the store being written back
+        os.sync()  # otherwise the write-back of the store would slow the first rounds down
         cases = cases_of(store, made, work, args, notes)
         for cores in args.cores:
             target = work / f"lake-{cores}"

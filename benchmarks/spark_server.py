@@ -1,7 +1,6 @@
-"""A Spark session that does jobs on request: one JSON object in a line on stdin, one on stdout.
+"""A Spark session that runs jobs on request: one JSON object per line on stdin, one per line on stdout.
 
-Beside whole processes a job has to be measured without the start of its session; so the session stays, and the jobs
-take turns with the processes.
+A job is measured without the start of its session, so the session stays open while other processes are measured.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from typing import Any
 from benchmarks.measure import Sampler
 
 
-def do(spark: Any, job: str, store: Path, target: Path) -> int:
-    """One job; how many messages it saw."""
+def run(spark: Any, job: str, store: Path, target: Path) -> int:
+    """Run one job, and return the number of messages it saw."""
     from rmqstore.spark.jobs import jobs
     from rmqstore.spark.jobs.export import export
 
@@ -36,9 +35,9 @@ def do(spark: Any, job: str, store: Path, target: Path) -> int:
 
 
 def main() -> None:
-    """Serves until stdin ends. Arguments: MASTER STORE TARGET [KEY=VALUE …]"""
+    """Serve requests until stdin ends. Arguments: MASTER STORE TARGET [KEY=VALUE …]."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # Java shares stdout
+    os.dup2(2, 1)  # the JVM also writes to stdout
     from rmqstore.spark.session import open_session
 
     began = time.perf_counter()
@@ -46,11 +45,11 @@ def main() -> None:
     spark = open_session(master, dict(s.split("=", 1) for s in settings), "rmqstore benchmark")
     print(json.dumps({"seconds": time.perf_counter() - began}), file=answers, flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         shutil.rmtree(target, ignore_errors=True)
-        sampler = Sampler(os.getpid()) if asked["memory"] else None
+        sampler = Sampler(os.getpid()) if request["memory"] else None
         began = time.perf_counter()
-        messages = do(spark, asked["job"], Path(store), Path(target))
+        messages = run(spark, request["job"], Path(store), Path(target))
         seconds = time.perf_counter() - began
         peak = sampler.stop() if sampler else 0
         shutil.rmtree(target, ignore_errors=True)

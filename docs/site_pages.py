@@ -1,6 +1,6 @@
-"""Hook of MkDocs: the pages beside docs/, and the manual pages as a reference.
+"""MkDocs hook: adds the pages above docs/, such as README.md, and the manual pages as a reference.
 
-The manual pages come from the code (`rmqstore.manual`), so the reference has no source of its own.
+`rmqstore.manual` generates the manual pages, so the reference has no source files in docs/.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ESCAPES = {"\\e": "\\", "\\-": "-", "\\(aq": "'", "\\(ga": "`", "\\&": ""}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add README, CONTRIBUTING, CHANGELOG and the reference."""
+    """Add README, CONTRIBUTING, CHANGELOG and the reference to the site."""
     outside = ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "CHANGELOG.md")
     made = {name: (ROOT / name).read_text("utf-8").replace("](docs/", "](") for name in outside}
     manual = pages()
@@ -33,7 +33,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Links to pages above docs/ lead to their copies."""
+    """Redirect links to pages above docs/ to their copies in the site."""
     return markdown.replace("](../", "](") if "/" not in page.file.src_uri else markdown
 
 
@@ -46,7 +46,7 @@ def _plain(text: str) -> str:
 
 
 def _markdown(troff: str) -> str:
-    """The few macros that `rmqstore.manual` writes, as Markdown."""
+    """Convert a manual page to Markdown; only the macros that `rmqstore.manual` writes are known."""
     out: list[str] = []
     verbatim = term = False
     for line in troff.splitlines():
@@ -72,5 +72,5 @@ def _markdown(troff: str) -> str:
 
 
 def _shown(text: str) -> str:
-    """Text without a meaning to Markdown, but for code between backticks."""
+    """Escape the special characters of Markdown, except in code between backticks."""
     return re.sub(r"`[^`]+`|[\\`*_{}\[\]<>#|]", lambda m: m[0] if len(m[0]) > 1 else f"\\{m[0]}", text)

@@ -5,7 +5,7 @@ removes those that the code no longer has, and lists the texts without a transla
 the source.
 
 A text is a constant or an f-string of several words, with `+` between its parts. Values are holes; alternatives inside
-a text (`"a" if x else "b"`) make several texts. What is not for people is recognised by its place: docstrings other
+a text (`"a" if x else "b"`) make several texts. What is not for people is recognized by its place: docstrings other
 than help, arguments of `re` and SQL functions, keywords such as `style`.
 """
 
@@ -163,7 +163,7 @@ class Said(NamedTuple):
 
 
 def texts(root: Path = ROOT) -> dict[str, Said]:
-    """All texts, by their English, in the order of the source."""
+    """Return all texts, by their English, in the order of the source."""
     out: dict[str, Said] = {}
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
@@ -367,13 +367,13 @@ def _called(node: ast.AST) -> str:
 
 
 def _is_label(node: ast.Assign) -> bool:
-    """Whether a name says that its values are words for people."""
+    """Return whether a name says that its values are words for people."""
     names = [target.id.lower() for target in node.targets if isinstance(target, ast.Name)]
     return any(re.search(r"title|words|kinds|faults|head|labels|_flags|_transaction", name) for name in names)
 
 
 def _is_silent(node: ast.Assign, name: str) -> bool:
-    """Whether a name says that its value is not for people."""
+    """Return whether a name says that its value is not for people."""
     names = [target.id for target in node.targets if isinstance(target, ast.Name)]
     return any(_SILENT_NAMES.search(n) or (name.startswith(_STARTS) and n in ("text", "line")) for n in names)
 
@@ -406,7 +406,7 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _alternatives(node: ast.expr) -> list[Parts]:
-    """All texts that an expression can be, with holes for values."""
+    """Return all texts that an expression can be, with holes for values."""
     if isinstance(node, ast.Constant):
         return [[str(node.value)]]
     if isinstance(node, ast.IfExp) and _is_text(node):
@@ -433,7 +433,7 @@ def _size(each: list[list[Parts]]) -> int:
 
 
 def _inner(node: ast.expr) -> Iterator[ast.expr]:
-    """The expressions inside a text; alternatives that became a hole are texts of their own."""
+    """Yield the expressions inside a text; alternatives that became a hole are texts of their own."""
     nodes: list[ast.expr] = []
     if isinstance(node, ast.JoinedStr):
         nodes = list(node.values)

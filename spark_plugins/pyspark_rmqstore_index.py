@@ -1,4 +1,4 @@
-"""Spark's automatic registration of `rmqstore.index`; see pyspark_rmqstore.py."""
+"""Automatic registration of the data source `rmqstore.index`; see pyspark_rmqstore.py."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The tests of rmqstore; `tests.stores` has the real stores and the ways to damage them."""
+"""The tests of rmqstore; `tests.stores` provides the real stores, and `tests.damage` breaks copies of them."""

@@ -9,14 +9,14 @@ from click.testing import CliRunner, Result
 
 
 def run(*words: str) -> Result:
-    """`rmqstore WORDS…`; the command tree is imported here, so that tests are collected without it."""
+    """Run `rmqstore WORDS…`; the commands are imported only here, because collecting the tests does not need them."""
     from rmqstore.cli.main import cli
 
     return CliRunner().invoke(cli, list(words), prog_name="rmqstore")
 
 
 def run_json(*words: str, exit_code: int) -> Mapping[str, object]:
-    """The one JSON object that a command with `--json` prints."""
+    """Run a command with `--json`, check its exit code, and return the JSON object that it prints."""
     result = run(*words, "--json")
     assert result.exit_code == exit_code, f"exit code {result.exit_code}: {result.output}\n{result.exception!r}"
     answer = json.loads(result.stdout)
@@ -25,7 +25,7 @@ def run_json(*words: str, exit_code: int) -> Mapping[str, object]:
 
 
 def command_names() -> frozenset[str]:
-    """The commands that there are."""
+    """Return the names of all commands."""
     from rmqstore.cli.main import COMMANDS
 
     return frozenset(COMMANDS)

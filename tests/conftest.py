@@ -1,4 +1,4 @@
-"""What tests ask for by name: the oracle of a version, a whole broker, a copy of a store."""
+"""Fixtures for all tests (the oracle of a version, a whole broker, a copy of a store), and options of pytest."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tests.seeds import SEED, examples
 from tests.slow_parts import belongs, parse_part
 from tests.stores import ROOT, changed_masters, copy_store
 
-# Machines are shared and slow at times, so the time of one example says nothing. Without RMQSTORE_SEED the examples are
-# the same in every run, so that a red run is red because of the change. A test's own @settings(suppress_health_check=…)
-# would replace this list and bring the timed check back. Runs with a seed, as those of the slow tests, take Hypothesis'
-# own number of examples.
+# No deadline: on a shared machine, the time of one example varies. Without RMQSTORE_SEED, the examples are the same in
+# every run, so that only a change can make a test fail. A test must not set suppress_health_check in its own @settings,
+# because that would replace this list and enable the check of time again. Runs with a seed, such as those of the slow
+# tests, use Hypothesis' default number of examples.
 settings.register_profile(
     "rmqstore",
     deadline=None,
@@ -55,9 +55,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if SEED and getattr(config.option, "hypothesis_seed", None) is None:
         config.option.hypothesis_seed = str(SEED)
     config.addinivalue_line("markers", "xdist_group(name): tests that one process runs")  # also without xdist
-    os.environ["RMQSTORE_SETTINGS"] = ""  # the developer's own defaults are not those that are tested
-    os.environ["RMQSTORE_LANG"] = "en"  # whatever the developer's locale says
-    gc.disable()  # until all tests are collected: none of them goes before the end
+    os.environ["RMQSTORE_SETTINGS"] = ""  # ignore the developer's own defaults
+    os.environ["RMQSTORE_LANG"] = "en"  # ignore the developer's locale
+    gc.disable()  # while tests are collected: all of them live until the end, so the collector would find nothing
     if not hasattr(config, "workerinput"):
         _work_in_memory(config)
         _keep_bytecode(config)
@@ -65,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than cores: much of the time one of them waits for a real broker."""
+    """Return one process more than cores, because most of the time one process waits for a real broker."""
     return (os.cpu_count() or 1) + 1
 
 
@@ -91,10 +91,10 @@ def _work_in_memory(config: pytest.Config) -> None:
 
 
 def _keep_bytecode(config: pytest.Config) -> None:
-    """Sources are compiled once, not by every process and every run.
+    """Keep the compiled sources for all processes and later runs.
 
-    Images for containers set PYTHONDONTWRITEBYTECODE: there, each worker would compile for 8 s, and compiling would be
-    more than half of a command's time.
+    Container images often set PYTHONDONTWRITEBYTECODE. With it, each worker would compile for 8 s, and compiling would
+    take more than half of a command's time.
     """
     names = ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
     before = {name: os.environ.pop(name, None) for name in names}
@@ -112,9 +112,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         session.config.stash[FAILED] = exitstatus == pytest.ExitCode.TESTS_FAILED
 
 
-@pytest.hookimpl(wrapper=True)  # before all others: xdist reads the groups, pytest obeys `-m 'not slow'`
+@pytest.hookimpl(wrapper=True)  # before other plugins: xdist reads the groups, and pytest applies `-m 'not slow'`
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
-    """Tests in tests/real_broker get the marker `broker`; rows are chosen, and `--slow-part` makes its choice."""
+    """Mark the tests in tests/real_broker as `broker`, choose the quick rows, and apply `--slow-part`."""
     mark_slow(items)
     for item in items:
         if item.path.is_relative_to(BROKER_TESTS):
@@ -131,7 +131,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _has_more(item: pytest.Item) -> bool:
-    """Whether a test is slow, or has more examples than a quick run tries."""
+    """Return whether a test is slow, or has more examples than a quick run uses."""
     return item.get_closest_marker("slow") is not None or hasattr(getattr(item, "obj", None), "hypothesis")
 
 
@@ -158,9 +158,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session", autouse=True)
 def one_process_per_command() -> Iterator[None]:
-    """A command inside a test uses one process unless `--jobs` says more: pytest-xdist keeps the cores busy already.
+    """Let commands inside the test process use one process by default, because pytest-xdist already uses all cores.
 
-    Commands that run in a process of their own use all cores, as for users.
+    Commands that run in their own process use all cores, as they do for users.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "sched_getaffinity", lambda pid: {0}, raising=False)
@@ -169,9 +169,9 @@ def one_process_per_command() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_search_for_other_processes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """No process uses a test's own copy. Reading the maps of all processes costs more than most tests.
+    """Skip the search for processes that use a store: it takes longer than most tests, and usually finds none.
 
-    `pytest.mark.other_processes` is for tests in which another process does use the store.
+    Tests in which another process uses the store have the marker `pytest.mark.other_processes`.
     """
     if request.node.get_closest_marker("other_processes"):
         yield
@@ -186,8 +186,8 @@ def no_search_for_other_processes(request: pytest.FixtureRequest) -> Iterator[No
 
 
 @pytest.fixture(scope="session", autouse=True)
-def keys_are_hashed_once() -> Iterator[None]:
-    """The keys of the stores, many of them not in ASCII, would be hashed in Python by every verification."""
+def cached_key_hashes() -> Iterator[None]:
+    """Cache the key hashes: many keys are not ASCII, and each verification would hash them again in Python."""
     from rmqstore.formats import index
 
     with pytest.MonkeyPatch.context() as patch:
@@ -196,15 +196,15 @@ def keys_are_hashed_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def masters_stay_as_they_are() -> Iterator[None]:
-    """A test that changed a master copy would spoil every later test that reads it."""
+def unchanged_masters() -> Iterator[None]:
+    """Check that no test has changed a master copy of a store, which other tests read."""
     yield
     assert changed_masters() == [], "a test wrote into a master copy; use copy_store(), and make clean now"
 
 
 @pytest.fixture(scope="session", autouse=True)
 def interrupts_reach_child_processes() -> None:
-    """A background job ignores Ctrl-C, or under nohup a hang-up, and so would every process that a test starts."""
+    """Restore the default signal handlers: a background job ignores SIGINT or SIGHUP, and its children inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -213,7 +213,7 @@ def interrupts_reach_child_processes() -> None:
 
 @pytest.fixture(scope="session")
 def oracle() -> Callable[[str], Oracle]:
-    """`oracle("5.4.0")` gives the store classes of that version, or skips the test and says why."""
+    """Return a function: `oracle("5.4.0")` starts the store classes of that version, or skips the test."""
 
     def of_version(version: str) -> Oracle:
         need_classes(version)
@@ -224,7 +224,7 @@ def oracle() -> Callable[[str], Oracle]:
 
 @pytest.fixture
 def whole_broker() -> Iterator[Callable[..., WholeBroker]]:
-    """`whole_broker("5.4.0", store, conf)` makes a WholeBroker; whatever still runs after the test is killed."""
+    """Yield a function: `whole_broker("5.4.0", store, conf)` creates a WholeBroker, which is killed after the test."""
     made: list[WholeBroker] = []
 
     def of_version(version: str, store: Path, conf: Mapping[str, str] | None = None, **own: str) -> WholeBroker:
@@ -239,12 +239,12 @@ def whole_broker() -> Iterator[Callable[..., WholeBroker]]:
 
 @pytest.fixture
 def store_copy(tmp_path: Path) -> Callable[[str], Path]:
-    """`store_copy("5.4.0-killed")` gives a writable copy of that store."""
+    """Return a function: `store_copy("5.4.0-killed")` creates a writable copy of that store."""
     return lambda name: copy_store(name, tmp_path)
 
 
 def need_classes(version: str) -> None:
-    """Skips what needs real RocketMQ where it cannot run; where CI promises Java and Maven, it fails instead."""
+    """Skip the test if the classes of a RocketMQ version are not available; fail instead if CI requires them."""
     try:
         java_classes(version)
     except BrokerUnavailable as missing:

@@ -1,7 +1,7 @@
-"""Ways to break a copy of a store. Each one changes what is there: it flips, it never sets a constant.
+"""Functions that damage files in a copy of a store.
 
-A helper that sets a byte to a constant does nothing where the byte is already that constant, and the test then proves
-nothing. Every helper here fails when the bytes are the same afterwards.
+Each function asserts that it has changed the file. Otherwise, for example, writing a constant over equal bytes would do
+no damage, and the test would prove nothing.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from pathlib import Path
 
 
 def flip(path: Path, at: int, bit: int = 0) -> None:
-    """Flips one bit of the byte at `at` (position in the file, bytes)."""
+    """Flip one bit of the byte at `at` (position in the file, bytes)."""
     (byte,) = _read(path, at, 1)
     _write(path, at, bytes([byte ^ (1 << bit)]))
 
 
 def garble(path: Path, at: int, length: int, seed: int = 1) -> None:
-    """Changes every byte of a span into another, differently for every seed."""
+    """Change every byte of a span to another value, which depends on the seed."""
     noise = random.Random(seed)
     _write(path, at, bytes(byte ^ noise.randrange(1, 256) for byte in _read(path, at, length)))
 
 
 def zero(path: Path, at: int, length: int) -> None:
-    """Makes a span zeros, as a page that was never written after a power cut."""
+    """Overwrite a span with zeros, like a page that was not written before a power failure."""
     before = _read(path, at, length)
     if not any(before):
         raise ValueError(f"{path.name}: {length} bytes at {at} are zeros already")
@@ -32,7 +32,7 @@ def zero(path: Path, at: int, length: int) -> None:
 
 
 def cut(path: Path, size: int) -> None:
-    """Shortens a file to `size` bytes."""
+    """Truncate a file to `size` bytes."""
     if path.stat().st_size <= size:
         raise ValueError(f"{path.name} has no more than {size} bytes")
     with path.open("r+b") as file:
@@ -40,13 +40,13 @@ def cut(path: Path, size: int) -> None:
 
 
 def grow(path: Path, length: int) -> None:
-    """Puts `length` zeros behind the end of a file."""
+    """Append `length` zeros to a file."""
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size + length)
 
 
 def insert(path: Path, at: int, content: bytes) -> None:
-    """Puts bytes between others; all that follows moves, the file becomes longer."""
+    """Insert bytes, and move all bytes after them."""
     if not content:
         raise ValueError("nothing to insert")
     before = path.read_bytes()
@@ -54,7 +54,7 @@ def insert(path: Path, at: int, content: bytes) -> None:
 
 
 def remove_span(path: Path, at: int, length: int) -> None:
-    """Takes bytes out; all that follows moves forward, the file becomes shorter."""
+    """Remove bytes, and move all bytes after them."""
     before = path.read_bytes()
     if at + length > len(before) or length <= 0:
         raise ValueError(f"{path.name} has no {length} bytes at {at}")
@@ -62,14 +62,14 @@ def remove_span(path: Path, at: int, length: int) -> None:
 
 
 def overwrite(path: Path, at: int, content: bytes) -> None:
-    """Writes other bytes over a span of a file."""
+    """Overwrite a span of a file with other bytes."""
     if _read(path, at, len(content)) == content:
         raise ValueError(f"{path.name}: the bytes at {at} are these already")
     _write(path, at, content)
 
 
 def copy_span(path: Path, source_at: int, at: int, length: int) -> None:
-    """Writes one span of a file over another, as a misdirected write does."""
+    """Copy one span of a file over another, like a misdirected write."""
     overwrite(path, at, _read(path, source_at, length))
 
 
@@ -89,9 +89,9 @@ def _write(path: Path, at: int, content: bytes) -> None:
 
 
 def close_to_owner(store: Path, path: Path) -> None:
-    """Leave a file or directory of a store that its broker's user may not write: as another user's file, or by mode.
+    """Make a file or directory of a store read-only for the broker's user.
 
-    Only root can give files away, and only others than root are stopped by a mode.
+    As root, change the owners, because a mode does not stop root; otherwise change the mode.
     """
     if os.geteuid() == 0:
         for each in (store, *store.rglob("*")):

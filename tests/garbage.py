@@ -1,4 +1,4 @@
-"""Work without Python's garbage collector."""
+"""A context without Python's garbage collector."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def not_collected() -> Iterator[None]:
-    """For code that parses much source: the collector would take longer than the parser, and finds no garbage."""
+    """Disable the garbage collector: while sources are parsed, it takes longer than the parser and finds nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""Real JSON output of every command on real stores, sound and damaged: (schema's file name, object)."""
+"""Real JSON output of every command on sound and damaged real stores, as pairs (file name of the schema, object)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Document = tuple[str, Any]
 
 
 def documents(name: str, *words: str | Path) -> Iterator[Document]:
-    """What `rmqstore WORDS…` prints: one object, or one for each line."""
+    """Run `rmqstore WORDS…`, and yield the objects that it prints: one, or one per line."""
     result = run(*map(str, words))
     assert result.exit_code in (0, 1, 2, 3, 4, 5), f"{words}: {result.exit_code} {result.output}\n{result.exception!r}"
     for line in result.stdout.splitlines():
@@ -27,7 +27,7 @@ def documents(name: str, *words: str | Path) -> Iterator[Document]:
 
 
 def schema_problems(found: Iterable[Document]) -> tuple[set[str], list[str]]:
-    """Names of the schemas that were used, and where output is not as they say."""
+    """Return the names of the schemas that were used, and the places where output violates them."""
     jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed (the extra dev)")
     names: set[str] = set()
     out: dict[str, None] = {}
@@ -36,7 +36,7 @@ def schema_problems(found: Iterable[Document]) -> tuple[set[str], list[str]]:
     for name, document in found:
         names.add(name)
         kind = name, _shape(document)
-        if kind in seen:  # thousands of rows are alike, and a schema says nothing of values but in `schema`
+        if kind in seen:  # many rows have the same shape, and a schema constrains no value except that of `schema`
             continue
         seen.add(kind)
         if name not in validators:
@@ -48,7 +48,7 @@ def schema_problems(found: Iterable[Document]) -> tuple[set[str], list[str]]:
 
 
 def _shape(value: object) -> object:
-    """The names and types in a document, and the value of `schema`."""
+    """Return the names and types in a document, and the value of `schema`."""
     if isinstance(value, dict):
         return frozenset((key, one if key == "schema" else _shape(one)) for key, one in value.items())
     if isinstance(value, list):
@@ -73,7 +73,7 @@ def damaged(store: Path) -> Path:
 
 
 def reading(store: Path, other: Path, folder: Path) -> Iterator[Document]:
-    """Commands that change nothing."""
+    """Yield the output of commands that change nothing."""
     for command in ("info", "verify", "lost", "du", "journals"):
         yield from documents(command, command, store, "--json")
     yield from documents("verify", "verify", store, "--quick", "--broker", "4.9.7", "--json")
@@ -111,7 +111,7 @@ def reading(store: Path, other: Path, folder: Path) -> Iterator[Document]:
 
 
 def making(store: Path, folder: Path) -> Iterator[Document]:
-    """Commands that make something new."""
+    """Yield the output of commands that create something new."""
     kept = folder / "messages.ndjson"
     run("export", str(store), "-o", str(kept))
     yield from documents("import", "import", kept, "-o", folder / "imported", "--dry-run", "--json")
@@ -122,7 +122,7 @@ def making(store: Path, folder: Path) -> Iterator[Document]:
 
 
 def changing(store: Path, folder: Path) -> Iterator[Document]:
-    """Commands that change a store: plan, apply, undo."""
+    """Yield the output of commands that change a store: plan, apply, undo."""
     plan = folder / "plan.json"
     for command in (
         ("recover",),

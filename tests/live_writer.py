@@ -1,10 +1,10 @@
-"""A store that grows, rolls and expires without pause: what a busy broker with small files does, as a process.
+"""A process that appends to a store, and rolls and expires its files, like a busy broker with small files.
 
     with live_store(tmp_path / "store") as store:
         ...
 
-The process writes with `rmqstore.append`, holds the lock, keeps `config/consumerOffset.json` at the end of every queue,
-flushes the checkpoint, and removes the first log file as soon as there are more than `KEEP`.
+The process writes with `rmqstore.append`, holds the lock, updates `config/consumerOffset.json` to the end of every
+queue, flushes the checkpoint, and removes the first log file if there are more than `KEEP`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SLOTS, _UNITS = 500, 2_000
 
 @contextlib.contextmanager
 def live_store(root: Path, *, pause: float = 0.002) -> Iterator[Path]:
-    """The store that another process writes until the block ends; it has expired files already."""
+    """Yield a store that another process writes until the block ends; the first files have already expired."""
     command = [sys.executable, "-m", "tests.live_writer", str(root), str(pause)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -43,7 +43,7 @@ def live_store(root: Path, *, pause: float = 0.002) -> Iterator[Path]:
 
 
 def write(root: Path, pause: float) -> None:
-    """Writes until stdin ends."""
+    """Write until stdin ends."""
     import select
 
     dispatch = DispatchOptions(consume_queue_file_size=_QUEUE_FILE)

@@ -1,4 +1,4 @@
-"""A fixture that has every test of a room run twice: with the loops in C, and with NumPy's in their place."""
+"""A fixture that runs every test of a package twice: with the C loops, and with NumPy instead."""
 
 from __future__ import annotations
 

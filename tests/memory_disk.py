@@ -1,4 +1,4 @@
-"""A tmpfs for the copies of stores, where there is enough memory. A copy there takes a sixth of the CPU time."""
+"""A tmpfs for the copies of stores, if there is enough memory: a copy there takes a sixth of the CPU time."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _GIB = 1 << 30
 
 
 class MemoryDisk:
-    """A directory of this run on the tmpfs, locked as long as the run lives."""
+    """A directory of this run on the tmpfs, locked until the run ends."""
 
     def __init__(self, home: Path, lock: IO[bytes]) -> None:
         self.home = home
         self._lock = lock
 
     def leave(self, *, keep: bool) -> None:
-        """Removes the directory; with `keep` the next run does."""
+        """Remove the directory; with `keep`, leave that to the next run."""
         self._lock.close()
         if not keep:
             shutil.rmtree(self.home, ignore_errors=True)
 
 
 def claim() -> MemoryDisk | None:
-    """A new directory; None without a tmpfs, or with less memory than 2 GiB and 1 GiB per core."""
+    """Create a directory; return None without a tmpfs, or with less memory than 2 GiB plus 1 GiB per core."""
     try:
         disk = os.statvfs(_DISK)
         memory = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text())
@@ -48,7 +48,7 @@ def claim() -> MemoryDisk | None:
 
 
 def _sweep() -> None:
-    """Removes what runs that have ended left."""
+    """Remove the directories of runs that have ended."""
     for home in _DISK.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError), (home / "lock").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

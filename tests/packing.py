@@ -1,4 +1,4 @@
-"""Bodies compressed as RocketMQ's clients do it."""
+"""Compress bodies like RocketMQ's clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ except ImportError:
 
 
 def compress(kind: Compression, body: bytes) -> bytes:
-    """The compressed body; the matching SYSFLAG bits are `kind.sys_flag`."""
+    """Return the compressed body; the matching SYSFLAG bits are `kind.sys_flag`."""
     if kind is Compression.ZLIB:
         return zlib.compress(body, 5)
     if kind is Compression.LZ4:

@@ -1,6 +1,6 @@
-"""`@pytest.mark.quick_rows(N)`: `make test` runs N rows of a test's table of parameters; the other rows are slow tests.
+"""The marker `@pytest.mark.quick_rows(N)`: `make test` runs N rows of a test's parameters; the others are slow tests.
 
-Without N, as many rows as it takes for each value of each parameter to occur.
+Without N, `make test` runs as many rows as are needed for every value of every parameter to occur.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ Rows = Mapping[str, Mapping[str, Hashable]]
 
 
 def choose(rows: Rows, count: int | None) -> set[str]:
-    """The node ids of `count` rows in which as many values of as many parameters occur as possible.
+    """Choose `count` rows in which as many values of the parameters occur as possible, and return their node ids.
 
-    None: so many that all occur. The choice looks arbitrary, and is the same in every run of the same table.
+    With None, choose enough rows for all values to occur. The choice is the same in every run of the same table.
     """
     left = dict(sorted(rows.items(), key=lambda row: zlib.crc32(row[0].encode())))
     missing = {value for row in rows.values() for value in row.items()}
     chosen: set[str] = set()
     while left and (missing if count is None else len(chosen) < count):
-        # the first of equals; once every value occurs, all are equal
+        # max returns the first of equal rows; when every value has occurred, all rows are equal
         row = max(left, key=lambda name: len(left[name].items() & missing)) if missing else next(iter(left))
         missing -= left.pop(row).items()
         chosen.add(row)
@@ -31,7 +31,7 @@ def choose(rows: Rows, count: int | None) -> set[str]:
 
 
 def mark_slow(items: Collection[pytest.Item]) -> None:
-    """Mark the rows that a quick run leaves out. Rows that are slow anyway do not count."""
+    """Mark the rows that a quick run leaves out as slow; rows that are already slow do not count."""
     tables: dict[str, tuple[int | None, dict[str, pytest.Function]]] = {}
     for item in items:
         mark = item.get_closest_marker("quick_rows")

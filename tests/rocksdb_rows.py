@@ -1,4 +1,4 @@
-"""Rows of a copied store's RocksDB, changed as a broker's bugs and disks would."""
+"""Change rows of a copied store's RocksDB, like bugs of a broker or a bad disk would."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EXTRA = "rocksdict is not installed (the extra rocksdb)"
 
 
 def need_rocksdict() -> Any:
-    """The library, or a skip that says why."""
+    """Return the rocksdict module, or skip the test without it."""
     return pytest.importorskip("rocksdict", reason=EXTRA)
 
 
@@ -34,7 +34,7 @@ class Rows:
         return UNIT_VALUE.parse(bytes(self.units[UnitKey(topic.encode(), queue_id, index).build()]))
 
     def put(self, topic: str, queue_id: int, index: int, **change: int) -> None:
-        """A row; what is not given stays as it is, or is zero."""
+        """Write a row; fields that are not given keep their value, or are zero in a new row."""
         key = UnitKey(topic.encode(), queue_id, index).build()
         old = self.units.get(key)
         values = UNIT_VALUE.parse(bytes(old)) if old is not None else dict.fromkeys([f.name for f in UNIT_VALUE], 0)
@@ -44,20 +44,20 @@ class Rows:
         del self.units[UnitKey(topic.encode(), queue_id, index).build()]
 
     def end(self, topic: str, queue_id: int, queue_offset: int, commitlog_offset: int, bound: str = "max") -> None:
-        """What the column family `offset` says of a queue's last (or first) message."""
+        """Write the row of the column family `offset` for a queue's last (or first) message."""
         key = OffsetKey(topic.encode(), "max" if bound == "max" else "min", queue_id).build()
         self.offsets[key] = OFFSET_VALUE.build(commitlog_offset=commitlog_offset, queue_offset=queue_offset)
 
 
 def newer_tables(directory: Path) -> None:
-    """Every table has a format version that no RocksDB knows yet; a footer of format 5 has no checksum."""
+    """Set a format version in every table that no RocksDB knows yet; a footer of format 5 has no checksum."""
     for path in directory.glob("*.sst"):
         damage.overwrite(path, path.stat().st_size - 12, (99).to_bytes(4, "little"))
 
 
 def newer_manifest(directory: Path) -> None:
-    """The manifest gets a sound record with a tag that no RocksDB knows yet, and that may not be ignored."""
-    edit = bytes((0xF4, 0x03, 3)) + b"new"  # tag 500 with a text
+    """Append a sound record to the manifest with a tag that no RocksDB knows yet, and that it may not ignore."""
+    edit = bytes((0xF4, 0x03, 3)) + b"new"  # tag 500 with a string
     kind = 1  # a whole record in one fragment
     crc = _crc32c(bytes((kind,)) + edit)
     masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
@@ -79,7 +79,7 @@ def _crc32c(data: bytes) -> int:
 
 @contextmanager
 def opened_rows(directory: Path, *families: str) -> Iterator[Any]:
-    """A database for writing; what was written is on disk behind the block."""
+    """Open a database for writing; at the end of the block, all writes are on disk."""
     library = need_rocksdict()
     names = families or tuple(library.Rdict.list_cf(str(directory)))
     options = {name: library.Options(raw_mode=True) for name in names}
@@ -92,12 +92,12 @@ def opened_rows(directory: Path, *families: str) -> Iterator[Any]:
 
 @contextmanager
 def changing(store: Path) -> Iterator[Rows]:
-    """The rows of a copied store, to be changed."""
+    """Open the rows of a copied store for changes."""
     with opened_rows(store / "consumequeue") as database:
         yield Rows(database.get_column_family("default"), database.get_column_family("offset"))
 
 
 def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine that has not installed the extra."""
+    """Simulate a machine without the extra `rocksdb`."""
     assert importlib.import_module("rmqstore.files.rocksdb.database")
     monkeypatch.setattr("rmqstore.files.rocksdb.database.find_spec", lambda name: None)

@@ -1,8 +1,8 @@
-"""The one seed behind every random choice of the tests.
+"""The one seed for all random choices of the tests.
 
 RMQSTORE_SEED    not set: the same choices in every run (`make test`)
-                 new: new ones, whose seed the summary and every failure print (`make test-all`)
-                 N: those of the run that printed N
+                 new: a new seed, which the summary and every failure print (`make test-all`)
+                 N: repeat the run that printed N
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ import random
 
 NAME = "RMQSTORE_SEED"
 _STEP = 5040
-"""A multiple of all small numbers: a test that does one thing for even seeds and another for odd ones does both."""
+"""A multiple of all small numbers, so that `fresh` keeps a seed's remainders (tests distinguish, e.g., even seeds)."""
 
 
 def chosen() -> int:
-    """The seed of this process; a new one is left in the environment."""
-    said = os.environ.get(NAME, "")
-    if said == "new":
-        said = os.environ[NAME] = str(random.SystemRandom().randrange(1, 1 << 24))  # workers and children inherit it
-    return int(said or 0)
+    """Return the seed of this process; store a new seed in the environment for child processes."""
+    given = os.environ.get(NAME, "")
+    if given == "new":
+        given = os.environ[NAME] = str(random.SystemRandom().randrange(1, 1 << 24))  # workers and children inherit it
+    return int(given or 0)
 
 
 SEED = chosen()
 
 
 def fresh(seed: int) -> int:
-    """The seed that takes the place of a test's own fixed one; the same one where RMQSTORE_SEED is not set."""
+    """Combine a test's fixed seed with RMQSTORE_SEED; without the variable, return the fixed seed."""
     return seed + SEED * _STEP
 
 
 def seeds(count: int) -> range:
-    """`count` seeds; 0, 1, 2, … where RMQSTORE_SEED is not set."""
+    """Return `count` seeds; 0, 1, 2, … if RMQSTORE_SEED is not set."""
     return range(fresh(0), fresh(count))
 
 
 def examples(count: int) -> int:
-    """How many examples Hypothesis tries: `count` in a run with a seed, a quarter of them in a quick run."""
+    """Return the number of examples for Hypothesis: `count` in a run with a seed, otherwise a quarter."""
     return count if SEED else count // 4

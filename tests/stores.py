@@ -1,9 +1,9 @@
-"""Real stores for tests: unpacked once into a read-only master, copied for every test that changes one.
+"""Real stores for tests: each is unpacked once into a read-only master copy, and copied for tests that change it.
 
     with copies:   store = copy_store("5.4.0-killed", tmp_path)
     to read only:  store = unpack("5.4.0-killed")
 
-`fixtures/README.md` says where the bytes come from. `tests/damage.py` breaks copies.
+`fixtures/README.md` describes how the stores were created. `tests/damage.py` breaks copies.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ZEROS = bytes(_BLOCK)
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What the real store says of one consume queue: logical offsets, units."""
+    """What the real store read of one consume queue. Units: queue offsets."""
 
     min: int
     max: int
@@ -65,7 +65,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """How a store was made (`NAME.json` beside the archive)."""
+    """How a store was created (`NAME.json` beside the archive)."""
 
     name: str
     version: str
@@ -98,7 +98,7 @@ class Sent:
 
 
 def archive(name: str) -> Path:
-    """The archive of a store."""
+    """Return the path of a store's archive."""
     for folder in ("stores", "classes"):
         path = FIXTURES / folder / f"{name}.tar.gz"
         if path.exists():
@@ -108,10 +108,10 @@ def archive(name: str) -> Path:
 
 @functools.cache
 def unpack(name: str) -> Path:
-    """The read-only master copy of a store. Never change it: copy_store() is for that.
+    """Return the read-only master copy of a store. Never change it: use copy_store() instead.
 
-    The folder is named by the archive's digest, so that a new archive never meets an old unpacked copy, and it
-    appears by rename, so that several test processes can ask for it at once.
+    The name of the folder contains the archive's digest, so a new archive never uses an old copy. The folder is created
+    by a rename, so that several test processes can unpack it at the same time.
     """
     source = archive(name)
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
@@ -130,7 +130,7 @@ def unpack(name: str) -> Path:
 
 
 def changed_masters() -> list[str]:
-    """Files of master copies used by this process that have changed since they were unpacked (root can write them)."""
+    """Return the changed files of master copies that this process has used (root can write read-only files)."""
     changed = []
     for home in _used:
         was = json.loads((home / _LISTING).read_text("utf-8"))
@@ -140,14 +140,14 @@ def changed_masters() -> list[str]:
 
 
 def copy_store(name: str, target: Path, *, rename: str | None = None) -> Path:
-    """A writable copy of a store below `target`: no hard links, holes kept, modes and times as the broker left them."""
+    """Create a writable copy of a store below `target`, without hard links, with the holes, modes and times kept."""
     copy = target / (rename or name)
     clone(unpack(name), copy)
     return copy
 
 
 def clone(source: Path, copy: Path) -> None:
-    """Copies a directory tree with holes, mtimes and modes; what is read-only in a master becomes writable."""
+    """Copy a directory tree with holes, mtimes and modes, but make the read-only files of a master copy writable."""
     copy.mkdir(parents=True)
     top = os.fspath(source)
     folders = [(top, os.fspath(copy))]
@@ -158,14 +158,14 @@ def clone(source: Path, copy: Path) -> None:
             folders.append((here, there))
         for file in files:
             _clone_file(f"{here}/{file}", f"{there}/{file}")
-    for here, there in reversed(folders):  # last, because every new entry moves its folder's mtime
+    for here, there in reversed(folders):  # last, because every new entry changes its folder's mtime
         status = Path(here).stat()
         Path(there).chmod(_writable(status))
         os.utime(there, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def meta(name: str) -> Meta:
-    """How a broker store was made and what the real store read from it."""
+    """Return how a broker store was created, and what the real store read from it."""
     document = json.loads((FIXTURES / "stores" / f"{name}.json").read_text("utf-8"))
     return Meta(
         name=name,
@@ -182,7 +182,7 @@ def meta(name: str) -> Meta:
 
 
 def sent(name: str) -> list[Sent]:
-    """Every acknowledged send of a broker store, in the order of the acknowledgements."""
+    """Return all acknowledged sends of a broker store, in the order of the acknowledgements."""
     with gzip.open(FIXTURES / "stores" / f"{name}.sent.jsonl.gz", "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
     return [
@@ -205,7 +205,7 @@ def sent(name: str) -> list[Sent]:
 
 
 def write_broker_conf(name: str, store: Path, **more: str) -> Path:
-    """A `broker.conf` for a copied store, beside it: the settings it was made with, and its paths."""
+    """Write a `broker.conf` beside a copied store, with the settings of its broker and its new paths."""
     conf = dict(meta(name).broker_conf)
     conf |= {"storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog")} | more
     path = store.parent / f"{store.name}.conf"
@@ -241,7 +241,7 @@ def _reading(document: Mapping[str, object]) -> Reading:
 
 
 def _extract(source: Path, target: Path) -> None:
-    """Unpacks sparsely (a timer wheel is 38 MB of zeros), then takes the write permission away."""
+    """Unpack as sparse files (a timer wheel is 38 MB of zeros), and make all files read-only."""
     folders: list[tuple[Path, tarfile.TarInfo]] = []
     with tarfile.open(source, "r:gz") as tar:
         for member in tar:
@@ -274,7 +274,7 @@ def _clone_file(source: str, copy: str) -> None:
         while at < size:
             try:
                 at = os.lseek(data, at, os.SEEK_DATA)
-            except OSError:  # only a hole is left
+            except OSError:  # there is only a hole up to the end
                 break
             stop = os.lseek(data, at, os.SEEK_HOLE)
             while at < stop and (block := os.pread(data, min(_BLOCK, stop - at), at)):
@@ -290,7 +290,7 @@ def _clone_file(source: str, copy: str) -> None:
 
 
 def _write_or_skip(out: BinaryIO, block: bytes) -> None:
-    """Writes a block, or leaves a hole where it is all zeros."""
+    """Write a block, or leave a hole if it contains only zeros."""
     if block == _ZEROS[: len(block)]:
         out.seek(len(block), os.SEEK_CUR)
     else:

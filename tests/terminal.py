@@ -1,4 +1,4 @@
-"""Runs rmqstore in a real terminal."""
+"""Run rmqstore in a real terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 def printed_in_a_terminal(
     *words: str, lines: int, columns: int, environment: Mapping[str, str], folder: Path | None = None
 ) -> tuple[int, bytes]:
-    """Exit code of `rmqstore WORDS…`, and all bytes that it writes to a terminal of that size."""
+    """Run `rmqstore WORDS…` in a terminal of a given size, and return its exit code and all bytes that it writes."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     command = [sys.executable, "-m", "rmqstore", *words]

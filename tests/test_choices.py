@@ -1,4 +1,4 @@
-"""Which tests a run takes, and with which seeds."""
+"""The choice of tests and seeds for a run."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_as_many_rows_are_chosen_as_are_wanted() -> None:
 @pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("a", [1, 2, pytest.param(3, marks=pytest.mark.slow), 4])
 def test_rows_that_are_not_chosen_are_slow(a: int, request: pytest.FixtureRequest) -> None:
-    """This table itself: the third row is slow anyway, and of the others one is."""
+    """Use the parameters of this test as the table: the third row is slow by its own marker, and one of the others."""
     here = request.node.nodeid.partition("[")[0]
     rows = {
         item.callspec.params["a"]: item

@@ -1,4 +1,4 @@
-"""`make demo` works without a terminal, and its text is true."""
+"""`make demo` works without a terminal, and prints what its text announces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""README and docs/ are true: what they show is what the tool prints, what they name is there."""
+"""README and docs/ are correct: their examples match the output of the commands, and everything they mention exists."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _OF_THIS_RUN = re.compile(r"\d{8}T\d{6}\.\d{6}Z|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d U
 
 
 def fenced(page: str) -> list[str]:
-    """The texts between ``` lines."""
+    """Return the fenced code blocks of a page."""
     return re.findall(r"^```\w*\n(.*?)^```$", (ROOT / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
 def command_lines(text: str) -> Iterator[list[str]]:
-    """The words of every call of rmqstore in a text, as far as what the shell makes of them."""
+    """Yield the arguments of every call of rmqstore in a text, without redirections, pipes and comments."""
     for line in text.replace("\\\n", " ").splitlines():
         for part in re.split(r" && | \| | > ", line.strip().removeprefix("$ ")):
             if part.startswith("rmqstore "):
@@ -49,7 +49,7 @@ def help_examples(name: str) -> str:
 
 
 def parsed(words: list[str]) -> None:
-    """Errors: click.UsageError for words that the command does not take. Nothing is run."""
+    """Parse the arguments of a command without running it. Errors: click.UsageError for invalid arguments."""
     from rmqstore.cli.main import cli
 
     context = click.Context(cli)
@@ -60,7 +60,7 @@ def parsed(words: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The store of `make demo`, which README shows: a flipped bit in a body, after a crash."""
+    """The store of `make demo`, as in README: after a crash, with a flipped bit in a body."""
     root = copy_store("5.4.0-clean", tmp_path_factory.mktemp("data"), rename="store")
     flip(root / "commitlog" / f"{196608:020d}", 47521)
     (root / "abort").touch()
@@ -92,7 +92,7 @@ def test_the_how_to_shows_what_bundle_prints(store: Path, monkeypatch: pytest.Mo
 
 
 def size_left_out(line: str) -> str:
-    """Noise is not always as short when it is compressed."""
+    """Remove the size of the bundle from a line, because the compressed size varies."""
     return re.sub(r"\.gz: [0-9.]+ KiB", ".gz: KiB", line)
 
 
@@ -125,14 +125,14 @@ def test_the_commands_of_the_tutorial_print_what_it_shows(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_command_lines_of_a_page_are_ones_that_the_commands_take(page: str) -> None:
+def test_command_lines_of_a_page_are_valid(page: str) -> None:
     for text in fenced(page):
         for words in command_lines(text):
             parsed(words)
 
 
 @pytest.mark.parametrize("name", sorted(command_names()))
-def test_command_lines_of_a_help_are_ones_that_the_commands_take(name: str) -> None:
+def test_command_lines_of_a_help_are_valid(name: str) -> None:
     lines = list(command_lines(help_examples(name)))
     assert lines
     for words in lines:
@@ -148,7 +148,7 @@ def test_links_and_make_targets_of_a_page_are_there(page: str) -> None:
     assert set(re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE)) - targets == set()
 
 
-def test_the_starts_that_the_pages_speak_of_are_those_that_were_recorded() -> None:
+def test_the_number_of_starts_on_the_pages_is_that_of_the_recorded_ones() -> None:
     starts = len(CASES)
     for page in ("README.md", "CHANGELOG.md"):
         [hundreds] = re.findall(r"more than (\d+)00 recorded\s+starts", (ROOT / page).read_text("utf-8"))

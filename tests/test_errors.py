@@ -1,4 +1,4 @@
-"""The advice of errors works when pasted."""
+"""Commands in the advice of errors work when they are pasted into a shell."""
 
 from __future__ import annotations
 

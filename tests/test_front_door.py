@@ -1,4 +1,4 @@
-"""The library's front door: every public name loads, and the words of the command line do the same in Python."""
+"""The public interface of the library: every name loads, and Python calls do the same as the commands."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tests.untouched import Entry, snapshot
 
 
 def content(root: Path) -> dict[str, Entry]:
-    """All but what an apply and its undo may leave: the journal, and times of the root and of inodes."""
+    """Return a snapshot without what apply and undo change: journal, root directory, inodes and change times."""
     found = snapshot(root, without=(".rmqstore", "lock"))
     return {name: replace(entry, ctime_ns=0, inode=0) for name, entry in found.items() if name != "."}
 
 
 def bodies(store: rmqstore.Store) -> list[tuple[object, ...]]:
-    """What a consumer gets of every message, in the order of the log."""
+    """Return the parts of every message that a consumer receives, in log order."""
     names = ("topic", "queue_id", "queue_offset", "body_base64")
     return [tuple(row[name] for name in names) for rows in rmqstore.export_messages(store) for row in rows]
 
 
-def test_every_public_name_loads_and_is_what_the_type_checker_is_told() -> None:
+def test_every_public_name_loads_its_object() -> None:
     assert sorted(rmqstore.__all__) == sorted(rmqstore._DOOR)
     for name, (module, attribute) in rmqstore._DOOR.items():
         assert getattr(rmqstore, name) is getattr(importlib.import_module(module), attribute), name
@@ -35,15 +35,15 @@ def test_every_public_name_loads_and_is_what_the_type_checker_is_told() -> None:
     assert not hasattr(rmqstore, "no_such_name")
 
 
-def test_every_public_name_says_what_it_is() -> None:
+def test_every_public_name_has_a_docstring() -> None:
     for name in rmqstore.__all__:
         value = getattr(rmqstore, name)
         if inspect.isclass(value) or inspect.isfunction(value):
-            # a dataclass without a docstring of its own gets its signature for one
+            # a dataclass without its own docstring gets its signature as docstring
             assert not (value.__doc__ or f"{value.__name__}(").startswith(f"{value.__name__}("), name
 
 
-def test_the_door_itself_loads_nothing() -> None:
+def test_importing_the_package_loads_no_module() -> None:
     code = "import sys, rmqstore\nprint([m for m in sys.modules if m.startswith(('rmqstore.', 'numpy', 'click'))])"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"
@@ -60,7 +60,7 @@ def test_a_dledger_store_becomes_a_plain_one_with_the_same_messages(tmp_path: Pa
     assert bodies(plain) == bodies(store)
 
 
-def test_open_verify_plan_apply_and_undo_are_words_of_the_library(tmp_path: Path) -> None:
+def test_library_can_open_verify_plan_apply_and_undo(tmp_path: Path) -> None:
     root = copy_store("5.4.0-clean", tmp_path)
     sound = content(root)
     flip(root / "commitlog" / "00000000000000065536", 20_000)
@@ -79,7 +79,7 @@ def test_open_verify_plan_apply_and_undo_are_words_of_the_library(tmp_path: Path
     assert content(root) == before
 
 
-def test_a_store_goes_to_dledger_and_back_with_words_of_the_library(tmp_path: Path) -> None:
+def test_library_can_migrate_a_store_to_dledger_and_back(tmp_path: Path) -> None:
     root, back = copy_store("5.4.0-before-dledger", tmp_path), tmp_path / "back"
     store = rmqstore.open(root)
     there = rmqstore.plan_migration_to_dledger(store, rmqstore.examine(store), rmqstore.DLedgerTarget(str(root), "n0"))

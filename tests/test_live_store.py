@@ -1,4 +1,4 @@
-"""Beside a store that grows, rolls and expires many files a second, in another process."""
+"""Commands on a store while another process appends to it, and rolls and expires many files per second."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         ("du STORE", (0,)),
         ("dump STORE --format ndjson -o OUT --overwrite", (0,)),
         ("export STORE -o OUT --format ndjson --overwrite", (0,)),
-        ("compare STORE STORE", (0, 1)),  # 1: one look saw more of the log than the other
+        ("compare STORE STORE", (0, 1)),  # 1: the log has grown between the two reads
     ],
 )
 def test_reading_commands_end_as_documented(words: str, codes: tuple[int, ...], live: Path, tmp_path: Path) -> None:

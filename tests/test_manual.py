@@ -1,4 +1,4 @@
-"""The pages in man/ are what the code says; they contain every command, option, layout and problem."""
+"""The pages in man/ are up to date, and contain every command, option, layout and problem."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def test_every_command_has_a_page() -> None:
     assert {f"rmqstore-{name}.1" for name in command_names()} <= set(pages())
 
 
-def test_every_problem_stands_in_section_7() -> None:
+def test_every_problem_is_in_section_7() -> None:
     page = pages()["rmqstore-problems.7"]
     assert [code for code in PROBLEMS if f".SH {code.replace('-', chr(92) + '-')}\n" not in page] == []
 
 
-def test_every_field_of_a_message_stands_in_section_5() -> None:
+def test_every_field_of_a_message_is_in_section_5() -> None:
     page = pages()["rmqstore-formats.5"]
     assert [f.name for f in HEAD if f"{HEAD.at(f.name)}  {f.name}" not in page] == []
     assert [f.name for f in MESSAGE if f".B {f.name}" not in page and f"  {f.name}\n" not in page] == []
@@ -36,7 +36,7 @@ def test_every_field_of_a_message_stands_in_section_5() -> None:
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="no groff on this machine")
 @pytest.mark.parametrize("name", sorted(pages()))
-def test_groff_has_nothing_to_complain_about(name: str) -> None:
+def test_groff_prints_no_warning(name: str) -> None:
     result = subprocess.run(
         ["groff", "-man", "-Tutf8", "-ww", "-K", "utf8"], input=pages()[name].encode(), capture_output=True, check=True
     )

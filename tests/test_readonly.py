@@ -1,4 +1,4 @@
-"""Commands that read leave every byte, name, mode and time of a store as it was; and the proof itself is sharp."""
+"""Reading commands change no byte, name, mode or time of a store; the check for changes is tested itself."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ READING: dict[str, list[list[str]]] = {
     "bundle": [["-o", "BUNDLE"], ["-o", "BUNDLE", "--around", "0"], ["-o", "BUNDLE", "--topic", "Order_11"]],
     "export": [[]],
     "compare": [["OTHER"]],
-    # those that change a store only say what they would do, without --apply
+    # commands that change a store only print their plan without --apply
     "recover": [[], ["--json"], ["--plan-out", "PLAN"]],
     "journals": [[], ["--prune", "--keep", "0"]],
     "rebuild": [["cq"], ["index"], ["checkpoint"]],
@@ -44,14 +44,14 @@ ELSEWHERE = {"sql"}
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Damaged stores, for all tests: none may change them."""
+    """Damaged stores, shared by all tests, because none may change them."""
     made = {name: copy_store(name, tmp_path_factory.mktemp("stores")) for name in STORES}
     for store in made.values():
         flip(min((store / "commitlog").iterdir()), 200)
     return made
 
 
-def test_every_command_that_takes_a_store_is_asked() -> None:
+def test_every_command_that_takes_a_store_is_tested_here() -> None:
     assert READING.keys() | WITHOUT_STORE | ELSEWHERE == command_names()
 
 
@@ -93,7 +93,7 @@ def test_assert_untouched_notices(change: object, tmp_path: Path) -> None:
         change(store)
 
 
-def test_assert_untouched_lets_reading_pass(tmp_path: Path) -> None:
+def test_assert_untouched_allows_reading(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     with assert_untouched(store):
         (store / "checkpoint").read_bytes()

@@ -1,4 +1,4 @@
-"""Real JSON output of every command is what the schemas say, and no field is undocumented."""
+"""Real JSON output of every command conforms to the schemas, and no field is undocumented."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.stores import copy_store, unpack
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed (the extra dev)")
 
-# store -> the one that it is compared with
+# store -> the store to compare it with
 STORES = {
     "5.4.0-killed": "5.4.0-clean",
     "4.9.7-dledger-mixed": "5.4.0-dledger",
@@ -28,7 +28,7 @@ STORES = {
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", STORES)
-def test_output_of_reading_commands_is_as_the_schemas_say(name: str, tmp_path: Path) -> None:
+def test_output_of_reading_commands_conforms_to_the_schemas(name: str, tmp_path: Path) -> None:
     if "rocksdb" in name:
         need_rocksdict()
     names, wrong = schema_problems(reading(unpack(name), unpack(STORES[name]), tmp_path))
@@ -38,19 +38,19 @@ def test_output_of_reading_commands_is_as_the_schemas_say(name: str, tmp_path: P
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", STORES)
-def test_output_on_damaged_stores_is_as_the_schemas_say(name: str, tmp_path: Path) -> None:
+def test_output_on_damaged_stores_conforms_to_the_schemas(name: str, tmp_path: Path) -> None:
     if "rocksdb" in name:
         need_rocksdict()
     store = damaged(copy_store(name, tmp_path / "damaged"))
     names, wrong = schema_problems(reading(store, unpack(name), tmp_path))
     assert wrong == []
     assert "verify-findings" in names
-    assert "lost-rows" in names or "rocksdb" in name  # its few messages are not where the damage is
+    assert "lost-rows" in names or "rocksdb" in name  # the damage does not hit the few messages of the RocksDB store
 
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", ["5.4.0-killed", "4.9.7-dledger-mixed", "5.4.0-dledger3-n0"])
-def test_output_of_commands_that_write_is_as_the_schemas_say(name: str, tmp_path: Path) -> None:
+def test_output_of_writing_commands_conforms_to_the_schemas(name: str, tmp_path: Path) -> None:
     names, wrong = schema_problems(making(unpack(name), tmp_path))
     assert wrong == []
     assert {"import", "migrate-to-commitlog"} <= names
@@ -60,7 +60,7 @@ def test_output_of_commands_that_write_is_as_the_schemas_say(name: str, tmp_path
     assert {"recover", "rebuild", "expire", "migrate-to-dledger", "plan", "undo", "resume"} <= names
 
 
-def test_errors_and_progress_are_as_the_schemas_say(tmp_path: Path) -> None:
+def test_errors_and_progress_conform_to_the_schemas(tmp_path: Path) -> None:
     names, wrong = schema_problems(documents("info", "info", tmp_path, "--json"))
     assert (names, wrong) == ({"error"}, [])
     lines = run("verify", str(unpack("5.4.0-killed")), "--progress", "json").stderr.splitlines()
@@ -95,7 +95,7 @@ def test_every_command_with_json_has_a_schema() -> None:
 
     context = click.Context(cli)
     sources = {document.source.split()[0] for document in DOCUMENTS.values()}
-    for name in set(cli.list_commands(context)) - {"sql"}:  # whose rows have the columns of the query
+    for name in set(cli.list_commands(context)) - {"sql"}:  # rows of sql have the columns of the query
         command = cli.get_command(context, name)
         assert command is not None
         options = {option for parameter in command.params for option in parameter.opts}
@@ -107,7 +107,7 @@ def test_every_choice_of_what_and_job_has_a_schema() -> None:
     from rmqstore.cli import dump
     from rmqstore.cli.pipeline import _STORE_TEXT
 
-    rows = {*dump.MESSAGES, *dump.UNITS, *dump.SMALL} - {"commitlog"}  # those of messages
+    rows = {*dump.MESSAGES, *dump.UNITS, *dump.SMALL} - {"commitlog"}  # its rows are messages
     assert {f"dump-{what}" for what in rows} <= set(DOCUMENTS)
     assert {f"pipeline-{job}" for job in (*_STORE_TEXT, "sql")} <= set(DOCUMENTS)
 

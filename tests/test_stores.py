@@ -1,4 +1,4 @@
-"""The fixtures themselves: what is unpacked and copied is what the broker left on disk."""
+"""The fixtures themselves: unpacked stores and copies are identical to what the broker left on disk."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def test_copy_has_the_names_bytes_modes_and_times_of_the_archive(name: str, tmp_
         assert len(tar.getnames()) == 1 + len(list(copy.rglob("*")))
 
 
-def test_holes_stay_holes(tmp_path: Path) -> None:
+def test_copy_keeps_holes(tmp_path: Path) -> None:
     for store in (unpack(SPARSE), copy_store(SPARSE, tmp_path)):
         wheel = (store / "timerwheel").stat()
         assert wheel.st_size == 38_707_200
         assert wheel.st_blocks * 512 < 200_000
 
 
-def test_changing_a_copy_leaves_the_master_as_it_is(tmp_path: Path) -> None:
+def test_changing_a_copy_does_not_change_the_master(tmp_path: Path) -> None:
     before = digests(unpack("head_formats"))
     copy = copy_store("head_formats", tmp_path)
     damage.garble(copy / "checkpoint", 0, 8)
@@ -56,7 +56,7 @@ def test_changing_a_copy_leaves_the_master_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", BROKER_STORES)
-def test_every_store_says_how_it_was_made(name: str) -> None:
+def test_every_store_has_metadata(name: str) -> None:
     made = meta(name)
     assert name.startswith(made.version)
     assert made.abort_present == (unpack(name) / "abort").exists()
@@ -83,7 +83,7 @@ def test_flip_changes_one_bit_and_back(bit: int, tmp_path: Path) -> None:
     assert file.read_bytes() == b"\x00\x5a\xff"
 
 
-def test_garble_leaves_no_byte_as_it_was(tmp_path: Path) -> None:
+def test_garble_changes_every_byte(tmp_path: Path) -> None:
     file = tmp_path / "file"
     before = bytes(range(256)) * 4
     file.write_bytes(before)

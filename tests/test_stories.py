@@ -1,6 +1,6 @@
-"""Ten questions of an operator, each answered by one command in a real terminal of 80, 120 and 200 columns.
+"""Typical tasks of an operator, each done by one command in a real terminal of 80, 120 and 200 columns.
 
-No line of text is wider than the terminal, so nothing is cut or wrapped by it in the middle of a word.
+No line of text is wider than the terminal, so the terminal cuts or wraps nothing in the middle of a word.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ Ask = Callable[..., list[str]]
 
 
 def in_a_terminal(width: int, folder: Path, *words: str) -> tuple[int, list[str]]:
-    """Exit code and what the terminal shows at the end: what a bar overwrites is gone."""
+    """Run a command, and return its exit code and the lines on the screen at the end, without overwritten text."""
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES", "NO_COLOR", "CI")}
     environment |= {"PAGER": "cat", "TZ": "UTC"}
     code, printed = printed_in_a_terminal(*words, lines=50, columns=width, environment=environment, folder=folder)
     text = _CONTROL_SEQUENCE.sub("", printed.decode("utf-8")).replace("\r\n", "\n")
-    lines = text.removesuffix("\n").split("\n") if text else []  # splitlines would take each state of a bar for a line
+    lines = text.removesuffix("\n").split("\n") if text else []  # splitlines would split at each state of a bar
     return code, [line.rpartition("\r")[2] for line in lines]
 
 
 @pytest.fixture(params=WIDTHS)
 def ask(request: pytest.FixtureRequest, tmp_path: Path) -> Ask:
-    """Run one command in a terminal, in the folder with the stores; the lines that it shows."""
+    """A function that runs one command in a terminal, in the folder with the stores, and returns the lines shown."""
 
     def run(*words: str, exit_code: int = 0) -> list[str]:
         code, lines = in_a_terminal(request.param, tmp_path, *words)
         assert code == exit_code, "\n".join(lines)
         assert not any("Traceback" in line for line in lines)
-        commands = ("rmqstore ", "store restored", str(tmp_path))  # with a path in them: to copy
+        commands = ("rmqstore ", "store restored", str(tmp_path))  # lines with paths or commands to copy may be wider
         assert [line for line in lines if columns(line) > request.param and not any(c in line for c in commands)] == []
         return lines
 
@@ -55,7 +55,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def damaged(store: Path) -> Path:
-    """Two wrong bytes in one body, after a crash: a broker would cut 252 messages."""
+    """A store after a crash, with two wrong bytes in one body: a broker would truncate 252 messages."""
     log = store / "commitlog" / f"{196608:020d}"
     flip(log, 47521)
     flip(log, 47600)
@@ -66,7 +66,7 @@ def damaged(store: Path) -> Path:
 
 def test_why_does_the_broker_lose_messages(damaged: Path, ask: Ask) -> None:
     lines = ask("verify", "store", exit_code=1)
-    assert "RocketMQ 5.4.0 would start and lose 252 messages of 9 topics" in " ".join(lines[:3])  # a bar may be above
+    assert "RocketMQ 5.4.0 would start and lose 252 messages of 9 topics" in " ".join(lines[:3])  # after a progress bar
     assert any("CL-BODY-CRC" in line for line in lines)
 
 

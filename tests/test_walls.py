@@ -1,4 +1,4 @@
-"""The layering, read from the source: which module imports, writes, prints and exits, and no import cycle."""
+"""The layering of rmqstore, checked in its source: which files may import, write, print and exit; no import cycles."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.garbage import not_collected
 
 pytestmark = pytest.mark.xdist_group("walls")  # one process parses all sources
 Nodes = tuple[ast.AST, ...]
-HOUSE = Path(__file__).parent.parent / "rmqstore"
-SOURCES = sorted(HOUSE.rglob("*.py"))
+ROOT = Path(__file__).parent.parent / "rmqstore"
+SOURCES = sorted(ROOT.rglob("*.py"))
 
-FLOORS = {
+LAYERS = {
     "errors": 0,
     "formats": 1,
     "files": 2,
@@ -31,7 +31,7 @@ FLOORS = {
     "append": 6,
     "repair": 7,
     "views": 8,
-    "": 8,  # the front door, rmqstore/__init__.py
+    "": 8,  # rmqstore/__init__.py
     "cli": 9,
     "spark": 9,
     "json_reference": 9,
@@ -39,8 +39,8 @@ FLOORS = {
     "translations": 9,
     "__main__": 9,
 }
-# manual.py writes man/ of this project, translations.py its catalogue;
-# spark/hadoop.py and spark/jobs/parquet_files.py write the output of a job, which is never inside a store
+# manual.py writes man/ and translations.py zh.po, both in this repository. spark/hadoop.py and
+# spark/jobs/parquet_files.py write the output of a job, which is never inside a store.
 WRITERS = (
     "repair/journal/disk.py",
     "append/",
@@ -68,14 +68,14 @@ SHUTIL_READS = {"disk_usage", "which", "get_terminal_size"}
 WRITING_MODULES = {"mmap", "tempfile"}
 
 
-def room(path: Path) -> str:
-    parts = path.relative_to(HOUSE).with_suffix("").parts
+def package_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
     return "" if parts == ("__init__",) else parts[0]
 
 
-def imported_rooms(path: Path, nodes: Nodes) -> Iterator[tuple[int, str]]:
-    """Line and room of every import of rmqstore: at the top, in functions, and for TYPE_CHECKING."""
-    package = ("rmqstore", *path.relative_to(HOUSE).with_suffix("").parts)
+def imported_packages(path: Path, nodes: Nodes) -> Iterator[tuple[int, str]]:
+    """Yield line and top-level package of every import of rmqstore, also in functions and under TYPE_CHECKING."""
+    package = ("rmqstore", *path.relative_to(ROOT).with_suffix("").parts)
     package = package[:-1]
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -83,7 +83,7 @@ def imported_rooms(path: Path, nodes: Nodes) -> Iterator[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
             module = ".".join(part for part in (base, node.module or "") if part)
-            # `from rmqstore import errors` names a room, `from rmqstore import apply` the front door.
+            # `from rmqstore import errors` imports a package, `from rmqstore import apply` a name of rmqstore itself.
             names = [f"{module}.{alias.name}" if module == "rmqstore" else module for alias in node.names]
         else:
             continue
@@ -91,11 +91,11 @@ def imported_rooms(path: Path, nodes: Nodes) -> Iterator[tuple[int, str]]:
             head, _, rest = name.partition(".")
             if head == "rmqstore":
                 first = rest.partition(".")[0]
-                yield node.lineno, first if first in FLOORS else ""
+                yield node.lineno, first if first in LAYERS else ""
 
 
 def callee(node: ast.Call) -> tuple[str, str]:
-    """`os.write(…)` gives ("os", "write"), `open(…)` gives ("", "open"), `a.b.touch()` gives ("?", "touch")."""
+    """Return ("os", "write") for `os.write(…)`, ("", "open") for `open(…)`, ("?", "touch") for `a.b.touch()`."""
     if isinstance(node.func, ast.Name):
         return "", node.func.id
     if isinstance(node.func, ast.Attribute):
@@ -116,20 +116,20 @@ def opens_for_writing(mode: ast.expr | None) -> bool:
 
 
 def is_mode(first: ast.expr | None) -> bool:
-    """Tell `path.open(mode)` from `MappedFileQueue.open("name", …)`."""
+    """Return whether an argument is a file mode, as in `path.open(mode)`, or not, as in `MappedFileQueue.open(…)`."""
     if isinstance(first, ast.Constant) and isinstance(first.value, str):
         return set(first.value) <= set("rwaxbt+") and len(first.value) <= 4
     return isinstance(first, ast.Name) and "mode" in first.id
 
 
 def maps_memory_only(nodes: Nodes) -> bool:
-    """Whether mmap is used for nothing but memory that no file is behind: every map is of the file -1."""
+    """Return whether all calls of mmap map anonymous memory (file descriptor -1)."""
     calls = [n for n in nodes if isinstance(n, ast.Call) and callee(n) == ("mmap", "mmap")]
     return bool(calls) and all(call.args and ast.unparse(call.args[0]) == "-1" for call in calls)
 
 
 def writes(nodes: Nodes) -> Iterator[tuple[int, str]]:
-    """Line and words of all that can change a disk."""
+    """Yield line and description of everything that can write to a disk."""
     for node in nodes:
         if isinstance(node, ast.Import):
             names = [alias.name.partition(".")[0] for alias in node.names]
@@ -155,7 +155,7 @@ def imported_writers(node: ast.ImportFrom) -> Iterator[str]:
 
 
 def writing_call(node: ast.Call) -> str:
-    """The words for a call that can change a disk, else empty; attributes of `os` are seen as such."""
+    """Describe a call that can write to a disk; return "" for others, and for `os.*`, which `writes` finds itself."""
     owner, name = callee(node)
     if owner == "shutil" and name not in SHUTIL_READS:
         return f"shutil.{name}"
@@ -172,7 +172,7 @@ def writing_call(node: ast.Call) -> str:
 
 
 def locks(nodes: Nodes) -> Iterator[int]:
-    """Lines that take a lock (asking with F_GETLK takes none)."""
+    """Yield the lines that take a lock (F_GETLK only queries it)."""
     for node in nodes:
         if isinstance(node, ast.Attribute) and node.attr in ("lockf", "flock", "F_SETLK", "F_SETLKW", "LOCK_EX"):
             yield node.lineno
@@ -198,11 +198,11 @@ def exits_and_prints(nodes: Nodes) -> Iterator[tuple[int, str]]:
 
 
 def where(path: Path) -> str:
-    return path.relative_to(HOUSE).as_posix()
+    return path.relative_to(ROOT).as_posix()
 
 
 def nodes_in(source: str) -> Nodes:
-    """All nodes of the syntax tree."""
+    """Parse a source, and return all nodes of its syntax tree."""
     with not_collected():
         return tuple(ast.walk(ast.parse(source)))
 
@@ -213,47 +213,47 @@ def nodes_of(path: Path) -> Nodes:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _forget_the_nodes() -> Iterator[None]:
+def _clear_the_cache() -> Iterator[None]:
     yield
     nodes_of.cache_clear()
 
 
-def test_every_room_has_a_floor() -> None:
-    assert {room(path) for path in SOURCES} <= FLOORS.keys()
+def test_every_package_has_a_layer() -> None:
+    assert {package_of(path) for path in SOURCES} <= LAYERS.keys()
 
 
 def test_imports_go_down_only() -> None:
     wrong = []
     for path in SOURCES:
-        own = room(path)
-        for line, other in imported_rooms(path, nodes_of(path)):
-            if own != other and FLOORS[other] > FLOORS[own]:
-                wrong.append(f"{where(path)}:{line} imports {other or 'the front door'}")
+        own = package_of(path)
+        for line, other in imported_packages(path, nodes_of(path)):
+            if own != other and LAYERS[other] > LAYERS[own]:
+                wrong.append(f"{where(path)}:{line} imports {other or 'rmqstore itself'}")
     assert wrong == []
 
 
-def test_rooms_of_one_floor_do_not_need_each_other_in_a_circle() -> None:
+def test_packages_of_one_layer_have_no_import_cycle() -> None:
     edges: dict[str, set[str]] = {}
     for path in SOURCES:
-        own = room(path)
-        for _, other in imported_rooms(path, nodes_of(path)):
-            if own != other and FLOORS[other] == FLOORS[own]:
+        own = package_of(path)
+        for _, other in imported_packages(path, nodes_of(path)):
+            if own != other and LAYERS[other] == LAYERS[own]:
                 edges.setdefault(own, set()).add(other)
 
     def reaches(start: str, goal: str, seen: frozenset[str] = frozenset()) -> bool:
         return any(
-            room == goal or (room not in seen and reaches(room, goal, seen | {room})) for room in edges.get(start, ())
+            name == goal or (name not in seen and reaches(name, goal, seen | {name})) for name in edges.get(start, ())
         )
 
-    assert [name or "the front door" for name in edges if reaches(name, name)] == []
+    assert [name or "rmqstore itself" for name in edges if reaches(name, name)] == []
 
 
 def test_packages_import_each_other_in_one_direction() -> None:
-    """Sub-packages too: `repair.plan` knows nothing of `repair.journal`. A cycle raises CycleError, which names it."""
+    """This includes sub-packages: `repair.plan` does not import `repair.journal`. CycleError contains the cycle."""
     modules = {"rmqstore." + where(path).removesuffix(".py").replace("/", ".") for path in SOURCES}
     edges: dict[str, set[str]] = {}
     for path in SOURCES:
-        own = ".".join(("rmqstore", *path.relative_to(HOUSE).parent.parts))
+        own = ".".join(("rmqstore", *path.relative_to(ROOT).parent.parts))
         for node in nodes_of(path):
             if path.stem == "__init__" or own == "rmqstore" or not isinstance(node, ast.ImportFrom) or not node.module:
                 continue
@@ -264,22 +264,22 @@ def test_packages_import_each_other_in_one_direction() -> None:
     assert len(list(TopologicalSorter(edges).static_order())) > 30
 
 
-def test_nobody_writes_but_the_rooms_that_may() -> None:
+def test_only_the_listed_files_write() -> None:
     wrong = [
         f"{where(path)}:{line} {words}"
         for path in SOURCES
         if not where(path).startswith(WRITERS)
         for line, words in writes(nodes_of(path))
-        # `Disk`'s own methods have these names: through it the journal writes.
+        # `Disk`, through which the journal writes, has methods with these names.
         if not (where(path).startswith("repair/") and words in (".rename()", ".unlink()"))
     ]
     assert wrong == []
 
 
-def test_repair_renames_and_unlinks_through_its_disk_only() -> None:
+def test_repair_renames_and_unlinks_only_through_its_disk() -> None:
     wrong = []
     for path in SOURCES:
-        if room(path) == "repair" and where(path) not in WRITERS:
+        if package_of(path) == "repair" and where(path) not in WRITERS:
             for node in nodes_of(path):
                 if isinstance(node, ast.Call) and callee(node)[1] in ("rename", "unlink"):
                     assert isinstance(node.func, ast.Attribute)
@@ -313,7 +313,7 @@ def test_only_the_command_line_exits() -> None:
     wrong = [
         f"{where(path)}:{line}"
         for path in SOURCES
-        if room(path) not in ("cli", "__main__")
+        if package_of(path) not in ("cli", "__main__")
         for line, what in exits_and_prints(nodes_of(path))
         if what == "exit"
     ]
@@ -347,7 +347,7 @@ def test_only_the_command_line_exits() -> None:
         "np.memmap(p)",
     ],
 )
-def test_writing_is_recognised(source: str) -> None:
+def test_writing_is_recognized(source: str) -> None:
     assert list(writes(nodes_in(source)))
 
 
@@ -369,7 +369,7 @@ def test_writing_is_recognised(source: str) -> None:
         "shutil.disk_usage(p)",
     ],
 )
-def test_reading_is_not_taken_for_writing(source: str) -> None:
+def test_reading_is_not_reported_as_writing(source: str) -> None:
     assert list(writes(nodes_in(source))) == []
 
 
@@ -386,13 +386,13 @@ def test_reading_is_not_taken_for_writing(source: str) -> None:
         ("import os", []),
     ],
 )
-def test_imports_are_seen_wherever_they_stand(source: str, expected: list[str]) -> None:
-    found = imported_rooms(HOUSE / "repair" / "plan.py", nodes_in(source))
+def test_imports_are_found_anywhere_in_a_file(source: str, expected: list[str]) -> None:
+    found = imported_packages(ROOT / "repair" / "plan.py", nodes_in(source))
     assert [name for _, name in found] == expected
 
 
 def imported_files(nodes: Nodes, modules: set[str]) -> Iterator[str]:
-    """Modules of rmqstore that a file imports: at the top, in functions, and for TYPE_CHECKING."""
+    """Yield the modules of rmqstore that a file imports, also in functions and under TYPE_CHECKING."""
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
@@ -401,7 +401,7 @@ def imported_files(nodes: Nodes, modules: set[str]) -> Iterator[str]:
 
 
 def cycles(imports: dict[str, set[str]]) -> list[str]:
-    """Files that import themselves through others."""
+    """Return the files that import themselves indirectly."""
 
     def reached(start: str) -> set[str]:
         seen: set[str] = set()
@@ -416,9 +416,9 @@ def cycles(imports: dict[str, set[str]]) -> list[str]:
 
 
 def test_no_file_is_in_an_import_cycle() -> None:
-    names = {".".join(("rmqstore", *path.relative_to(HOUSE).with_suffix("").parts)): path for path in SOURCES}
-    modules = {name.removesuffix(".__init__"): path for name, path in names.items() if path.parent != HOUSE}
-    modules |= {name: path for name, path in names.items() if path.parent == HOUSE and path.name != "__init__.py"}
+    names = {".".join(("rmqstore", *path.relative_to(ROOT).with_suffix("").parts)): path for path in SOURCES}
+    modules = {name.removesuffix(".__init__"): path for name, path in names.items() if path.parent != ROOT}
+    modules |= {name: path for name, path in names.items() if path.parent == ROOT and path.name != "__init__.py"}
     assert cycles({name: set(imported_files(nodes_of(path), set(modules))) for name, path in modules.items()}) == []
 
 
@@ -430,13 +430,13 @@ def test_no_file_is_in_an_import_cycle() -> None:
         ({"a": "from b import x", "b": "if TYPE_CHECKING:\n    from a import y", "c": "import a"}, ["a", "b"]),
     ],
 )
-def test_import_cycles_are_seen(sources: dict[str, str], expected: list[str]) -> None:
+def test_import_cycles_are_found(sources: dict[str, str], expected: list[str]) -> None:
     found = {name: set(imported_files(nodes_in(source), set(sources))) for name, source in sources.items()}
     assert cycles(found) == expected
 
 
 def _templates(nodes: Nodes) -> Iterator[ast.Constant]:
-    """Texts with a place to fill in, but those that `.format` fills in and the reason of an Obstacle."""
+    """Yield the texts with a placeholder, except those that `.format` fills in and the reason of an Obstacle."""
     filled = {id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "format"}
     for node in nodes:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Obstacle":
@@ -452,14 +452,14 @@ def _templates(nodes: Nodes) -> Iterator[ast.Constant]:
                 yield node
 
 
-def test_no_template_is_said_without_what_it_asks_for() -> None:
+def test_no_template_is_used_without_its_values() -> None:
     found = [f"{path}:{node.lineno}" for path in SOURCES for node in _templates(nodes_of(path))]
     assert found == []
     assert len(list(_templates(nodes_in("raise Refused('{} has 5 bytes')")))) == 1
 
 
-def test_only_the_table_of_problems_spells_a_code() -> None:
-    """Everybody else uses the names in `checks/problems/codes.py`, which the type checker knows."""
+def test_only_codes_py_contains_problem_codes_as_strings() -> None:
+    """All other code uses the names in `checks/problems/codes.py`, which the type checker checks."""
     spelled = [
         f"{where(path)}:{node.lineno} {node.value}"
         for path in SOURCES
@@ -471,8 +471,8 @@ def test_only_the_table_of_problems_spells_a_code() -> None:
     assert {value for name, value in vars(codes).items() if name.isupper()} == PROBLEMS.keys()
 
 
-def test_nobody_tests_the_prefix_of_a_code() -> None:
-    """`PROBLEMS[code].area` says which part of the store a code belongs to."""
+def test_no_code_tests_the_prefix_of_a_problem_code() -> None:
+    """Use `PROBLEMS[code].area` to get the part of the store that a code belongs to."""
     prefixes = {f"{area.value}-" for area in Area}
     spelled = [
         f"{where(path)}:{node.lineno} {node.value}"

@@ -1,4 +1,4 @@
-"""The sdist and the wheel as users install them: built, unpacked, run on a real store, with the C loops and without."""
+"""The sdist and the wheel: built, unpacked, and run on a real store, with and without the C loops."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / archive.name.removesuffix(".tar.gz")
 
 
-def test_sdist_holds_the_sources_of_the_wheel_and_its_papers_and_nothing_else(sdist: Path) -> None:
+def test_sdist_contains_only_the_sources_and_documents_of_the_wheel(sdist: Path) -> None:
     files = {path.relative_to(sdist).as_posix() for path in sdist.rglob("*") if path.is_file()}
     papers = {
         "README.md",
@@ -57,7 +57,7 @@ def test_sdist_holds_the_sources_of_the_wheel_and_its_papers_and_nothing_else(sd
 
 
 @pytest.mark.parametrize("compiler", ["", "none"])
-def test_wheel_made_of_the_sdist_verifies_a_store(compiler: str, sdist: Path, tmp_path: Path) -> None:
+def test_wheel_built_from_the_sdist_verifies_a_store(compiler: str, sdist: Path, tmp_path: Path) -> None:
     tree, home = tmp_path / "tree", tmp_path / "home"
     shutil.copytree(sdist, tree)
     has_compiler = not compiler and any(shutil.which(name) for name in ("cc", "gcc", "clang"))

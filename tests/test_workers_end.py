@@ -1,4 +1,4 @@
-"""Worker processes end with their parent, however it ends."""
+"""Worker processes end when their parent ends, by whatever signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proof that nothing was changed: a store's names, bytes, modes and times before and after."""
+"""Check that a store was not changed, by its names, bytes, modes and times before and after."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ZEROS = bytes(_CHUNK)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name below a store. Access times are left out: reading may move them."""
+    """One file or directory of a store, without its access time, which reading may change."""
 
     kind: str
     mode: int
@@ -29,7 +29,7 @@ class Entry:
 
 
 def snapshot(store: Path, *, without: tuple[str, ...] = ()) -> dict[str, Entry]:
-    """Everything at and below a store, by relative path; top-level names in `without` are left out."""
+    """Return all entries of a store by relative path, except the top-level names in `without`."""
     top = os.fspath(store)
     entries = {".": _entry(top)}
     for folder, folders, files in os.walk(top):
@@ -43,9 +43,9 @@ def snapshot(store: Path, *, without: tuple[str, ...] = ()) -> dict[str, Entry]:
 
 
 def content_only(entries: dict[str, Entry]) -> dict[str, Entry]:
-    """What undo must give back: names, bytes, modes, owners, and the times of files.
+    """Return what undo must restore: names, bytes, modes, owners, and the times of files.
 
-    Left out: inode and change time, which no program can restore, and the times and sizes of directories.
+    Inodes and change times, which no program can restore, and times and sizes of directories are left out.
     """
     return {
         name: replace(entry, ctime_ns=0, inode=0)
@@ -57,7 +57,7 @@ def content_only(entries: dict[str, Entry]) -> dict[str, Entry]:
 
 @contextlib.contextmanager
 def assert_untouched(store: Path) -> Iterator[None]:
-    """Fails when the block changes a byte, a name, a mode or a time (but access times) at or below `store`."""
+    """Fail if the block changes a byte, name, mode or time (except access times) of `store` or of anything below it."""
     before = snapshot(store)
     yield
     after = snapshot(store)
@@ -87,7 +87,7 @@ def _kind(mode: int) -> str:
 
 
 def _digest(path: str, status: os.stat_result) -> str:
-    """Of a file's bytes; holes are passed over, as a 160 MB DLedger index is one big hole."""
+    """Return the digest of a file's bytes; skip holes, because a DLedger index file has 160 MB of them."""
     if stat.S_ISLNK(status.st_mode):
         return str(Path(path).readlink())
     if not stat.S_ISREG(status.st_mode):
@@ -101,7 +101,7 @@ def _digest(path: str, status: os.stat_result) -> str:
                 data = os.lseek(file, at, os.SEEK_DATA)
             except OSError:  # a hole up to the end
                 break
-            at = data // _CHUNK * _CHUNK  # whole chunks, so that a hole and written zeros have one digest
+            at = data // _CHUNK * _CHUNK  # whole chunks, so that a hole has the same digest as written zeros
             chunk = os.pread(file, min(_CHUNK, size - at), at)
             if not chunk:
                 break

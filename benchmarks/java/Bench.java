@@ -13,11 +13,11 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /**
- * The real DefaultMessageStore under the clock; prints one JSON object as its last line.
+ * Measures the real DefaultMessageStore, and prints one JSON object as its last line.
  *
- * <p>load STORE [setting=value ...]: load() of a store, as a broker does it at its start (recovery included).
+ * <p>load STORE [setting=value ...]: load() of a store, as at a broker start, including recovery.
  * put STORE BODY MESSAGES async|sync [setting=value ...]: putMessage() from one thread into a new store.
- * The process halts without shutdown: what is timed is the work, not the good-bye.
+ * The process halts without a shutdown of the store, which is not measured.
  */
 public final class Bench {
     private Bench() {}

@@ -74,7 +74,7 @@ class RetentionRules:
         The broker stops at the part that matches, so later parts may be anything. Source: UtilAll#isItTimeToDo
         """
         parts = self.delete_when.split(";")
-        while len(parts) > 1 and not parts[-1]:  # as Java's split
+        while len(parts) > 1 and not parts[-1]:  # like Java's split
             parts.pop()
         for part in parts:
             if not re.fullmatch(r"[+-]?[0-9]+", part):

@@ -35,7 +35,7 @@ def while_files_expire(store: Store, work: Callable[[Store], T]) -> T:
 
 
 def _expired(error: FileNotFoundError, store: Store) -> bool:
-    """Whether the missing file belongs to the store."""
+    """Return whether the missing file belongs to the store."""
     if not isinstance(error.filename, str | bytes | os.PathLike):
         return False
     path = Path(os.fsdecode(error.filename)).absolute()

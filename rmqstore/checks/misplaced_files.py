@@ -200,7 +200,7 @@ class _Log:
                 yield MappedFile(odd.path, _NOWHERE, odd.length, self.queue.file_size)
 
     def _is_outside(self, start: int) -> bool:
-        """Whether a file would be in the address space of the store's other log."""
+        """Return whether a file would be in the address space of the store's other log."""
         return start >= 0 and not self.low <= start <= self.high - self.queue.file_size
 
     def _going(self) -> list[Claim]:
@@ -245,7 +245,7 @@ class _Log:
         return None
 
     def _is_foreign(self, claim: Claim) -> bool:
-        """Whether consume queues do not know the messages of a file, which then are those of another broker."""
+        """Return whether consume queues do not know the messages of a file, which then are those of another broker."""
         store = self.store
         if store.part is not None or store.rocksdb_consume_queue:
             return False
@@ -310,7 +310,7 @@ def _claim(file: MappedFile, lead: int) -> Claim | None:
 
 
 def _equal(one: MappedFile, other: MappedFile) -> bool:
-    """Whether two files hold the same bytes; False if one of them cannot be read."""
+    """Return whether two files hold the same bytes; False if one of them cannot be read."""
     if one.length != other.length:
         return False
     for at in range(0, one.length, _BLOCK):
@@ -321,7 +321,7 @@ def _equal(one: MappedFile, other: MappedFile) -> bool:
 
 
 def _is_in_place(head: bytes, start: int, lead: int) -> bool:
-    """Whether the first record of a file names the start of this file."""
+    """Return whether the first record of a file names the start of this file."""
     if len(head) < lead + HEAD.size or int.from_bytes(head[lead + 4 : lead + 8], "big") not in _MAGICS:
         return False
     at = lead + PHYSICAL_OFFSET_AT

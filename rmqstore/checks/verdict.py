@@ -76,7 +76,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
 
 
 def _leaves_dledger(store: Store, options: VerifyOptions) -> bool:
-    """Whether the store has DLedger entries that the broker does not read according to its configuration."""
+    """Return whether the store has DLedger entries that the broker does not read according to its configuration."""
     config = store.config.changed(dict(options.settings))
     return store.dledger is not None and bool(store.dledger.data.files) and not in_dledger_mode(store, config)
 

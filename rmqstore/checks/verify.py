@@ -100,7 +100,7 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
 
 
 def _about(finding: Finding, topics: frozenset[str], queues: frozenset[str]) -> bool:
-    """Whether a finding is about one of the topics and queues; an empty set matches all."""
+    """Return whether a finding concerns one of the topics and queues; an empty set matches all."""
     topic, _, queue_id = finding.queue.rpartition("/")
     if not topic:
         topic, queue_id = str(finding.facts.get("topic", "")), str(finding.facts.get("queue_id", ""))

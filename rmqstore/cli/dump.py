@@ -82,7 +82,7 @@ class Asked:
     raw_body: bool
 
     def selection(self, filters: Filters) -> Selection:
-        """The records that all filters together select."""
+        """Return the records that all filters together select."""
         return replace(
             filters.selection(),
             tags=frozenset(self.tags),
@@ -235,7 +235,7 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: Work) -> int
 
 
 def _text_form(out: Output, job: Job) -> str:
-    """The format that `views.dump` writes itself ("text" is NDJSON); "" if rows are formatted here."""
+    """Return the format that `views.dump` writes itself ("text" is NDJSON); "" if rows are formatted here."""
     if out.format == "ndjson" and not out.string_ints:
         return "text"
     whole = job.selection.limit is None and not job.selection.reverse  # CSV rows cannot be counted or reversed as lines
@@ -269,7 +269,7 @@ def _position_rows(found: list[Any], stop: dict[str, Any]) -> Iterator[dict[str,
 
 
 def _broker_stop(out: Output, store: Store, broker: str | None) -> dict[str, Any]:
-    """The columns for where a broker's recovery would stop; none for a part of a store."""
+    """Return the columns for where a broker's recovery would stop; none for a part of a store."""
     if store.part is not None:
         return {}
     from rmqstore.brokers.rules.forecast import StartOptions
@@ -311,7 +311,7 @@ def _hex(out: Output, store: Store, what: str, selection: Selection, *, shown: b
 
 
 def _entry_start(log: Any, at: int) -> int:
-    """The start of the record at an offset, which in DLedger data may be that of the entry or of its message."""
+    """Return the start of the record at an offset, which in DLedger data may be that of the entry or of its message."""
     if not log.lead:
         return at
     head = log.queue.pread(8, at)

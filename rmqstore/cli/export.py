@@ -37,11 +37,11 @@ class Wanted:
     positions: bool
 
     def selection(self, filters: Filters) -> Selection:
-        """The messages that all filters together select."""
+        """Return the messages that all filters together select."""
         return replace(filters.selection(), tags=frozenset(self.tags), keys=frozenset(self.keys), limit=self.limit)
 
     def options(self, scan: ScanOptions) -> ExportOptions:
-        """The options of the export."""
+        """Return the options of the export."""
         from rmqstore.views.dump.messages import ExportOptions
 
         return ExportOptions(

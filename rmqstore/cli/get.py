@@ -108,7 +108,7 @@ def _plain_body(out: Output, found: Found) -> bytes:
 
 
 def _row(found: Found, body: str) -> dict[str, Any]:
-    """The fields of `dump`, with decoded flags, the position in the file and the fault."""
+    """Return the fields of `dump`, with decoded flags, the position in the file and the fault."""
     from rmqstore.formats.message import Fault
     from rmqstore.messages.rows import BodyStyle, message_row
 

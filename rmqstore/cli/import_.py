@@ -37,7 +37,7 @@ class How:
     no_tag_index: bool
 
     def options(self, config: BrokerConfig, batch_topics: frozenset[str]) -> ImportOptions:
-        """The options of the import; `batch_topics`: BatchCQ topics of the sources."""
+        """Return the options of the import; `batch_topics`: BatchCQ topics of the sources."""
         from rmqstore.append.importing import ImportOptions
 
         return ImportOptions(
@@ -270,7 +270,7 @@ def _topics(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def _store_options(how: How, config: BrokerConfig, batch_topics: frozenset[str]) -> StoreOptions:
-    """The settings of the new store, from the options and broker.conf."""
+    """Return the settings of the new store, from the options and broker.conf."""
     from rmqstore.append.files.flush import FlushPolicy
     from rmqstore.append.messages.encoder import Limits
     from rmqstore.append.store.dispatch import DispatchOptions

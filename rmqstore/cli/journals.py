@@ -63,7 +63,7 @@ class Journal:
         return next((name for fact, name in names.items() if fact in facts), "")
 
     def to_json(self) -> dict[str, Any]:
-        """The row of `journals --json`."""
+        """Return the row of `journals --json`."""
         loss = self.plan.loss.to_json() if self.plan is not None else None
         return self.folder.info().to_json() | {
             "made": self.made,

@@ -124,7 +124,7 @@ def _exit_code(losses: Losses, found: int, report: Report | None) -> int:
 
 
 def _journal(opened: Store, path: Path | None) -> JournalFolder | None:
-    """The journal at `path`, or that of the newest repair that is applied and not undone."""
+    """Return the journal at `path`, or that of the newest repair that is applied and not undone."""
     from rmqstore.errors import CouldNotCheck
     from rmqstore.repair.journal.folder import State
     from rmqstore.repair.journal.journal import list_journals, read_journal
@@ -203,7 +203,7 @@ def _check_bodies(place: Path, store: Path) -> None:
 
 
 def _saved(out: Output, rows: Iterable[Row], place: Path) -> Iterator[Row]:
-    """Pass rows on, and save what is left of their bodies."""
+    """Yield the rows, and save what is left of their bodies."""
     new_directory(place)
     count = 0
     for row in rows:
@@ -217,7 +217,7 @@ def _saved(out: Output, rows: Iterable[Row], place: Path) -> Iterator[Row]:
 
 
 def _body_of(one: LostMessage) -> bytes | None:
-    """The body as the producer sent it, or as stored if it cannot be decompressed; None if nothing is left."""
+    """Return the body as the producer sent it, or as stored if it cannot be decompressed; None if nothing is left."""
     from rmqstore.formats.bodies import BodyError, decompress
 
     if one.found is None:
@@ -273,7 +273,7 @@ def _write(
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with lists as words, for CSV."""
+    """Return a row with lists as words, for CSV."""
     return {k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in row.items()}
 
 

@@ -83,7 +83,7 @@ MEANT = {
 
 
 class _PipeClosed(Exception):
-    """The reader of stdout has gone; the command ends quietly."""
+    """The reader of stdout has closed it; the command ends quietly."""
 
 
 class CommandGroup(click.Group):
@@ -207,7 +207,7 @@ def _meant(word: str) -> str:
 
 
 def _who_may(path: Path) -> tuple[str, str]:
-    """For a path that was refused: who owns it, to append to the error, and advice."""
+    """Return the owner of a path without permission, to append to the error, and advice."""
     import pwd
     import shlex
 

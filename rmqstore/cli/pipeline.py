@@ -220,7 +220,7 @@ class _Work:
 
 
 def _plain(value: Any) -> Any:
-    """A cell converted for JSON; bytes as hex."""
+    """Return a cell converted for JSON; bytes as hex."""
     if isinstance(value, bytes | bytearray):
         return bytes(value).hex()
     if isinstance(value, dict):

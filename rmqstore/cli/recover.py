@@ -36,7 +36,7 @@ class Allowed:
     accept_odds: bool
 
     def options(self) -> RecoverOptions:
-        """The options of the planner."""
+        """Return the options of the planner."""
         from rmqstore.repair.plan.recover_options import RecoverOptions
 
         return RecoverOptions(

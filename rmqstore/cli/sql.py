@@ -90,7 +90,7 @@ def _rows(batches: Any) -> Iterator[dict[str, Any]]:
 
 
 def _cells(column: Any) -> list[Any]:
-    """The values of a column, converted for JSON."""
+    """Return the values of a column, converted for JSON."""
     values = column.to_pylist()
     if str(column.type).startswith("map<"):
         return [v if v is None else {str(_plain(key)): _plain(value) for key, value in v} for v in values]

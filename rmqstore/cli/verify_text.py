@@ -21,10 +21,10 @@ from rmqstore.checks.problems.report import (
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.quantities import KINDS, bytes_text, fitted, in_words, many, time_text, title, wrapped
-from rmqstore.cli.printing.styled import BOLD, BOLD_GREEN, BOLD_RED, BOLD_YELLOW, CYAN, DIM, GREEN, Styled
+from rmqstore.cli.printing.styled import Styled
 
 EXAMPLES = 3
-_STYLE = {Severity.ERROR: BOLD_RED, Severity.WARNING: BOLD_YELLOW, Severity.NOTE: CYAN}
+_STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
 _SEVERITY_WORDS = {Severity.ERROR: "ERROR", Severity.WARNING: "WARNING", Severity.NOTE: "NOTE"}
 FACT_WORDS = {"stored": "recorded CRC", "computed": "computed CRC"}
 """Facts whose name alone is not clear."""
@@ -35,7 +35,7 @@ _NEXT = "      "  # below the command of a line `Next: rmqstore …`
 def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[Styled]:
     """Yield the lines of the report, at most `width` columns wide except for names, paths, commands and titles."""
     verdict, style = _verdict(report)
-    yield from (Styled(line, style) for line in wrapped(verdict, width))
+    yield from (Styled(line, style=style) for line in wrapped(verdict, width))
     yield Styled()
     yield from _what(report, width)
     groups = groups_of(report)
@@ -47,7 +47,7 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[S
             yield from _group(report, PROBLEMS[code], examples, verbose, width)
     if report.unchecked:
         yield Styled()
-        yield Styled("Not checked", BOLD_YELLOW)
+        yield Styled("Not checked", style="bold yellow")
         for line in report.unchecked:
             yield from _wrapped(line, width, _INDENT, _INDENT + "  ")
     yield Styled()
@@ -55,21 +55,21 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[S
 
 
 def verdict_sentence(report: Report) -> str:
-    """The verdict on one line."""
+    """Return the verdict on one line."""
     return " ".join(wrapped(_verdict(report)[0], 1 << 20))
 
 
 def _verdict(report: Report) -> tuple[str, str]:
-    """The verdict and its style."""
+    """Return the verdict and its style."""
     worst = report.findings.worst
     starts = report.broker is None or bool(report.broker.get("starts"))
     lost = int(report.broker.get("messages_lost") or 0) if report.broker else 0
     if (worst is not None and worst >= Severity.ERROR) or not starts or lost:
-        style = BOLD_RED
+        style = "bold red"
     elif not report.clean:
-        style = BOLD_YELLOW
+        style = "bold yellow"
     else:
-        style = BOLD_GREEN
+        style = "bold green"
     counts = problem_counts(report)
     problems = sum(counts.values())
     if report.clean and report.fillers and not _start_drops(report):
@@ -163,7 +163,7 @@ def _forecast(broker: dict[str, Any], width: int) -> Iterator[Styled]:
 def _row(label: str, text: str, width: int) -> Iterator[Styled]:
     for i, line in enumerate(wrapped(text, max(20, width - 15)) or [""]):
         label = "" if i else label
-        yield Styled(f"  {label:<12} ", DIM).append(line)
+        yield Styled(f"  {label:<12} ", style="dim").append(line)
 
 
 def _totals(report: Report) -> Styled:
@@ -171,9 +171,9 @@ def _totals(report: Report) -> Styled:
     for code, n in report.findings.counts.items():
         severity = PROBLEMS[code].severity
         counts[severity] = counts.get(severity, 0) + n
-    text = Styled("Found: ", BOLD)
+    text = Styled("Found: ", style="bold")
     for i, severity in enumerate(sorted(counts, reverse=True)):
-        text.append(", " if i else "").append(_counted(counts[severity], severity), _STYLE[severity])
+        text.append(", " if i else "").append(_counted(counts[severity], severity), style=_STYLE[severity])
     return text
 
 
@@ -202,9 +202,9 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
     count = report.findings.counts[problem.code]
     style = _STYLE[problem.severity]
     times = f"  ×{count:,}" if count > 1 else ""
-    head = Styled(fitted(title(_SEVERITY_WORDS[problem.severity]), 8), style)
-    yield head.append(problem.code, style).append(f"  {problem.title}").append(times, style)
-    yield from (Styled(line, DIM) for line in wrapped(problem.about, width, "    ", "    "))
+    head = Styled(fitted(title(_SEVERITY_WORDS[problem.severity]), 8), style=style)
+    yield head.append(problem.code, style=style).append(f"  {problem.title}").append(times, style=style)
+    yield from (Styled(line, style="dim") for line in wrapped(problem.about, width, "    ", "    "))
     shown = findings if verbose else findings[:EXAMPLES]
     for finding in shown:
         yield Styled(f"    {_place(finding)}")
@@ -214,10 +214,10 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
     if count > len(shown):
         more = count - len(shown)
         hint = "" if verbose else " (-v lists them; --findings-out FILE has all)"
-        yield Styled(f"    … and {more:,} more{hint}", DIM)
+        yield Styled(f"    … and {more:,} more{hint}", style="dim")
     cure = next_command(findings[0], report.repairable, report.config) if findings else None
     if cure:
-        yield Styled("    cure: ", GREEN).append(cure)
+        yield Styled("    cure: ", style="green").append(cure)
 
 
 def _place(finding: Finding) -> str:
@@ -244,7 +244,7 @@ def facts_of(finding: Finding) -> str:
 
 
 def _meaning(finding: Finding, name: str) -> str:
-    """The name that tells how to format a fact."""
+    """Return the name that tells how to format a fact."""
     if name == "value":
         return str(finding.facts.get("field") or name)
     return "tags_code" if name == "expected" and "tags_code" in finding.facts else name
@@ -273,13 +273,13 @@ def _below(text: str, width: int) -> Iterator[Styled]:
 
 
 def _start_drops(report: Report) -> bool:
-    """Whether the next start would lose messages of a store without problems."""
+    """Return whether the next start would lose messages of a store without problems."""
     broker = report.broker or {}
     return report.clean and bool(broker.get("messages_lost") or broker.get("units_cut"))
 
 
 def _command(words: str) -> Styled:
-    return Styled("Next: ", BOLD).append(words)
+    return Styled("Next: ", style="bold").append(words)
 
 
 def _open_journals(report: Report, width: int) -> Iterator[Styled]:
@@ -334,7 +334,7 @@ def _next(report: Report, width: int) -> Iterator[Styled]:
                 width,
             )
         elif report.clean:
-            yield Styled("Next: nothing to do.", GREEN)
+            yield Styled("Next: nothing to do.", style="green")
         elif report.resume_at is not None:
             yield _command(f"rmqstore verify {store_words(report.store, report.config)} --resume")
             yield from _below("continues the check.", width)

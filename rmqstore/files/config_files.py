@@ -47,7 +47,7 @@ def config_object(path: Path) -> dict[str, JsonValue] | None:
 
 
 def wrong_type(name: str, table: Mapping[str, JsonValue]) -> str:
-    """The first value in a file of config/, or in its .bak, whose type a broker rejects; empty: there is none.
+    """Return the first value in a file of config/, or in its .bak, whose type a broker rejects; empty: there is none.
 
     A broker's JSON parser throws there, and the broker takes the .bak, as if the text were not JSON.
     """
@@ -61,7 +61,7 @@ def wrong_type(name: str, table: Mapping[str, JsonValue]) -> str:
 
 
 def null_table(name: str, table: Mapping[str, JsonValue]) -> str:
-    """The table of a file of config/, or of its .bak, that is null and that a broker takes as it is; empty: none.
+    """Return the table in a file of config/, or its .bak, that is null and that a broker accepts; empty: none.
 
     The broker starts, and every request that needs the table ends with a NullPointerException: no group can query or
     commit an offset.

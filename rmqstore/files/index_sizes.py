@@ -110,7 +110,7 @@ def _find(path: Path, wanted: bytes, start: int, stop: int) -> Iterator[int]:
 
 
 def _fits(path: Path, length: int, slots: int, last: int) -> bool:
-    """Whether the slots of the last 64 entries point to these entries or newer ones, which rules out a chance match."""
+    """Return whether the slots of the last 64 entries point to these or newer entries, and not by chance."""
     if (length - unit_at(0, slots)) % UNIT.size or not last < units_in(length, slots) <= _MOST_UNITS:
         return False
     first = max(1, last - 63)

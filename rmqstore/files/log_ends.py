@@ -166,7 +166,7 @@ def _walk(f: OpenFile, file: MappedFile, at: int, lead: int, found_by: str) -> L
 
 
 def _is_whole(f: OpenFile, at: int, size: int, lead: int) -> bool:
-    """Whether the record that follows a valid head is complete, by its lengths and body CRC."""
+    """Return whether the record that follows a valid head is complete, by its lengths and body CRC."""
     if size > _LONGEST_READ:
         return True
     message, _ = parse_message(f.pread(size, at), lead)

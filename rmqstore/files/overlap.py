@@ -13,7 +13,7 @@ from rmqstore.formats.dledger import ENTRY, MAGIC
 
 
 def overlap_at(commitlog: MappedFileQueue, entries: MappedFileQueue) -> int | None:
-    """The first address that both logs have, a global offset; None where one goes on behind the other.
+    """Return the first global offset that both logs have; None if one continues after the other.
 
     Both prove it: the commitlog has a file that begins with a message of this address, and DLedger an entry. A file
     under the name of another one proves nothing.

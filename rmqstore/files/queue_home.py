@@ -30,12 +30,12 @@ class QueueHome(StrEnum):
 
 
 def has_database(directory: Path) -> bool:
-    """Whether a directory contains a RocksDB, even an incomplete one."""
+    """Return whether a directory contains a RocksDB, even an incomplete one."""
     return all((directory / n).is_file() for n in ("CURRENT", "IDENTITY")) or any(directory.glob("MANIFEST-*"))
 
 
 def is_database_file(name: str) -> bool:
-    """Whether RocksDB uses a file name."""
+    """Return whether RocksDB uses a file name."""
     return _DATABASE_FILE.fullmatch(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Recognise what a path is by names and first bytes: a whole store, a part of one, a single file, or none of these."""
+"""Recognize what a path is by names and first bytes: a whole store, a part of one, a single file, or none of these."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_FOLDERS = 100  # in which `store_below` searches
 
 
 def is_root(path: Path, config: BrokerConfig) -> bool:
-    """Whether a directory is a storePathRootDir."""
+    """Return whether a directory is a storePathRootDir."""
     top = {e.path.name: e for e in list_directory(path)}
     if _is_dledger_group(top):
         return False
@@ -49,7 +49,7 @@ def store_above(path: Path, config: BrokerConfig) -> Path | None:
 
 
 def _is_dledger_group(names: dict[str, DirEntry]) -> bool:
-    """Whether a directory has the contents of a `dledger-<id>`: data/ and index/, and nothing of a store root."""
+    """Return whether a directory is a `dledger-<id>`: it has data/ and index/, and nothing of a store root."""
     is_directory = all(n in names and names[n].directory for n in ("data", "index"))
     return is_directory and not any(n in names for n in ("commitlog", "consumequeue", "config", "abort", "lock"))
 
@@ -86,7 +86,7 @@ def kind_of_directory(path: Path) -> str:
 
 
 def _has_queues(topic: Path) -> bool:
-    """Whether a directory belongs to a topic: it has numeric directories with files named by offset."""
+    """Return whether a directory belongs to a topic: it has numeric directories with files named by offset."""
     return any(
         e.directory
         and e.path.name.isdigit()

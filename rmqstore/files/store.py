@@ -379,7 +379,7 @@ class Store(StoreQueues):
         return find_users(places, snapshot(places))
 
     def is_live(self) -> bool:
-        """Whether a process holds the store's lock, or has one of its files mapped or open for writing.
+        """Return whether a process holds the store's lock, or has one of its files mapped or open for writing.
 
         The lock alone proves little: a broker takes it only after load and recovery.
         """
@@ -406,7 +406,7 @@ def _can_be_index_file(entry: DirEntry) -> bool:
 
 
 def open_store(path: Path | str, config: BrokerConfig | None = None) -> Store:
-    """Open a store, or a part of one, and recognise which it is.
+    """Open a store, or a part of one, and determine which it is.
 
     `path` takes precedence over storePathRootDir of `config`.
     Errors: NotReadable (missing, no permission), NotAStore (neither a RocketMQ store nor a part of one).

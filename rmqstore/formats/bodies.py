@@ -173,5 +173,5 @@ def proved_sys_flag(sys_flag: int, body: bytes) -> int | None:
 
 
 def is_zlib_head(body: bytes) -> bool:
-    """Whether a body begins with a valid zlib header (RFC 1950)."""
+    """Return whether a body begins with a valid zlib header (RFC 1950)."""
     return len(body) > 1 and body[0] & 15 == 8 and int.from_bytes(body[:2], "big") % 31 == 0

@@ -299,7 +299,7 @@ def integer_keys(table: Mapping[str, JsonValue]) -> dict[int, JsonValue] | dict[
 
 
 def build_config_json(value: JsonWritable, style: Literal["fastjson1", "fastjson2"] = "fastjson2") -> bytes:
-    """Serialise a value as the broker does: indented with tabs, int keys unquoted. Every broker reads both styles.
+    """Serialize a value as the broker does: indented with tabs, int keys unquoted. Every broker reads both styles.
 
     fastjson1 (up to 5.3) writes maps with int keys and lists of scalars on one line; fastjson2 (5.4.0) writes each map
     entry, and each string of a list, on a line of its own.

@@ -69,7 +69,7 @@ def is_unit(commitlog_offset: int, size: int) -> bool: ...
 @overload
 def is_unit(commitlog_offset: Ints, size: Ints) -> Bools: ...
 def is_unit(commitlog_offset: int | Ints, size: int | Ints) -> bool | Bools:
-    """Whether the broker's recovery accepts these fields as a unit, pre-blanks included. Takes numbers or arrays.
+    """Return whether the broker's recovery accepts these fields as a unit or pre-blank. Takes numbers or arrays.
 
     Source: ConsumeQueue#recover, #truncateDirtyLogicFiles
     """
@@ -81,7 +81,7 @@ def is_pre_blank(commitlog_offset: int, size: int) -> bool: ...
 @overload
 def is_pre_blank(commitlog_offset: Ints, size: Ints) -> Bools: ...
 def is_pre_blank(commitlog_offset: int | Ints, size: int | Ints) -> bool | Bools:
-    """Whether a unit is filler before the first unit of a queue that does not start at 0. Takes numbers or arrays.
+    """Return whether a unit is a pre-blank, before the first unit of a queue not starting at 0. Numbers or arrays.
 
     The tags code is ignored: consumers skip such a unit because no message has this size. Brokers have no check for
     the filler that they write. A unit with this size and another commitlog offset is damaged.
@@ -95,7 +95,7 @@ def is_message_unit(commitlog_offset: int, size: int) -> bool: ...
 @overload
 def is_message_unit(commitlog_offset: Ints, size: Ints) -> Bools: ...
 def is_message_unit(commitlog_offset: int | Ints, size: int | Ints) -> bool | Bools:
-    """Whether a unit refers to a message: neither zeros nor a pre-blank. Takes numbers or arrays."""
+    """Return whether a unit refers to a message: neither zeros nor a pre-blank. Takes numbers or arrays."""
     return (commitlog_offset >= 0) & (size > 0) & ((commitlog_offset != 0) | (size != PRE_BLANK_SIZE))
 
 
@@ -106,7 +106,7 @@ def is_batch_unit(commitlog_offset: Ints, size: Ints, base_offset: Ints, batch_s
 def is_batch_unit(
     commitlog_offset: int | Ints, size: int | Ints, base_offset: int | Ints, batch_size: int | Ints
 ) -> bool | Bools:
-    """Whether the broker's recovery accepts these fields as a batch unit. Takes numbers or arrays.
+    """Return whether the broker's recovery accepts these fields as a batch unit. Takes numbers or arrays.
 
     Source: BatchConsumeQueue#recover
     """
@@ -136,7 +136,7 @@ def is_ext_address(tags_code: int) -> bool: ...
 @overload
 def is_ext_address(tags_code: Ints) -> Bools: ...
 def is_ext_address(tags_code: int | Ints) -> bool | Bools:
-    """Whether a unit's tags code is really an address in the consume queue extension, not a hash. Numbers or arrays.
+    """Return whether a unit's tags code is an address in the consume queue extension, not a hash. Numbers or arrays.
 
     Source: ConsumeQueueExt#isExtAddr
     """
@@ -156,7 +156,7 @@ def ext_offset(address: int | Ints) -> int | Ints:
 
 
 def is_directory_name(topic: bytes) -> bool:
-    """Whether a topic can name a directory; file-based consume queues need one for each topic.
+    """Return whether a topic can name a directory; file-based consume queues need one for each topic.
 
     Source: ConsumeQueue#<init> (storePath/topic/queueId); the limits are those of Linux file systems
     """
@@ -164,12 +164,12 @@ def is_directory_name(topic: bytes) -> bool:
 
 
 def one_bit_apart(a: int, b: int) -> bool:
-    """Whether two 64-bit numbers differ in exactly one bit."""
+    """Return whether two 64-bit numbers differ in exactly one bit."""
     return ((a ^ b) & 0xFFFF_FFFF_FFFF_FFFF).bit_count() == 1
 
 
 def may_be_right(code: int, expected: int) -> bool:
-    """Whether a unit's tags code may be right although its message gives another one (`expected`).
+    """Return whether a unit's tags code may be right although its message gives another one (`expected`).
 
     A tags code is a 32-bit string hash, sign-extended to 64 bits. A damaged code is usually outside the 32-bit range,
     or one bit off; a torn write leaves zero. Any other code is the hash of some tags: either the unit or the message is

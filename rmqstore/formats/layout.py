@@ -220,7 +220,7 @@ class Layout(Record):
         return Struct(">" + "".join(f.kind.fmtstr[1] if f.number else f"{f.size}s" for f in self.fields))
 
     def arrow_schema(self) -> Any:
-        """The Arrow schema (needs pyarrow, extra `arrow`)."""
+        """Return the Arrow schema (needs pyarrow, extra `arrow`)."""
         import pyarrow as pa
 
         return pa.schema(

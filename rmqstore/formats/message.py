@@ -210,7 +210,7 @@ def is_dispatched(sys_flag: int) -> bool: ...
 @overload
 def is_dispatched(sys_flag: Ints) -> Bools: ...
 def is_dispatched(sys_flag: int | Ints) -> bool | Bools:
-    """Whether a queue gets a message: neither a prepared one nor a rollback. Numbers or arrays.
+    """Return whether a queue gets a message: neither a prepared one nor a rollback. Numbers or arrays.
 
     Source: CommitLogDispatcherBuildConsumeQueue#dispatch
     """

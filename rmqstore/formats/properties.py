@@ -124,27 +124,27 @@ _DELAY_UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def is_topic_name(topic: str) -> bool:
-    """Whether a topic has only characters that the broker allows (TopicValidator#validateTopic); ignores its length."""
+    """Return whether a topic has only characters that TopicValidator#validateTopic allows; ignores its length."""
     return _TOPIC.fullmatch(topic) is not None
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether a topic is reserved for the broker (TopicValidator#isSystemTopic); retry and DLQ topics are not."""
+    """Return whether a topic is reserved (TopicValidator#isSystemTopic); retry and DLQ topics are not."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_retry_topic(topic: str) -> bool:
-    """Whether a topic is the retry topic of a consumer group."""
+    """Return whether a topic is the retry topic of a consumer group."""
     return topic.startswith(RETRY_PREFIX)
 
 
 def is_dlq_topic(topic: str) -> bool:
-    """Whether a topic is the dead-letter topic of a consumer group."""
+    """Return whether a topic is the dead-letter topic of a consumer group."""
     return topic.startswith(DLQ_PREFIX)
 
 
 def is_lmq(queue: str) -> bool:
-    """Whether a queue directory is a light message queue (LMQ), filled by multi-dispatch and without its own topic."""
+    """Return whether a queue directory is a light message queue (LMQ), filled by multi-dispatch, without a topic."""
     return queue.startswith(LMQ_PREFIX)
 
 
@@ -227,7 +227,7 @@ def wrong_controls(data: bytes) -> list[int]:
 
 
 def holds_controls(data: bytes) -> bool:
-    """Whether a property text has control characters other than separators, tab, LF and CR."""
+    """Return whether a property text has control characters other than separators, tab, LF and CR."""
     return _CONTROL.search(data) is not None
 
 
@@ -242,7 +242,7 @@ _MADE_NAMES = frozenset(
         *(INNER_MULTI_QUEUE_OFFSET, POP_CK),
     )
 )
-# names that RocketMQ defines: in front of 0x01 inside a value, they start the next property after a lost separator
+# names that RocketMQ defines: before 0x01 inside a value, they start the next property after a lost separator
 _OWN_NAMES = (TAGS.encode(), KEYS.encode(), INNER_MULTI_DISPATCH.encode(), *sorted(_MADE_NAMES))
 _CONTROL = re.compile(rb"[\x00\x03-\x08\x0b\x0c\x0e-\x1f]")
 _CONTROL_RUN = re.compile(rb"[\x00\x03-\x08\x0b\x0c\x0e-\x1f]{8,}")
@@ -373,7 +373,7 @@ def inner_batch(properties: Mapping[str, str]) -> tuple[int, int] | None:
 
 
 def dispatches_to_lmq(topic: str) -> bool:
-    """Whether messages of this topic are dispatched to light message queues if `enableMultiDispatch` is on.
+    """Return whether messages of this topic are dispatched to light message queues if `enableMultiDispatch` is on.
 
     Source: MultiDispatchUtils#isNeedHandleMultiDispatch
     """

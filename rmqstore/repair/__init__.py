@@ -1,1 +1,1 @@
-"""Plans that mend a store, which are pure, and the journal that carries them out and takes them back."""
+"""Plans to repair a store, which are pure, and the journal that applies and undoes them."""

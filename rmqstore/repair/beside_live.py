@@ -35,7 +35,7 @@ def examine_and_plan(
     """Examine a store and plan; `cures` means that findings are the reason for the plan.
 
     If a broker is running and no finding persists, such a plan is empty: the findings came from concurrent writes.
-    Errors: those of `plan`; StoreIsLive if files expire faster than the plan is made.
+    Errors: those of `plan`; StoreIsLive if files expire faster than planning takes.
     """
 
     def work(look: Store) -> Planned:

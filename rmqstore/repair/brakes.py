@@ -1,4 +1,4 @@
-"""Brakes about the store as a whole: what the operator must decide before a repair. Pure."""
+"""Brakes for the whole store: reasons to stop until the operator decides. Pure."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ class Recovery:
         wanted = self._wanted()
         self._rebuild(QueueRebuild, wanted)
         if codes.CQ_WRONG_TAG not in self.options.only and doubtful_tags(self.verified, self._views()):
-            self.draft.cures.discard(codes.CQ_WRONG_TAG)  # also where salvage mended the message, but not its TAGS
+            self.draft.cures.discard(codes.CQ_WRONG_TAG)  # also if salvage repaired the message, but not its TAGS
         if self.cut is not None:
             cut_queues(self.draft, self.cut, wanted or frozenset())
 

@@ -34,7 +34,7 @@ class Folder:
         return sorted(status.getPath().getName() for status in self._system.listStatus(path))
 
     def read_json(self, name: str) -> Any:
-        """The value in a JSON file; None if the file is not valid JSON, as after a kill."""
+        """Return the value in a JSON file; None if the file is not valid JSON, as after a kill."""
         stream = self._system.open(self._at(name))
         try:
             text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")

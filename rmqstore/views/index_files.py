@@ -52,7 +52,7 @@ class IndexFiles:
         return 0 <= head["index_count"] <= self.sizes[1] and 0 <= head["begin_phy_offset"] <= head["end_phy_offset"]
 
     def __bool__(self) -> bool:
-        """Whether any file has entries."""
+        """Return whether any file has entries."""
         return any(index.entries(head["index_count"]) for _, head in self._heads)
 
     def covered(self) -> list[Covered]:

@@ -121,7 +121,7 @@ class LostMessages:
         self._from_plan(out, plan, self._here, self._index_paths())
         out.damaged.sort(key=lambda one: one.offset or 0)
         stays = plan.facts.get("stays")
-        if isinstance(stays, Mapping):  # such as a record in the place of another message
+        if isinstance(stays, Mapping):  # such as a record in place of another message
             out.at_least |= any(PROBLEMS[code].damages_log for code in stays)
         return out
 

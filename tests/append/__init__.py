@@ -1,1 +1,1 @@
-"""Tests of the writing side."""
+"""Tests of rmqstore.append."""

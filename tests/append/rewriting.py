@@ -19,7 +19,7 @@ from rmqstore.scan.tiling import Kind
 
 
 def messages_of(queue: MappedFileQueue, lead: int = 0) -> Iterator[Message]:
-    """Every good record of a log, in order."""
+    """Yield all good records of a log in order."""
     for file in queue.files:
         for run in scan_file(file, lead=lead):
             if run.kind is Kind.RECORDS and run.columns is not None:
@@ -28,7 +28,7 @@ def messages_of(queue: MappedFileQueue, lead: int = 0) -> Iterator[Message]:
 
 
 def again(message: Message, *, append_crc: bool = False) -> NewMessage:
-    """The message as it came to the store; a record CRC at the end of its properties is the store's own work."""
+    """Convert a stored message to a new one; remove the record CRC from its properties, because the store adds it."""
     text = message.properties
     if append_crc and text[-CRC32_RESERVED_LEN:].startswith(CRC32_PROPERTY):
         text = text[:-CRC32_RESERVED_LEN]
@@ -52,7 +52,7 @@ def again(message: Message, *, append_crc: bool = False) -> NewMessage:
 def options_like(
     store: Path, settings: dict[str, str], version: str, *, start: int = 0, **more: object
 ) -> StoreOptions:
-    """The options of the broker that wrote a fixture."""
+    """Return the options of the broker that wrote a fixture."""
 
     def number(key: str, default: int) -> int:
         return int(settings.get(key, default))
@@ -86,7 +86,7 @@ def options_like(
 
 
 def log_bytes(queue: MappedFileQueue, lead: int = 0) -> dict[str, bytes]:
-    """Files of a log by name, behind a BLANK only its 8 bytes."""
+    """Return the files of a log by name, each up to the 8 bytes of its BLANK."""
     out = {}
     for file in queue.files:
         data = file.path.read_bytes()
@@ -99,7 +99,7 @@ def log_bytes(queue: MappedFileQueue, lead: int = 0) -> dict[str, bytes]:
 
 
 def queue_bytes(store: Path) -> dict[str, bytes]:
-    """Files of all consume queues by path; a file of zeros that a broker made ahead counts as none."""
+    """Return the files of all consume queues by path, without pre-allocated files of zeros."""
     out = {}
     for parent in ("consumequeue", "batchconsumequeue"):
         for path in sorted((store / parent).rglob("*")):
@@ -111,6 +111,6 @@ def queue_bytes(store: Path) -> dict[str, bytes]:
 
 
 def index_bytes(store: Path) -> list[bytes]:
-    """Index files in the order of their names, without those that have no entry."""
+    """Return the index files in the order of their names, without files that have no units."""
     entries = [e.path.read_bytes() for e in open_store(store).index_files]
     return [data for data in entries if index.HEADER.parse(data)["index_count"]]

@@ -1,4 +1,4 @@
-"""A store of small files, messages for it, and what is in it."""
+"""A store with small files, messages for it, and functions that read it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import UNIT
 from tests.append.rewriting import queue_bytes
 
-NEVER = FlushIntervals(commitlog=1 << 30, consume_queue=1 << 30)  # ms: no thread does anything meanwhile
+NEVER = FlushIntervals(commitlog=1 << 30, consume_queue=1 << 30)  # ms: no thread flushes during a test
 SMALL = StoreOptions(
     commitlog_file_size=1 << 14,
     index_slots=20,

@@ -1,4 +1,4 @@
-"""What a put promises: when it waits for the disk, how long, and what survives the death of the process."""
+"""What an acknowledged put guarantees: when and how long it waits for the disk, and what survives a killed process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.append.test_crashes import kill_at_random
 
 
 class Disk:
-    """A disk whose fdatasync takes until `go` is set."""
+    """A disk whose fdatasync blocks until `go` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go = threading.Event()
@@ -41,7 +41,7 @@ class Disk:
 
 @pytest.fixture
 def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[MessageStore, Disk]]:
-    """A store that flushes synchronously, with a syncFlushTimeout of 60 ms, and its disk that hangs."""
+    """A store with synchronous flush and a syncFlushTimeout of 60 ms, and its blocked disk."""
     every = FlushIntervals(consume_queue=1 << 30, sync_timeout=60)
     store = MessageStore.create(tmp_path / "s", replace(SMALL, flush=FlushPolicy.SYNC, intervals=every))
     disk = Disk(monkeypatch)
@@ -59,7 +59,7 @@ def not_waiting(number: int) -> NewMessage:
 
 def test_a_message_that_does_not_wait_is_flushed_later(slow: tuple[MessageStore, Disk]) -> None:
     store, disk = slow
-    put = store.put(not_waiting(0))  # would hang for 60 ms otherwise, and then say so
+    put = store.put(not_waiting(0))  # otherwise it would block for 60 ms, and then report the timeout
     assert put.status is PutStatus.PUT_OK
     assert store.log.queue.flushed_where == 0
     disk.go.set()
@@ -69,7 +69,7 @@ def test_a_message_that_does_not_wait_is_flushed_later(slow: tuple[MessageStore,
         time.sleep(0.002)
 
 
-def test_a_put_that_the_disk_does_not_answer_in_time_says_so(slow: tuple[MessageStore, Disk]) -> None:
+def test_a_put_reports_a_flush_timeout(slow: tuple[MessageStore, Disk]) -> None:
     store, disk = slow
     start = time.monotonic()
     put = store.put(message(0))
@@ -80,7 +80,7 @@ def test_a_put_that_the_disk_does_not_answer_in_time_says_so(slow: tuple[Message
         PutStatus.FLUSH_DISK_TIMEOUT,
     ]
     disk.go.set()
-    while store.put(message(3)).status is not PutStatus.PUT_OK:  # a busy machine may need more than 60 ms
+    while store.put(message(3)).status is not PutStatus.PUT_OK:  # a busy machine may take more than 60 ms
         pass
     assert store.log.queue.flushed_where == store.log.queue.max_offset
 
@@ -122,7 +122,7 @@ def test_killed_while_writing_asynchronously_no_acknowledged_message_is_lost(tmp
     assert clean(root) == {}
 
 
-# --- cuts at the border of a file ------------------------------------------------------------------------------------
+# --- truncation at the border of a file ------------------------------------------------------------------------------
 
 
 def names(directory: Path) -> list[int]:
@@ -152,7 +152,7 @@ def test_a_cut_leaves_no_batch_file_of_zeros(tmp_path: Path, below: int, files: 
     queue.queue.close()
 
 
-def test_pre_blanks_alone_say_only_where_the_queue_begins(tmp_path: Path) -> None:
+def test_pre_blanks_alone_only_set_the_minimum_offset(tmp_path: Path) -> None:
     queue = MappedFileQueue([tmp_path], 200)
     queue.last_file(0, PRE_BLANK * 4)
     queue.close()
@@ -165,7 +165,7 @@ def test_pre_blanks_alone_say_only_where_the_queue_begins(tmp_path: Path) -> Non
     again.queue.close()
 
 
-def test_a_queue_file_of_zeros_alone_goes(tmp_path: Path) -> None:
+def test_a_queue_file_of_zeros_alone_is_deleted(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}").write_bytes(bytes(200))
     queue = ConsumeQueue(tmp_path, 200)
     queue.load()

@@ -1,4 +1,4 @@
-"""What the writer lays out message by message, the rebuild planner lays out from columns: the same bytes."""
+"""The writer, which adds one message at a time, and the rebuild planner, which uses columns, write the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store whose writer was killed, or whose disk was full: what is there afterwards."""
+"""The state of a store after its writer was killed or its disk was full."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_after_a_crash_the_store_opens_at_its_last_whole_record(tmp_path: Path, 
     cut = put[80]
     file = log.find(cut.offset)
     assert file is not None
-    with file.path.open("r+b") as out:  # the disk got only a part of it
+    with file.path.open("r+b") as out:  # only a part of it was written
         out.seek(cut.offset - file.start + 50)
         out.write(bytes(file.file_size - (cut.offset - file.start + 50)))
     for later in log.files:
@@ -124,7 +124,7 @@ while True:
 
 
 def kill_at_random(root: Path, policy: str, dledger: str, chance: random.Random) -> list[tuple[int, int, int]]:
-    """Runs the writer, kills it (-9) after some messages, and gives what it had acknowledged."""
+    """Run the writer, kill it (-9) after some messages, and return what it has acknowledged."""
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(root), policy, dledger], cwd=ROOT, stdout=subprocess.PIPE
     )
@@ -162,15 +162,15 @@ def test_killed_while_writing_synchronously_no_acknowledged_message_is_lost(
     assert clean(root) == {}
 
 
-def test_a_flushing_thread_that_fails_is_heard_of_at_the_next_put_or_at_the_end(tmp_path: Path) -> None:
+def test_an_error_of_the_flushing_thread_is_raised_by_the_next_put_or_by_close(tmp_path: Path) -> None:
     every = FlushIntervals(commitlog=5, commitlog_least_pages=0, consume_queue=10_000)
     quick = replace(SMALL, intervals=every, write_through=False)
     for put_again in (True, False):
         store = MessageStore.create(tmp_path / str(put_again), quick)
-        with store._guard:  # the flushing thread writes under it: it cannot have written before the file is broken
+        with store._guard:  # the flushing thread also needs it to write, so it has not written yet
             store.put(message())
             file = store.log.queue.files[0]
-            file._descriptor = os.open(file.path, os.O_RDONLY)  # from now on every write fails
+            file._descriptor = os.open(file.path, os.O_RDONLY)  # all further writes fail
         deadline = time.monotonic() + 60
         while store._failed is None:
             assert time.monotonic() < deadline, "the flushing thread has not failed"
@@ -206,7 +206,7 @@ def test_light_queues_that_lag_are_completed_when_the_store_is_opened(tmp_path: 
 def test_full_files_of_a_queue_are_whole_after_a_crash_before_the_first_flush(tmp_path: Path) -> None:
     options = replace(SMALL, commitlog_file_size=1 << 16, flush=FlushPolicy.SYNC, intervals=NEVER)
     store = MessageStore.create(tmp_path / "s", options)
-    put = store.put_many([message(n) for n in range(230)])  # 50 units a file: what is not looked at is the first two
+    put = store.put_many([message(n) for n in range(230)])  # 50 units per file: recovery does not read the first two
     store.crash()
     assert [len([u for u in units(tmp_path / "s") if u[0] == p.offset]) for p in put[:200]] == [1] * 200
     MessageStore.open(tmp_path / "s", options).close()
@@ -220,7 +220,7 @@ def test_a_message_whose_keys_went_into_two_index_files_is_found_by_all_of_them_
 ) -> None:
     options = replace(SMALL, flush=FlushPolicy.SYNC, intervals=NEVER)
     store = MessageStore.create(tmp_path / "s", options)
-    for number in range(100):  # two keys each, 59 entries a file
+    for number in range(100):  # two keys per message, 59 units per file
         one = message(number)
         one.store_timestamp = 1_700_000_000_000 + number * 1000
         store.put(one)
@@ -239,7 +239,7 @@ def test_a_message_whose_keys_went_into_two_index_files_is_found_by_all_of_them_
     assert entries == [m.physical_offset for m in messages_of(log) for _ in range(2)]
 
 
-def test_index_entries_of_messages_that_the_log_has_lost_do_not_stay(tmp_path: Path) -> None:
+def test_index_units_of_messages_that_the_log_has_lost_are_removed(tmp_path: Path) -> None:
     options = replace(SMALL, commitlog_file_size=1 << 17, intervals=NEVER, write_through=False)
     store = MessageStore.create(tmp_path / "s", options)
     for number in range(40):
@@ -259,7 +259,7 @@ def test_queues_of_a_dledger_member_have_every_unit_when_it_is_killed(tmp_path: 
     options = replace(SMALL, dledger="n0", flush=FlushPolicy.SYNC, intervals=NEVER)
     store = MessageStore.create(tmp_path / "s", options)
     put = [store.put(message(n, queue_id=n % 3 // 2)) for n in range(80)]
-    store.crash()  # a broker would go on behind the last unit of the longest queue
+    store.crash()  # a broker would continue after the last unit of the longest queue
     found = units(tmp_path / "s") + units(tmp_path / "s", queue_id=1)
     assert sorted(unit[0] for unit in found) == [p.offset for p in put]
 
@@ -267,7 +267,7 @@ def test_queues_of_a_dledger_member_have_every_unit_when_it_is_killed(tmp_path: 
 def test_a_disk_too_full_for_the_abort_file_leaves_a_clean_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An `abort` left behind would make the next broker recover abnormally, and rebuild its last index file."""
+    """With a leftover `abort`, the next broker would do an abnormal recovery and rebuild its last index file."""
     root = tmp_path / "s"
     with MessageStore.create(root, SMALL) as store:
         store.put(message(0))
@@ -284,4 +284,4 @@ def test_a_disk_too_full_for_the_abort_file_leaves_a_clean_store(
         (root / "abort").touch()
         with pytest.raises(NoSpace, match="abort"):
             MessageStore.open(root, SMALL)
-    assert (root / "abort").exists()  # of a broker that was killed
+    assert (root / "abort").exists()  # left by a killed broker

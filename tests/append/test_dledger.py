@@ -1,4 +1,4 @@
-"""DLedgerMmapFileStore: leader, follower, cuts, opening with the rules of a member's start."""
+"""DLedgerMmapFileStore: leader, follower, truncation, and opening by the rules of a member's start."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_what_ends_a_members_process_is_refused(tmp_path: Path) -> None:
         member(tmp_path).load()
     files[1].write_bytes(bytes([9]) + middle[1:])
     index = sorted((tmp_path / "index").iterdir())
-    for path in index:  # without an index every file is walked, and the walk ends two files before the last
+    for path in index:  # without an index, recovery walks all files, and the walk ends two files before the last
         path.unlink()
     assert len(files) > 3
     with pytest.raises(Refused, match="more than a file before"):

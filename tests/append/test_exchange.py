@@ -1,4 +1,4 @@
-"""Rows of an export: whatever a message holds comes back from its row."""
+"""Rows of an export: a message converted to a row and back is equal, whatever it contains."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ MESSAGES = st.lists(
 
 
 def records_of(messages: list[NewMessage]) -> Columns:
-    """The records of messages, as a store appends them one by one."""
+    """Return the records of messages, as a store appends them one by one."""
     encoder, data, at = Encoder(Limits()), b"", []
     for message in messages:
         at.append(len(data))
@@ -92,7 +92,7 @@ def records_of(messages: list[NewMessage]) -> Columns:
 
 
 def placed(table: MessageTable) -> bytes:
-    """The records of a table, placed as they are behind each other."""
+    """Return the records of a table, with consecutive physical offsets."""
     columns = encode_table(table, Limits())
     numbers = table.numbers
     columns.set(queue_offset=numbers["queue_offset"], store_timestamp=numbers["store_timestamp"])
@@ -101,7 +101,7 @@ def placed(table: MessageTable) -> bytes:
 
 
 def exported(columns: Columns, path: Path, style: BodyStyle) -> None:
-    """Write the file of an export; its suffix says which kind."""
+    """Write the file of an export in the format given by its suffix."""
     from rmqstore.messages import arrow
 
     kind = path.suffix[1:]
@@ -208,7 +208,7 @@ def test_sound_rows_are_taken_column_by_column(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("kind", ["ndjson", "csv", "parquet"])
 def test_exports_of_0_1_can_be_imported(kind: str) -> None:
-    """Files as rmqstore 0.1 wrote them: Parquet with properties as JSON text and bodies in `body_base64`."""
+    """rmqstore 0.1 wrote Parquet files with properties as JSON text and with bodies in `body_base64`."""
     path = Path(__file__).parent / "exports-of-0.1" / f"all.{kind}"
     if kind == "parquet":
         pytest.importorskip("pyarrow")

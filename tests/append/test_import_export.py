@@ -1,4 +1,4 @@
-"""export and import as commands: what was exported is imported again unchanged; restartable; nothing half-visible."""
+"""The commands export and import: imports are unchanged, can be restarted, and become visible only when complete."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ KINDS = ("ndjson", "csv", "parquet")
 
 
 def run(*words: str, exit_code: int = 0) -> Result:
-    """A command that ends as it should."""
+    """Run a command, and check its exit code."""
     result = command.run(*words)
     assert result.exit_code == exit_code, f"{result.output}\n{result.exception!r}"
     return result
 
 
 def run_json(*words: str) -> dict[str, Any]:
-    """The object that a command prints when all is well."""
+    """Run a command that succeeds, and return the JSON object that it prints."""
     return dict(command.run_json(*words, exit_code=0))
 
 
 def conf(name: str, folder: Path) -> Path:
-    """The sizes and switches of a fixture's broker."""
+    """Write the broker.conf of a fixture, with the file sizes and switches of its broker."""
     path = folder / "broker.conf"
     settings = meta(name).settings
     path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -221,7 +221,7 @@ def test_a_damaged_export_is_reported_with_its_line_and_nothing_is_visible(
     answer = run("import", str(tmp_path / f"bad.{kind}"), *options, exit_code=3)
     assert words in answer.stderr
     assert not made.exists()
-    # a corrected file is another import: nothing of the first one is in its way
+    # the corrected file is a new import, which the remains of the first one do not affect
     assert run_json("import", str(tmp_path / f"good.{kind}"), *options)["messages"] == len(good) - (kind == "csv")
 
 
@@ -271,7 +271,7 @@ def test_no_unit_reaches_its_file_before_its_record(tmp_path: Path, monkeypatch:
             check(data)
         pwrite(file, data, at)
         if file.path.parent.name == "commitlog":
-            time.sleep(0.005)  # units that do not wait would be first
+            time.sleep(0.005)  # units would overtake the record if they did not wait
             log_end = file.start + at + len(data)
 
     def created(path: Path, size: int, content: bytes = b"") -> int:
@@ -391,9 +391,7 @@ def test_a_store_is_not_imported_into_itself(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"no export\n", b'{"topic": "T"}\n'])
-def test_a_source_that_cannot_be_read_is_not_in_the_way_of_the_next_import(
-    content: bytes | None, tmp_path: Path
-) -> None:
+def test_an_unreadable_source_does_not_affect_the_next_import(content: bytes | None, tmp_path: Path) -> None:
     source, target = tmp_path / "typo.ndjson", tmp_path / "made" / "new"
     if content is not None:
         source.write_bytes(content)
@@ -401,7 +399,7 @@ def test_a_source_that_cannot_be_read_is_not_in_the_way_of_the_next_import(
     assert [path.name for path in tmp_path.iterdir()] == ([source.name] if content is not None else [])
 
 
-def test_a_store_whose_log_is_elsewhere_is_not_an_empty_one(tmp_path: Path, store_copy: object) -> None:
+def test_a_store_whose_log_is_elsewhere_is_not_taken_as_empty(tmp_path: Path, store_copy: object) -> None:
     store = store_copy("5.4.0-clean")  # type: ignore[operator]
     (store / "commitlog").rename(tmp_path / "on another disk")
     answer = run("import", str(store), "--output", str(tmp_path / "made"), exit_code=3)
@@ -409,7 +407,7 @@ def test_a_store_whose_log_is_elsewhere_is_not_an_empty_one(tmp_path: Path, stor
     assert not (tmp_path / "made").exists()
 
 
-def test_light_queues_and_batches_are_not_lost_without_a_word_about_them(tmp_path: Path) -> None:
+def test_lost_places_in_light_queues_and_batches_are_reported(tmp_path: Path) -> None:
     source, made, again = tmp_path / "source", tmp_path / "made", tmp_path / "again"
     lmq = StoreOptions(commitlog_file_size=1 << 16, dispatch=DispatchOptions(lmq=True))
     with MessageStore.create(source, lmq) as store:
@@ -426,7 +424,7 @@ def test_light_queues_and_batches_are_not_lost_without_a_word_about_them(tmp_pat
 
 @pytest.mark.parametrize("name", ["5.4.0-clean", "4.9.7-ipv6", "5.4.0-dledger"])
 def test_messages_are_appended_to_a_sound_store(name: str, tmp_path: Path) -> None:
-    """The same messages again, by a file: every queue goes on, and the store stays sound."""
+    """The same messages are appended again from a file: all queues continue, and the store stays sound."""
     store = copy_store(name, tmp_path)
     settings = str(conf(name, tmp_path))
     before = [json.loads(line) for line in export(store, tmp_path / "before.ndjson", "-c", settings)]

@@ -1,4 +1,4 @@
-"""Key hashes of many texts at once against Java's String.hashCode of each."""
+"""Key hashes of many texts at once, compared with Java's String.hashCode of each text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The units and slots of an index file: the C loop against NumPy."""
+"""The units and slots of an index file: the C loop compared with NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writable MappedFile and MappedFileQueue: positions, rolling, finding, cutting, expiry, references."""
+"""The writable MappedFile and MappedFileQueue: positions, rolling, finding, truncation, expiry, references."""
 
 from __future__ import annotations
 

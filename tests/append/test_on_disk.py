@@ -1,4 +1,4 @@
-"""MessageStore.open reads a store's settings from its files, and refuses what contradicts them before it writes."""
+"""MessageStore.open reads a store's settings from its files, and refuses contradicting options before it writes."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_batch_topics_are_those_with_batch_files(tmp_path: Path) -> None:
     refused(root, "units of 20 bytes; Simple is not a BatchCQ topic", StoreOptions(dispatch=wrong))
 
 
-def test_what_is_not_a_store_is_not_made_one(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_a_store_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(NotAStore):
         MessageStore.open(tmp_path, SMALL)

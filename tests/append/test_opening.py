@@ -1,4 +1,4 @@
-"""Opening a store whose consume queues or index lack something: everything comes back, or nothing is touched."""
+"""Opening a store with incomplete consume queues or index: they are completed, or nothing is changed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def refused(root: Path, words: str) -> None:
     assert tree(root).items() >= {k: v for k, v in before.items() if k not in ("lock", "abort")}.items()
 
 
-def test_all_units_come_back_where_consumequeue_is_gone(root: Path) -> None:
+def test_all_units_are_restored_if_consumequeue_is_missing(root: Path) -> None:
     before = queue_bytes(root)
     shutil.rmtree(root / "consumequeue")
     with MessageStore.open(root, SMALL) as store:
@@ -59,7 +59,7 @@ def test_all_units_come_back_where_consumequeue_is_gone(root: Path) -> None:
     assert clean(root) == {}
 
 
-def test_units_of_later_queue_files_come_back(root: Path) -> None:
+def test_units_of_missing_last_queue_files_are_restored(root: Path) -> None:
     before = queue_bytes(root)
     queue(root, 3).unlink()
     queue(root, 2).unlink()
@@ -90,9 +90,9 @@ def test_a_missing_queue_file_in_the_middle_is_refused(root: Path) -> None:
 
 def test_a_unit_that_would_be_misplaced_is_refused(root: Path) -> None:
     queue(root, 3).unlink()
-    (root / "commitlog" / f"{8 << 14:020d}").unlink()  # the messages 153 to 171
-    said = "TopicTest/0: the log has message 172 of this queue at 147456, but the next one of its consume queue is 153"
-    refused(root, said)
+    (root / "commitlog" / f"{8 << 14:020d}").unlink()  # messages 153 to 171
+    text = "TopicTest/0: the log has message 172 of this queue at 147456, but the next one of its consume queue is 153"
+    refused(root, text)
 
 
 def test_the_checkpoint_is_not_ahead_of_a_log_that_was_cut(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_the_checkpoint_is_not_ahead_of_a_log_that_was_cut(tmp_path: Path) -> No
     assert clean(root) == {}
 
 
-def test_the_units_of_a_deleted_topic_do_not_come_back(root: Path) -> None:
+def test_units_of_a_deleted_topic_are_not_restored(root: Path) -> None:
     with MessageStore.open(root, SMALL) as store:
         store.put(message(200, topic="Kept"))
     shutil.rmtree(root / "consumequeue" / "TopicTest")
@@ -124,7 +124,7 @@ def test_the_units_of_a_deleted_topic_do_not_come_back(root: Path) -> None:
     assert sorted(p.name for p in (root / "consumequeue").iterdir()) == ["Kept"]
 
 
-def test_all_entries_come_back_where_the_index_is_gone(root: Path) -> None:
+def test_all_index_units_are_restored_if_the_index_is_missing(root: Path) -> None:
     before = [data[40:] for data in index_bytes(root)]
     shutil.rmtree(root / "index")
     with MessageStore.open(root, SMALL):
@@ -133,7 +133,7 @@ def test_all_entries_come_back_where_the_index_is_gone(root: Path) -> None:
     assert clean(root) == {}
 
 
-def test_entries_of_lost_later_index_files_come_back(root: Path) -> None:
+def test_index_units_of_missing_last_files_are_restored(root: Path) -> None:
     names = sorted(p.name for p in (root / "index").iterdir())
     before = index_bytes(root)
     for name in names[2:]:
@@ -178,7 +178,7 @@ def test_a_second_writer_in_the_same_process_is_refused(root: Path) -> None:
         assert store.put(message(201)).queue_offset == 201
 
 
-def test_readers_in_the_writers_process_leave_it_its_lock(root: Path) -> None:
+def test_readers_in_the_process_of_the_writer_keep_its_lock(root: Path) -> None:
     with MessageStore.open(root, SMALL):
         assert open_store(root).is_live()
         assert open_store(root).lock_state().pid == os.getpid()
@@ -187,7 +187,7 @@ def test_readers_in_the_writers_process_leave_it_its_lock(root: Path) -> None:
     assert opened_elsewhere(root) == "opened"
 
 
-def test_a_failed_opening_gives_the_lock_back(root: Path) -> None:
+def test_a_failed_opening_releases_the_lock(root: Path) -> None:
     queue(root, 1).unlink()
     refused(root, "the file with the units")
     shutil.rmtree(root / "consumequeue")

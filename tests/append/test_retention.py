@@ -1,4 +1,4 @@
-"""Clean-up as pure decisions: age, hour, disk ratios, rounds, and what stays beside legacy files."""
+"""Decisions of the clean-up: age, hour, disk ratios, rounds, and files of a mixed store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EMPTY = Disk(10, 100)
 
 
 def files(*ages: int, size: int = 1) -> list[Candidate]:
-    """Log files with these ages in hours, oldest offset first."""
+    """Return log files with these ages in hours, in offset order."""
     return [Candidate(f"{n:020d}", n * size, size, NOW - age * HOUR) for n, age in enumerate(ages)]
 
 
@@ -53,7 +53,7 @@ def test_age_counts_in_the_hour_or_when_the_disk_is_full(
 def test_a_very_full_disk_makes_room_whatever_the_age_and_then_stops() -> None:
     young = files(*[1] * 40)
     decision = decide_commitlog(young, RULES, now=NOW, hour=5, log_disk=Disk(95, 100))
-    # a round is ten files: 95 -> 85, which is not more than 85 %, so age counts again
+    # a round deletes ten files: 95 -> 85, which is not more than 85 %, so the age counts again
     assert starts(decision.delete) == list(range(10))
     assert {why for _, why in decision.delete} == {Why.DISK_FULL}
     assert (decision.rounds, decision.forced, decision.write_forbidden) == (1, True, True)
@@ -77,10 +77,10 @@ def test_ratios_have_the_bounds_of_their_getters() -> None:
         ("04", 4, True),
         ("4;5", 5, True),
         ("04;05", 6, False),
-        ("5;x", 5, True),  # the hour is found before the broker gets to the x
+        ("5;x", 5, True),  # the broker finds the hour before it parses the x
         ("x;5", 5, None),
         ("5;x", 6, None),
-        (" 05", 5, None),  # Integer.parseInt takes no blank
+        (" 05", 5, None),  # Integer.parseInt accepts no blanks
         ("05;;", 6, False),
         ("05;;6", 6, None),
         ("", 0, None),
@@ -148,15 +148,13 @@ def test_dledger_keeps_an_hour_more_and_everything_beside_legacy_files() -> None
         (60, 61, 1, False),
     ],
 )
-def test_dledger_compares_the_disk_s_fill_as_a_float_of_32_bits(
-    most: int, used: int, gone: int, forbidden: bool
-) -> None:
+def test_dledger_compares_the_disk_usage_as_a_32_bit_float(most: int, used: int, gone: int, forbidden: bool) -> None:
     rules, disk = RetentionRules(max_used=most / 100), Disk(used, 100)
     decision = decide_dledger(files(100, *[1] * 30), rules, now=NOW, hour=5, disks=DLedgerDisks(EMPTY, disk))
     assert (len(decision.delete), decision.write_forbidden) == (gone, forbidden)
 
 
-def test_queue_and_index_files_go_by_their_last_address() -> None:
+def test_queue_and_index_files_expire_by_their_last_physical_offset() -> None:
     assert expired_by_offset([10, 20, 30, 5], 25) == 2
     assert expired_by_offset([10], 25) == 0
     assert expired_index([10, 20, 30], 31) == 2

@@ -1,4 +1,4 @@
-"""The messages of real stores, appended again, give the same files."""
+"""Appending the messages of real stores again creates the same files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLEAN = (
 
 
 def rewrite(name: str, target: Path) -> tuple[Path, Path]:
-    """The fixture and the store made of its messages; every queue offset is the store's own."""
+    """Append all messages of a fixture to a new store, which assigns the queue offsets; return the paths of both."""
     source = unpack(name)
     store = open_store(source)
     assert store.commitlog is not None

@@ -1,4 +1,4 @@
-"""MessageStore: rules of appending, flush policies, opening again."""
+"""MessageStore: rules for appending, flush policies, reopening."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_the_record_crc_is_the_last_property(tmp_path: Path) -> None:
         ({"queue_id": -1}, "queue id -1"),
     ],
 )
-def test_a_message_that_no_broker_takes_is_refused_and_nothing_is_written(
+def test_a_message_that_no_broker_accepts_is_refused_before_a_write(
     tmp_path: Path, changes: dict[str, object], words: str
 ) -> None:
     with MessageStore.create(tmp_path / "s", SMALL) as store:
@@ -179,7 +179,7 @@ def test_the_store_is_locked_and_marked_while_it_is_open(tmp_path: Path) -> None
         store.put(message())
 
 
-def test_a_store_opened_again_goes_on_as_if_it_had_not_been_closed(tmp_path: Path) -> None:
+def test_a_reopened_store_continues_as_if_it_had_not_been_closed(tmp_path: Path) -> None:
     ticks = iter(range(1_790_000_000_000, 1_790_000_100_000))
     clock = lambda: next(ticks)  # noqa: E731
     whole, parts = tmp_path / "whole", tmp_path / "parts"

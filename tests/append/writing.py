@@ -1,4 +1,4 @@
-"""Stores of random messages that this library writes, and what must be found in them."""
+"""Write stores of random messages with this library, and keep what must be found in them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ seconds, has the time of every message."""
 
 @dataclass
 class Written:
-    """What was put: per queue (queue offset, commitlog offset, size), per (topic, key) and (topic, tag) the commitlog
-    offsets in order, and the store time of each of them."""
+    """The messages put into a store.
+
+    `queues`: (queue offset, commitlog offset, size) by queue. `keys` and `tags`: commitlog offsets in order by (topic,
+    key) and (topic, tag). `times`: store time by commitlog offset.
+    """
 
     queues: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
     keys: dict[tuple[str, str], list[int]] = field(default_factory=dict)
@@ -44,9 +47,9 @@ class Written:
 def put_random(
     store: MessageStore, numbers: range, written: Written, chance: random.Random, first_time: int | None = FIRST_TIME
 ) -> None:
-    """Messages of random sizes in random queues; number n has a unique key, the key `kn`, and `zm` with others.
+    """Put messages of random sizes into random queues; number n has a unique key, the key `kn`, and a shared key `zm`.
 
-    Without `first_time` they are stored at the clock's time.
+    Without `first_time`, the current time is their store time.
     """
     for number in numbers:
         topic, queue_id = chance.choice(TOPICS), chance.randrange(3)
@@ -64,7 +67,7 @@ def put_random(
 
 
 def write(root: Path, options: StoreOptions, count: int, seed: int = 1) -> Written:
-    """A new store of random messages."""
+    """Create a store of random messages."""
     written = Written()
     with MessageStore.create(root, options) as store:
         put_random(store, range(count), written, random.Random(seed))

@@ -1,4 +1,4 @@
-"""The generator's stores are what a broker would have written: read back with the layouts, byte by byte."""
+"""Generated stores, read back with the layouts byte by byte, are what a broker would have written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZE = 110_000
 
 
 def options(out: Path) -> Options:
-    """A store of seven small files, body sizes and topics mixed."""
+    """Return the options of a store with seven small files, and with mixed body sizes and topics."""
     return Options(
         out,
         SIZE,
@@ -37,13 +37,13 @@ def options(out: Path) -> Options:
 
 
 def tree(root: Path) -> dict[str, str]:
-    """Hash of every file."""
+    """Return the SHA-256 of every file by its path."""
     found = (p for p in root.rglob("*") if p.is_file())
     return {str(p.relative_to(root)): hashlib.sha256(p.read_bytes()).hexdigest() for p in found}
 
 
 def log(folder: Path, lead: int = 0) -> list[tuple[int, Message]]:
-    """All messages of a log in order, each checked; a BLANK has to close every file but the last."""
+    """Check and return all messages of a log in order; every file except the last has to end with a BLANK."""
     found: list[tuple[int, Message]] = []
     files = sorted(folder.iterdir())
     for number, file in enumerate(files):
@@ -68,14 +68,14 @@ def log(folder: Path, lead: int = 0) -> list[tuple[int, Message]]:
 
 
 def properties(parsed: Message) -> dict[str, str]:
-    """Properties as a dict."""
+    """Return the properties of a message as a dict."""
     text = parsed.properties.decode()
     assert text.endswith("\x02")
     return dict(pair.split("\x01") for pair in text[:-1].split("\x02"))
 
 
 def java(text: str) -> int:
-    """String.hashCode of an ASCII text, the slow way."""
+    """Compute String.hashCode of an ASCII text, independently of `rmqstore`."""
     value = 0
     for character in text:
         value = (31 * value + ord(character)) & 0xFFFFFFFF
@@ -83,7 +83,7 @@ def java(text: str) -> int:
 
 
 def units(root: Path) -> dict[str, list[tuple[int, int, int]]]:
-    """Consume queue units by topic and queue, up to the first zero unit."""
+    """Return the consume queue units by topic and queue, up to the first zero unit."""
     out: dict[str, list[tuple[int, int, int]]] = {}
     for queue in (root / "consumequeue").glob("*/*"):
         data = b""
@@ -100,7 +100,7 @@ def units(root: Path) -> dict[str, list[tuple[int, int, int]]]:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
-    """One plain store for all tests that only read."""
+    """A plain store, shared by the tests that only read it."""
     root = tmp_path_factory.mktemp("generated") / "store"
     return root, generate(options(root))
 
@@ -128,7 +128,7 @@ def test_consume_queues_hold_exactly_the_messages(plain: tuple[Path, Made]) -> N
     assert {q: len(u) for q, u in expected.items()} == made.queues
 
 
-def test_properties_are_about_as_long_as_asked_and_unique(plain: tuple[Path, Made]) -> None:
+def test_properties_are_unique_and_about_as_long_as_requested(plain: tuple[Path, Made]) -> None:
     found = [m for _, m in log(plain[0] / "commitlog")]
     assert {len(m.properties) for m in found} == {120}
     assert list(properties(found[0])) == ["UNIQ_KEY", "CLUSTER", "TAGS", "KEYS", "WAIT", "note"]
@@ -166,7 +166,7 @@ def test_index_files_lead_from_every_key_to_the_message(plain: tuple[Path, Made]
             assert offset in where[abs(java(f"{m.topic_text}#{key}"))]
 
 
-def test_small_files_are_those_of_a_clean_stop(plain: tuple[Path, Made]) -> None:
+def test_small_files_are_those_of_a_clean_shutdown(plain: tuple[Path, Made]) -> None:
     root, _ = plain
     last = log(root / "commitlog")[-1][1].store_timestamp
     data = (root / "checkpoint").read_bytes()

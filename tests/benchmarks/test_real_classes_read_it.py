@@ -1,4 +1,4 @@
-"""The real store classes take a generated store for one of their own."""
+"""The real store classes read a generated store like one of their own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SMALL = Options(
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """All files below a folder, by their path in it."""
+    """Return the content of all files below a folder by relative path."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
@@ -60,7 +60,7 @@ def test_every_message_of_a_generated_store_is_readable(
 def test_the_broker_builds_the_same_consume_queues_and_index(
     version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
-    tags = version == "5.4.0"  # older ones have no index entries for TAGS
+    tags = version == "5.4.0"  # older versions write no index units for TAGS
     generate(replace(SMALL, out=tmp_path / "store", index=True, index_tags=tags))
     shutil.copytree(tmp_path / "store", tmp_path / "bare")
     for part in ("consumequeue", "index"):
@@ -72,4 +72,4 @@ def test_the_broker_builds_the_same_consume_queues_and_index(
     assert result.shutdown == "clean"
     assert contents(tmp_path / "bare" / "consumequeue") == contents(tmp_path / "store" / "consumequeue")
     built, made = contents(tmp_path / "bare" / "index"), contents(tmp_path / "store" / "index")
-    assert list(built.values()) == list(made.values())  # the names are the time of building
+    assert list(built.values()) == list(made.values())  # the names differ: they are the times of creation

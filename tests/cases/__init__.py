@@ -1,1 +1,1 @@
-"""Two-pass cases: one folder per way in which a store can be wrong."""
+"""Two-pass cases: one folder per kind of damage to a store; see README.md."""

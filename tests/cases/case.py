@@ -1,4 +1,4 @@
-"""A two-pass case as case.toml describes it, and how its damage is done. `README.md` describes the file."""
+"""Read a two-pass case from its case.toml, and apply its damage. `README.md` describes the file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Step = Mapping[str, Word]
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """The first pass: exit code and exact counts per problem code."""
+    """The expected first pass: exit code and exact counts per problem code."""
 
     counts: Mapping[str, int]
     exit_code: int = 1
@@ -36,10 +36,10 @@ class Verify:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """The repair: what it costs, and what is left behind it (nothing, as a rule).
+    """The expected repair: what it loses, and which problems remain after it (usually none).
 
-    `other`: messages that stay, but not with the bytes that they were written with. `cut`: so many records at the log's
-    end go, damaged or not.
+    `other`: the number of messages that remain with other bytes than they were written with. `cut`: the number of
+    records, damaged or not, that are removed at the end of the log.
     """
 
     lost: int = 0
@@ -67,17 +67,17 @@ class Case:
 
     @property
     def code(self) -> str:
-        """The problem that the case shows: the folder's name up to `--`."""
+        """The problem code that the case tests: the name of the folder up to `--`."""
         return self.name.partition("--")[0]
 
 
 def case_names() -> list[str]:
-    """Every folder with a case.toml."""
+    """Return the names of all folders with a case.toml."""
     return sorted(path.parent.name for path in CASES.glob("*/case.toml"))
 
 
 def read_case(name: str) -> Case:
-    """Reads a case.toml strictly: an unknown word is an error, not a check that silently does not happen."""
+    """Read a case.toml strictly: an unknown key is an error, because otherwise its check would silently be left out."""
     document = tomllib.loads((CASES / name / "case.toml").read_text("utf-8"))
     verify = document.pop("verify")
     recover = document.pop("recover", None)
@@ -99,7 +99,7 @@ def read_case(name: str) -> Case:
 
 
 def make(case: Case, target: Path) -> Path:
-    """The damaged store of a case, below `target`."""
+    """Create the damaged store of a case below `target`."""
     if case.store:
         store = copy_store(case.store, target, rename="store")
     else:
@@ -111,7 +111,7 @@ def make(case: Case, target: Path) -> Path:
 
 
 def options(case: Case, store: Path) -> tuple[str, ...]:
-    """`-c broker.conf` where the case has one; `{store}` in a setting is the store's path."""
+    """Return `-c broker.conf` if the case has settings; `{store}` in a setting is replaced by the store's path."""
     if case.conf is None:
         return ()
     more = {key: value.replace("{store}", str(store)) for key, value in case.conf.items()}
@@ -140,7 +140,7 @@ def _do(store: Path, step: Step) -> None:  # noqa: C901 - one branch per verb
             damage.cut(path, at)
         case "grow":
             damage.grow(path, length)
-        case "add":  # to a big-endian integer: the field's new value is wrong whatever it was
+        case "add":  # to a big-endian integer, so that the new value is wrong whatever the old value is
             width = int(words.pop("width"))
             with path.open("rb") as file:
                 file.seek(at)
@@ -167,7 +167,7 @@ def _do(store: Path, step: Step) -> None:  # noqa: C901 - one branch per verb
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         case "mkdir":
             path.mkdir(parents=True)
-        case "take":  # what another store has there
+        case "take":  # the same bytes of another store
             shutil.rmtree(path) if path.is_dir() else path.unlink()
             theirs = unpack(str(words.pop("from"))) / path.relative_to(store)
             shutil.copytree(theirs, path) if theirs.is_dir() else shutil.copyfile(theirs, path)
@@ -182,7 +182,7 @@ def _do(store: Path, step: Step) -> None:  # noqa: C901 - one branch per verb
 
 
 def _find(store: Path, path: str) -> Path:
-    """A path below the store; with `*` the first name that fits (index files are named by the time of the run)."""
+    """Return a path in the store; `*` stands for the first matching name (index files are named by their time)."""
     if "*" not in path:
         return store / path
     found = sorted(store.glob(path))
@@ -200,7 +200,7 @@ def _content(words: dict[str, Word]) -> bytes:
 
 
 def position(path: Path, at: Word) -> int:
-    """A place in a file, in bytes; `README.md` has the grammar."""
+    """Return a position in a file in bytes; `README.md` describes the syntax."""
     if isinstance(at, int):
         return at if at >= 0 else path.stat().st_size + at
     match = _POSITION.fullmatch(at)
@@ -235,7 +235,7 @@ def _place(path: Path, match: re.Match[str]) -> int:
 
 
 def _locate(queue: Path, at: str) -> tuple[Path, str]:
-    """`record N` of a whole queue of files: the file that has it, and its number in there."""
+    """Find `record N` of a queue of files: return its file, and the position with the number inside that file."""
     match = _POSITION.fullmatch(at)
     if match is None or match["what"] not in ("record", "entry"):
         raise ValueError(f"{at!r} is not a position in a directory")
@@ -245,7 +245,7 @@ def _locate(queue: Path, at: str) -> tuple[Path, str]:
 
 
 def locate_record(queue: Path, at: str) -> tuple[Path, int]:
-    """The file and the position in it of `record N …` of a whole queue of files."""
+    """Return the file, and the position in it, of `record N …` of a queue of files."""
     file, place = _locate(queue, at)
     return file, position(file, place)
 
@@ -265,8 +265,10 @@ def _is_dledger(path: Path) -> bool:
 
 
 def _spans(path: Path) -> Iterator[tuple[int, int]]:
-    """[start, stop) of every record of a whole commitlog or DLedger data file. Own code, so that a case does not
-    depend on the reader that it tests."""
+    """Yield [start, stop) of every record of a commitlog or DLedger data file.
+
+    This does not use the readers of rmqstore, so that a case does not depend on the code that it tests.
+    """
     content, at = path.read_bytes(), 0
     while at + 8 <= len(content):
         first, second = struct.unpack_from(">II", content, at)

@@ -1,4 +1,4 @@
-"""The damage language itself: positions, lengths, strictness."""
+"""The language for damage in case.toml: positions, lengths, strictness."""
 
 from __future__ import annotations
 
@@ -75,16 +75,16 @@ def test_add_changes_a_field_by_a_difference(tmp_path: Path) -> None:
         {"do": "write", "path": "checkpoint", "text": "x"},
     ],
 )
-def test_damage_that_would_do_nothing_is_refused(step: Step, tmp_path: Path) -> None:
+def test_damage_without_effect_is_refused(step: Step, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         damaged(tmp_path, "5.4.0-clean", step)
 
 
-def test_star_is_the_first_name_that_fits(tmp_path: Path) -> None:
+def test_star_is_the_first_matching_name(tmp_path: Path) -> None:
     store = damaged(tmp_path, "5.4.0-clean", {"do": "delete", "path": "commitlog/*"})
     assert min(path.name for path in (store / "commitlog").iterdir()) == f"{65536:020}"
 
 
-def test_star_that_fits_nothing_is_refused(tmp_path: Path) -> None:
+def test_star_without_a_matching_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nothing fits"):
         damaged(tmp_path, "5.4.0-clean", {"do": "delete", "path": "nowhere/*"})

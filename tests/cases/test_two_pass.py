@@ -1,4 +1,4 @@
-"""Damage → verify says exactly this → recover → verify is clean → undo → every byte as before."""
+"""Each case: damage, verify finds exactly this, recover, verify is clean, undo restores every byte."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_case_shows_its_own_problem(name: str) -> None:
 
 
 def _cases() -> Iterator[object]:
-    """The first case of every code; its variants are slow."""
+    """Yield all cases; those after the first one of a code are slow tests."""
     seen: set[str] = set()
     for name in case_names():
         code = name.partition("--")[0]
@@ -55,7 +55,7 @@ def test_damage_is_found_repaired_and_undone(name: str, tmp_path: Path) -> None:
     commands = {command for _, command in promises}
     recover = ("recover", str(store), *options(case, store), *(case.recover.options if case.recover else ()))
     if case.recover is not None and not SEED:
-        commands.discard(recover)  # the answer of --apply has the same plan
+        commands.discard(recover)  # the output of --apply contains the same plan
     elif case.recover is not None:
         commands.add(recover)
     with assert_untouched(store):
@@ -80,7 +80,7 @@ def test_damage_is_found_repaired_and_undone(name: str, tmp_path: Path) -> None:
 
 
 def _promises(report: Mapping[str, object]) -> list[tuple[str, tuple[str, ...]]]:
-    """Codes, and the recover commands that their findings name."""
+    """Return the codes of the findings, each with the recover commands that they recommend."""
     findings = report["findings"]
     assert isinstance(findings, list)
     commands = {(f["code"], tuple(shlex.split(f["next"]))) for f in findings if f["next"] is not None}
@@ -90,7 +90,7 @@ def _promises(report: Mapping[str, object]) -> list[tuple[str, tuple[str, ...]]]
 def _unkept(
     promises: list[tuple[str, tuple[str, ...]]], plans: Mapping[tuple[str, ...], Mapping[str, object]]
 ) -> list[str]:
-    """Recover commands of findings that, pasted, neither plan to cure the finding nor ask for a decision."""
+    """Return the recommended recover commands that neither plan to repair the finding nor ask for a decision."""
     unkept = []
     for code, command in promises:
         cures, brakes = plans[command]["cures"], plans[command]["brakes"]
@@ -101,7 +101,7 @@ def _unkept(
 
 
 def _problems(report: object) -> dict[str, int]:
-    """Counts without notes: a note is not a problem, and the second pass may have some."""
+    """Return the counts without notes, which are not problems and may remain after a repair."""
     assert isinstance(report, dict)
     notes = {finding["code"] for finding in report["findings"] if finding["severity"] == "note"}
     return {code: count for code, count in report["counts"].items() if code not in notes}

@@ -1,1 +1,1 @@
-"""Tests of rmqstore.checks: real stores, sound and broken."""
+"""Tests of rmqstore.checks on sound and damaged real stores."""

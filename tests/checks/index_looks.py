@@ -1,4 +1,4 @@
-"""A look at a store's index as verify takes it: the files, the pass over the log, what both say."""
+"""The check of a store's index as in verify: the files, the pass over the log, and the comparison of both."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pass_over_log(store: Store, catalog: IndexCatalog) -> tuple[IndexTally, int]
 
 
 def check(store: Store, *, live: bool = False) -> Findings:
-    """Both passes, as verify makes them."""
+    """Run both passes like verify, and return their findings."""
     tally, wrote = pass_over_log(store, check_index(store, Findings(), live=live))
     findings = Findings()
     catalog = check_index(store, findings, live=live)

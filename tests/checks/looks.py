@@ -1,4 +1,4 @@
-"""verify of one store in several ways at once, and places in logs and queues to damage."""
+"""Run verify on one store with several options, and find positions in logs and queues to damage."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _PARALLEL = VerifyOptions(jobs=2, split_size=8192)
 
 
 def look(store: Path, *, config: BrokerConfig | None = None, parallel: bool = False) -> Report:
-    """The report of a store, which is the same for any split (and for two processes), and changes nothing."""
+    """Verify a store, check that the report is the same with other splits (or two processes), and return it."""
     with assert_untouched(store):
         reports = [verify(open_store(store, config), way) for way in _ways(store, parallel)]
     first = _plain(reports[0])
@@ -53,9 +53,9 @@ def look(store: Path, *, config: BrokerConfig | None = None, parallel: bool = Fa
 
 
 def _ways(store: Path, parallel: bool) -> list[VerifyOptions]:
-    """One reading of the whole, and others: in splits for half of the tests, in tiny ones for a quarter.
+    """Return the options to compare: the whole log, splits in half of the tests, tiny splits in a quarter.
 
-    Tiny splits take five times as long as the rest. Every test of `test-all` has all of them.
+    Tiny splits take five times as long as the others. With `make test-all`, every test uses all of them.
     """
     number = zlib.crc32(store.parent.name.encode()) % 4  # of a directory named by the test
     ways = [_WHOLE]
@@ -67,18 +67,18 @@ def _ways(store: Path, parallel: bool) -> list[VerifyOptions]:
 
 
 def counts(store: Path, *, config: BrokerConfig | None = None, parallel: bool = False) -> dict[str, int]:
-    """What `look` found, per code."""
+    """Return the number of findings of `look` by code."""
     return dict(look(store, config=config, parallel=parallel).findings.counts)
 
 
 def facts(report: Report, code: str) -> dict[str, object]:
-    """Facts of the one finding of a code."""
+    """Return the facts of the only finding with a code."""
     (finding,) = [f for f in report.findings.listed if f.code == code]
     return dict(finding.facts)
 
 
 def _plain(report: Report) -> dict[str, object]:
-    """A report without what it took, and its findings in an order that does not depend on the way."""
+    """Return a report without its costs, and with its findings in an order that does not depend on the options."""
     plain = report.to_json()
     del plain["seconds"]
     plain["findings"] = sorted(plain["findings"], key=repr)
@@ -95,7 +95,7 @@ class Record:
 
     @property
     def offset(self) -> int:
-        """Global offset."""
+        """The physical offset."""
         return int(self.file.name) + self.at
 
     @property
@@ -103,13 +103,13 @@ class Record:
         return self.file.read_bytes()[self.at : self.at + self.size]
 
     def field(self, name: str) -> int:
-        """Value of a fixed field."""
+        """Return the value of a fixed field."""
         at, width = HEAD[name]
         return int.from_bytes(self.raw[at : at + width], "big", signed=True)
 
     @property
     def parts(self) -> dict[str, tuple[int, int]]:
-        """Position and width of topic, properties and their lengths."""
+        """Return position and width of topic, properties and their length fields."""
         raw = self.raw
         topic = 89 + self.field("body_length")
         length = raw[topic - 1]
@@ -133,18 +133,18 @@ class Record:
         return self.raw[at : at + length]
 
     def flip(self, name: str, byte: int = -1, bit: int = 0) -> None:
-        """Flips one bit of a field; bytes count as in a list."""
+        """Flip one bit of a field; a negative `byte` counts from its end."""
         at, width = (HEAD | self.parts)[name] if name not in HEAD else HEAD[name]
         damage.flip(self.file, self.at + at + range(width)[byte], bit)
 
     def put(self, name: str, value: int) -> None:
-        """Another value in a fixed field."""
+        """Write another value into a fixed field."""
         at, width = HEAD[name]
         damage.overwrite(self.file, self.at + at, value.to_bytes(width, "big", signed=True))
 
 
 def spans(content: bytes) -> Iterator[tuple[int, int]]:
-    """[start, stop) of the records of a commitlog file, up to its BLANK or end."""
+    """Yield [start, stop) of the records of a commitlog file, up to its BLANK or end."""
     at = 0
     while at + 8 <= len(content):
         size, magic = struct.unpack_from(">iI", content, at)
@@ -155,18 +155,18 @@ def spans(content: bytes) -> Iterator[tuple[int, int]]:
 
 
 def records(store: Path) -> list[Record]:
-    """Every record of a sound commitlog in its order."""
+    """Return all records of a sound commitlog in order."""
     files = sorted((store / "commitlog").iterdir())
     return [Record(file, a, b - a) for file in files for a, b in spans(file.read_bytes())]
 
 
 def unit(offset: int, size: int, tags: int = 0) -> bytes:
-    """A consume queue unit."""
+    """Build a consume queue unit."""
     return struct.pack(">qiq", offset, size, tags)
 
 
 class Units:
-    """Units of a consume queue by index."""
+    """The units of a consume queue by index."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -174,12 +174,12 @@ class Units:
         self.per_file = first.stat().st_size // UNIT
 
     def place(self, index: int) -> tuple[Path, int]:
-        """The file of a unit, and its position in it."""
+        """Return the file of a unit, and its position in the file."""
         start = index // self.per_file * self.per_file
         return self.directory / f"{start * UNIT:020d}", (index - start) * UNIT
 
     def read(self, index: int) -> tuple[int, int, int]:
-        """Commitlog offset, size, tags code."""
+        """Return commitlog offset, size and tags code of a unit."""
         file, at = self.place(index)
         with file.open("rb") as data:
             data.seek(at)
@@ -187,12 +187,12 @@ class Units:
         return offset, size, tags
 
     def write(self, index: int, content: bytes) -> None:
-        """Other bytes from a unit on, within its file."""
+        """Overwrite bytes from a unit on, within its file."""
         file, at = self.place(index)
         damage.overwrite(file, at, content)
 
     def zero(self, index: int, count: int = 1) -> None:
-        """Zeros in place of units of one file."""
+        """Overwrite units of one file with zeros."""
         file, at = self.place(index)
         damage.zero(file, at, count * UNIT)
 

@@ -1,4 +1,4 @@
-"""What the tests of checks ask of every real store: nothing above NOTE."""
+"""Common functions of the tests of checks; a real store must have no finding above NOTE."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.stores import BROKER_STORES, meta, unpack
 
 
 def opened(name: str, *, config: bool = False) -> Store:
-    """A fixture store, read-only, with or without its broker.conf (paths left out: the store has moved)."""
+    """Open a fixture store, optionally with the settings of its broker except paths."""
     return open_store(unpack(name), config_of(name) if config else None)
 
 
 def config_of(name: str) -> BrokerConfig | None:
-    """The settings that a fixture was made with, without its paths."""
+    """Return the settings of a fixture's broker, except paths."""
     if name not in BROKER_STORES:
         return None
     given = {k: v for k, v in meta(name).broker_conf.items() if "Path" not in k}
@@ -26,17 +26,17 @@ def config_of(name: str) -> BrokerConfig | None:
 
 
 def above_note(findings: Findings) -> list[Finding]:
-    """Findings that would make a store unclean."""
+    """Return the findings that make a verdict unclean."""
     return [f for f in findings.listed if f.severity > Severity.NOTE]
 
 
-def said(findings: Findings) -> list[tuple[str, str, str, int]]:
-    """Code, queue, file and offset of every finding above NOTE."""
+def located(findings: Findings) -> list[tuple[str, str, str, int]]:
+    """Return code, queue, file and offset of every finding above NOTE."""
     return [(f.code, f.queue, f.file, f.offset) for f in above_note(findings)]
 
 
 def queue_range(store: Store, topic: str, queue_id: int) -> tuple[int, int] | None:
-    """Min and max of a file consume queue."""
+    """Return the minimum and maximum queue offset of a consume queue in files."""
     files = store.consume_queue(topic, queue_id, QueueKind.SIMPLE)
     if not files.queue.files:
         return None
@@ -44,5 +44,5 @@ def queue_range(store: Store, topic: str, queue_id: int) -> tuple[int, int] | No
 
 
 def only_file(directory: Path) -> Path:
-    """The last file of a directory."""
+    """Return the last file of a directory."""
     return max(p for p in directory.iterdir() if p.is_file())

@@ -1,4 +1,4 @@
-"""The whole verify on hostile stores: a report in bounded time, never an exception, never a changed byte."""
+"""verify on hostile stores: a report in bounded time, no exception, and no changed byte."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.stores import copy_store
 from tests.untouched import assert_untouched
 
 MAGIC_V1 = bytes.fromhex("daa320a7")
-SECONDS = 120  # a hang, not a slow machine
+SECONDS = 120  # so long that only a hang, not a slow machine, takes more
 
 
 @pytest.fixture(autouse=True)
 def no_hang() -> Iterator[None]:
-    """A verify that waits for ever (on a FIFO) fails instead."""
+    """Interrupt a verify that would wait forever, for example on a FIFO."""
 
     def late(number: int, frame: FrameType | None) -> None:
         raise AssertionError("verify hangs")
@@ -41,7 +41,7 @@ def no_hang() -> Iterator[None]:
 
 
 def examined(store: Path) -> Report:
-    """A report, with nothing changed and JSON that can be made of it."""
+    """Verify a store, check that nothing was changed and that the report converts to JSON, and return it."""
     with assert_untouched(store):
         report = verify(open_store(store), VerifyOptions(jobs=1, split_size=16384))
     report.to_json()
@@ -49,7 +49,7 @@ def examined(store: Path) -> Report:
 
 
 def wreck(path: Path, rng: random.Random) -> None:
-    """Other bytes somewhere in a file; sizes mostly stay, so that its content is looked at."""
+    """Change random bytes of a file, mostly without changing its size, so that its content is read."""
     size = path.stat().st_size
     front = min(size, 70_000)
     with path.open("r+b") as file:
@@ -61,7 +61,7 @@ def wreck(path: Path, rng: random.Random) -> None:
             file.truncate(0)
             return
         at = rng.randrange(front + 1)
-        if size and way == 2:  # a piece of it elsewhere
+        if size and way == 2:  # copy a piece of it to another position
             file.seek(rng.randrange(front))
             piece = file.read(rng.randrange(1, 4096))
         elif way < 5:
@@ -90,7 +90,7 @@ def wreck(path: Path, rng: random.Random) -> None:
         *((name, seed) for name in ("5.4.0-dledger-mixed", "5.4.0-formats", "4.9.7-killed") for seed in seeds(2)),
     ],
 )
-def test_damage_everywhere_gives_a_report(tmp_path: Path, name: str, seed: int) -> None:
+def test_damage_everywhere_is_reported(tmp_path: Path, name: str, seed: int) -> None:
     store = copy_store(name, tmp_path)
     rng = random.Random(f"{name} {seed}")
     files = sorted(p for p in store.rglob("*") if p.is_file())
@@ -190,7 +190,7 @@ def test_entries_that_are_not_files_are_named_and_every_message_is_still_read(
     assert (report.commitlog or {})["messages"] == MESSAGES
 
 
-MESSAGES, BEHIND = 450, 76  # of 498_many, and those in its second file of the log
+MESSAGES, BEHIND = 450, 76  # the messages of 498_many, and those in the second file of its log
 LOG = "commitlog/00000000000000065536"
 NAMES = ("checkpoint", "abort", "timerwheel", LOG, "consumequeue/T/0/00000000000000002000")
 CODES = {"checkpoint": "CK-LENGTH", LOG: "CQ-BEYOND-LOG", "consumequeue/T/0/00000000000000002000": "CQ-MISSING-FILE"}
@@ -205,7 +205,7 @@ READ_AT_ONCE = ("lock", "config/topics.json", "config/consumerOffset.json", "con
         *((path, kind) for path in READ_AT_ONCE for kind in ("fifo", "socket", "dangling", "loop", "empty")),
     ],
 )
-def test_a_known_name_that_is_not_a_file_is_taken_for_a_file_that_is_gone(tmp_path: Path, path: str, kind: str) -> None:
+def test_a_known_name_that_is_not_a_file_counts_as_a_missing_file(tmp_path: Path, path: str, kind: str) -> None:
     store = copy_store("498_many", tmp_path)
     target = store / path
     target.parent.mkdir(exist_ok=True)
@@ -239,7 +239,7 @@ def _odd(path: Path, kind: str) -> None:
             os.mkfifo(path)
         case "socket":
             here = Path.cwd()
-            os.chdir(path.parent)  # the path of a socket may have 108 bytes
+            os.chdir(path.parent)  # the path of a socket is limited to 108 bytes
             try:
                 with socket.socket(socket.AF_UNIX) as end:
                     end.bind(path.name)

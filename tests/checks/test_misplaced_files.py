@@ -1,4 +1,4 @@
-"""Files under the names of others: what proves it, what goes back, and what stays."""
+"""Files under the names of other files: what proves it, and which of them are renamed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_real_store_has_none_and_only_the_heads_of_its_files_are_read(
 
 @pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("store", ["4.9.7-clean", "5.1.4-formats", "5.4.0-dledger", "5.4.0-dledger-mixed"])
-def test_swapped_files_are_told_apart_whatever_the_split(store_copy: Copy, store: str) -> None:
+def test_swapped_files_are_identified_with_any_split(store_copy: Copy, store: str) -> None:
     path = store_copy(store)
     log = log_of(path)
     first = min(int(file.name) for file in log.iterdir()) // SIZE
@@ -92,7 +92,7 @@ def test_swapped_files_are_told_apart_whatever_the_split(store_copy: Copy, store
     assert goes(look(path)) == {name(first): name(first + 1), name(first + 1): name(first)}
 
 
-def test_a_part_of_a_store_says_it_too(store_copy: Copy) -> None:
+def test_swapped_files_are_also_found_in_a_part_of_a_store(store_copy: Copy) -> None:
     store = store_copy("4.9.7-clean")
     swap(store / "commitlog", 1, 2)
     assert verify(open_store(store / "commitlog")).findings.counts["CL-MISPLACED-FILE"] == 2
@@ -159,11 +159,11 @@ def test_what_was_copied_over_another_file_stays(store_copy: Copy) -> None:
     assert goes(found) == {} and stays(found) == {name(9): "the file there is in its right place"}
     why = "the file there is in its right place"
     note = f"{name(9)} contains the records of {name(3)}, but cannot be renamed: {why}."
-    assert any(said.startswith(note) for said in plan(store).notes)
+    assert any(text.startswith(note) for text in plan(store).notes)
 
 
-def test_one_of_two_equal_files_goes_to_its_place(store_copy: Copy) -> None:
-    """Both hold all messages of a missing file: with neither of them moved, fillers would take their place."""
+def test_one_of_two_equal_files_is_renamed_to_its_place(store_copy: Copy) -> None:
+    """Both contain all messages of a missing file: if neither was moved, fillers would replace the messages."""
     store = store_copy("4.9.7-killed")
     log = store / "commitlog"
     before = (log / name(3)).read_bytes()
@@ -214,13 +214,13 @@ def test_two_different_files_of_one_place_stay(store_copy: Copy) -> None:
     found = look(store)
     why = "another file has records of the same addresses"
     assert goes(found) == {} and stays(found) == {name(9): why, name(12): why}
-    swap(log, 5, 12)  # what waits for a place that does not become free waits as well
+    swap(log, 5, 12)  # files whose place is not vacated stay, too
     found = look(store)
     assert goes(found) == {}
     assert stays(found)[name(12)] == "the file there cannot be moved"
 
 
-def test_a_last_file_under_a_wrong_name_goes_back_though_the_file_before_it_is_missing(store_copy: Copy) -> None:
+def test_a_misnamed_last_file_is_renamed_even_if_the_file_before_it_is_missing(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     log = store / "commitlog"
     last = max(log.iterdir())
@@ -238,14 +238,14 @@ def test_backup_of_a_file_that_has_expired_does_not_come_back(store_copy: Copy) 
     assert stays(look(store)) == {name(9): "no log file is near its place"}
 
 
-def test_file_of_entries_is_none_of_the_commitlog(store_copy: Copy) -> None:
+def test_file_of_dledger_entries_does_not_belong_to_the_commitlog(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger-mixed")
     entries = store / "dledger-n0/data"
     (entries / name(8)).rename(store / "commitlog" / name(7))
     assert look(store).files == ()
 
 
-def test_row_that_moved_up_by_one_goes_back_into_the_gap(store_copy: Copy) -> None:
+def test_files_shifted_by_one_name_are_renamed_into_the_gap(store_copy: Copy) -> None:
     store = store_copy("4.9.7-killed")
     log = store / "commitlog"
     (log / name(4)).unlink()
@@ -259,7 +259,7 @@ def test_row_that_moved_up_by_one_goes_back_into_the_gap(store_copy: Copy) -> No
     assert sum(isinstance(step, Rename) for step in made.steps) == 3
 
 
-def test_file_of_rubbish_makes_room(store_copy: Copy) -> None:
+def test_file_of_garbage_is_moved_out_of_the_way(store_copy: Copy) -> None:
     store = store_copy("4.9.7-killed")
     log = store / "commitlog"
     (log / name(4)).write_bytes((log / name(2)).read_bytes())
@@ -352,8 +352,8 @@ def test_files_of_two_paths_get_their_names_where_they_are(store_copy: Copy) -> 
     assert verify(open_store(store, config)).clean
 
 
-def test_a_file_of_another_broker_gets_no_new_place_behind_the_log(store_copy: Copy) -> None:
-    """Its records say that it begins one file behind the log's end, but no consume queue unit points there."""
+def test_a_file_of_another_broker_is_not_renamed_behind_the_log(store_copy: Copy) -> None:
+    """Its records say that it begins one file after the log's end, but no consume queue unit points there."""
     store, other = store_copy("5.4.0-clean"), unpack("5.1.4-killed")
     (log_of(store) / name(5)).write_bytes((log_of(other) / name(9)).read_bytes())
     found = look(store)

@@ -24,11 +24,11 @@ from tests.seeds import seeds
 from tests.stores import copy_store
 
 _LOGS = {"commitlog", "consumequeue", "data"}
-_FRONT = 9000  # where the content of the sparse files is
+_FRONT = 9000  # bytes at the start of sparse files that contain their data
 
 
 def wreck(path: Path, rng: random.Random) -> None:
-    """Cuts, fills or overwrites a file somewhere."""
+    """Truncate, extend or overwrite a file at a random position."""
     size = path.stat().st_size
     way = rng.randrange(6)
     with path.open("r+b") as file:
@@ -52,7 +52,7 @@ def wreck(path: Path, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("name", ["5.4.0-formats", "5.4.0-dledger-mixed", "4.9.7-dledger-killed"])
 @pytest.mark.parametrize("seed", seeds(4))
-def test_wrecked_files_give_findings_only(tmp_path: Path, name: str, seed: int) -> None:
+def test_wrecked_files_cause_only_findings(tmp_path: Path, name: str, seed: int) -> None:
     root = copy_store(name, tmp_path)
     rng = random.Random(f"{name} {seed}")
     files = sorted(p for p in root.rglob("*") if p.is_file() and not _LOGS & set(p.relative_to(root).parts))

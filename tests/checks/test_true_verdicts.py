@@ -1,4 +1,4 @@
-"""A clean verdict is true: whatever a broker would not serve has a finding, and what was not compared is unchecked."""
+"""A clean verdict is true: each message that a broker would not serve has a finding; skipped parts are unchecked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DLEDGER = [f"{v}-{kind}" for v in ("4.9.7", "5.1.4", "5.4.0") for kind in ("dled
 
 
 def close_early(store: Store, file_index: int, count: int) -> list[tuple[int, int]]:
-    """Put a correct BLANK in place of the last records of a commitlog file; their (offset, size)."""
+    """Replace the last records of a commitlog file by a correct BLANK, and return their (offset, size)."""
     assert store.commitlog is not None
     file = store.commitlog.files[file_index]
     records: list[tuple[int, int]] = []
@@ -80,14 +80,14 @@ def test_a_log_without_any_queue_and_configuration_is_not_clean(name: str, tmp_p
     assert report.exit_code == 1
     owed = sum(q.expected_max for q in report.queues.values())
     assert report.broker is not None
-    if version == "4.9.7":  # dispatches all of the log again
+    if version == "4.9.7":  # it dispatches the whole log again
         assert sum(report.broker["redispatched"].values()) == owed
     else:
         assert report.verdict.startswith(f"RocketMQ {version} would start and never deliver {owed} messages")
 
 
 def shift_entries(store: Store, by: int) -> None:
-    """Add to the queue offsets of Order_11/0 in DLedger's part; the legacy part has 42 of its messages."""
+    """Add to the queue offsets of Order_11/0 in DLedger's part; the legacy part contains 42 of its messages."""
     assert store.dledger is not None
     for file in store.dledger.data.files:
         for run in scan_file(file, lead=48):

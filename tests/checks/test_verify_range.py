@@ -1,4 +1,4 @@
-"""A verify of a part says so, never claims more, and together the parts see what the whole sees."""
+"""A narrowed verify reports its range and claims no more; the parts together find the same as one whole verify."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_time_range_reads_only_its_files(damaged: Path) -> None:
     assert places(damaged, since=first, until=last + 1)[0] == [2, 6]
 
 
-def test_runs_cut_short_go_on_until_all_is_read(damaged: Path) -> None:
+def test_limited_runs_continue_until_everything_is_read(damaged: Path) -> None:
     seen: list[int] = []
     at: dict[str, int] | None = None
     runs = 0
@@ -49,7 +49,7 @@ def test_runs_cut_short_go_on_until_all_is_read(damaged: Path) -> None:
         if at is None:
             break
     assert seen == [2, 6]
-    assert runs == 8  # one file a run
+    assert runs == 8  # one file per run
 
 
 def test_other_topics_are_left_out_and_that_is_reported(damaged: Path) -> None:

@@ -1,4 +1,4 @@
-"""After an apply nothing says that nothing was done: outputs are tried before, the journal is always named."""
+"""After an apply, no error hides that it happened: outputs are tested before it, and errors name the journal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Copy = Callable[[str], Path]
 
 @pytest.fixture
 def store(store_copy: Copy) -> Path:
-    """A store whose checkpoint is ahead of the log: one step cures it."""
+    """A store whose checkpoint is ahead of the log, which one step repairs."""
     made = store_copy("5.4.0-clean")
     overwrite(made / "checkpoint", 0, (1 << 45).to_bytes(8, "big"))
     return made
@@ -86,9 +86,9 @@ def test_error_in_the_second_verification_says_that_the_plan_was_applied(
     monkeypatch.setattr("rmqstore.cli.shared.apply_command._verify_again", fail)
     done = run("recover", str(store), "--apply", *(["--json"] if as_json else []))
     (name,) = journals(store)
-    said = f"Applied. To undo: rmqstore undo {store / '.rmqstore' / name}"
+    text = f"Applied. To undo: rmqstore undo {store / '.rmqstore' / name}"
     assert done.exit_code == 4
-    assert said in (done.stderr if as_json else done.stdout).splitlines()
+    assert text in (done.stderr if as_json else done.stdout).splitlines()
     assert "the plan was applied, but then: " in done.stderr
     if as_json:
         assert json.loads(done.stdout)["error"]["code"] == "applied"

@@ -1,4 +1,4 @@
-"""`info`, `verify`, `dump` and `du` of one damaged store: the same numbers, or words for why not."""
+"""`info`, `verify`, `dump` and `du` of a damaged store print the same numbers, or explain the difference."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ LAST = "commitlog/00000000000000458752"
 
 
 def shown(text: str) -> str:
-    """A report in one line."""
+    """Join the lines of a report."""
     return " ".join(text.split())
 
 
 @pytest.mark.parametrize("torn", [1, 3])
 def test_info_and_verify_find_the_same_end_where_the_last_records_are_torn(tmp_path: Path, torn: int) -> None:
-    """After a power loss the heads are there, and pages of the bodies are not."""
+    """After a power failure, the heads of the records exist, but pages of the bodies do not."""
     store = copy_store("5.4.0-clean", tmp_path)
     records = [r for r in read_folder(store / "commitlog") if r.position >= 458752]
     for record in records[-torn:]:
@@ -66,5 +66,5 @@ def test_a_missing_file_is_passed_over_aloud(tmp_path: Path) -> None:
     assert f"Look closer     rmqstore verify {store}\n" in info.stdout
 
 
-def test_info_of_a_sound_store_asks_for_no_closer_look(tmp_path: Path) -> None:
+def test_info_of_a_sound_store_does_not_recommend_verify(tmp_path: Path) -> None:
     assert "Look closer" not in run("info", str(copy_store("5.4.0-clean", tmp_path))).stdout

@@ -1,4 +1,4 @@
-"""What commands say about filters without a match, offsets, times and outputs, and what they refuse to write."""
+"""Messages about filters without a match, offsets, times and outputs, and refused outputs."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_dump_without_a_match_says_where_and_for_what_it_searched(format_: str) 
 def test_units_and_entries_without_a_match_are_said_too() -> None:
     store = unpack(STORE)
     result = run("dump", str(store), "--what", "consumequeue", "--queue", "Order_11/2", "--from", "1,000,000")
-    said = f"note: no consumequeue entry found; searched {store} for queue Order_11/2, offset at or after 1,000,000\n"
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", said)
+    text = f"note: no consumequeue entry found; searched {store} for queue Order_11/2, offset at or after 1,000,000\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", text)
     group = unpack("5.4.0-dledger")
     result = run("dump", str(group), "--what", "dledger", "--key", "none")
     assert result.stderr.startswith("note: no DLedger entry found; searched dledger offsets 0 to ")
@@ -119,8 +119,8 @@ def test_export_does_not_replace_a_file_without_being_told(tmp_path: Path) -> No
     target.write_text("mine")
     words = ("export", str(unpack(STORE)), "--limit", "1", "-o", str(target))
     result = run(*words)
-    said = f"error: {target} already exists — choose another name, or add --overwrite\n"
-    assert (result.exit_code, result.stderr, target.read_text()) == (5, said, "mine")
+    text = f"error: {target} already exists — choose another name, or add --overwrite\n"
+    assert (result.exit_code, result.stderr, target.read_text()) == (5, text, "mine")
     assert run(*words, "--overwrite").exit_code == 0
     assert json.loads(target.read_text("utf-8"))["topic"]
 

@@ -1,4 +1,4 @@
-"""Whatever bytes a store holds, the reading commands answer with a documented exit code and without a traceback."""
+"""With any bytes in a store, the reading commands end with a documented exit code and without a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rmqstore bundle`: the same findings at the same offsets, and nothing of the original texts."""
+"""`rmqstore bundle`: a bundle has the same findings at the same offsets, and none of the original texts."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from tests.stores import STORES, copy_store, unpack
 from tests.views.decoder import Record, find_records
 
 STORE = "5.4.0-clean"
-# journals and RocksDB are left out, paths of broker.conf and links do not leave this machine
+# a bundle contains no journals, RocksDB, paths of broker.conf, or links
 OTHER_FINDINGS = {"DIR-OPEN-JOURNAL", "DIR-UNREADABLE", "DIR-LINK", "DIR-DUPLICATE-FILE", "DIR-MISSING-PATH"}
-# by its new hash the entry may be the newest of its chain: then it leads to itself, which is IX-BAD-ENTRY
+# with its new hash, a unit may become the newest of its chain and so point to itself, which is IX-BAD-ENTRY
 OTHER_FINDINGS.add("IX-CHAIN-LOOP")
 SOME_CASES = sorted(
     {name for name in case_names()[::4] if name not in OTHER_FINDINGS and not name.startswith("CQ-ROCKSDB")}
@@ -41,7 +41,7 @@ SOME_CASES = sorted(
     | {"CQ-SHIFTED", "CQ-WRONG-TAG", "CQ-EXT", "IX-BAD-ENTRY", "CFG-BROKEN", "DL-BODY--zero-page"}
 )
 TEXT = re.compile(rb"[^\x00-\x20\x7f]{6,}")
-WORD = re.compile(rb"[A-Za-z0-9_-]{6,}")  # shorter ones are in the noise by chance
+WORD = re.compile(rb"[A-Za-z0-9_-]{6,}")  # shorter words occur by chance in random bytes
 
 
 def run_json(*words: str, exit_code: int) -> Any:
@@ -49,7 +49,7 @@ def run_json(*words: str, exit_code: int) -> Any:
 
 
 def unpacked(store: Path, folder: Path, *words: str) -> Path:
-    """The directory that the bundle of a store unpacks to."""
+    """Create and unpack the bundle of a store, and return its directory."""
     out = folder / "bundle.tar.gz"
     manifest = run_json("bundle", str(store), "-o", str(out), *words, exit_code=0)
     subprocess.run(["tar", "xzf", str(out), "-C", str(folder)], check=True)
@@ -63,7 +63,7 @@ def findings(store: Path, *words: str) -> Mapping[tuple[str, int, int], int]:
 
 
 def own_words(store: Path) -> set[bytes]:
-    """Topics, groups, tags, keys, ids and body texts of a store that are not words of RocketMQ."""
+    """Return the topics, groups, tags, keys, ids and words of bodies of a store, except RocketMQ's own names."""
     texts: set[str] = set()
     bodies: set[bytes] = set()
     for record in find_records(store):
@@ -88,11 +88,11 @@ def decompressed(record: Record) -> bytes:
 
 
 def everything(folder: Path) -> bytes:
-    """All words in names and bytes of all files."""
+    """Return the names and bytes of all files."""
     found: set[bytes] = set()
     for path in folder.rglob("*"):
         found.update(TEXT.findall(os.fsencode(path.name)))
-        if path.is_file():  # long runs of zeros are shortened: searching all of a timer wheel takes a second
+        if path.is_file():  # long runs of zeros are shortened, because searching a whole timer wheel takes a second
             found.update(TEXT.findall(path.read_bytes().replace(bytes(4096), b"\0")))
     return b"\n".join(found)
 
@@ -130,7 +130,7 @@ def test_what_a_repair_concludes_from_a_checksum_stays(position: int, tmp_path: 
     copy = unpacked(store, tmp_path)
     before, after = (run_json("recover", str(s), exit_code=1) for s in (store, copy))
     assert [step["do"] for step in after["steps"]] == [step["do"] for step in before["steps"]] != []
-    assert after["loss"]["messages"] == before["loss"]["messages"] == 0  # one flipped bit is mended
+    assert after["loss"]["messages"] == before["loss"]["messages"] == 0  # a single flipped bit can be repaired
 
 
 def test_a_text_has_the_same_pseudonym_everywhere(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
     wheel = (copy / "timerwheel").stat()
     assert wheel.st_size == (unpack(STORE) / "timerwheel").stat().st_size > 30_000_000
     assert wheel.st_blocks * 512 < 200_000
-    with tarfile.open(tmp_path / "bundle.tar.gz") as archive:  # Python reads the format as well
+    with tarfile.open(tmp_path / "bundle.tar.gz") as archive:  # tarfile also reads the format
         [member] = [m for m in archive.getmembers() if m.name == "store/timerwheel"]
         assert member.size == wheel.st_size
 
@@ -264,7 +264,7 @@ def test_a_large_piece_is_read_in_blocks_without_copying_its_rest() -> None:
     reader = _Reader([piece[:1000], b"", piece[1000:]])
     blocks = iter(lambda: reader.read(1 << 14), b"")
     assert b"".join(blocks) == piece
-    assert time.process_time() - left < 10  # with copies 1,000 times as long
+    assert time.process_time() - left < 10  # with copies, it would take 1,000 times as long
 
 
 def test_a_key_has_the_hash_of_its_pseudonym(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Shell completion: the values that can be known, as bash asks for them."""
+"""Shell completion of options and values, requested like bash does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STORE = "5.4.0-clean"
 
 
 def completed(*words: str) -> list[str]:
-    """What completes the last of these words."""
+    """Return the completions of the last word."""
     found = ShellComplete(cli, {}, "rmqstore", "_RMQSTORE_COMPLETE").get_completions(list(words[:-1]), words[-1])
     return [item.value for item in found]
 

@@ -1,4 +1,4 @@
-"""What holds for every command: exit codes, one-line errors, JSON errors, closed pipes, Ctrl-C, atomic output."""
+"""Rules for all commands: exit codes, one-line errors, JSON errors, closed pipes, Ctrl-C, atomic output."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_query_loads_no_pandas_and_ends_without_a_word() -> None:
 
 def test_the_help_of_all_commands_keeps_its_lines() -> None:
     text = run("--help").output
-    assert "\b" not in text  # click's mark for a paragraph that it must not wrap
+    assert "\b" not in text  # click's marker for a paragraph that it must not wrap
     assert "  Exit codes: 0 no problems, 1 problems found, 2 wrong usage, 3 not a store,\n" in text
 
 
@@ -153,8 +153,8 @@ def test_advice_follows_an_error_without_a_full_stop() -> None:
 
 
 def test_advice_names_the_help_of_the_command() -> None:
-    said = run("compare", str(unpack("5.4.0-clean"))).stderr
-    assert said == (
+    text = run("compare", str(unpack("5.4.0-clean"))).stderr
+    assert text == (
         "error: give exactly one of OTHER, --fingerprint-out FILE and --against FILE — see `rmqstore compare --help`\n"
     )
 
@@ -344,7 +344,7 @@ def test_a_closed_pipe_ends_quietly(words: tuple[str, ...]) -> None:
 
 
 def test_ctrl_c_is_exit_130_and_leaves_no_output(tmp_path: Path) -> None:
-    # a read limit makes it last: the first chunk alone would take a minute
+    # the read limit makes the command slow: its first chunk alone would take a minute
     words = ("dump", str(unpack("5.4.0-killed")), "--max-rate", "10k", "-o", str(tmp_path / "out"))
     with process(*words) as child:
         assert child.stderr is not None
@@ -353,9 +353,9 @@ def test_ctrl_c_is_exit_130_and_leaves_no_output(tmp_path: Path) -> None:
             assert time.monotonic() < deadline, "dump has not begun"
             time.sleep(0.02)
         child.send_signal(signal.SIGINT)
-        said = child.stderr.read().decode()
+        text = child.stderr.read().decode()
     assert child.returncode == 130
-    assert said.strip() == "error: interrupted — no output was left half-written"
+    assert text.strip() == "error: interrupted — no output was left half-written"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -428,11 +428,11 @@ def test_progress_as_json_goes_to_stderr() -> None:
 
 @pytest.mark.parametrize("words", [("--topic", "Order_1"), ("--queue", "Order_1/0")])
 @pytest.mark.parametrize("command", ["verify", "dump", "du", "export"])
-def test_a_topic_that_is_not_there_is_said(command: str, words: tuple[str, str]) -> None:
+def test_a_missing_topic_is_reported(command: str, words: tuple[str, str]) -> None:
     result = run(command, str(unpack("5.4.0-clean")), *words)
     assert result.exit_code == (4 if command == "verify" else 0)  # a narrowed verify has not checked everything
-    said = "note: topic 'Order_1' has no consume queue and no configuration in this store; did you mean Order_11?"
-    assert said in result.stderr.splitlines()
+    text = "note: topic 'Order_1' has no consume queue and no configuration in this store; did you mean Order_11?"
+    assert text in result.stderr.splitlines()
     known = run(command, str(unpack("5.4.0-clean")), words[0], words[1].replace("Order_1", "Order_11"))
     assert "note:" not in known.stderr
 
@@ -441,8 +441,8 @@ def test_a_topic_that_is_not_there_is_said(command: str, words: tuple[str, str])
 def test_what_says_nothing_about_positions_is_refused(option: str) -> None:
     result = run("dump", str(unpack("5.4.0-clean")), "--positions", *option.split())
     assert result.exit_code == 2
-    said = option if option.startswith("--format") else option.split()[0]
-    assert result.stderr == f"error: {said} does not apply to --positions — leave it out\n"
+    text = option if option.startswith("--format") else option.split()[0]
+    assert result.stderr == f"error: {text} does not apply to --positions — leave it out\n"
 
 
 def test_a_plan_without_steps_says_what_it_does_not_cure(tmp_path: Path) -> None:

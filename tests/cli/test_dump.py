@@ -1,4 +1,4 @@
-"""`dump` says what an independent reader finds in the same bytes, and takes every filter at its word."""
+"""`dump` prints what an independent reader finds in the same bytes, and applies every filter exactly."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_config_is_json_and_a_broken_one_is_named(tmp_path: Path) -> None:
     assert found["topics.json"]["value"] is None
 
 
-def test_checkpoint_says_its_three_times() -> None:
+def test_checkpoint_shows_its_three_times() -> None:
     (row, *_) = rows(str(unpack("5.4.0-clean")), "--what", "checkpoint")
     assert row["physic_msg_timestamp"] == truth("5.4.0-clean")[-1].store_timestamp
 
@@ -272,7 +272,7 @@ def test_hex_of_a_dledger_entry_begins_with_its_header() -> None:
         assert f"{start:>16}" in out
 
 
-def test_a_filter_that_says_nothing_is_refused() -> None:
+def test_an_empty_filter_is_refused() -> None:
     result = run("dump", str(unpack(PLAIN)), "--what", "checkpoint", "--topic", "a")
     assert result.exit_code == 2
     assert result.stderr.startswith("error: --topic does not apply to --what checkpoint — ")

@@ -1,4 +1,4 @@
-"""`dump` as text, made by several processes: the same bytes wherever they go, and a clear end when something breaks."""
+"""`dump` as text by several processes: the same bytes for every kind of output, and a clean end after errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DUMP = (sys.executable, "-m", "rmqstore", "dump")
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """40 MiB: enough for several workers. Bodies of all sizes, one of them of 5 MB, longer than a split and a chunk."""
+    """A store of 40 MiB, enough for several workers; one body has 5 MB, which is more than a split or a chunk."""
     path = tmp_path_factory.mktemp("dump") / "store"
     options = Options(path, 40 << 20, body="20-900*4000,5000000*1", file_size=16 << 20, consumequeue=False)
     generate(options)
@@ -34,7 +34,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def damaged(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of it with damage of every kind, within splits and over their borders."""
+    """A copy with every kind of damage, within splits and across their borders."""
     path = tmp_path_factory.mktemp("dump") / "damaged"
     path.mkdir()
     for file in sorted(store.iterdir()):
@@ -125,7 +125,7 @@ def children(pid: int) -> list[int]:
 
 
 def start(store: Path, *words: str) -> subprocess.Popen[bytes]:
-    """A dump that has begun to write, and cannot go on: nobody reads, and a pipe holds little."""
+    """Start a dump, and wait until it is blocked by a full pipe that nobody reads."""
     child = subprocess.Popen(
         [*DUMP, str(store), "--format", "ndjson", "--jobs", "2", *words],
         stdout=subprocess.PIPE,
@@ -143,8 +143,8 @@ def test_a_killed_worker_is_an_error_with_advice(store: Path) -> None:
         workers = children(child.pid)
         assert len(workers) == 2
         os.kill(workers[0], signal.SIGKILL)
-        out, said = child.communicate(timeout=300)
-    assert said == b"error: a worker process was killed \xe2\x80\x94 is there enough memory? try --jobs 1\n"
+        out, text = child.communicate(timeout=300)
+    assert text == b"error: a worker process was killed \xe2\x80\x94 is there enough memory? try --jobs 1\n"
     assert child.returncode == 4
     assert out.endswith(b"\n")
 
@@ -165,8 +165,8 @@ def test_a_closed_pipe_ends_the_workers_quietly(store: Path) -> None:
 def test_ctrl_c_in_a_terminal_reaches_the_workers_and_one_line_is_said(store: Path) -> None:
     with start(store) as child:
         os.killpg(child.pid, signal.SIGINT)
-        _, said = child.communicate(timeout=300)
-    assert said.decode().split("\n") == ["", "error: interrupted — no output was left half-written", ""]
+        _, text = child.communicate(timeout=300)
+    assert text.decode().split("\n") == ["", "error: interrupted — no output was left half-written", ""]
     assert child.returncode == 130
 
 

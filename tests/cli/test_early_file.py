@@ -1,4 +1,4 @@
-"""A file whose pages the kernel begins to write early has the same bytes."""
+"""A file written with early write-back has the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rmqstore find`: the answers of a full scan, from ids and the index; what becomes of a message; what is gone."""
+"""`rmqstore find`: results by id and index equal those of a full scan; the fate of a message; expired messages."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def by_key(records: list[Record]) -> dict[str, list[int]]:
 
 
 def some(keys: dict[str, list[int]], count: int) -> list[str]:
-    """Keys spread over all, those of most messages among them."""
-    keys = {key: places for key, places in keys.items() if key.isprintable()}  # damage leaves bytes that are not text
+    """Choose keys evenly spread, including those with the most messages."""
+    keys = {key: places for key, places in keys.items() if key.isprintable()}  # damaged keys may not be text
     ordered = sorted(keys, key=lambda key: (zlib.crc32(key.encode()), key))
     return sorted(keys, key=lambda key: -len(keys[key]))[:2] + ordered[:count]
 
@@ -99,7 +99,7 @@ def test_keys_and_ids_give_what_a_full_scan_gives(name: str, change: Callable[[P
     for key in some(keys, 4):
         answer = found(store, key, *(["--read-log"] if change is zero_slots else []))
         expected = keys[key]
-        if answer["searched"] == "time":  # copies that were stored much later are not looked for, which is said
+        if answer["searched"] == "time":  # copies stored much later are not searched for, as the output says
             assert set(offsets(answer)) <= set(expected) and offsets(answer)
         else:
             assert offsets(answer) == expected, key
@@ -118,7 +118,7 @@ def test_offset_message_ids_are_answered_without_index_and_log(name: str) -> Non
 def test_a_key_that_the_index_knows_needs_no_log() -> None:
     answer = found(unpack(STORE), "ord11_42")
     assert answer["searched"] == "index"
-    # the end of transaction has no key: it is the last record, behind the last indexed one
+    # the end of a transaction has no key; it is the last record, after the last indexed one
     assert sum(span["stop"] - span["start"] for span in answer["log_read"]) < 70_000
 
 
@@ -172,7 +172,7 @@ def test_what_is_in_no_index_is_looked_for_in_the_log_which_is_said() -> None:
     assert "the log was not searched for no-such-key" in result.stderr
 
 
-# --- what became of it -----------------------------------------------------------------------------------------------
+# --- the fate of a message -------------------------------------------------------------------------------------------
 
 
 def relations(message: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -182,7 +182,7 @@ def relations(message: Mapping[str, Any]) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.1.4-clean", STORE, "5.4.0-dledger"])
 def test_transactions_are_followed_to_commit_and_rollback(name: str) -> None:
     store = unpack(name)
-    half, real = found(store, "tx11_0")["messages"][:2]  # 5.1.4 gave a retry to a consumer, too
+    half, real = found(store, "tx11_0")["messages"][:2]  # on 5.1.4, there is also a retry
     assert (half["outcome"], real["topic"]) == ("committed", "Order_11")
     assert ("real", "Order_11") in relations(half)
     assert ("half", "RMQ_SYS_TRANS_HALF_TOPIC") in relations(real)
@@ -305,7 +305,7 @@ def test_bodies_are_shown_only_when_asked_for_and_control_characters_never() -> 
 
 def test_wrong_usage() -> None:
     store = str(unpack(STORE))
-    for words, said in (
+    for words, text in (
         ((), "nothing to search for"),
         (("--grep", "("), "--grep (: "),
         (("a", "--read-log", "--index-only"), "exclude each other"),
@@ -313,7 +313,7 @@ def test_wrong_usage() -> None:
     ):
         result = run("find", store, *words)
         assert result.exit_code == 2, result.output
-        assert said in result.stderr
+        assert text in result.stderr
 
 
 def test_the_limit_is_told() -> None:

@@ -1,4 +1,4 @@
-"""`rmqstore get`: every address of a message leads to the record that a full scan finds there."""
+"""`rmqstore get`: every kind of address finds the record that a full scan finds there."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_unique_id_is_found_in_the_log_when_no_index_has_it(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("where", ["99999999999", "Order_11/0/999999", "Nobody/0/0", "no-such-id", "1"])
-def test_what_is_not_there_is_exit_code_1(where: str) -> None:
+def test_a_missing_message_is_exit_code_1(where: str) -> None:
     result = run("get", str(unpack("5.4.0-clean")), where)
     assert result.exit_code == 1
     assert f"no such message: {where}" in result.stderr

@@ -1,4 +1,4 @@
-"""The first lines of `verify`: what is damaged, what a start would do to it, and what earlier repairs left."""
+"""The first lines of `verify`: the damage, the consequences of a broker start, and losses of earlier repairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and texts that would control a terminal, and paths that are not files."""
+"""Names and texts with terminal control sequences, and paths that are not files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ESC, CSI = "\x1b", "\x9b"
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A store whose tags steer a terminal."""
+    """A store whose tags contain terminal control sequences."""
     options = StoreOptions(commitlog_file_size=65_536, index_slots=100, index_units=400)
     with MessageStore.create(tmp_path / "store", options) as made:
         made.put(NewMessage("Order", b"body", f"TAGS\x01red{ESC}[31m".encode()))

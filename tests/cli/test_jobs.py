@@ -1,4 +1,4 @@
-"""Without `--jobs` a command uses all cores. In other tests it sees one core only: see tests/conftest.py."""
+"""Without `--jobs`, a command uses all cores. In other tests, it sees only one core: see tests/conftest.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rmqstore journals` and `rmqstore undo --last`: what repairs did, which is undone next, and removing old journals."""
+"""`rmqstore journals` and `rmqstore undo --last`: past repairs, the one to undo next, and removing old journals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def contents(store: Path) -> dict[str, Entry]:
 
 
 def repaired(store: Path, *files: str) -> list[str]:
-    """Breaks a byte of a body in each file and repairs it; the journals, oldest first."""
+    """Damage and repair a byte of a body in each file; return the journals, oldest first."""
     for name in files:
         flip(store / "commitlog" / name, 4000)
         assert run("recover", str(store), "--apply").exit_code == 0

@@ -1,4 +1,4 @@
-"""Messages in Chinese: the catalogue has every text, and nothing of what a command says stays English."""
+"""Messages in Chinese: the catalogue contains every text, and no output of a command stays English."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def texts() -> dict[str, translations.Said]:
 
 @pytest.fixture(scope="module")
 def marking(texts: dict[str, translations.Said]) -> chinese.Translator:
-    """A translator with 译 for each English word."""
-    every = {text: _marked(text) for said in texts.values() for text in (said.english, said.plural) if text}
-    counted = {text for said in texts.values() if said.plural for text in (said.english, said.plural)}
+    """A translator that translates each English word to 译."""
+    every = {text: _marked(text) for output in texts.values() for text in (output.english, output.plural) if text}
+    counted = {text for output in texts.values() if output.plural for text in (output.english, output.plural)}
     return chinese.Translator(every, counted)
 
 
 @pytest.fixture
 def every_text_translated(marking: chinese.Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stays English, the extractor or the translator missed."""
+    """Translate every text to 译, so that output in English shows a text that extractor or translator missed."""
     monkeypatch.setattr(chinese, "translator", lambda: marking)
-    monkeypatch.setenv("COLUMNS", "1000")  # so that a broken line is not taken for two
+    monkeypatch.setenv("COLUMNS", "1000")  # so that no line is wrapped
 
 
 def _marked(english: str) -> str:
@@ -65,7 +65,7 @@ def _marked(english: str) -> str:
 
 def test_every_text_has_a_translation(texts: dict[str, translations.Said]) -> None:
     have = {entry.english for entry in catalogue.read() if entry.chinese}
-    missing = [f"{said.place}: {text}" for text, said in texts.items() if text not in have]
+    missing = [f"{output.place}: {text}" for text, output in texts.items() if text not in have]
     assert not missing, f"{len(missing)} texts without Chinese:\n" + "\n".join(missing)
 
 
@@ -95,11 +95,11 @@ def test_catalogue_is_read_as_it_is_written(tmp_path: Path) -> None:
     entries = [catalogue.Entry('a "b" \\ c\nd', "", "甲\n乙"), catalogue.Entry("{0} file", "{0} files", "{0} 个文件")]
     path.write_text(catalogue.written(entries), "utf-8")
     assert list(catalogue.read(path)) == entries
-    path.write_text('#: place\nmsgid ""\n"one "\n"two"\nmsgstr "一"\n"二"\n', "utf-8")  # as editors break lines
+    path.write_text('#: place\nmsgid ""\n"one "\n"two"\nmsgstr "一"\n"二"\n', "utf-8")  # editors wrap lines like this
     assert list(catalogue.read(path)) == [catalogue.Entry("one two", "", "一二")]
 
 
-# --- what commands say -----------------------------------------------------------------------------------------------
+# --- output of commands ----------------------------------------------------------------------------------------------
 
 
 def _english_left(output: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`rmqstore lost`: before a repair, after one, and what is left of each message."""
+"""`rmqstore lost`: the lost messages before and after a repair, and what remains of each message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STORE = "5.4.0-clean"
 
 
 def file_of(store: Path, record: Record) -> tuple[Path, int]:
-    """The file of a record, and its position in it."""
+    """Return the file of a record, and its position in the file."""
     for folder in (*store.glob("dledger-*/data"), store / "commitlog"):
         for path in sorted(folder.iterdir(), reverse=True) if folder.is_dir() else ():
             if int(path.name) <= record.position < int(path.name) + path.stat().st_size:
@@ -31,7 +31,7 @@ def file_of(store: Path, record: Record) -> tuple[Path, int]:
 
 
 def damaged(store: Path, folder: str = "") -> tuple[Record, Record, Record]:
-    """A body with ten wrong bytes, a record that is zeros, and a body with one flipped bit."""
+    """Damage three records, and return them: ten wrong bytes in a body, only zeros, and one flipped bit in a body."""
     records = [r for r in find_records(store) if r.topic.startswith(("Order", "log-", "Pay")) and len(r.body) > 30]
     if folder:
         records = [r for r in records if folder in str(file_of(store, r)[0])]
@@ -46,7 +46,7 @@ def damaged(store: Path, folder: str = "") -> tuple[Record, Record, Record]:
 
 
 def body_at(record: Record) -> int:
-    """Where the body begins in a record: an IPv6 host takes 12 bytes more than another one."""
+    """Return the position of the body in a record: an IPv6 host takes 12 bytes more than an IPv4 host."""
     return 88 + 12 * bool(record.sys_flag & 0x10) + 12 * bool(record.sys_flag & 0x20)
 
 
@@ -247,7 +247,7 @@ def test_a_part_of_a_store_does_not_tell_what_is_lost() -> None:
 
 
 def test_a_record_in_the_place_of_another_message_leaves_the_loss_open(tmp_path: Path) -> None:
-    """Only the unit of the lost message remains, and points to that record; verify says that it is damaged."""
+    """Only the unit of the lost message remains; it points to the record that verify reports as damaged."""
     store = copy_store(STORE, tmp_path)
     records = {record.position: record for record in find_records(store)}
     lost, other = records[20_737], records[22_248]

@@ -18,7 +18,7 @@ _LABEL = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 
 
 def read(path: Path) -> dict[tuple[str, str], float]:
-    """(name, the one label beside store and command) -> value; the format is checked on the way."""
+    """Check the format of a metrics file, and return its values by (name, the label other than store and command)."""
     out: dict[tuple[str, str], float] = {}
     typed: list[str] = []
     for line in path.read_text("utf-8").splitlines():
@@ -63,7 +63,7 @@ def test_verify_writes_what_it_found(tmp_path: Path) -> None:
 
 def test_start_that_drops_messages_from_queues_is_not_ok(tmp_path: Path) -> None:
     store, file = copy_store("5.4.0-dledger", tmp_path), tmp_path / "verify.prom"
-    (store / "abort").touch()  # then 5.4.0 cuts the queues of an undamaged store
+    (store / "abort").touch()  # with it, 5.4.0 truncates the queues even of an undamaged store
     broker = run_json("verify", str(store), "--metrics", str(file), exit_code=1)["broker"]
     assert isinstance(broker, dict)
     assert (broker["messages_lost"], bool(broker["units_cut"])) == (0, True)

@@ -1,4 +1,4 @@
-"""The commands that reports and plans end with: pasted unchanged, they do what was announced."""
+"""The commands that reports and plans recommend: pasted unchanged, they do what was announced."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.stores import copy_store, unpack
 
 
 def commands(text: str, after: str) -> list[list[str]]:
-    """The words of what follows `after` in a report."""
+    """Return the words of the commands after the text `after` in a report."""
     return [shlex.split(line.partition(after)[2]) for line in text.splitlines() if after in line]
 
 
@@ -31,7 +31,7 @@ def test_no_command_is_the_help_and_wrong_usage() -> None:
 
 
 def test_the_next_command_keeps_the_broker_conf(tmp_path: Path) -> None:
-    """Without it the store would be another one: its role and the place of its log are in there."""
+    """broker.conf contains the role of the store and the path of its log."""
     store = copy_store("5.4.0-clean", tmp_path)
     log = tmp_path / "the log"
     shutil.move(store / "commitlog", log)
@@ -191,7 +191,7 @@ def test_a_verify_cut_short_says_how_to_go_on(tmp_path: Path, monkeypatch: pytes
     assert "ahead of the log" not in first.stdout
     (following,) = commands(first.stdout, "Next: ")
     assert following == ["rmqstore", "verify", store, "--resume"]
-    assert run(*following[1:]).exit_code == 4  # its two halves were never seen together
+    assert run(*following[1:]).exit_code == 4  # the two parts were never checked together
 
 
 def test_the_next_command_gives_the_broker_its_rights_again(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A user without a home: a container that runs under a number that nobody has written down."""
+"""A user without a home directory, like in a container with a user id that has no name."""
 
 from __future__ import annotations
 

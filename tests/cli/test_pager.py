@@ -1,4 +1,4 @@
-"""Text that is longer than the screen goes through a pager: in a real terminal, and nowhere else."""
+"""Text longer than the screen goes through a pager, but only in a real terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUITTER = "import sys; sys.stdin.readline(); print('QUIT')"
 def in_a_terminal(
     *words: str, lines: int = 24, pager: str | None = COUNTER, environment: Mapping[str, str] | None = None
 ) -> tuple[int, str]:
-    """Exit code and what is on the terminal; `pager` is a program for Python in place of $RMQSTORE_PAGER."""
+    """Run a command in a terminal, and return exit code and output; `pager` is Python code for $RMQSTORE_PAGER."""
     hidden = ("COLUMNS", "LINES", "PAGER", "RMQSTORE_PAGER", "LESS")
     variables = {k: v for k, v in os.environ.items() if k not in hidden}
     if pager is not None:
@@ -44,7 +44,7 @@ def test_a_long_table_is_paged_and_a_short_one_is_not() -> None:
 
 
 def test_what_fits_exactly_is_not_paged() -> None:
-    words = ("dump", str(unpack(STORE)), "--limit", "10", "--topic", "Order_11", "-q")  # 11 lines, and the prompt's
+    words = ("dump", str(unpack(STORE)), "--limit", "10", "--topic", "Order_11", "-q")  # 11 lines, and the prompt
     assert "PAGED" not in in_a_terminal(*words, lines=12)[1]
     assert "PAGED 11 lines" in in_a_terminal(*words, lines=11)[1]
 
@@ -115,7 +115,7 @@ def test_notes_wait_for_the_end_of_the_pager() -> None:
     words = ("dump", str(unpack(STORE)), "--topic", "Order_11", "--topic", "NoSuchTopic", "--limit", "60")
     _, text = in_a_terminal(*words, lines=10, pager=slow)
     assert "PAGED" in text
-    assert "%|" not in text.partition("PAGED")[0].rpartition("\n")[2]  # no bar on the pager's screen
+    assert "%|" not in text.partition("PAGED")[0].rpartition("\n")[2]  # no progress bar on the pager's screen
 
 
 def test_output_that_is_no_terminal_is_not_paged(monkeypatch: pytest.MonkeyPatch) -> None:

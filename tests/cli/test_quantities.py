@@ -1,4 +1,4 @@
-"""Times, sizes and durations as people write them."""
+"""Parsing of times, sizes and durations."""
 
 from __future__ import annotations
 
@@ -127,13 +127,13 @@ def test_a_span_is_in_seconds() -> None:
     assert [parse_span(t) for t in ("30", "30s", "10m", "1.5h", "250ms")] == [30, 30, 600, 5400, 0.25]
 
 
-def test_bytes_are_told_in_the_unit_that_fits() -> None:
+def test_bytes_are_formatted_in_the_fitting_unit() -> None:
     assert [bytes_text(n) for n in (0, 9999, 10240, 65536 * 20, 5 << 40)] == [
         "0 B", "9,999 B", "10.0 KiB", "1.2 MiB", "5.0 TiB",
     ]  # fmt: skip
 
 
-def test_every_fault_of_a_record_has_words() -> None:
+def test_every_fault_of_a_record_has_a_text() -> None:
     names = [fault.name.lower().replace("_", " ") for fault in Fault if fault is not Fault.NONE]
     assert [name for name in names if in_words(name) == name] == []
     assert in_words("body crc") == "the body does not match its CRC"

@@ -1,4 +1,4 @@
-"""`rmqstore report` and `verify --html`: what is on the page, that nothing of a store breaks it, and how it looks."""
+"""`rmqstore report` and `verify --html`: the content of the page, hostile names, and its look in a browser."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STORE = "5.4.0-clean"
 
 
 class _Reader(HTMLParser):
-    """The text of a page and its tags; fails where they are not balanced."""
+    """Collects the text and the tags of a page, and fails if they are not balanced."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,11 +87,11 @@ def broken(tmp_path: Path) -> Path:
 def test_the_page_of_a_sound_store_says_what_verify_says(name: str, tmp_path: Path) -> None:
     verified = run_json("verify", str(unpack(name)), exit_code=0)
     text = made(unpack(name), tmp_path / "x.html", 0)
-    said = " ".join(" ".join(read(text).text).split())
-    assert str(verified["verdict"]) in said
+    output = " ".join(" ".join(read(text).text).split())
+    assert str(verified["verdict"]) in output
     used = run_json("du", str(unpack(name)), exit_code=0)
-    assert f"{used['messages']:,} messages" in said
-    assert "No problems were found." in said or verified["counts"]
+    assert f"{used['messages']:,} messages" in output
+    assert "No problems were found." in output or verified["counts"]
     assert 5_000 < len(text) < 200_000
 
 
@@ -99,15 +99,15 @@ def test_the_page_of_a_damaged_store_has_findings_cures_and_forecasts(tmp_path: 
     store = broken(tmp_path)
     verified = run_json("verify", str(store), exit_code=1)
     text = made(store, tmp_path / "x.html", 1)
-    said = " ".join(" ".join(read(text).text).split())
-    assert str(verified["verdict"]) in said
+    output = " ".join(" ".join(read(text).text).split())
+    assert str(verified["verdict"]) in output
     counts, findings = verified["counts"], verified["findings"]
     assert isinstance(counts, dict) and isinstance(findings, list)
     for code, count in counts.items():
-        assert f"{code} × {count}:" in said
+        assert f"{code} × {count}:" in output
     for finding in findings:
-        assert f"{finding['offset']:,}" in said
-    assert f"rmqstore recover {store}" in said
+        assert f"{finding['offset']:,}" in output
+    assert f"rmqstore recover {store}" in output
     for version in ("4.9.7", "5.1.4", "5.4.0"):
         broker = run_json("verify", str(store), "--broker", version, exit_code=1)["broker"]
         assert isinstance(broker, dict)
@@ -133,7 +133,7 @@ def test_the_map_shows_damage_zeros_fillers_and_missing_files_where_they_are(tmp
 
 
 def damaged_records(store: Path) -> list[Record]:
-    """The three records that `damaged` broke."""
+    """Return the three records that `damaged` has damaged."""
     good = {r.position for r in find_records(store) if r.crc_fits}
     return [r for r in find_records(unpack(STORE)) if r.position not in good]
 
@@ -165,9 +165,9 @@ def test_nothing_of_a_store_is_markup_or_a_control_character(tmp_path: Path) -> 
     record = build_message(topic=name, body=b"x", store_timestamp=1795245022000, born_timestamp=1795245022000)
     (store / "commitlog" / f"{0:020}").write_bytes(record.ljust(65536, b"\0"))
     text = made(store, tmp_path / "x.html", 1)
-    said = "".join(read(text).text)
-    assert "<script>alert('1')</script>&amp;\"·]0;x·" in said
-    assert "<b>store" in said
+    output = "".join(read(text).text)
+    assert "<script>alert('1')</script>&amp;\"·]0;x·" in output
+    assert "<b>store" in output
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text)
 
 

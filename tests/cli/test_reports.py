@@ -1,4 +1,4 @@
-"""`info`, `verify` and `du`: what they print for people and as JSON."""
+"""`info`, `verify` and `du`: their output as text and as JSON."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.stores import BROKER_STORES, copy_store, meta, unpack
 from tests.views.decoder import find_records, read_folder
 
 ROCKSDB = [name for name in BROKER_STORES if "rocksdb" in name]
-# loading a killed store completes its queues, and a follower cuts entries that were not committed: there the real store
-# says something else than the files do
+# Loading a killed store completes its queues, and a follower truncates uncommitted entries: for these stores, the
+# results of the real store differ from the files.
 AS_ON_DISK = [n for n in BROKER_STORES if n not in ROCKSDB and "killed" not in n and "dledger3" not in n]
 
 
@@ -39,7 +39,7 @@ def test_info_finds_the_queues_that_the_real_store_reads(name: str) -> None:
     assert expected
     for label, queue in expected.items():
         if label not in queues:
-            assert queue.max == 0, label  # the real store names queues of topics that never got a message
+            assert queue.max == 0, label  # the real store also reports queues of topics without messages
             continue
         found = queues[label]
         if found["kind"] == "simple":

@@ -83,7 +83,7 @@ def test_without_the_extra_the_exit_code_is_4(
     without_extra(monkeypatch)
     result = run(command, str(unpack(NAME)), *words)
     assert result.exit_code == 4
-    assert f"`{install_command('rocksdb')}`" in result.output  # in one line, so that it can be pasted
+    assert f"`{install_command('rocksdb')}`" in result.output  # not wrapped, so that it can be pasted
 
 
 @pytest.mark.parametrize(
@@ -97,13 +97,13 @@ def test_commands_report_a_broken_database(command: str, words: tuple[str, ...],
     assert "CURRENT file" in " ".join(result.output.split())
 
 
-def test_recover_that_plans_nothing_tells_wrong_from_not_checked(tmp_path: Path) -> None:
+def test_recover_that_plans_nothing_distinguishes_wrong_from_not_checked(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     (store / "kvStore").mkdir()
     (store / "kvStore" / "CURRENT").touch()  # POP records, which are not read
-    said = run_json("recover", str(store), exit_code=4)
-    assert (said["steps"], said["brakes"]) == ([], [])
+    answer = run_json("recover", str(store), exit_code=4)
+    assert (answer["steps"], answer["brakes"]) == ([], [])
     assert run_json("verify", str(store), exit_code=4)["clean"] is False
     for path in (store / "config").glob("topics.json*"):
-        path.write_bytes(b"{")  # nothing to take it from
+        path.write_bytes(b"{")  # so that there is no source to restore it from
     run_json("recover", str(store), exit_code=1)

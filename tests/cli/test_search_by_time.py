@@ -1,4 +1,4 @@
-"""--since and --until read the part of a log where such messages can be, and find what a full scan finds."""
+"""--since and --until read only the part of a log that can contain the messages, and find what a full scan finds."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ DAMAGED = (
 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has small logs searched as big ones are."""
+    """Search small logs like big ones."""
     monkeypatch.setattr(log_times, "WHOLE", 0)
     monkeypatch.setattr(log_times, "_GRID", 2048)
     monkeypatch.setattr(log_times, "SLACK", 20)
 
 
 def messages(store: Store, selection: Selection) -> list[tuple[int, int]]:
-    """Offset and store time of the selected messages."""
+    """Return offset and store time of the selected messages."""
     chunks = read_records(store, "messages", selection, Damage())
     return [(found.offset, found.message.store_timestamp) for chunk in chunks for found in chunk]
 
 
 def spans(times: list[int]) -> Iterator[tuple[int | None, int | None]]:
-    """Times from the first to the last message, as bounds of every kind."""
+    """Yield all kinds of bounds between the times of the first and the last message."""
     ordered = sorted(times)
     some = [ordered[i * (len(ordered) - 1) // 3] for i in range(4)]
     yield from ((time, None) for time in some[1:])
@@ -49,13 +49,13 @@ def spans(times: list[int]) -> Iterator[tuple[int | None, int | None]]:
 
 
 def searched(store: Store, since: int | None, until: int | None) -> int:
-    """Bytes of the logs that are read for a span of time."""
+    """Return the number of log bytes that are read for a time span."""
     bounds = (offsets_between(log.queue, log.lead, since, until) for log in logs_of(store))
     return sum(stop - start for start, stop in bounds)
 
 
 def compare_with_full_scan(store: Store) -> int:
-    """Asserts equality for every span; the bytes that were not read."""
+    """Check the result for every span, and return the number of bytes that were not read."""
     everything = messages(store, Selection())
     total = searched(store, None, None)
     saved = 0
@@ -73,7 +73,7 @@ def compare_with_full_scan(store: Store) -> int:
 @pytest.mark.parametrize("name", STORES)
 def test_a_part_of_the_log_has_what_a_full_scan_finds(name: str) -> None:
     saved = compare_with_full_scan(open_store(unpack(name)))
-    assert saved > 0 or name.startswith(("head_", "498_"))  # those were written within milliseconds
+    assert saved > 0 or name.startswith(("head_", "498_"))  # these were written within milliseconds
 
 
 @pytest.mark.usefixtures("narrow")
@@ -117,5 +117,5 @@ def test_a_span_without_messages_reads_nothing() -> None:
     store = open_store(unpack("5.4.0-clean"))
     assert searched(store, None, 1000) == 0
     last = max(time for _, time in messages(store, Selection()))
-    # behind the last record may be more, which no time tells
+    # there may be more records after the last known one, whose time is unknown
     assert searched(store, last + HOUR, None) < 60_000

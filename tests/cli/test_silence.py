@@ -1,4 +1,4 @@
-"""A command that works without a bar says after a while what it is doing."""
+"""After a while, a command without a progress bar prints what it is doing."""
 
 from __future__ import annotations
 
@@ -39,6 +39,6 @@ def test_nothing_is_said_of_work_that_is_soon_done(
 def test_a_bar_that_was_hidden_can_still_end(capsys: pytest.CaptureFixture[str]) -> None:
     with Output(progress_mode="bar").progress("verify", 10) as progress:
         progress(5)
-        progress.hide()  # as before a pager, and before Spark stops
+        progress.hide()  # like before a pager starts, or before Spark stops
     assert output._SCREEN.bars == []
     assert capsys.readouterr().out == ""

@@ -1,4 +1,4 @@
-"""`verify --since-last`: unchanged log files are not read again, and nothing that changed is missed."""
+"""`verify --since-last`: unchanged log files are not read again, and all changes are found."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ SEALED = f"{196608:020}"
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores of tests are a moment old."""
+    """Accept files as unchanged although they are only a moment old, like the stores of tests."""
     monkeypatch.setattr(kept_part, "SETTLED", 0)
 
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the log files that are scanned."""
+    """The names of the log files that are scanned."""
     names: list[str] = []
     first = Window.__init__
 
@@ -93,7 +93,7 @@ def test_unchanged_files_are_not_read(store: Path, tmp_path: Path, at_once: None
     opened.clear()
     before = time.time() * 1000
     report = verify(store, state)
-    assert set(opened) == {f"{7 * 65536:020}"}  # the last file, which is written to
+    assert set(opened) == {f"{7 * 65536:020}"}  # the last file, which a broker still appends to
     found = report["reused"]
     assert isinstance(found, dict)
     assert found["files"] == [str(store / "commitlog" / f"{i * 65536:020}") for i in range(7)]
@@ -125,7 +125,7 @@ def test_a_sealed_file_that_was_damaged_is_read(store: Path, tmp_path: Path, at_
     report = verify(store, state, code=1)
     assert codes(report) >= {"CL-BODY-CRC"}
     assert len(reused(report)) == 6 and SEALED not in reused(report)
-    # what is damaged is never kept: it is read in every run, and found
+    # results of damaged files are never kept: they are read and reported in every run
     again = verify(store, state, code=1)
     assert but_for_reused(again) == but_for_reused(report)
     assert len(reused(again)) == 6
@@ -137,7 +137,7 @@ def test_a_queue_that_changed_is_compared_with_log_files_that_did_not(
     state = tmp_path / "state"
     verify(store, state)
     queue = next(p for p in sorted((store / "consumequeue").rglob("0" * 20)) if "Order_11/0" in str(p))
-    flip(queue, 20 * 3 + 19)  # a tags code: only the message itself contradicts it
+    flip(queue, 20 * 3 + 19)  # a tags code, which only the message itself contradicts
     report = verify(store, state, code=1)
     assert codes(report) == {"CQ-WRONG-TAG"}
     assert 0 < len(reused(report)) < 7
@@ -187,7 +187,7 @@ def test_an_old_result_is_used_for_a_month(
     verify(store, state)
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 29 * 86_400)
-    assert len(reused(verify(store, state))) == 7  # and the old result keeps its age
+    assert len(reused(verify(store, state))) == 7  # and the old results keep their age
     monkeypatch.setattr(time, "time", lambda: now + 31 * 86_400)
     assert reused(verify(store, state)) == []
     assert len(reused(verify(store, state))) == 7
@@ -242,7 +242,7 @@ def test_the_state_is_private_and_outside_the_store(store: Path, tmp_path: Path,
 
 
 def damaged_states(good: bytes) -> Iterator[bytes]:
-    """Bytes that are lost or wrong, so that the digest does not fit."""
+    """Yield states with lost or wrong bytes, so that the digest does not match."""
     lines = good.splitlines(keepends=True)
     yield good[:-1]
     yield good[: len(good) // 2]
@@ -267,7 +267,7 @@ def test_a_damaged_state_is_not_used(store: Path, tmp_path: Path, at_once: None)
 
 
 def rewritten(good: bytes, part: bytes) -> bytes:
-    """A state with this in place of its first part, and the digest to it."""
+    """Return a state with another first part, and a matching digest."""
     head, first, *rest = good.splitlines(keepends=True)
     place = first.split(b"\t")[0]
     lines = [head, place + b"\t" + part + b"\n", *rest[:-1]]

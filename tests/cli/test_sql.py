@@ -1,4 +1,4 @@
-"""`sql` gives the rows of `dump`, says what it skipped, and can neither write nor read anything but the stores."""
+"""`sql` returns the rows of `dump`, reports what it skipped, and can read only the stores and write nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytest.importorskip("duckdb", reason="the extra `sql` is not installed: duckdb i
 pytest.importorskip("pyarrow", reason="the extra `sql` is not installed: pyarrow is missing")
 
 PLAIN, MIXED, DLEDGER = "5.4.0-killed", "5.4.0-dledger-mixed", "4.9.7-dledger"
-# the same in a row of `dump` and of `sql`
+# columns with the same values in `dump` and `sql`
 SAME = (
     *("file", "offset", "size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag"),
     *("born_timestamp", "born_host", "store_timestamp", "store_host", "reconsume_times"),
@@ -44,7 +44,7 @@ def dumped(*words: str, exit_code: int = 0) -> list[dict[str, Any]]:
 
 
 def refused(*words: str) -> str:
-    """The one line on stderr."""
+    """Run a refused query, and return the line on stderr."""
     result = run("sql", *words)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.count("\n") == 1
@@ -64,7 +64,7 @@ def test_messages_are_those_of_dump(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [PLAIN, MIXED, DLEDGER])
-def test_damage_is_skipped_shown_and_told_as_by_dump(name: str, tmp_path: Path) -> None:
+def test_damage_is_skipped_and_reported_as_by_dump(name: str, tmp_path: Path) -> None:
     store = str(damaged_copy(name, tmp_path))
     query = 'select "offset", crc_ok, topic from messages'
     shown, told = run("dump", store, "--format", "ndjson"), run("sql", store, query, "--format", "ndjson")
@@ -144,7 +144,7 @@ def test_findings_are_those_of_verify(tmp_path: Path) -> None:
     assert rows
 
 
-def test_several_stores_are_told_apart(tmp_path: Path) -> None:
+def test_rows_and_warnings_of_several_stores_are_distinguished(tmp_path: Path) -> None:
     damaged = str(damaged_copy(MIXED, tmp_path))
     stores = (str(unpack(PLAIN)), damaged)
     query = "select store, count(*) n from messages group by store order by store"
@@ -206,7 +206,7 @@ def test_a_query_can_neither_write_nor_read_other_files(tmp_path: Path) -> None:
             f"select * from read_csv('{secret}')": "disabled by configuration",
             f"select * from read_text('{secret}')": "disabled by configuration",
             f"select * from glob('{tmp_path}/*')": "disabled by configuration",
-            "select * from store": "does not exist",  # a variable of this process
+            "select * from store": "does not exist",  # `store` is a variable of this process
             f"copy messages to '{target}'": "COPY is not a query",
             f"copy (select 1) to '{target}'": "COPY is not a query",
             f"attach '{target}'": "ATTACH is not a query",
@@ -285,7 +285,7 @@ def test_formats(tmp_path: Path) -> None:
     assert "lies inside the store" in refused(str(copy), query, "-o", str(copy / "x.csv"))
 
 
-def test_what_lies_in_a_rocksdb_is_not_taken_for_empty() -> None:
+def test_what_is_in_a_rocksdb_is_not_reported_as_empty() -> None:
     result = run("sql", str(unpack("5.4.0-rocksdb")), "select count(*) n from consumequeue", "--format", "ndjson")
     assert result.exit_code == 4
     assert "RocksDB, which the view consumequeue does not read" in result.stderr
@@ -300,7 +300,7 @@ def test_consumer_offsets_in_a_rocksdb_are_read() -> None:
     ]
 
 
-def test_consumer_offsets_that_cannot_be_read_are_not_taken_for_empty(tmp_path: Path) -> None:
+def test_unreadable_consumer_offsets_are_not_reported_as_empty(tmp_path: Path) -> None:
     store = copy_store(PLAIN, tmp_path)
     for path in (store / "config").glob("consumerOffset.json*"):
         path.unlink()

@@ -1,4 +1,4 @@
-"""broker.conf: what a broker reads is read, what it cannot hold is said."""
+"""broker.conf: values that a broker reads are read, and values that it cannot hold are errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which file of config/ a broker loads, and the offsets of consumers in it.
 
-The answers are those of ConsumerOffsetManager#load in RocketMQ 5.1.4 and 5.4.0, asked with the same two files.
+The expected values are those of ConsumerOffsetManager#load in RocketMQ 5.1.4 and 5.4.0 with the same two files.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def test_a_file_that_a_broker_loads_counts(text: str, expected: list[Committed],
         '{"lmqOffsetTable":{"%LMQ%a@G":{0:7}}}',
     ],
 )
-def test_a_file_that_a_broker_rejects_gives_way_to_its_backup(text: str, tmp_path: Path) -> None:
+def test_the_backup_replaces_a_file_that_a_broker_rejects(text: str, tmp_path: Path) -> None:
     assert loaded(tmp_path, text) == [Committed("T", "G", 0, 9)]
 
 
@@ -117,7 +117,7 @@ def test_delay_levels_are_queues_from_zero() -> None:
     ],
 )
 def test_values_of_wrong_types_are_named(name: str, text: str, said: str) -> None:
-    """Each of these makes #decode of the manager throw in 5.1.4 and 5.4.0."""
+    """With each of these, #decode of the manager throws in 5.1.4 and 5.4.0."""
     assert wrong_type(name, parse_config_object(text.encode())) == said
 
 
@@ -148,6 +148,6 @@ def test_values_that_a_broker_converts_or_ignores_are_no_fault(name: str, text: 
     ],
 )
 def test_a_null_that_a_broker_takes_as_its_table_is_named(name: str, text: str, said: str) -> None:
-    """#decode of 4.9.7, 5.1.4 and 5.4.0 does not throw, and leaves the manager with null."""
+    """#decode of 4.9.7, 5.1.4 and 5.4.0 does not throw, but sets the manager's table to null."""
     table = parse_config_object(text.encode())
     assert (wrong_type(name, table), null_table(name, table)) == ("", said)

@@ -1,4 +1,4 @@
-"""Slots and units of index files, which their bytes tell only indirectly."""
+"""Numbers of slots and units of index files, which the files contain only indirectly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.stores import copy_store
 
 
 def _index_of(tmp_path: Path, slots: int, units: int, **settings: int) -> Store:
-    """A store with one index file of these sizes, full of entries with different hashes."""
+    """Create a store with one index file of these sizes, full of units with different hashes."""
     folder = tmp_path / "store" / "index"
     folder.mkdir(parents=True)
     (tmp_path / "store" / "commitlog").mkdir()
@@ -76,11 +76,11 @@ def test_sizes_of_a_real_store(tmp_path: Path) -> None:
     assert index_sizes(open_store(copy_store("5.4.0-clean", tmp_path))) == (100, 400)
 
 
-@pytest.mark.parametrize("more", range(20))  # one of them leaves room for a whole number of units
+@pytest.mark.parametrize("more", range(20))  # with one of them, the length fits a whole number of units
 def test_a_file_extended_to_a_tebibyte_is_read_quickly_and_decides_nothing(more: int, tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     first, _, *others = sorted((store / "index").iterdir())
     for path in others:
         path.unlink()
-    os.truncate(first, (1 << 40) + more)  # as many files have this length as the right one
+    os.truncate(first, (1 << 40) + more)  # now as many files have the wrong length as the right one
     assert index_sizes(open_store(store)) == (100, 400)

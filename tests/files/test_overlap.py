@@ -1,4 +1,4 @@
-"""DLedger switched off again: the commitlog goes on where DLedger's entries begin."""
+"""DLedger switched off again: the commitlog continues at the offset where DLedger's entries begin."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OFF = BrokerConfig({"enableDLegerCommitLog": "false"})
 
 
 def switched_off(tmp_path: Path) -> Path:
-    """The commitlog of another store has a file of this address, and its records say so."""
+    """Copy a DLedger store, and add a commitlog file whose records have the same offsets as DLedger's entries."""
     store = copy_store(MIXED, tmp_path)
     shutil.copyfile(unpack("5.4.0-clean") / NAME, store / NAME)
     return store
@@ -40,8 +40,8 @@ def test_nothing_is_planned_until_it_is_known_which_log_the_broker_reads(tmp_pat
         plan_rebuild(store, verified, "cq")
 
 
-def test_a_broker_without_dledger_goes_on_in_its_commitlog(tmp_path: Path) -> None:
-    """As whole brokers of 4.9.7 and 5.4.0 that were switched to DLedger and back."""
+def test_a_broker_without_dledger_continues_in_its_commitlog(tmp_path: Path) -> None:
+    """Observed with whole brokers of 4.9.7 and 5.4.0 that were switched to DLedger and back."""
     store = open_store(switched_off(tmp_path), OFF)
     assert (store.kind, store.left_by_dledger) == (StoreKind.PLAIN, ["dledger-n0"])
     report = examine(store, VerifyOptions(jobs=1)).report
@@ -62,7 +62,7 @@ def test_a_file_under_the_name_of_another_one_is_no_overlap(name: str, tmp_path:
     assert [(store.kind, store.overlap) for store in unlike(path)] == [(StoreKind.MIXED, None)] * 2
 
 
-def test_a_store_that_goes_on_in_dledger_has_no_overlap() -> None:
+def test_a_store_that_continues_in_dledger_has_no_overlap() -> None:
     assert [(store.kind, store.overlap) for store in unlike(unpack(MIXED))] == [(StoreKind.MIXED, None)] * 2
 
 
@@ -81,7 +81,7 @@ def test_a_broker_conf_that_does_not_name_dledger_is_no_proof_of_its_mode(tmp_pa
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_sound_store_is_not_clean_for_a_broker_that_would_not_read_its_dledger(version: str) -> None:
-    """Whole brokers of 4.9.7 and 5.4.0 that were switched back read none of the entries."""
+    """Observed: whole brokers of 4.9.7 and 5.4.0 that were switched back read none of the entries."""
     options = VerifyOptions(jobs=1, broker=version)
     report = examine(open_store(unpack(MIXED), OFF), options).report
     (finding,) = [f for f in report.findings.listed if f.code == "BR-START-LOSES"]

@@ -1,4 +1,4 @@
-"""Where `info` sees a consume queue begin and end: pre-blanks and zeros are not messages."""
+"""The minimum and maximum offsets that `info` reports for a queue: pre-blanks and zeros are not messages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_queue_of_pre_blanks_has_no_message(tmp_path: Path) -> None:
     assert queue_bounds(queue_of(tmp_path, blanks), 0, batch=False) == QueueBounds(3, 3, -1, 0)
 
 
-def test_batch_queue_ends_in_front_of_a_unit_that_recovery_refuses(tmp_path: Path) -> None:
+def test_batch_queue_ends_before_a_unit_that_recovery_rejects(tmp_path: Path) -> None:
     good = BATCH_UNIT.build(commitlog_offset=0, size=100, base_offset=5, batch_size=3)
     refused = BATCH_UNIT.build(commitlog_offset=100, size=100, base_offset=8, batch_size=0)
     queue = queue_of(tmp_path, good + refused, BATCH_UNIT.size)

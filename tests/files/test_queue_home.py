@@ -1,4 +1,4 @@
-"""Which queues a broker reads where consumequeue/ has both files and a RocksDB, by broker.conf or by config/."""
+"""Which queues a broker reads if consumequeue/ has both files and a RocksDB, decided by broker.conf or config/."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = {"storeType": "defaultRocksDB"}
 
 
 def both(store_copy: Copy) -> Path:
-    """Queues in files of one real broker beside the RocksDB of another's."""
+    """Return a store with queue files of one real broker and the RocksDB of another."""
     store = store_copy("5.4.0-clean")
     for path in (unpack("5.4.0-rocksdb") / "consumequeue").iterdir():
         shutil.copyfile(path, store / "consumequeue" / path.name)
@@ -93,7 +93,7 @@ def test_only_the_database_s_own_files_belong_there(store_copy: Copy) -> None:
 
 
 def store_copy_without_manifest(store: Path) -> Path:
-    """The remains of a database are not a database."""
+    """Remove the manifest, without which the remaining files are not a database."""
     for path in (store / "consumequeue").iterdir():
         if path.name.startswith("MANIFEST-") or path.name == "IDENTITY":
             path.unlink()

@@ -36,7 +36,7 @@ def test_message_at_skips_the_header_of_a_dledger_entry_when_its_offset_does() -
 
 
 @pytest.mark.parametrize("size", [0, 90, 1 << 30, -1])
-def test_a_size_that_no_record_has_gives_no_message(size: int, tmp_path: Path) -> None:
+def test_an_impossible_size_is_no_message(size: int, tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     file = sorted((store / "commitlog").iterdir())[0]
     raw = bytearray(file.read_bytes())
@@ -47,7 +47,7 @@ def test_a_size_that_no_record_has_gives_no_message(size: int, tmp_path: Path) -
     assert message_at(log, 0) is None
 
 
-def test_a_record_that_contradicts_its_place_is_given_as_it_is(tmp_path: Path) -> None:
+def test_a_record_that_contradicts_its_place_is_returned_unchanged(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     file = sorted((store / "commitlog").iterdir())[0]
     raw = bytearray(file.read_bytes())

@@ -1,4 +1,4 @@
-"""Something else than a regular file under a file's name: nothing is read, and nothing blocks."""
+"""A name of a file belongs to something other than a regular file: nothing is read, and nothing blocks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from rmqstore.files.disk.reading import open_regular, read_at
 
 
-def test_a_name_that_no_file_can_have_is_a_file_that_is_not_there(tmp_path: Path) -> None:
-    path = tmp_path / "Order\0"  # as a topic's name in a damaged record can be
+def test_an_impossible_file_name_counts_as_a_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "Order\0"  # like the topic of a damaged record
     with pytest.raises(FileNotFoundError, match="not a valid file name"):
         open_regular(path)
     assert read_at(path, 8, 0) == b""

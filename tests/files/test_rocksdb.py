@@ -1,4 +1,4 @@
-"""A RocksDB read through links: what stays as it was, and what a running broker may do meanwhile."""
+"""Reading a RocksDB through hard links, without changes to it and while a broker may change it."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_units_read_as_in_files(tmp_path: Path) -> None:
     assert [(n, len(units)) for n, units, _ in queue.runs(0, 100)] == [(0, 2), (3, 16)]
 
 
-def test_a_queue_that_is_not_there_is_empty() -> None:
+def test_a_missing_queue_is_empty() -> None:
     queue = RocksDBQueues(open_store(unpack(NAME))).queue("Order_11", 9)
     assert (queue.first, queue.behind, len(queue), queue.unreadable) == (0, 0, 0, [])
     assert queue.pread(20, 0) == b""

@@ -1,4 +1,4 @@
-"""Where a sparse file has data."""
+"""The parts of a sparse file that have data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MB = 1 << 20
 
 @pytest.fixture
 def holey(tmp_path: Path) -> Path:
-    """64 KiB of data at 1 MiB and at 3 MiB of 1 TiB."""
+    """A file of 1 TiB with 64 KiB of data at 1 MiB and at 3 MiB."""
     path = tmp_path / "file"
     with path.open("wb") as file:
         for at in (MB, 3 * MB):
@@ -38,7 +38,9 @@ def test_data_of_a_file_with_holes(holey: Path) -> None:
         os.close(fd)
 
 
-def test_all_of_it_counts_where_the_file_system_cannot_tell(holey: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_file_counts_if_the_file_system_reports_no_holes(
+    holey: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_seek(*_: int) -> int:
         raise OSError(22, "Invalid argument")
 

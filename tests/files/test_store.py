@@ -1,4 +1,4 @@
-"""open_store: what a path is, and the error for one that is not a store."""
+"""open_store: the kinds of paths that it accepts, and the error for a path that is not a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request to write early changes nothing and fails with nothing."""
+"""A request for early write-back changes nothing and never fails."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests of rmqstore.brokers that need no Java: real answers are recorded beside them."""
+"""Tests of rmqstore.brokers without Java: what real brokers did is recorded in the JSON files beside them."""

@@ -1,4 +1,4 @@
-"""What the real broker did with a case, in the few numbers that a forecast must get exactly right."""
+"""The results of a broker start that a forecast must predict exactly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAP = 400 << 20
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Loads or not (and dies, or never ends, in the attempt), the log's ends, queue ends, files that are gone."""
+    """One start: whether the store loads (or the process dies or hangs), the ends of log and queues, removed files."""
 
     load: bool
     dies: bool
@@ -28,7 +28,7 @@ class Answer:
 
 
 def of_oracle(result: OracleResult, gone: set[str]) -> Answer:
-    """What the real classes did; `gone` are the files that the run removed."""
+    """Return the result of a run of the real classes; `gone` are the files that it removed."""
     dies = result.crash is not None
     loads = result.load and not dies
     ends = {name: (q.min, q.max) for name, q in sorted(result.queues.items()) if q.max or q.min > 0}
@@ -43,7 +43,7 @@ def of_oracle(result: OracleResult, gone: set[str]) -> Answer:
 
 
 def of_forecast(forecast: StartForecast, store: Path) -> Answer:
-    """The same of a forecast."""
+    """Return the result that a forecast predicts."""
     ends = {
         f"{topic}/{queue_id}": end
         for (topic, queue_id), end in sorted(forecast.queue_ends.items())
@@ -55,7 +55,7 @@ def of_forecast(forecast: StartForecast, store: Path) -> Answer:
         forecast.starts,
         not forecast.starts
         and forecast.exit_code in (PROCESS_EXIT, None)
-        and HIDDEN not in forecast.notes,  # the store's classes gave false there
+        and HIDDEN not in forecast.notes,  # load() of the store's classes returned false there
         forecast.min_offset,
         forecast.max_offset,
         dict(sorted(ends.items())),
@@ -68,13 +68,13 @@ def _below(store: Path, name: str) -> str | None:
 
 
 def files_of(store: Path) -> set[str]:
-    """All files of a store, but for those that come and go with every run."""
+    """Return all files of a store, except those that every run creates or removes."""
     paths = {p.relative_to(store).as_posix() for p in store.rglob("*") if p.is_file()}
     return {p for p in paths if not p.startswith("rocksdbstore/") and p != "abort.bak"}
 
 
 def load_answers() -> dict[str, Answer]:
-    """The recorded answers by case name."""
+    """Return the recorded results by case name."""
     out = {}
     document = json.loads(ANSWERS.read_text("utf-8"))
     tables = document["queues"]
@@ -89,7 +89,7 @@ def load_answers() -> dict[str, Answer]:
 
 
 def save_answers(answers: dict[str, Answer]) -> None:
-    """Records answers; queue ends as differences to a table that many cases share."""
+    """Record results; queue ends are stored as differences from tables that many cases share."""
     tables: list[dict[str, tuple[int, int]]] = [{}]
     rows: dict[str, dict[str, object]] = {}
     for name, answer in sorted(answers.items()):

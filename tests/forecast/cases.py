@@ -1,7 +1,8 @@
-"""Damaged stores for which a forecast must say exactly what the real broker does.
+"""Damaged stores for which a forecast must predict exactly what the real broker does.
 
-A case is a store, the damage to a copy of it, the version that then starts and its settings. The real answers are
-recorded in `answers.json` (`tests/real_broker/test_simulation.py --record`), so that no Java is needed to check them.
+A case consists of a store, damage to a copy of it, the version that then starts, and its settings. The results of the
+real classes are recorded in `answers.json` (`tests/real_broker/test_simulation.py --record`), so that the tests need no
+Java.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ _PLAIN: dict[str, Damage | None] = {
     "right length, wrong name": put("commitlog/00000000000000000000.bak", bytes(LOG_SIZE)),
     "directory in commitlog": put("commitlog/sub", None),
 }
-_ABORT_ONLY = {  # where it makes a difference that the checkpoint is kept
+_ABORT_ONLY = {  # cases in which a kept checkpoint makes a difference
     *("body in an old file", "body in the file before the last", "first record's body", "old file behind"),
     *("last log file missing", "topic's queues missing", "all queues missing", "0-byte queue file"),
     *("last unit missing", "unit in the middle zero", "full queue file, then a zero one", "pre-blanks only"),
@@ -162,7 +163,7 @@ _ABORT_ONLY = {  # where it makes a difference that the checkpoint is kept
         "bogus units inside the log",
     ),
 }
-_ONE_EXIT = {  # the parser's business: the same whatever the exit was
+_ONE_EXIT = {  # damage that only the parser notices: the previous exit makes no difference
     *("magic", "body length", "body length negative", "physical offset", "queue offset", "queue id", "IPv6 flag"),
     *("prepared flag", "size one off", "size negative", "size largest", "size 500 MiB", "size 1 MiB", "size 0"),
     *("200 zeros", "first record's size", "BLANK in the middle", "BLANK with a huge size", "DELAY no number"),
@@ -203,7 +204,7 @@ _FIRST_START: dict[str, Damage | None] = {
 
 
 def cases() -> Iterator[Case]:
-    """All cases; names are unique."""
+    """Yield all cases; their names are unique."""
     for version in VERSIONS:
         for what, damage in _PLAIN.items():
             for exit_name, more in _EXITS:
@@ -320,9 +321,9 @@ def _settings() -> Iterator[Case]:
 
 
 def _in_the_way() -> Iterator[Case]:
-    """A file in the place of a directory: nothing is put from the first message on that no file can be made for.
+    """Yield cases with a file in place of a directory: dispatch stops at the first message that needs the directory.
 
-    The broker tries that one 30 times, a second each, so there are few of these.
+    The broker tries that message 30 times, one second apart, so there are few of these cases.
     """
     for store in ("4.9.7-clean", "5.4.0-clean"):
         name = f"{store} file in place of the queues, clean"
@@ -333,7 +334,7 @@ def _in_the_way() -> Iterator[Case]:
 
 
 def _swapped() -> Iterator[Case]:
-    """Units of the later file are added too early, to a queue that recovery has cut, and are cut again."""
+    """Yield cases in which units of the later file are added too early to a truncated queue, and truncated again."""
     for version in VERSIONS:
         for label, exit_ in _EXITS:
             name = f"{version}-killed swapped files and an early unit zero, {label}"

@@ -1,4 +1,4 @@
-"""What befalls a plain store: its log, its queues, the small files, and what does not belong there."""
+"""Kinds of damage to a plain store: to its log, queues and small files, and files that do not belong there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def abort(store: Path) -> None:
 
 
 def extension(length: int) -> Damage:
-    """A file of zeros where the extension units of queue 0 belong."""
+    """Create a file of zeros in place of the extension units of queue 0."""
 
     def damage(store: Path) -> None:
         folder = store / "consumequeue_ext" / topic(store).name / "0"
@@ -35,7 +35,7 @@ def no_checkpoint_times(store: Path) -> None:
 
 
 def body(file: int, record: int = 10) -> Damage:
-    """Flips a byte of the first body from a record on."""
+    """Flip a bit of the first body at or after a record."""
 
     def damage(store: Path) -> None:
         path = log_files(store)[file]
@@ -46,7 +46,7 @@ def body(file: int, record: int = 10) -> Damage:
 
 
 def header(file: int, record: int, name: str, byte: int = -1, bit: int = 0) -> Damage:
-    """Flips a bit of a header field; `byte` counts from the field's end when negative."""
+    """Flip a bit of a header field; a negative `byte` counts from the end of the field."""
 
     def damage(store: Path) -> None:
         path = log_files(store)[file]
@@ -73,7 +73,7 @@ def zeros(file: int, record: int, length: int) -> Damage:
 
 
 def blank(file: int, record: int, size: int) -> Damage:
-    """A BLANK that says `size` over the head of a record."""
+    """Overwrite the head of a record with a BLANK of the given size."""
 
     def damage(store: Path) -> None:
         path = log_files(store)[file]
@@ -108,7 +108,7 @@ def no_log_files(store: Path) -> None:
 
 
 def swapped_log_files(one: int, other: int) -> Damage:
-    """Two files of the log have each other's content."""
+    """Swap the content of two log files."""
 
     def damage(store: Path) -> None:
         first, second = (log_files(store)[n] for n in (one, other))
@@ -120,7 +120,7 @@ def swapped_log_files(one: int, other: int) -> Damage:
 
 
 def more_log(content: int | None) -> Damage:
-    """One file more: zeros, or the bytes of file `content`, as a recycled file has them."""
+    """Add a log file of zeros, or with the bytes of file `content`, like a recycled file."""
 
     def damage(store: Path) -> None:
         files = log_files(store)
@@ -148,7 +148,7 @@ def queue_empty_file(store: Path) -> None:
 
 
 def queue_units(address: int) -> Damage:
-    """Five units that no message has, behind the end of a queue."""
+    """Add five units without messages after the end of a queue."""
 
     def damage(store: Path) -> None:
         path, at = queue_end(store)
@@ -197,7 +197,7 @@ def queue_stray(store: Path) -> None:
 
 
 def put(path: str, content: bytes | None = b"") -> Damage:
-    """A file, or with None a directory, that does not belong."""
+    """Create a file, or with None a directory, that does not belong to the store."""
 
     def damage(store: Path) -> None:
         target = store / path

@@ -1,4 +1,4 @@
-"""What befalls the files of a DLedger group."""
+"""Kinds of damage to the files of a DLedger group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.forecast.places import LOG_SIZE, Damage, data_files, entries, group
 
 
 def entry(file: int, number: int, name: str, byte: int = -1, bit: int = 0) -> Damage:
-    """Flips a bit in the header of a DLedger entry."""
+    """Flip a bit in the header of a DLedger entry."""
 
     def damage(store: Path) -> None:
         path = data_files(store)[file]
@@ -138,7 +138,7 @@ DLEDGER_DAMAGES: dict[str, Damage | None] = {
     "index of the first entry large": entry(0, 0, "index", -2, 2),
     **{
         f"index of the only file's first entry, bit {bit}": both(only_last_data_file, entry(0, 0, "index", 0, bit))
-        for bit in (2, 4, 7)  # the position of its unit wraps: below 0, to the right one; the number is below 0
+        for bit in (2, 4, 7)  # the unit's position overflows: below 0, to the right one; the index is below 0
     },
     "stray file in data": in_group("data/x.txt", b"1"),
     "stray file in the DLedger index": in_group("index/zz"),

@@ -1,4 +1,4 @@
-"""Where the parts of a fixture's store are: its log files and records, the queues of one topic, DLedger's files."""
+"""The positions of the parts of a fixture's store: log files, records, queues of one topic, DLedger files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def log_files(store: Path) -> list[Path]:
 
 
 def records(path: Path) -> list[int]:
-    """Positions of the good records of a commitlog file."""
+    """Return the positions of the good records of a commitlog file."""
     runs = scan_file(MappedFile(path, int(path.name), LOG_SIZE, LOG_SIZE))
     return [
         at - int(path.name) for r in runs if r.kind is Kind.RECORDS and r.columns for at in r.columns.offset.tolist()
@@ -29,7 +29,7 @@ def records(path: Path) -> list[int]:
 
 
 def entries(path: Path) -> list[int]:
-    """Positions of the entries of a DLedger data file."""
+    """Return the positions of the entries of a DLedger data file."""
     out, at, data = [], 0, path.read_bytes()
     while at + dledger.ENTRY.size <= len(data):
         entry = dledger.ENTRY.parse(data, at)
@@ -45,7 +45,7 @@ def topic(store: Path) -> Path:
 
 
 def queue_end(store: Path) -> tuple[Path, int]:
-    """File and position of the first free unit of queue 0 of the topic."""
+    """Return file and position of the first free unit of queue 0 of the topic."""
     for path in sorted((topic(store) / "0").iterdir()):
         units = consumequeue.UNIT.array(path.read_bytes())
         free = [i for i, size in enumerate(units["size"].tolist()) if size <= 0]

@@ -1,6 +1,6 @@
-"""Damage to the small files of a store, by which a broker does not start or serves nothing.
+"""Damage to the small files of a store, after which a broker does not start or serves no messages.
 
-The real answers are recorded in `small_files.json` (python -m tests.real_broker.test_small_files records new ones).
+The results of the real classes are recorded in `small_files.json` by `python -m tests.real_broker.test_small_files`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ KINDS = ("noise", "cut", "zero", "gone")
 
 @dataclass(frozen=True, slots=True)
 class SmallDamage:
-    """What is done to one file: `noise` changes the byte at `at`, `cut` leaves `at` bytes, `zero`, `gone`.
+    """Damage to one file: `noise` changes the byte at `at`, `cut` leaves `at` bytes, `zero`, `gone`.
 
-    `clean`: whether the last exit was clean. The spare copy of a configuration file is removed.
+    `clean`: whether the last exit was clean. The backup of a configuration file is removed.
     """
 
     store: str
@@ -61,7 +61,7 @@ class SmallDamage:
 
 @dataclass(frozen=True, slots=True)
 class SmallAnswer:
-    """`max_offset` is None where the store does not start; `readable` counts messages, where queues are in RocksDB."""
+    """The result: `max_offset` is None if the store does not start; `readable` counts messages of RocksDB queues."""
 
     starts: bool
     max_offset: int | None
@@ -69,7 +69,7 @@ class SmallAnswer:
 
 
 def paths() -> Iterator[tuple[str, str]]:
-    """(store, path) of every small file that the classes of a store read."""
+    """Yield (store, path) of every small file that the classes of a store read."""
     for version in VERSIONS:
         yield f"{version}-clean", "checkpoint"
         yield f"{version}-dledger", "dledger-n0/checkpoint"
@@ -81,7 +81,7 @@ def paths() -> Iterator[tuple[str, str]]:
 
 
 def random_damage(rng: random.Random) -> SmallDamage:
-    """One damage of one small file."""
+    """Return random damage to one small file."""
     store, path = rng.choice(list(paths()))
     kind = rng.choice((*KINDS, "noise", "noise"))
     size = (unpack(store) / path).stat().st_size
@@ -91,7 +91,7 @@ def random_damage(rng: random.Random) -> SmallDamage:
 
 
 def forecast_of(damage: SmallDamage, store: Path) -> tuple[SmallAnswer, int]:
-    """The forecast as an answer, and how many messages it says are not delivered."""
+    """Return the forecast as a result, and the number of messages that it reports as not delivered."""
     dispatch = "dledger" not in damage.store
     config = BrokerConfig(meta(damage.store).oracle_args)
     forecast = simulate_start(
@@ -99,7 +99,7 @@ def forecast_of(damage: SmallDamage, store: Path) -> tuple[SmallAnswer, int]:
     )
     missing = sum(forecast.unreadable_rows.values()) + (forecast.not_dispatched is not None)
     if not forecast.starts and not _read_by_store(damage):
-        return SmallAnswer(True, None), 0  # the broker ends; its store's classes do not see this file
+        return SmallAnswer(True, None), 0  # the broker ends, but its store classes do not read this file
     return SmallAnswer(forecast.starts, forecast.max_offset if forecast.starts else None), missing
 
 
@@ -108,7 +108,7 @@ def _read_by_store(damage: SmallDamage) -> bool:
 
 
 def load_answers() -> dict[SmallDamage, SmallAnswer]:
-    """The recorded answers."""
+    """Return the recorded results."""
     rows = json.loads(ANSWERS.read_text("utf-8")) if ANSWERS.exists() else []
     return {SmallDamage(*row[:5]): SmallAnswer(*row[5:]) for row in rows}
 

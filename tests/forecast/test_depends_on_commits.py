@@ -1,7 +1,7 @@
-"""An unreadable DLedger entry behind the committed position: what is dispatched behind it depends on time.
+"""An unreadable DLedger entry after the committed position: what is dispatched after it depends on timing.
 
-Seen on 5.4.0: ReputMessageService#doReput jumps to the end of what is readable, which is what is committed at that
-moment (`[BUG]dispatch message to consume queue error, COMMITLOG OFFSET`), and then reads on in the middle of an entry.
+Observed on 5.4.0: ReputMessageService#doReput jumps to the end of the readable data, which is the committed position at
+that moment (`[BUG]dispatch message to consume queue error, COMMITLOG OFFSET`), and continues in the middle of an entry.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def test_what_is_skipped_depends_on_commits_only_behind_the_committed_position(
 ) -> None:
     store = store_copy("5.4.0-dledger-killed")
     row = rows(store)[number]
-    zero(row.path, row.at, row.size)  # its entry stays: DLedger's own recovery does not mind
+    zero(row.path, row.at, row.size)  # the entry header stays, so DLedger's own recovery accepts the entry
     forecast = simulate_start(open_store(store), version="5.4.0")
     assert forecast.starts
     assert forecast.depends_on_commits == (row.offset - row.lead if depends else None)
-    said = (
+    text = (
         f"; after the damage at {row.offset - row.lead:,} it may skip more messages, depending on when a leader commits"
     )
-    assert (said in forecast.sentence()) == depends
+    assert (text in forecast.sentence()) == depends
     report = verify(open_store(store))
-    assert (said in str(report.verdict)) == depends
+    assert (text in str(report.verdict)) == depends
     assert report.broker is not None
     assert report.broker["depends_on_commits"] == forecast.depends_on_commits
 
@@ -48,10 +48,10 @@ def test_what_is_skipped_depends_on_commits_only_behind_the_committed_position(
 def test_blank_in_the_place_of_a_message_gets_a_unit_and_what_follows_depends_on_commits(
     version: str, store_copy: Copy
 ) -> None:
-    """Seen on all three: a queue of no topic with one unit, and a jump over the rest of what is committed.
+    """Observed on all three: a queue without a topic gets a unit, and the rest of the committed data is skipped.
 
     DLedgerCommitLog#checkMessageAndReturnSize adds the entry's 48 bytes to the size 0 of the BLANK, so that
-    ReputMessageService#doReput takes it for a message.
+    ReputMessageService#doReput handles it as a message.
     """
     store = store_copy("4.9.7-dledger-killed")
     no_queues(store)
@@ -64,7 +64,7 @@ def test_blank_in_the_place_of_a_message_gets_a_unit_and_what_follows_depends_on
 
 
 def test_no_entry_is_committed_while_the_log_ends_in_front_of_its_first_entry(store_copy: Copy) -> None:
-    """Seen on 5.4.0: these queue ends, and nothing can be read (DLedgerMmapFileStore#updateCommittedIndex skips)."""
+    """Observed on 5.4.0: these queue ends, and no readable message (see DLedgerMmapFileStore#updateCommittedIndex)."""
     store = store_copy("5.4.0-dledger")
     swap_data_files(0, -1)(store)
     dledger_checkpoint("endIndex=5\ncommittedIndex=5\n")(store)
@@ -72,9 +72,9 @@ def test_no_entry_is_committed_while_the_log_ends_in_front_of_its_first_entry(st
     assert (forecast.starts, forecast.max_offset, forecast.commits_from) == (True, 0, 516)
     ends = {name: forecast.queue_ends[name, 0] for name in ("%DLQ%CG_dlq_11", "RMQ_SYS_TRANS_HALF_TOPIC")}
     assert ends == {"%DLQ%CG_dlq_11": (0, 1), "RMQ_SYS_TRANS_HALF_TOPIC": (0, 36)}
-    said = ", but no DLedger message can be read until entry 516 is appended"
-    assert forecast.sentence().endswith(said)
+    text = ", but no DLedger message can be read until entry 516 is appended"
+    assert forecast.sentence().endswith(text)
     report = verify(open_store(store))
-    assert said in str(report.verdict)
+    assert text in str(report.verdict)
     assert report.broker is not None
     assert report.broker["commits_from"] == 516

@@ -1,4 +1,4 @@
-"""A file in the place of index/: what the real classes did, and the forecast."""
+"""A file in place of index/: what the real classes did, and the forecast."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOTE = "index is not a directory: dispatch ends at the next message with a key"
 def test_a_start_fails_if_it_dispatches_a_message(
     name: str, version: str, abort: bool, starts: bool, tmp_path: Path
 ) -> None:
-    """Found with the real classes, which then throw IllegalMonitorStateException in IndexService."""
+    """Observed with the real classes, which then throw IllegalMonitorStateException in IndexService."""
     store = copy_store(name, tmp_path)
     shutil.rmtree(store / "index")
     (store / "index").write_bytes(b"x")

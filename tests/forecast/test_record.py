@@ -1,4 +1,4 @@
-"""checkMessageAndReturnSize, test by test, for the versions where it differs."""
+"""Each check of checkMessageAndReturnSize, for the versions in which it differs."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_parts_that_do_not_add_up_are_a_half_message() -> None:
     assert (got.size, got.success) == (len(PLAIN) + 1, False)
 
 
-def test_negative_body_length_counts_as_no_body() -> None:
+def test_negative_body_length_counts_as_empty_body() -> None:
     empty = build_message(topic="T", body=b"")
     got = check(with_field(empty, "body_length", struct.pack(">i", -9)))
     assert (got.success, got.size) == (True, len(empty))
@@ -167,8 +167,8 @@ def test_split_drops_empty_parts_at_the_end(text: str, parts: int) -> None:
 @given(st.binary(min_size=0, max_size=400), st.sampled_from(VERSIONS), st.integers(0, 500))
 def test_any_bytes_are_not_a_record_unless_their_size_says_so(data: bytes, version: str, at: int) -> None:
     got = check(data, version, at, heap=1 << 20)
-    said = int.from_bytes(data[at : at + 4], "big", signed=True)
-    assert got.size in ((said, 0) if got.success else (said, -1))
+    size = int.from_bytes(data[at : at + 4], "big", signed=True)
+    assert got.size in ((size, 0) if got.success else (size, -1))
 
 
 @given(st.integers(0, len(PLAIN) - 1), st.integers(0, 7), st.sampled_from(VERSIONS))

@@ -1,4 +1,4 @@
-"""The table of start rules: what is said of a version, and how a version is named."""
+"""The table of start rules: the rules of a version, and how users can name a version."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_queue_that_begins_in_the_middle_gets_pre_blanks(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.4.0"])
-def test_many_messages_give_what_one_by_one_gives(tmp_path: Path, version: str) -> None:
+def test_bulk_dispatch_equals_dispatch_one_by_one(tmp_path: Path, version: str) -> None:
     address = np.arange(0, 6000, 100)
     size = np.full(60, 100)
     offset = np.concatenate((np.arange(0, 20), np.arange(25, 60), np.arange(30, 35)))
@@ -157,8 +157,8 @@ def test_queue_without_a_live_unit_keeps_its_maximum(tmp_path: Path) -> None:
         assert q.ends == ends
 
 
-def test_equal_unit_ends_the_search_by_halves(tmp_path: Path) -> None:
-    # pre-blanks have address 0: with a log that begins at 0 the search stops at one in the middle
+def test_equal_unit_ends_the_binary_search(tmp_path: Path) -> None:
+    # pre-blanks have offset 0: if the log begins at 0, the binary search stops at one in the middle
     q = queue(tmp_path, consumequeue.PRE_BLANK * 5 + unit(5000) + unit(5100), start=SIZE)
     q.recover()
     q.correct_min_offset(0)

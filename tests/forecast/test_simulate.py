@@ -1,4 +1,4 @@
-"""Forecasts against what the real classes did with the same damage (recorded), and their own properties."""
+"""Forecasts compared with the recorded results of the real classes for the same damage, and their own properties."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_redispatched_units_are_counted_by_topic(tmp_path: Path) -> None:
 def test_in_controller_mode_a_slave_dispatches_behind_the_confirm_offset_when_it_gets_a_role(
     version: str, tmp_path: Path
 ) -> None:
-    """Seen on 5.1.4: a killed replica was elected, and all that stood behind the confirm offset got its units."""
+    """Observed on 5.1.4: a killed replica was elected, and all messages after the confirm offset got units."""
     path, config = clean(version, tmp_path)
     for damage in (no_topic, abort, no_checkpoint_times):
         damage(path)
@@ -262,7 +262,7 @@ def test_broken_configuration_stops_the_broker(tmp_path: Path) -> None:
 
 ENDS = {"4.9.7-clean": 443387, "5.4.0-dledger": 477461, "5.4.0-formats": 421889, "5.1.4-dledger-mixed": 717485}
 GARBLED = {
-    0: [(255, None, 0)] * 3,  # behind the committed position
+    0: [(255, None, 0)] * 3,  # after the committed position
     2: [(0, 310121, 144), (0, 310121, 144), (0, 443387, 0)],
     11: [(253, 717485, 0), (255, 717485, 0), (253, 717485, 0)],  # config
 }
@@ -298,7 +298,7 @@ def test_dledger_loses_what_is_behind_a_wrong_header(tmp_path: Path) -> None:
     damaged = entries(data_files(whole)[-2])[5]
     assert forecast.commitlog_stop == int(data_files(path)[-2].name) + damaged
     assert forecast.stop_reason.startswith("pos ")
-    # the damaged entry itself is not a good record any more
+    # the damaged entry itself is no longer a good record
     assert forecast.messages_lost == before - 5 - 1 + last
     assert f"dledger-n0/data/{data_files(path)[-1].name}" in forecast.other_files_deleted
 

@@ -1,4 +1,4 @@
-"""Forecasts over damaged small files against what the real classes did (recorded)."""
+"""Forecasts for damaged small files, compared with the recorded results of the real classes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GARBAGE = '{"dataVersion":{"x'
 
 
 def forecast_with_config_file(folder: Path, version: str, name: str, text: str) -> StartForecast:
-    """The forecast for a sound store in which a file of config/ and its .bak hold `text`."""
+    """Return the forecast for a sound store in which a file of config/ and its .bak contain `text`."""
     store = copy_store(f"{version}-clean", folder)
     for path in (store / "config" / name, store / "config" / f"{name}.bak"):
         path.write_text(text)
@@ -45,7 +45,7 @@ def forecast_with_config_file(folder: Path, version: str, name: str, text: str) 
     return simulate_start(open_store(store, config), version=version, options=StartOptions(dispatch=False))
 
 
-# the exit codes of whole brokers with both the file and its .bak garbled; None: it started
+# the exit codes of whole brokers if both the file and its .bak are garbled; None: the broker started
 CONFIG_EXITS: dict[str, dict[str, int | None]] = {
     "topics.json": {"4.9.7": 253, "5.1.4": 255, "5.4.0": 253},
     "topicQueueMapping.json": {"4.9.7": None, "5.1.4": 255, "5.4.0": 253},
@@ -71,7 +71,7 @@ def test_unreadable_configuration_ends_a_broker_as_it_did(
     assert forecast.starts or name in (forecast.reason or "")
 
 
-# whole brokers ended so with both the file and its .bak holding this
+# the exit codes of whole brokers if both the file and its .bak contain this text
 WRONG_TYPES: dict[str, tuple[str, dict[str, int | None]]] = {
     "consumerOffset.json": ('{"offsetTable":[]}', {"4.9.7": 253, "5.1.4": 255, "5.4.0": 253}),
     "delayOffset.json": ('{"offsetTable":{"3":"x"}}', {"4.9.7": 253, "5.1.4": 253, "5.4.0": 253}),
@@ -103,7 +103,7 @@ def test_configuration_with_values_of_wrong_types_ends_a_broker_as_it_did(
         ("topics/CURRENT", "zero", False),
         ("topics/CURRENT", "gone", False),
         ("topics/000011.sst", "noise", False),
-        ("topics/000012.sst", "noise", True),  # an older data version, which nobody reads
+        ("topics/000012.sst", "noise", True),  # an older data version, which is not read
         ("topics/000015.sst", "noise", False),
         ("subscriptionGroups/000011.sst", "noise", True),
         ("subscriptionGroups/000014.sst", "noise", False),

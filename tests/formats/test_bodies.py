@@ -1,4 +1,4 @@
-"""Compressed bodies: real ones, round trips, and input made to hurt."""
+"""Compressed bodies: real ones, round trips, and hostile input."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_unknown_types_are_errors_only_if_compressed(kind: int) -> None:
     assert decompress(kind << 8, b"x") == b"x"
 
 
-def test_plain_body_is_given_back() -> None:
+def test_plain_body_is_returned() -> None:
     assert decompress(0, b"hello", limit=1) == b"hello"
 
 

@@ -1,4 +1,4 @@
-"""The broker's JSON: files of real brokers, fastjson's liberties, damage, and texts made to hurt."""
+"""The broker's JSON: files of real brokers, fastjson's extensions, damage, and hostile texts."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_fastjson2_text_is_written_byte_for_byte(text: bytes) -> None:
         (b"{0\f:\v1}", {"0": 1}),
     ],
 )
-def test_liberties_of_fastjson_are_read(text: bytes, value: object) -> None:
+def test_extensions_of_fastjson_are_read(text: bytes, value: object) -> None:
     assert cj.parse_config_object(text) == value
 
 
@@ -228,7 +228,7 @@ def with_text_keys(value: Any) -> Any:
 def test_strict_json_reads_the_same(value: Any) -> None:
     text = orjson.dumps(value)
     assert cj.parse_config_json(text) == value
-    # a spare comma around it forces the tolerant pass, which must change nothing
+    # an additional comma around it forces the tolerant parser, which must have the same result
     assert cj.parse_config_json(b"[" + text + b",]") == [value]
 
 

@@ -1,4 +1,4 @@
-"""Consume queue units against hand-computed values and bytes of real brokers."""
+"""Consume queue units compared with hand-computed values and bytes of real brokers."""
 
 from __future__ import annotations
 

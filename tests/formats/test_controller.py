@@ -1,4 +1,4 @@
-"""Controller mode's text files; epoch files checked against CheckpointFile of 5.4.0."""
+"""Text files of controller mode; epoch files are compared with CheckpointFile of 5.4.0."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def test_rows_that_rise_are_read_back_and_others_are_faults(rows: list[tuple[int
 def test_changed_byte_of_the_rows_is_a_fault(rows: list[tuple[int, int]], at: int, byte: bytes) -> None:
     data = EpochFile(tuple(EpochEntry(*row) for row in rows)).build()
     start = data.index(b"\n", data.index(b"\n") + 1) + 1
-    at = start + at % (len(data) - start - 1)  # not the last line end, which may be missing
+    at = start + at % (len(data) - start - 1)  # except the last newline, which may be missing
     changed = data[:at] + byte + data[at + 1 :]
     if changed != data and byte not in b"\r\n" and data[at : at + 1] != b"\n":
         assert any(fault.startswith("CRC is ") for fault in parse_epoch_file(changed).faults)
 
 
 @given(BYTES)
-def test_epoch_file_without_a_fault_says_exactly_its_entries(data: bytes) -> None:
+def test_epoch_file_without_a_fault_contains_exactly_its_entries(data: bytes) -> None:
     got = parse_epoch_file(data)
     if not got.faults:
         count, crc, *rows = data.decode().splitlines()

@@ -1,4 +1,4 @@
-"""The flipped bit that explains a wrong CRC is found by the CRC alone."""
+"""Finding the flipped bit that explains a wrong CRC, by the CRC alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqstore.formats.message import body_crc
 
 
 @given(data=st.binary(min_size=1, max_size=2000), where=st.integers(0))
-def test_the_flipped_bit_is_among_the_answers_and_every_answer_fits(data: bytes, where: int) -> None:
+def test_the_flipped_bit_is_among_the_results_and_every_result_fits(data: bytes, where: int) -> None:
     where %= 8 * len(data)
     damaged = bytearray(data)
     damaged[where // 8] ^= 1 << where % 8
@@ -40,7 +40,7 @@ def test_other_damage_matches_as_often_as_the_stated_odds() -> None:
     length, rounds = 2048, 1000
     matches = sum(bool(flipped_bits(length, source.getrandbits(31), source.getrandbits(31))) for _ in range(rounds))
     assert odds_of_false_match(length) == 8 * length / 2**31
-    assert matches == 0  # 0.008 are expected
+    assert matches == 0  # the expected number is 0.008
 
 
 def test_equal_crcs_have_no_explanation_in_short_data() -> None:

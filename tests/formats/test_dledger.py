@@ -94,7 +94,7 @@ def test_texts_build_as_written_by_dledger() -> None:
         (b"committedIndex=9223372036854775808\nendI", ("committedIndex is not a number", "endIndex is missing")),
     ],
 )
-def test_broken_checkpoint_is_not_set_and_says_why(data: bytes, faults: tuple[str, ...]) -> None:
+def test_broken_checkpoint_has_no_value_but_faults(data: bytes, faults: tuple[str, ...]) -> None:
     parsed = dledger.parse_dledger_checkpoint(data)
     assert (parsed.committed_index, parsed.end_index, parsed.faults) == (None, None, faults)
 
@@ -110,12 +110,10 @@ def test_broken_checkpoint_is_not_set_and_says_why(data: bytes, faults: tuple[st
         (b"committedIndex=+5\n", 5, None),
         (b"committedIndex=  \n", None, None),
         (b"endIndex=x\n", None, None),
-        (b"committedIndex=5\nother=\\u00\n", None, None),  # Properties#load throws: nothing is taken
+        (b"committedIndex=5\nother=\\u00\n", None, None),  # Properties#load throws, so no value is read
     ],
 )
-def test_committed_index_is_taken_trimmed_or_ends_the_load(
-    data: bytes, committed: int | None, refused: str | None
-) -> None:
+def test_committed_index_is_trimmed_or_ends_the_load(data: bytes, committed: int | None, refused: str | None) -> None:
     parsed = dledger.parse_dledger_checkpoint(data)
     assert (parsed.committed_index, parsed.refused) == (committed, refused)
 

@@ -1,4 +1,4 @@
-"""The hash index against hand-computed values and a real file."""
+"""The hash index compared with hand-computed values and a real file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declaration, construct, NumPy dtype and Arrow schema of every layout say the same."""
+"""Declaration, construct, NumPy dtype and Arrow schema of every layout agree."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_builder_parser_and_dtype_agree(layout: Layout, data: st.DataObject) -> 
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=ids)
-def test_fields_tile_the_record_and_say_what_they_are(layout: Layout) -> None:
+def test_fields_tile_the_record_and_are_documented(layout: Layout) -> None:
     at = 0
     for f in layout:
         assert layout.at(f.name) == at

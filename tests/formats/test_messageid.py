@@ -1,4 +1,4 @@
-"""Message ids both ways; times and parts checked against MessageClientIDSetter and MessageDecoder of 5.4.0."""
+"""Message ids in both directions, compared with MessageClientIDSetter and MessageDecoder of 5.4.0."""
 
 from __future__ import annotations
 

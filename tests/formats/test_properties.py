@@ -1,4 +1,4 @@
-"""Property text and what the store derives from it."""
+"""The text of properties, and the values that the store derives from it."""
 
 from __future__ import annotations
 
@@ -194,13 +194,13 @@ def test_reserved_topics_are_known() -> None:
 @pytest.mark.parametrize(
     ("data", "faults"),
     [
-        (b"K\x03Y\x01v\x02", ["control characters at 1"]),  # a name
-        (b"WAIT\x01tr\x1fe\x02", ["control characters at 7"]),  # a value that clients make
-        (b"a\x01b\x02c\x01\x04\x05\x06\x07\x08\x0b\x0c\x0e\x02", ["control characters at 6"]),  # a row of eight
+        (b"K\x03Y\x01v\x02", ["control characters at 1"]),  # in a name
+        (b"WAIT\x01tr\x1fe\x02", ["control characters at 7"]),  # in a value that clients set
+        (b"a\x01b\x02c\x01\x04\x05\x06\x07\x08\x0b\x0c\x0e\x02", ["control characters at 6"]),  # eight in a row
         (b"a\x01\0\0\0\0\0\0\0\0\x02", ["zero bytes at 2"]),
-        (b"a\x01\x03\x1b[0m\x02", []),  # a producer's own value
+        (b"a\x01\x03\x1b[0m\x02", []),  # in a producer's own value
         (b"KEYS\x01k\x03\x02TAGS\x01\x05\x02", []),
-        (b"WAIT\x01a\tb\r\nc\x02", []),  # lines and tabs are text
+        (b"WAIT\x01a\tb\r\nc\x02", []),  # newlines and tabs are text
     ],
 )
 def test_control_characters_are_faults_where_no_writer_puts_them(data: bytes, faults: list[str]) -> None:

@@ -24,7 +24,7 @@ def test_units_of_a_real_timer_log() -> None:
     assert second == (52, -1, 1, 1795245425000, 2000, 172658, 381, java_string_hash("log-15445"), 0)
 
 
-def test_real_wheel_slot_lies_where_its_time_says() -> None:
+def test_real_wheel_slot_is_at_the_position_of_its_time() -> None:
     slot = timer.WHEEL_SLOT.parse(SLOT_5_4_0)
     assert slot == {"time": 1795245426, "first_pos": 0, "last_pos": 364, "num": 2, "magic": 0}
     assert timer.slot_at(timer.slot_index(slot["time"] * 1000)) == SLOT_5_4_0_AT
@@ -58,7 +58,7 @@ def test_unit_blank_and_slot_of_the_vectors() -> None:
     )
     assert timer.LOG_BLANK.build(size=40) == bytes.fromhex("000000280000000000000000CBD43194")
     assert timer.slot_index(1795216457000) == 170057
-    assert timer.slot_index(1795216457000 + 604_800_000) == 774857  # a week later: the wheel has two weeks
+    assert timer.slot_index(1795216457000 + 604_800_000) == 774857  # a week later; the wheel covers two weeks
     assert timer.WHEEL_SLOT.build(time=1795216457)[:8] == bytes.fromhex("000000006B00D449")
 
 

@@ -1,4 +1,4 @@
-"""Every test of this room runs twice: see tests/loops.py."""
+"""Run every test of this package twice: see tests/loops.py."""
 
 from tests.loops import loops
 

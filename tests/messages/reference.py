@@ -1,4 +1,4 @@
-"""An exported row made record by record with the standard library: what the columns are compared with."""
+"""Reference for exports: rows built record by record with the standard library."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from rmqstore.formats.properties import parse_properties
 
 
 def text_of(pairs: dict[str, str], *, last: bool) -> bytes:
-    """A property text."""
+    """Build the text of properties."""
     text = "\x02".join(f"{name}\x01{value}" for name, value in pairs.items())
     return (text + "\x02" * (last and bool(pairs))).encode("utf-8", "surrogatepass")
 
 
 def exported(message: Message, *, decode: bool = False, text: bool = False) -> dict[str, Any]:
-    """The row of a message; bytes are bytes, not base64."""
+    """Return the exported row of a message; bytes are not encoded as base64."""
     pairs = parse_properties(message.properties)
     row: dict[str, Any] = {
         "topic": message.topic.decode("utf-8", "backslashreplace"),
@@ -60,5 +60,5 @@ def exported(message: Message, *, decode: bool = False, text: bool = False) -> d
 
 
 def as_json(row: dict[str, Any]) -> dict[str, Any]:
-    """The row as NDJSON has it."""
+    """Return the row as in NDJSON."""
     return {k: base64.b64encode(v).decode() if isinstance(v, bytes) else v for k, v in row.items()}

@@ -1,4 +1,4 @@
-"""Lines put together column by column are what joining their texts gives."""
+"""Lines built column by column equal the joined texts of their cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every field of every message is the same in each format of an export, and the same as record by record."""
+"""Every field of every message is the same in all export formats, and equals the reference."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def export(store: Path, target: Path, words: list[str], exit_code: int = 0) -> P
 
 
 def from_arrow(path: Path) -> Iterator[dict[str, Any]]:
-    """Rows with the names of NDJSON: a body of bytes is `body_base64`."""
+    """Yield the rows of a file with the names of NDJSON: a binary body is `body_base64`."""
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
 
@@ -104,7 +104,7 @@ def test_every_format_has_the_same_rows_as_the_records(name: str, words: list[st
     for kind in ("parquet", "arrow"):
         assert list(from_arrow(export(store, tmp_path / f"all.{kind}", words, code))) == rows
     for row, wanted in zip(from_csv(export(store, tmp_path / "all.csv", words, code)), rows, strict=True):
-        if "body" in wanted and "body" not in row:  # empty, or with control characters, which CSV does not show
+        if "body" in wanted and "body" not in row:  # empty, or with control characters, which CSV cannot contain
             wanted["body_base64"] = wanted.pop("body").encode()
         assert row == wanted
 

@@ -1,4 +1,4 @@
-"""The fast way to text gives what decoding record by record gives."""
+"""The fast conversion of chunks to text equals decoding record by record."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.stores import STORES, unpack
 
 @pytest.fixture(autouse=True)
 def no_chunk_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise a few records take the slow way, and are compared with themselves."""
+    """Use the fast conversion for any number of records; otherwise a few records would be compared with themselves."""
     monkeypatch.setattr(message_lines, "FEW", 0)
 
 
@@ -54,18 +54,18 @@ def rows_of(lines: MessageLines, columns: Columns, file: str = "f", *, ok: bool 
 
 
 def escaped(text: str) -> str:
-    """Control characters other than tab and line ends as escapes of JSON."""
+    """Escape control characters other than tab and newlines as in JSON."""
     return re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", lambda m: f"\\u{ord(m[0]):04x}", text)
 
 
 def csv_of(rows: list[dict[str, Any]]) -> str:
-    """As the standard library writes it, without control characters."""
+    """Write CSV with the standard library, without control characters."""
     lines = []
     for row in rows:
         inner = row.pop("message", {})
         cells = [*row.values(), *inner.values()]
         cells = [str(c).lower() if isinstance(c, bool) else dumps(c) if isinstance(c, dict) else c for c in cells]
-        out = io.StringIO()  # lines that end with CR LF: some versions quote only the characters of the line end
+        out = io.StringIO()  # with CR LF as line terminator, because some versions quote only its characters
         csv.writer(out, lineterminator="\r\n").writerow(
             ["" if c is None else escaped(c) if isinstance(c, str) else c for c in cells]
         )
@@ -163,7 +163,7 @@ def test_an_object_has_a_repeated_name_only_once(pairs: list[list[tuple[str, str
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The records whose property texts are decoded one by one during a test."""
+    """The records whose properties are decoded one by one during a test."""
     found: list[int] = []
     real = PropertySpans._set
 

@@ -11,24 +11,24 @@ import java.util.stream.Stream;
 import org.apache.rocketmq.store.DefaultMessageStore;
 
 /**
- * The clean-up services of a loaded store, run without their schedule. One round is what a broker does every 10 s
- * (cleanResourceInterval): CleanCommitLogService, then CleanConsumeQueueService, which deletes index files too. The log
- * of a DLedger member is cleaned by its own CleanSpaceService, in a thread of its own from the start on; that thread is
- * ended, and every round does its work once.
+ * Runs the clean-up services of a loaded store without their schedule. One round is what a broker does every 10 s
+ * (cleanResourceInterval): CleanCommitLogService, then CleanConsumeQueueService, which also deletes index files. The
+ * log of a DLedger member is cleaned by CleanSpaceService, whose thread runs from the start on; that thread is ended,
+ * and each round does its work once.
  */
 final class CleanUp {
     private final DefaultMessageStore store;
     private final File root;
     private final TreeSet<String> before;
 
-    /** Before the store is loaded: what disappears from now on counts. */
+    /** Call this before the store is loaded: files that are deleted from now on are reported. */
     CleanUp(DefaultMessageStore store, File root) throws IOException {
         this.store = store;
         this.root = root;
         before = files();
     }
 
-    /** JSON: the files that each round deleted, by path in the store. */
+    /** Returns the paths of the files that each round deleted as JSON. */
     String run(int rounds, boolean manual) throws Exception {
         Object log = Oracle.field(DefaultMessageStore.class, store, "cleanCommitLogService");
         Object queues = queueService();
@@ -52,7 +52,7 @@ final class CleanUp {
         return "[" + String.join(",", answers) + "]";
     }
 
-    /** 5.2 and later keep it in the ConsumeQueueStore. */
+    /** Finds the service, which 5.2 and later keep in the ConsumeQueueStore. */
     private Object queueService() throws ReflectiveOperationException {
         try {
             return Oracle.field(DefaultMessageStore.class, store, "cleanConsumeQueueService");

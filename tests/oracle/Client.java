@@ -11,7 +11,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * A small client of a whole broker; one JSON object per line and message.
+ * A small client for a whole broker; prints one JSON object per message and line.
  *
  * <pre>
  * Client produce NAMESRV TOPIC COUNT      sends COUNT messages
@@ -63,7 +63,7 @@ public final class Client {
 
     @SuppressWarnings("deprecation")
     private static void traffic(String nameServer, String topic, int seconds) throws Exception {
-        produce(nameServer, topic, 1); // makes the topic
+        produce(nameServer, topic, 1); // creates the topic
         DefaultMQProducer producer = new DefaultMQProducer("rmqstore_traffic");
         producer.setNamesrvAddr(nameServer);
         producer.setVipChannelEnabled(false);
@@ -84,7 +84,7 @@ public final class Client {
                 consumer.getDefaultMQPullConsumerImpl().getOffsetStore().persist(queue);
             } catch (MQClientException e) {
                 throw e;
-            } catch (Exception e) { // a busy broker refuses or is late
+            } catch (Exception e) { // a busy broker refuses requests or times out
                 Thread.sleep(20);
             }
             Thread.sleep(5);

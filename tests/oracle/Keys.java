@@ -10,16 +10,16 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.QueryMessageResult;
 
 /**
- * Messages by key, as a broker answers QUERY_MESSAGE: queryMessage(topic, key, maxNum, begin, end) for every line
- * "TOPIC TAB KEY TAB BEGIN TAB END [TAB TYPE]" of a file. TYPE is that of 5.4.0 (T: the key is a tag).
+ * Looks up messages by key, like QUERY_MESSAGE of a broker: queryMessage(topic, key, maxNum, begin, end) for every line
+ * "TOPIC TAB KEY TAB BEGIN TAB END [TAB TYPE]" of a file. TYPE is for 5.4.0 (T: the key is a tag).
  */
 final class Keys {
-    private static final int MOST = 1 << 20; // maxMsgsNumBatch bounds it
+    private static final int MOST = 1 << 20; // maxMsgsNumBatch limits it further
 
     private Keys() {
     }
 
-    /** JSON: per line the commitlog offsets of the messages, in the order of the answer. */
+    /** Returns the commitlog offsets of the messages for each line as JSON, in the order of the response. */
     static String ask(DefaultMessageStore store, File file) throws Exception {
         List<String> answers = new ArrayList<>();
         for (String line : Files.readAllLines(file.toPath(), StandardCharsets.UTF_8)) {

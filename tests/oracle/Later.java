@@ -7,7 +7,7 @@ import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * Sends messages to a whole broker that it delivers later.
+ * Sends messages to a whole broker for later delivery.
  *
  * <pre>
  * Later timed  NAMESRV TOPIC COUNT MS        sends COUNT messages that are due after MS

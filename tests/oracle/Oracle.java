@@ -34,21 +34,22 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /**
- * Opens one store with the real DefaultMessageStore, reads every logical offset of every queue and prints one JSON
- * object as the last line of stdout. It changes what it opens. One source for 4.9.x and 5.x: what differs in their
- * API goes by reflection.
+ * Opens one store with the real DefaultMessageStore, reads every queue offset of every queue, and prints one JSON object
+ * as the last line of stdout. It changes the store. The same source is for 4.9.x and 5.x: where their APIs differ, it
+ * uses reflection.
  *
  * <pre>Oracle STORE [start=true] [shutdown=true] [list=true] [brisk=true] [wait=SECONDS] [badlist=N] [put=N] [keys=FILE] [pull=N]
  *        [clean=ROUNDS] [manual=true] [any MessageStoreConfig setting=value]…</pre>
  *
- * put: appends N messages to topic Order before it reads. keys: asks for every message of every line of a file
- * (Keys.java). pull: reads every queue once more as a consumer does, N messages a pull (Pulls.java). clean: runs the clean-up services before it reads (CleanUp.java).
+ * put: appends N messages to topic Order before it reads. keys: runs the queries in a file (Keys.java). pull: reads every
+ * queue again like a consumer, N messages per pull (Pulls.java). clean: runs the clean-up services before it reads
+ * (CleanUp.java).
  *
- * Exit code: 0 loaded, 3 load() returned false, 4 an exception; another one is RocketMQ's own System.exit.
+ * Exit code: 0 loaded, 3 load() returned false, 4 exception; any other code is from a System.exit of RocketMQ.
  */
 public final class Oracle {
     static {
-        System.setProperty("tls.server.mode", "disabled"); // a DLedger node would make itself an RSA key: seconds
+        System.setProperty("tls.server.mode", "disabled"); // otherwise a DLedger node would generate an RSA key, which takes seconds
     }
 
     /**
@@ -116,15 +117,15 @@ public final class Oracle {
 
     public static void main(String[] arguments) {
         PrintStream out = System.out;
-        System.setOut(System.err); // stdout is for the answer alone
+        System.setOut(System.err); // stdout is only for the result
         Oracle oracle = new Oracle(arguments);
         out.println(oracle.ask());
         out.flush();
-        // halt, not exit: RocketMQ's threads and hooks must not touch the store any more
+        // halt, not exit: RocketMQ's threads and hooks must not touch the store any longer
         Runtime.getRuntime().halt(oracle.crash != null ? 4 : oracle.load ? 0 : 3);
     }
 
-    /** Does all that the arguments say; the answer is one line of JSON. */
+    /** Does what the arguments request, and returns the result as one line of JSON. */
     String ask() {
         try {
             run();
@@ -189,8 +190,8 @@ public final class Oracle {
     private void configure() throws Exception {
         config.setStorePathRootDir(root.getPath());
         config.setStorePathCommitLog(new File(root, "commitlog").getPath());
-        config.setHaListenPort(0); // any that is free
-        config.setFileReservedTime(720000); // fixtures grow old; the oracle must not expire them
+        config.setHaListenPort(0); // any free port
+        config.setFileReservedTime(720000); // the files of fixtures are old, and the oracle must not expire them
         config.setCleanFileForciblyEnable(false);
         config.setFlushIntervalConsumeQueue(100);
         trySetting("enableCompaction", "false");
@@ -225,7 +226,7 @@ public final class Oracle {
         return false;
     }
 
-    /** config/topics.json says which topics have batch consume queues, so the store needs it. */
+    /** Loads config/topics.json, which contains the topics with batch consume queues. */
     private void readTopics() throws IOException {
         File file = new File(root, "config/topics.json");
         String json = MixAll.file2String(file); // null: no file
@@ -251,7 +252,7 @@ public final class Oracle {
                     }
                 }
             } catch (ClassNotFoundException e) {
-                // the other package, then
+                // the class is in the other package
             } catch (ReflectiveOperationException e) {
                 System.err.println("topics.json: " + describe(e));
                 return;
@@ -279,17 +280,17 @@ public final class Oracle {
         return "defaultRocksDB".equals(settings.get("storeType"));
     }
 
-    /** 4.9.x delivers delayed messages from inside the store: that would append to what is to be read. */
+    /** Suspends the delivery of delayed messages, which the store of 4.9.x does itself, and which would append messages. */
     private void holdDelayedMessages() throws ReflectiveOperationException {
         try {
             Object service = field(DefaultMessageStore.class, store, "scheduleMessageService");
             ((AtomicBoolean) field(service.getClass(), service, "started")).set(true);
         } catch (NoSuchFieldException e) {
-            // 5.x: the broker's business
+            // in 5.x, the broker delivers them
         }
     }
 
-    /** The store refuses reads before start(). */
+    /** Enables reads, which the store refuses before start(). */
     private void allowReads() throws ReflectiveOperationException {
         Field flag = DefaultMessageStore.class.getDeclaredField("shutdown");
         flag.setAccessible(true);
@@ -299,7 +300,7 @@ public final class Oracle {
     private void start() throws Exception {
         long end = System.currentTimeMillis() + wait * 1000L;
         if (config.isEnableDLegerCommitLog()) {
-            // 4.9.x: start() blocks until all is dispatched, and only a leader has a max offset; so in a thread
+            // start() of 4.9.x blocks until all is dispatched, and only a leader has a max offset: run it in a thread
             Throwable[] failure = new Throwable[1];
             Thread starter = inThread(() -> store.start(), failure);
             while (System.currentTimeMillis() < end && !isLeader() && failure[0] == null) {
@@ -308,7 +309,7 @@ public final class Oracle {
             leader = isLeader();
             await(starter, failure);
             while (System.currentTimeMillis() < end && !committed()) {
-                Thread.sleep(20); // until then the store's end is an old one, and dispatchBehindBytes() is 0
+                Thread.sleep(20); // until then, the store's end is outdated, and dispatchBehindBytes() is 0
             }
         } else {
             Throwable[] failure = new Throwable[1];
@@ -352,7 +353,7 @@ public final class Oracle {
         }
     }
 
-    /** Whether the leader has committed all that its log has. */
+    /** Returns whether the leader has committed all entries of its log. */
     private boolean committed() throws ReflectiveOperationException {
         Object log = store.getCommitLog();
         Object server = log.getClass().getMethod("getdLedgerServer").invoke(log);
@@ -377,7 +378,7 @@ public final class Oracle {
             : new File(root, "abort").exists() ? "abort kept" : "clean";
     }
 
-    /** shutdown() sleeps 1 to 3 s for requests that still run; here there are none. */
+    /** Skips the sleep of 1 to 3 s in shutdown(), which is for running requests: there are none. */
     private static boolean naps(Thread stopper) {
         StackTraceElement[] stack = stopper.getStackTrace();
         for (int i = 0; i + 1 < stack.length; i++) {
@@ -405,7 +406,7 @@ public final class Oracle {
         return thread;
     }
 
-    /** Every queue that the directory, the loaded table or RocksDB knows. */
+    /** Returns all queues in the directory, the loaded table and RocksDB. */
     private TreeMap<String, TreeSet<Integer>> queueNames() {
         TreeMap<String, TreeSet<Integer>> names = new TreeMap<>();
         for (String folder : new String[] {"consumequeue", "batchconsumequeue"}) {
@@ -511,7 +512,7 @@ public final class Oracle {
         readable += good;
     }
 
-    /** The message that was read, and its record as a consumer gets it. */
+    /** The message that was read, and its record as a consumer receives it. */
     private static final class Found {
         private MessageExt message;
         private byte[] raw;
@@ -521,9 +522,9 @@ public final class Oracle {
         return String.format("%040x", new BigInteger(1, MessageDigest.getInstance("SHA-1").digest(bytes)));
     }
 
-    /** Null when the message at a logical offset is whole and is the right one; otherwise the reason. */
+    /** Returns null if the message at a queue offset is complete and the right one, otherwise the reason. */
     private String read(String topic, int queue, long offset, Found found) {
-        boolean light = topic.startsWith("%LMQ%"); // a light queue's messages carry the name and offset of their own topic
+        boolean light = topic.startsWith("%LMQ%"); // a light queue's messages have the name and offset of their own topic
         GetMessageResult result = null;
         try {
             result = store.getMessage("__oracle", topic, queue, offset, 1, null);

@@ -9,13 +9,13 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Answers many questions in one JVM: every line of stdin is a question, every line of stdout an answer.
+ * Reads many stores in one JVM: every line of stdin is a request, every line of stdout a result.
  *
  * <pre>NUMBER TAB STORE [TAB key=value]…   →   NUMBER TAB {the JSON object of Oracle}</pre>
  *
- * Up to four stores are open at a time; answers come in the order in which they are ready. A store must be asked with
- * shutdown=true, else its threads go on. RocketMQ's own System.exit ends the server without an answer: who asks must
- * ask again in a JVM of its own. The end of stdin ends it.
+ * Up to four stores are open at a time, and results are printed when they are ready. A request must have shutdown=true,
+ * otherwise the threads of the store continue. A System.exit of RocketMQ ends the server without a result: the caller
+ * has to repeat the request in a separate JVM. The server ends at the end of stdin.
  */
 public final class OracleServer {
     private static final int AT_A_TIME = 4;
@@ -25,7 +25,7 @@ public final class OracleServer {
 
     public static void main(String[] arguments) throws IOException, InterruptedException {
         PrintStream out = System.out;
-        System.setOut(System.err); // stdout is for answers alone
+        System.setOut(System.err); // stdout is only for results
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         ExecutorService askers = Executors.newFixedThreadPool(AT_A_TIME);
         for (String line = in.readLine(); line != null; line = in.readLine()) {
@@ -40,6 +40,6 @@ public final class OracleServer {
         }
         askers.shutdown();
         askers.awaitTermination(60, TimeUnit.SECONDS);
-        Runtime.getRuntime().halt(0); // not exit: no hook may touch a store any more
+        Runtime.getRuntime().halt(0); // not exit: no hook may touch a store any longer
     }
 }

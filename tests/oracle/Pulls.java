@@ -6,12 +6,12 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.GetMessageResult;
 
-/** One queue as a consumer gets it: pull after pull, each from where the answer before said that the next begins. */
+/** Reads one queue like a consumer: each pull begins at the next offset of the previous response. */
 final class Pulls {
     private Pulls() {
     }
 
-    /** JSON: the QUEUEOFFSETs of the messages in the order in which they came; `most` messages a pull. */
+    /** Returns the QUEUEOFFSETs of the messages as JSON, in the order of delivery, with `most` messages per pull. */
     static String of(DefaultMessageStore store, String topic, int queue, long from, int most) {
         List<String> offsets = new ArrayList<>();
         long next = Math.max(0, from);

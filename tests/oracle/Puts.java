@@ -10,14 +10,17 @@ import org.apache.rocketmq.store.AppendMessageResult;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.PutMessageResult;
 
-/** Appends messages with the real putMessage and waits until queues and index have them. */
+/** Appends messages with the real putMessage, and waits until queues and index contain them. */
 final class Puts {
     private static final long PATIENCE_MS = 60_000;
 
     private Puts() {
     }
 
-    /** `light`: names of light queues, with commas, that get every message too. JSON: [queue id, queue offset, commitlog offset, size] of every message; message i has the keys "put" and "puti". */
+    /**
+     * Appends messages, and returns [queue id, queue offset, commitlog offset, size] of each of them as JSON. Message i
+     * has the keys "put" and "puti". `light`: names of light queues, separated by commas, that also get every message.
+     */
     static String append(DefaultMessageStore store, int count, String light) throws Exception {
         Method put = null;
         for (Method method : DefaultMessageStore.class.getMethods()) {

@@ -1,1 +1,1 @@
-"""Java sources that run against the jars of RocketMQ."""
+"""Java sources that run with the jars of RocketMQ."""

@@ -1,1 +1,1 @@
-"""The scenarios of RocketMQ's and DLedger's own store tests, with exact values of our own."""
+"""The scenarios of the store tests of RocketMQ and DLedger, with exact values; see README.md."""

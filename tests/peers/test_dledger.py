@@ -51,8 +51,8 @@ def test_the_committed_index_is_read_again(tmp_path: Path) -> None:
 
 
 def test_a_hook_changes_the_body_before_it_is_written(tmp_path: Path) -> None:
-    """DLedgerMappedFileStoreTest#testAppendHook. Difference: our hook gets the position, as RocketMQ's needs it, and
-    not the entry."""
+    """DLedgerMappedFileStoreTest#testAppendHook. Difference: our hook gets the position, which RocketMQ's hook needs,
+    and not the entry."""
 
     def hook(pos: int, body: bytearray) -> None:
         body[:8] = pos.to_bytes(8, "big")
@@ -107,7 +107,7 @@ def test_entries_are_read_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("deleted", "files", "begin", "end"), [(0, 12, 0, 99), (2, 10, 0, 89), (12, 0, -1, -1)])
 def test_after_the_last_data_files_were_lost(tmp_path: Path, deleted: int, files: int, begin: int, end: int) -> None:
-    """DLedgerMappedFileStoreTest#testAbnormalRecovery: 9 entries of 1,072 bytes to a file"""
+    """DLedgerMappedFileStoreTest#testAbnormalRecovery: 9 entries of 1,072 bytes per file"""
     size, index_size = 10 * 1024 + 8, 10 * UNIT
     store = member(tmp_path, size, index_size)
     for _ in range(100):
@@ -128,7 +128,7 @@ Follower = tuple[DLedgerMmapFileStore, list[DLedgerEntry]]
 
 @pytest.fixture
 def follower(tmp_path: Path) -> Follower:
-    """A follower with 10 entries of 1,072 bytes, 7 to a file, and the entries."""
+    """A follower with 10 entries of 1,072 bytes, 7 per file, and the entries."""
     store = member(tmp_path, 8 * 1024 + 8, 8 * UNIT)
     entries = [store.append_as_leader(bytes(1024)) for _ in range(10)]
     store.flush()
@@ -153,7 +153,7 @@ def test_a_follower_cuts_behind_an_entry(follower: Follower, number: int) -> Non
 def test_a_follower_that_lacks_the_entry_begins_with_it(
     follower: Follower,
 ) -> None:
-    """DLedgerMappedFileStoreTest#testTruncate: after cuts at 5 and 6 the entry 9 comes, which is behind the end"""
+    """DLedgerMappedFileStoreTest#testTruncate: after truncations at 5 and 6, entry 9 is beyond the end"""
     store, entries = follower
     store.truncate(entries[5], 0, "n0")
     assert store.truncate(entries[9], 0, "n0") == 9
@@ -164,7 +164,7 @@ def test_a_follower_that_lacks_the_entry_begins_with_it(
     store.close()
 
 
-def test_a_follower_takes_the_entries_of_its_leader(tmp_path: Path) -> None:
+def test_a_follower_accepts_the_entries_of_its_leader(tmp_path: Path) -> None:
     """DLedgerMappedFileStoreTest#testAppendAsFollower"""
     store = member(tmp_path, role=Role.FOLLOWER, name="n2")
     pos = 0
@@ -186,7 +186,7 @@ def test_a_follower_takes_the_entries_of_its_leader(tmp_path: Path) -> None:
         (0, 0, 0, "n3", "n3 is not the leader; n1 is"),
     ],
 )
-def test_a_follower_takes_nothing_else(
+def test_a_follower_accepts_no_other_entries(
     tmp_path: Path, index: int, pos: int, term: int, leader: str, words: str
 ) -> None:
     """DLedgerMmapFileStore#appendAsFollower (PreConditions), as DLedgerMappedFileStoreTest#testAppendAsFollower"""
@@ -258,7 +258,7 @@ def test_units_of_messages_that_were_lost_are_cut(tmp_path: Path, lost: int, lef
     with MessageStore.open(root, SIZES) as store:
         assert store.dispatcher.queue("T", 0).next_offset == left
     assert (len(data_of(root)), len(units(root, "T"))) == (12 - lost, left)
-    assert clean(root) == ({} if left else {"CK-MISSING": 1})  # without messages the checkpoint is that of a new store
+    assert clean(root) == ({} if left else {"CK-MISSING": 1})  # without messages, the checkpoint is that of a new store
 
 
 @pytest.mark.parametrize("exit_", ["clean", "killed"])
@@ -291,7 +291,7 @@ def test_a_queue_file_that_is_gone_after_a_crash_comes_back(tmp_path: Path) -> N
 @pytest.mark.parametrize("batch", [1, 2])
 def test_entries_of_both_kinds_of_hosts(tmp_path: Path, batch: int) -> None:
     """DLedgerCommitlogTest#testPutAndGetMessage, #testBatchPutAndGetMessage, and the asynchronous ones. Difference:
-    each message of a batch is an entry of its own, as RocketMQ writes it since 4.9."""
+    each message of a batch has its own entry, as in RocketMQ since 4.9."""
     root = tmp_path / "s"
     results = []
     with MessageStore.create(root, SIZES) as store:
@@ -309,8 +309,8 @@ def test_entries_of_both_kinds_of_hosts(tmp_path: Path, batch: int) -> None:
 
 @pytest.mark.parametrize("v6", [False, True])
 def test_what_is_flushed_is_committed(tmp_path: Path, v6: bool) -> None:
-    """DLedgerCommitlogTest#testCommittedPos, #testIPv6HostMsgCommittedPos. Difference: a writer of one member is its
-    own majority; it commits what is on its disk, where a leader waits for its followers."""
+    """DLedgerCommitlogTest#testCommittedPos, #testIPv6HostMsgCommittedPos. Difference: a single member is its own
+    majority, so it commits what is on its disk, while a leader waits for its followers."""
     with MessageStore.create(tmp_path / "s", SIZES) as store:
         one = store.put(new(0, v6=v6))
         log = store.log.store  # type: ignore[attr-defined]

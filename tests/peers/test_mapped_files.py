@@ -14,7 +14,7 @@ from rmqstore.errors import Refused
 
 
 def queue_of(directory: Path, size: int, data: bytes, times: int) -> MappedFileQueue:
-    """`data` appended so many times, rolling as RocketMQ's tests do it."""
+    """Append `data` a number of times, rolling files like RocketMQ's tests."""
     queue = MappedFileQueue([directory], size, clock=lambda: 1_000_000, sleep=lambda seconds: None)
     for _ in range(times):
         assert queue.last_file().append(data)
@@ -72,7 +72,7 @@ def test_a_queue_that_does_not_start_at_0(tmp_path: Path) -> None:
     assert [queue.find_by_offset(at, return_first=True) for at in (0, 123)] == [file, file]
 
 
-def test_one_flush_goes_to_the_end(tmp_path: Path) -> None:
+def test_one_flush_reaches_the_end(tmp_path: Path) -> None:
     """MappedFileQueueTest#testAppendMessage. Difference: RocketMQ flushes one file per call and its callers loop."""
     queue = queue_of(tmp_path, 1024, b"0123456789abcdef", 1024)
     assert queue.flushed_where == 0
@@ -113,8 +113,8 @@ def test_files_expire_by_time_up_to_the_first_young_one(tmp_path: Path) -> None:
 
 
 def test_files_are_sorted_by_name_whatever_the_directory_gives(tmp_path: Path) -> None:
-    """MappedFileQueueTest#testFindMappedFile_ByIteration. Difference: our list is always sorted, so nothing is searched
-    one by one for a list out of order."""
+    """MappedFileQueueTest#testFindMappedFile_ByIteration. Difference: our list is always sorted, so a linear search of
+    an unsorted list is not needed."""
     for start in (2048, 0, 1024):
         (tmp_path / f"{start:020d}").write_bytes(bytes([start // 1024]) * 1024)
     queue = MappedFileQueue([tmp_path], 1024)
@@ -126,8 +126,8 @@ def test_files_are_sorted_by_name_whatever_the_directory_gives(tmp_path: Path) -
 
 
 def test_files_are_read_after_their_descriptors_were_closed(tmp_path: Path) -> None:
-    """MappedFileQueueTest#testMappedFile_SwapMap, #testMappedFile_CleanSwapedMap. Difference: what RocketMQ swaps is a
-    mapping; what we give back while a file is idle is its descriptor."""
+    """MappedFileQueueTest#testMappedFile_SwapMap, #testMappedFile_CleanSwapedMap. Difference: RocketMQ swaps the
+    mapping of an idle file; we close its descriptor."""
     queue = queue_of(tmp_path, 4096, b"abcdefgh", 4096)
     opened = len(list(Path("/proc/self/fd").iterdir()))
     queue.relax()
@@ -138,7 +138,7 @@ def test_files_are_read_after_their_descriptors_were_closed(tmp_path: Path) -> N
 
 
 def test_a_reset_to_0_leaves_the_first_file(tmp_path: Path) -> None:
-    """MappedFileQueueTest#testReset. Difference: `truncate_dirty_files` is the same cut; the bytes of the file stay."""
+    """MappedFileQueueTest#testReset. Difference: we use `truncate_dirty_files`, and the bytes of the file stay."""
     queue = queue_of(tmp_path, 64, b"0123456789abcdef", 8)
     assert len(queue.files) == 2
     queue.truncate_dirty_files(0)
@@ -190,12 +190,12 @@ def test_a_directory_that_is_taken_away_gets_no_new_file(tmp_path: Path) -> None
 # --- MappedFileTest --------------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_is_read_is_cleaned_up_when_the_reader_lets_go(tmp_path: Path) -> None:
+def test_a_file_in_use_is_deleted_when_its_reader_releases_it(tmp_path: Path) -> None:
     """MappedFileTest#testSelectMappedBuffer"""
     file = MappedFile.create(tmp_path, 0, 65536)
     text = b"Once, there was a chance for me!"
     assert file.append(text)
-    assert file.hold()  # what a SelectMappedBufferResult does
+    assert file.hold()  # like a SelectMappedBufferResult
     assert file.read(0, len(text)) == text
     file.shutdown(1000)
     assert (file.available, file.cleaned, file.path.exists()) == (False, False, True)
@@ -233,7 +233,7 @@ def test_when_a_flush_does_something(tmp_path: Path, written: int, flushed: int,
 
 
 def entries(directory: Path, count: int) -> DLedgerMmapFileStore:
-    """Entries of 504 bytes in files of 512: with the 8 bytes of a BLANK each fills its file."""
+    """Append entries of 504 bytes to files of 512 bytes: with the 8 bytes of a BLANK, each entry fills a file."""
     store = DLedgerMmapFileStore(directory, EntryFiles(512, 32 * 8), hook=None)
     for _ in range(count):
         store.append_as_leader(bytes(504 - 48))
@@ -264,8 +264,8 @@ def test_a_cut_at_the_start_of_a_file_keeps_it_empty(tmp_path: Path) -> None:
 
 
 def test_a_cut_in_front_of_everything_deletes_all_files(tmp_path: Path) -> None:
-    """MmapFileListTest#testTruncateAndReset. Difference: an empty queue begins at -1, RocketMQ's at -1 too, DLedger's
-    list at 0."""
+    """MmapFileListTest#testTruncateAndReset. Difference: an empty queue begins at -1, as in RocketMQ, but DLedger's
+    list begins at 0."""
     store = entries(tmp_path, 3)
     store.data.truncate_dirty_files(-1)
     assert (starts(store.data), store.data.max_offset, store.data.min_offset) == ([], 0, -1)
@@ -292,8 +292,8 @@ def test_entries_in_front_of_an_offset_are_thrown_away(tmp_path: Path) -> None:
 def test_commit_and_flush_by_pages(
     tmp_path: Path, appended: list[int], pages: int, committed: int, flushed: int
 ) -> None:
-    """MmapFileListTest#testCommitAndFlush. Difference: DLedger's list has no buffer, its commit is always at the end;
-    ours, as RocketMQ's with a transient store pool, goes by pages."""
+    """MmapFileListTest#testCommitAndFlush. Difference: DLedger's list has no buffer, so its committed position is
+    always the end; ours advances by pages, like RocketMQ's with a transient store pool."""
     queue = MappedFileQueue([tmp_path], PAGE + 10)
     for size in appended:
         queue.last_file().append(bytes(size))

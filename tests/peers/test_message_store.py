@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 def put_ten(store: MessageStore, interval: int = 10) -> list[PutResult]:
-    """Ten messages, the second half from IPv6 hosts, stored `interval` ms apart."""
+    """Put ten messages, the second half from IPv6 hosts, stored `interval` ms apart."""
     return [store.put(new(number, v6=number > 4, at=1_700_000_000_000 + number * interval)) for number in range(10)]
 
 
@@ -97,7 +97,7 @@ def test_a_message_is_found_by_its_offset(store: MessageStore, number: int) -> N
     assert (found.body, found.queue_offset) == (BODY + b" offset %d" % number, number)
 
 
-def test_behind_the_last_message_is_none(store: MessageStore) -> None:
+def test_no_message_is_found_behind_the_last_one(store: MessageStore) -> None:
     """DefaultMessageStoreTest#testLookMessageByOffset_OffsetIsOutOfBound"""
     last = put_ten(store)[-1]
     assert message_at(store.root, last.offset + last.size) is None
@@ -106,7 +106,7 @@ def test_behind_the_last_message_is_none(store: MessageStore) -> None:
 @pytest.mark.parametrize(("skew", "found"), [(0, list(range(10))), (2, list(range(10))), (20000, [0] * 10)])
 def test_the_first_message_since_a_time(store: MessageStore, skew: int, found: list[int]) -> None:
     """DefaultMessageStoreTest#testGetOffsetInQueueByTime, _TimestampIsSkewing, _TimestampSkewingIsLarge. Difference:
-    asked of the log (`dump --since`), not of the queue."""
+    the search is in the log (`dump --since`), not in the queue."""
     put = put_ten(store)
     store.flush()
     opened = open_store(store.root)
@@ -125,7 +125,7 @@ def test_a_queue_that_nobody_wrote_to_has_no_message(store: MessageStore) -> Non
     assert len(bodies(store.root, queues=frozenset({("FooBar", 0)}))) == 10
 
 
-def test_messages_have_the_time_that_the_put_told(store: MessageStore) -> None:
+def test_messages_have_the_time_given_to_put(store: MessageStore) -> None:
     """DefaultMessageStoreTest#testGetMessageStoreTimeStamp, #testGetStoreTime_EverythingIsOk"""
     told = [store.put(new(n)).store_timestamp for n in range(10)]
     log = open_store(store.root).commitlog
@@ -149,8 +149,8 @@ def test_synchronous_puts_are_on_the_disk(store: MessageStore) -> None:
         assert store.log.queue.flushed_where >= put.offset + put.size
 
 
-def test_offsets_of_a_queue_go_on_whoever_dispatches(store: MessageStore) -> None:
-    """DefaultMessageStoreTest#testMaxOffset. Difference: a put dispatches at once, without a queue behind the log."""
+def test_queue_offsets_follow_each_other_in_later_puts(store: MessageStore) -> None:
+    """DefaultMessageStoreTest#testMaxOffset. Difference: a put dispatches at once, so queues never lag."""
     assert [store.put(new(n)).queue_offset for n in range(3)] == [0, 1, 2]
     state = store.dispatcher.queue("FooBar", 0)
     assert state.simple is not None
@@ -159,7 +159,7 @@ def test_offsets_of_a_queue_go_on_whoever_dispatches(store: MessageStore) -> Non
 
 
 @pytest.mark.parametrize("limit", [32, 20, 10])
-def test_as_many_messages_as_are_asked_for(store: MessageStore, limit: int) -> None:
+def test_the_requested_number_of_messages_is_returned(store: MessageStore, limit: int) -> None:
     """DefaultMessageStoreTest#testPullSize"""
     for number in range(40):
         store.put(new(number, topic="pullSizeTopic"))
@@ -171,7 +171,7 @@ def test_as_many_messages_as_are_asked_for(store: MessageStore, limit: int) -> N
 # --- opening again ---------------------------------------------------------------------------------------------------
 
 
-def test_a_store_goes_on_where_it_was_closed(tmp_path: Path) -> None:
+def test_a_store_continues_where_it_was_closed(tmp_path: Path) -> None:
     """DefaultMessageStoreTest#testRecover, 1: just reboot"""
     with MessageStore.create(tmp_path / "s", OPTIONS) as store:
         put = [store.put(new(n)) for n in range(100)]
@@ -187,7 +187,9 @@ def test_a_damaged_last_message_is_dropped(tmp_path: Path, exit_: str) -> None:
     with MessageStore.create(root, OPTIONS) as store:
         put = [store.put(new(n)) for n in range(201)]
     last = put[-1]
-    with (root / "commitlog" / f"{0:020d}").open("r+b") as log:  # the topic's length and what follows it, as there
+    with (root / "commitlog" / f"{0:020d}").open(
+        "r+b"
+    ) as log:  # like the Java test: the topic's length and the bytes after it
         log.seek(last.offset + 84)
         body = int.from_bytes(log.read(4), "big")
         log.seek(last.offset + 84 + body + 4)
@@ -223,7 +225,7 @@ def refused(store: MessageStore, words: str, **changes: object) -> None:
     assert store.log.queue.max_offset == before
 
 
-def test_too_long_properties_are_refused_and_take_no_queue_offset(store: MessageStore) -> None:
+def test_too_long_properties_are_refused_and_use_no_queue_offset(store: MessageStore) -> None:
     """DefaultMessageStoreTest#testPutMessage_whenMessagePropertyIsTooLong (PROPERTIES_SIZE_EXCEEDED)"""
     refused(store, "the limit of a record is 32767", properties=b"test\x01" + b"1" * 32768)
     assert store.put(NewMessage("FooBar", b"123", b"test\x01" + b"1" * 100)).queue_offset == 0
@@ -250,8 +252,8 @@ def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
         yield store
 
 
-def test_the_longest_record_that_a_broker_takes(roomy: MessageStore) -> None:
-    """DefaultMessageStoreTest#testPutLongMessage: body, topic and properties of exactly the greatest lengths"""
+def test_the_longest_record_that_a_broker_accepts(roomy: MessageStore) -> None:
+    """DefaultMessageStoreTest#testPutLongMessage: body, topic and properties of exactly the maximum lengths"""
     put = roomy.put(NewMessage("t" * 127, bytes(4 << 20), b"p\x01" + b"x" * 32765))
     assert put.size == 91 + (4 << 20) + 127 + 32767
 
@@ -266,8 +268,8 @@ def test_the_longest_record_that_a_broker_takes(roomy: MessageStore) -> None:
     ],
 )
 def test_longer_ones_are_refused(roomy: MessageStore, topic: str, body: int, properties: int, words: str) -> None:
-    """DefaultMessageStoreTest#testPutLongMessage. Difference: a topic of more than 255 bytes is refused for being no
-    name of a directory, RocketMQ's for the size of the record."""
+    """DefaultMessageStoreTest#testPutLongMessage. Difference: a topic of over 255 bytes is refused because it cannot
+    be the name of a directory; RocketMQ refuses it because of the size of the record."""
     refused(roomy, words, topic=topic, body=bytes(body), properties=b"x" * properties)
 
 
@@ -296,8 +298,8 @@ def test_the_whole_log_is_read_in_order(tmp_path: Path) -> None:
 
 
 def test_deleted_topics_stay_deleted(tmp_path: Path) -> None:
-    """DefaultMessageStoreTest#testDeleteTopics, #testCleanUnusedTopic. Difference: we delete no topic; where a broker
-    has, its queues do not come back from the log."""
+    """DefaultMessageStoreTest#testDeleteTopics, #testCleanUnusedTopic. Difference: we do not delete topics; queues of
+    a topic that a broker has deleted are not rebuilt from the log."""
     root = tmp_path / "s"
     with MessageStore.create(root, OPTIONS) as store:
         for number in range(10):

@@ -56,8 +56,8 @@ def test_without_consume_queues_both_logs_are_dispatched(mixed: Path, exit_: str
     assert examine(open_store(mixed)).report.clean
 
 
-def test_a_mixed_store_goes_on_in_dledger_each_time(mixed: Path) -> None:
-    """MixCommitlogTest#testPutAndGet: the border does not move, and queues go on over it"""
+def test_a_mixed_store_continues_in_dledger_after_each_start(mixed: Path) -> None:
+    """MixCommitlogTest#testPutAndGet: the border does not move, and queues continue across it"""
     border = DLedgerCommitLog(open_store(mixed)).divided_commitlog_offset
     assert border == open_store(mixed).commitlog.stop  # type: ignore[union-attr]
     last = len(units(mixed, "Order_11", 0))
@@ -77,8 +77,8 @@ def replace_topic(message: NewMessage, topic: str) -> NewMessage:
 
 
 def test_when_the_legacy_log_has_expired_the_rest_is_a_dledger_store(mixed: Path) -> None:
-    """MixCommitlogTest#testDeleteExpiredFiles. Difference: what expires is planned by `expire`; here the files are
-    gone already."""
+    """MixCommitlogTest#testDeleteExpiredFiles. Difference: `expire` plans the deletion; here, the files are already
+    deleted."""
     store = open_store(mixed)
     assert store.commitlog is not None and store.dledger is not None
     border, rest = store.commitlog.stop, len(list(messages_of(store.dledger.data, BODY_OFFSET)))
@@ -94,7 +94,7 @@ def test_when_the_legacy_log_has_expired_the_rest_is_a_dledger_store(mixed: Path
 
 
 def test_a_plain_store_does_not_become_a_mixed_one_by_opening_it(tmp_path: Path) -> None:
-    """MixCommitlogTest#testPutAndGet. Difference: RocketMQ begins DLedger behind the legacy log by itself; we ask for
+    """MixCommitlogTest#testPutAndGet. Difference: RocketMQ starts DLedger after the legacy log by itself; we require
     `migrate-to-dledger`, which can be undone."""
     root = tmp_path / "s"
     put(root, 100, replace(SIZES, dledger=None))

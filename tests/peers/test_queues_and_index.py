@@ -70,8 +70,8 @@ def test_light_queues_have_the_id_0_whatever_the_queue_of_the_message(tmp_path: 
 
 
 def test_the_tags_code_of_a_unit_is_the_hash_of_the_tag(tmp_path: Path) -> None:
-    """ConsumeQueueTest#testConsumeQueueWithExtendData. Difference: units of consumequeue_ext are read, not written
-    (enableConsumeQueueExt is off by default, and 5.4 keeps it for old stores only)."""
+    """ConsumeQueueTest#testConsumeQueueWithExtendData. Difference: units of consumequeue_ext are read, but not written
+    (enableConsumeQueueExt is off by default, and 5.4 keeps it only for old stores)."""
     with MessageStore.create(tmp_path / "s", SMALL) as store:
         store.put(message())
     ((offset, size, code),) = units(tmp_path / "s")
@@ -86,15 +86,15 @@ def test_the_tags_code_of_a_unit_is_the_hash_of_the_tag(tmp_path: Path) -> None:
 def test_queue_files_below_the_log_expire_and_the_last_stays(
     tmp_path: Path, log_start: int, deleted: list[int]
 ) -> None:
-    """ConsumeQueueTest#testCorrectMinOffset. Difference: the least queue offset is not kept in memory; which files go
-    follows from the same comparison."""
+    """ConsumeQueueTest#testCorrectMinOffset. Difference: the minimum offset is not kept in memory; the same comparison
+    selects the files to delete."""
     queue = filled(tmp_path, 500, size=20)
     assert [int(path.name) for path in queue.queue.delete_expired_by_offset(log_start, UNIT.size)] == deleted
     assert queue.max_offset == 500
     queue.queue.close()
 
 
-def test_pre_blanks_alone_keep_where_a_queue_goes_on(tmp_path: Path) -> None:
+def test_pre_blanks_alone_keep_the_next_queue_offset(tmp_path: Path) -> None:
     """ConsumeQueueTest#testFillBankThenCorrectMinOffset"""
     (tmp_path / f"{0:020d}").write_bytes((PRE_BLANK * 100).ljust(6000, b"\0"))
     queue = ConsumeQueue(tmp_path, 6000)
@@ -121,7 +121,7 @@ def test_a_queue_is_found_again_from_its_last_files(tmp_path: Path) -> None:
 
 
 def batches(directory: Path, count: int, first: int = 1) -> BatchConsumeQueue:
-    """Batches of 10 messages, 20 units to a file; the batch of number n is at n in the log, stored at 10 n ms."""
+    """Put batches of 10 messages, 20 units per file; batch n is at offset n in the log, stored at 10 n ms."""
     queue = BatchConsumeQueue(directory, 20 * BATCH_UNIT.size)
     for number in range(count):
         assert queue.put(number, 1024, 111, number * 10, number * 10 + first, 10) is Put.WRITTEN
@@ -176,8 +176,8 @@ def test_a_cut_keeps_the_batches_in_front_of_it(tmp_path: Path, below: int) -> N
 
 
 def test_a_cut_and_then_expiry(tmp_path: Path) -> None:
-    """BatchConsumeQueueTest#testTruncateAndDeleteBatchConsumeQueue. Difference: the least queue offset (301) is that of
-    a search; the first unit left is that of message 201."""
+    """BatchConsumeQueueTest#testTruncateAndDeleteBatchConsumeQueue. Difference: the minimum offset (301) is found by a
+    search; the first remaining unit is that of message 201."""
     queue = batches(tmp_path, 100)
     queue.truncate(80)
     assert (len(queue.queue.files), queue.max_offset) == (4, 801)
@@ -215,15 +215,15 @@ def test_recovery_begins_3_seconds_before_the_older_of_both_times(physic: int, l
 
 
 def built() -> tuple[IndexFileBuilder, bytes]:
-    """The file of IndexFileTest: 100 slots, 400 units, the keys "0" to "398"."""
+    """Build the file of IndexFileTest: 100 slots, 400 units, the keys "0" to "398"."""
     builder = IndexFileBuilder(100, 400)
     offsets = np.arange(399, dtype=np.int64)
     data = builder.add(offsets, np.full(399, 1_700_000_000_000), key_hashes([b"%d" % n for n in range(399)]))
     return builder, data
 
 
-def test_an_index_file_takes_one_entry_less_than_its_units(tmp_path: Path) -> None:
-    """IndexFileTest#testPutKey. Difference: the service puts the next key into a new file instead of refusing it."""
+def test_an_index_file_holds_one_entry_less_than_its_units(tmp_path: Path) -> None:
+    """IndexFileTest#testPutKey. Difference: the service writes the next key to a new file instead of refusing it."""
     builder, data = built()
     assert (builder.full, builder.room, len(data)) == (True, 0, 399 * 20)
     service = IndexService(tmp_path, 100, 400, clock=lambda: 1_700_000_000_000)
@@ -250,14 +250,14 @@ def test_a_key_leads_to_its_message_only(key: str) -> None:
     assert found == [int(key)]
 
 
-def test_a_key_that_nobody_has_leads_nowhere() -> None:
+def test_an_unknown_key_finds_no_message() -> None:
     """IndexFileTest#testSelectPhyOffset"""
     _, data = built()
     assert index.key_hash("60x") not in index.UNIT.array(data)["key_hash"].tolist()
 
 
 def test_an_index_of_other_numbers_is_not_opened(tmp_path: Path) -> None:
-    """IndexFileTest: RocketMQ maps a short file longer and destroys it; we refuse"""
+    """IndexFileTest: RocketMQ maps a short file with the configured length and destroys it; we refuse it"""
     service = IndexService(tmp_path, 100, 400)
     service.build(0, 1_700_000_000_000, 0, b"T", [b"k"])
     service.flush()

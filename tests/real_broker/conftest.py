@@ -1,4 +1,4 @@
-"""Oracles that stay for the whole run."""
+"""Oracles that run during the whole session."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.stores import VERSIONS
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One process runs the quick tests of the servers: three Javas, and what they read from each sound store.
+    """Run all quick tests of the servers in one process, with three JVMs and one cache of sound stores' readings.
 
-    The slow tests are too many for one.
+    The slow tests are too many for one process.
     """
     for item in items:
         servers = {"oracle_servers", "sounds"} & set(getattr(item, "fixturenames", ()))
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def oracle_servers(oracle: Callable[[str], Oracle]) -> Iterator[OracleServers]:
-    """The oracle for many stores, in one JVM per version; skips as `oracle` does."""
+    """The oracle for many stores, in one JVM per version; skips the test like `oracle`."""
     for version in VERSIONS:
         oracle(version)
     with OracleServers() as servers:
@@ -35,5 +35,5 @@ def oracle_servers(oracle: Callable[[str], Oracle]) -> Iterator[OracleServers]:
 
 @pytest.fixture(scope="session")
 def sounds(oracle_servers: OracleServers) -> Sounds:
-    """What the real stores read from undamaged fixtures, each asked once."""
+    """The cached results of the real stores for undamaged fixtures."""
     return Sounds(oracle_servers)

@@ -1,10 +1,10 @@
-"""The released classes of RocketMQ, ready to run: jars through Maven, our Java sources compiled against them.
+"""The released classes of RocketMQ, ready to run: jars from Maven, and our Java sources compiled against them.
 
     RMQ_LIBS                 a directory with VERSION/lib/*.jar to use instead of the cache
-    RMQSTORE_REQUIRE_BROKER  1: a test that cannot run for want of Java or Maven fails instead of being skipped
+    RMQSTORE_REQUIRE_BROKER  1: a test that cannot run without Java or Maven fails instead of being skipped
 
-All is kept in ~/.cache/rmqstore/oracle/VERSION (or below XDG_CACHE_HOME). What is there is whole: each part is made
-beside its place and renamed, under a lock, so that several test processes can begin on an empty cache.
+Everything is cached in ~/.cache/rmqstore/oracle/VERSION (or below XDG_CACHE_HOME). Each part is created under another
+name and then renamed, under a lock, so that several test processes can start with an empty cache.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OLDEST_JAVA = 11
 
 
 class BrokerUnavailable(Exception):
-    """The real RocketMQ cannot run here; the text says what is missing."""
+    """The real RocketMQ cannot run here; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class JavaClasses:
     def command(
         self, main: str, *, log: Path, home: Path, heap: str = "512m", options: tuple[str, ...] = ()
     ) -> list[str]:
-        """The command line that runs `main`; what it logs goes to `log`, what it wants to keep to `home`."""
+        """Return the command line that runs `main`; RocketMQ's logs go to `log`, its other files to `home`."""
         return [
             "java",
             f"-Xmx{heap}",
@@ -71,7 +71,7 @@ class JavaClasses:
 
 
 def java_classes(version: str) -> JavaClasses:
-    """Fetches, compiles and remembers; raises BrokerUnavailable with the reason where that cannot be done."""
+    """Fetch and compile the classes of a version, cached. Errors: BrokerUnavailable with the reason."""
     made = _made(version)
     if isinstance(made, BrokerUnavailable):
         raise made
@@ -80,7 +80,7 @@ def java_classes(version: str) -> JavaClasses:
 
 @functools.cache
 def _made(version: str) -> JavaClasses | BrokerUnavailable:
-    """The reason is remembered too: without a network every test would wait for Maven again."""
+    """Cache the error, too: otherwise, without a network, every test would wait for Maven again."""
     try:
         java = _java_version()
         home = _cache() / version
@@ -96,21 +96,21 @@ def _made(version: str) -> JavaClasses | BrokerUnavailable:
 
 
 def _java_version() -> bytes:
-    """What `java -version` says."""
+    """Return the output of `java -version`."""
     for tool in ("java", "javac"):
         if shutil.which(tool) is None:
             raise BrokerUnavailable(f"no {tool} on PATH (RocketMQ needs a JDK, {_OLDEST_JAVA} or newer)")
-    said = subprocess.run(["java", "-version"], capture_output=True, check=False).stderr
-    number = re.search(rb'version "(\d+)', said)
+    text = subprocess.run(["java", "-version"], capture_output=True, check=False).stderr
+    number = re.search(rb'version "(\d+)', text)
     if number is None or int(number[1]) < _OLDEST_JAVA:  # Java 8 calls itself 1.8
-        raise BrokerUnavailable(f"java on PATH is not {_OLDEST_JAVA} or newer: {said.decode(errors='replace')[:80]}")
-    return said
+        raise BrokerUnavailable(f"java on PATH is not {_OLDEST_JAVA} or newer: {text.decode(errors='replace')[:80]}")
+    return text
 
 
 def _cache() -> Path:
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rmqstore" / "oracle"
-    except RuntimeError as error:  # a container's user without HOME and without an entry in passwd
+    except RuntimeError as error:  # a user in a container, without HOME and without an entry in passwd
         raise BrokerUnavailable(f"no directory for RocketMQ's jars (XDG_CACHE_HOME): {error}") from error
 
 
@@ -130,7 +130,7 @@ def _libraries(version: str, home: Path) -> Path:
         raise BrokerUnavailable(failed.read_text("utf-8").partition("\n")[2])
     building = Path(tempfile.mkdtemp(prefix=".lib-", dir=home))
     try:
-        with _locked(home.parent / ".maven.lock"):  # Maven's own repository is not made for two of them at once
+        with _locked(home.parent / ".maven.lock"):  # Maven's own repository does not support two processes
             _fetch(version, building)
     except BrokerUnavailable as missing:
         shutil.rmtree(building)
@@ -141,11 +141,11 @@ def _libraries(version: str, home: Path) -> Path:
 
 
 def _fetch(version: str, target: Path) -> None:
-    """Lets Maven copy the jars of a release; a download that broke off is tried once more."""
+    """Let Maven copy the jars of a release, and try a failed download once more."""
     command = ["mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), f"-Drocketmq.version={version}"]
     command += ["dependency:copy-dependencies", f"-DoutputDirectory={target}"]
-    said = ""
-    for again in ([], ["-U"]):  # without -U Maven remembers for a day what it did not get
+    output = ""
+    for again in ([], ["-U"]):  # without -U, Maven caches a failed download for a day
         try:
             subprocess.run(
                 [*command, *again],
@@ -157,14 +157,14 @@ def _fetch(version: str, target: Path) -> None:
             )
             return
         except subprocess.CalledProcessError as error:
-            said = " ".join((error.stdout + error.stderr).split())[:200]
+            output = " ".join((error.stdout + error.stderr).split())[:200]
         except subprocess.TimeoutExpired as error:
             raise BrokerUnavailable(f"Maven did not fetch RocketMQ {version} in {_DOWNLOAD_SECONDS} s") from error
-    raise BrokerUnavailable(f"Maven could not fetch RocketMQ {version}: {said}")
+    raise BrokerUnavailable(f"Maven could not fetch RocketMQ {version}: {output}")
 
 
 def _compiled(version: str, home: Path, libraries: tuple[Path, ...]) -> Path:
-    """A jar of our sources, named by their digest. A jar and not a folder: AppCDS takes only jars."""
+    """Compile our sources into a jar named by their digest (AppCDS supports only jars, not folders)."""
     sources = sorted(SOURCES.rglob("*.java"))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     jar = home / f"oracle-{digest}.jar"
@@ -187,7 +187,7 @@ def _compiled(version: str, home: Path, libraries: tuple[Path, ...]) -> Path:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One of several test processes fetches and compiles; the others wait and find it done."""
+    """Hold a lock: one of several test processes fetches and compiles, and the others wait for it."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

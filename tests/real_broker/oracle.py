@@ -1,11 +1,11 @@
-"""The oracle: what RocketMQ's own store classes make of a store.
+"""The oracle: runs RocketMQ's own store classes on a store, and returns what they read.
 
     reading = Oracle("5.4.0").load(copy, meta(name).oracle_args, start=True)
 
-One JVM per question, on purpose. A store that was loaded but not shut down cannot be left: its threads go on writing,
-and its mapped files stay mapped, until the process ends; and a store that does not start calls System.exit. With
-Java's class data archive (AppCDS, made on first use) a question costs 0.5 s instead of 0.8 s. For stores that should
-start, and that the test does not look at afterwards, use `oracle_server`.
+Each call runs its own JVM. A store that was loaded but not shut down keeps its threads and mapped files until the
+process ends, and a store that does not start calls System.exit. With Java's class data archive (AppCDS, created on
+first use), a call takes 0.5 s instead of 0.8 s. For stores that should start, and whose files the test does not
+examine afterwards, use `oracle_server`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.real_broker.java import JavaClasses, java_classes
 from tests.stores import CACHE as MASTERS
 from tests.stores import copy_store, meta
 
-TIMEOUT_SECONDS = 600  # a hang, not a slow machine: the Java side waits 120 s for a leader, and for the dispatch
+TIMEOUT_SECONDS = 600  # only a hang takes longer: the Java side waits 120 s for a leader, and for the dispatch
 _ANSWERED = (0, 3, 4)
 
 Setting = str | int | bool
@@ -32,7 +32,7 @@ SWITCHES: Mapping[str, Setting] = {"start": True, "shutdown": True, "list": True
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """One message as the store hands it out."""
+    """One message as returned by the store."""
 
     queue_offset: int
     commitlog_offset: int
@@ -44,7 +44,7 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """One consume queue: logical offsets in [min, max) and how many of them gave the right, whole message."""
+    """One consume queue: queue offsets [min, max), and the number of those with the right, complete message."""
 
     min: int
     max: int
@@ -61,7 +61,7 @@ class QueueReading:
 
 @dataclass(frozen=True, slots=True)
 class KeyQuery:
-    """A question for messages by key, in [begin, end] of store time (ms); type "T" (5.4.0): the key is a tag."""
+    """A query for messages by key, in [begin, end] of store time (ms); with type "T" (5.4.0), the key is a tag."""
 
     topic: str
     key: str
@@ -70,7 +70,7 @@ class KeyQuery:
     type: str | None = None
 
     def line(self) -> str:
-        """As Keys.java reads it."""
+        """Format the query for Keys.java."""
         words = [self.topic, self.key, str(self.begin), str(self.end), *([self.type] if self.type else [])]
         assert not any(character in word for word in words for character in "\t\r\n")
         return "\t".join(words)
@@ -78,12 +78,11 @@ class KeyQuery:
 
 @dataclass(frozen=True, slots=True)
 class OracleResult:
-    """What the store classes made of a store.
+    """The result of running the store classes on a store.
 
-    `crash` is the exception, or "exit N" when RocketMQ ended the process, or "timeout".
-    `log` is RocketMQ's own log of this run. `puts` are the messages that it was told to append, (queue id, queue
-    offset, commitlog offset, size); `by_key` per query the commitlog offsets of the answer; `rounds` what each round
-    of the clean-up deleted.
+    `crash` is the exception, or "exit N" if RocketMQ ended the process, or "timeout". `log` is RocketMQ's own log of
+    this run. `puts` are the appended messages (queue id, queue offset, commitlog offset, size). `by_key` contains the
+    commitlog offsets for each query, and `rounds` the files that each round of the clean-up deleted.
     """
 
     load: bool
@@ -117,18 +116,18 @@ class Oracle:
         *,
         start: bool = False,
         shutdown: bool = False,
-        list: bool = False,  # noqa: A002 - the word of the Java side
+        list: bool = False,  # noqa: A002 - the name on the Java side
         keys: Sequence[KeyQuery] = (),
         timeout: float = TIMEOUT_SECONDS,
         **more: Setting,
     ) -> OracleResult:
-        """Loads a store and reads every offset of every queue. It changes the store: give it a copy.
+        """Load a store, and read every offset of every queue. This changes the store, so pass a copy.
 
-        `start` also starts it and waits until all is dispatched; `shutdown` ends it cleanly; `list` names every
-        message; `keys` are questions for messages by key. `put` appends so many messages to topic Order before anything
-        is read; `pull` reads every queue once more, as a consumer does, so many messages a pull; `clean` runs so many
-        rounds of the clean-up, with `manual` as after "delete expired files now" (mqadmin deleteExpiredCommitLog).
-        `settings` and all other words are settings of MessageStoreConfig.
+        `start` also starts it and waits until all messages are dispatched; `shutdown` ends it cleanly; `list` returns
+        every message; `keys` are queries by key. `put` appends this number of messages to topic Order before the store
+        is read. `pull` reads every queue again like a consumer, with this number of messages per pull. `clean` runs
+        this number of clean-up rounds, with `manual` as after mqadmin deleteExpiredCommitLog. `settings` and all other
+        keyword arguments are settings of MessageStoreConfig.
         """
         if store.resolve().is_relative_to(MASTERS.resolve()):
             raise ValueError(f"{store} is a master copy, and the oracle changes what it opens: use copy_store()")
@@ -160,32 +159,32 @@ def _ask(
             return _no_answer(f"timeout after {timeout:.0f} s", 124, _text(log))
         lines = done.stdout.decode("utf-8", "replace").splitlines()
         if done.returncode not in _ANSWERED or not lines or not lines[-1].startswith('{"load"'):
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-3:]
-            return _no_answer(" ".join([f"exit {done.returncode}", *said]), done.returncode, _text(log))
+            text = done.stderr.decode("utf-8", "replace").strip().splitlines()[-3:]
+            return _no_answer(" ".join([f"exit {done.returncode}", *text]), done.returncode, _text(log))
         return parse_answer(json.loads(lines[-1]), done.returncode, _text(log))
 
 
 def archive_option(classes: JavaClasses) -> tuple[str, ...]:
-    """Java's option for the class data archive, which is made when it is not there."""
+    """Return Java's option for the class data archive, which is created if it does not exist."""
     if not classes.archive.exists():
         _make_archive(classes)
     return (f"-XX:SharedArchiveFile={classes.archive}",) if classes.archive.exists() else ()
 
 
 def words_of(settings: Mapping[str, Setting]) -> list[str]:
-    """Settings as words of a command line: key=value."""
+    """Format settings as command line arguments: key=value."""
     return [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in settings.items()]
 
 
 def _make_archive(classes: JavaClasses) -> None:
-    """Lets Java write down the classes that it loads for a typical question; made once per version and JDK."""
+    """Let Java archive the classes that it loads for a typical call; done once per version and JDK."""
     with tempfile.TemporaryDirectory(prefix="oracle-", dir=classes.archive.parent) as folder:
         name = f"{classes.version}-clean"
         store = copy_store(name, Path(folder))
         building = Path(folder) / classes.archive.name
         settings: dict[str, Setting] = {"start": True, "shutdown": True, **meta(name).oracle_args}
         _ask(classes, store, (f"-XX:ArchiveClassesAtExit={building}",), settings)
-        if building.exists():  # a JDK before 13 makes none
+        if building.exists():  # a JDK before 13 creates none
             building.rename(classes.archive)
 
 
@@ -211,7 +210,7 @@ def _no_answer(crash: str, exit_code: int, log: str) -> OracleResult:
     )
 
 
-# The answer's shape is Oracle.java's: an own program, so it is indexed without checks.
+# Oracle.java is part of this repository, so the structure of its output is not checked.
 def parse_answer(answer: dict[str, object], exit_code: int, log: str) -> OracleResult:
     lists = ("puts", "by_key", "rounds")
     fields = {k: v for k, v in answer.items() if k not in ("queues", "unknown_settings", "behind", *lists)}

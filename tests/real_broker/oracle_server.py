@@ -1,12 +1,12 @@
-"""The oracle for many stores: one JVM per version opens one store after the other.
+"""The oracle for many stores: one JVM per version opens the stores one after the other.
 
     with OracleServer("5.4.0") as server:
         questions = [server.ask(store, settings, abort=False) for store in stores]
         results = [server.answer(question) for question in questions]
 
-Each store is copied; the copy is loaded, started, read to the last offset and shut down. Where that does not go well
-(RocketMQ calls System.exit, the JVM hangs, load() says no, the shutdown leaves threads behind), a fresh copy goes to
-the plain `Oracle`, with a JVM of its own: its answer counts, and the server starts again.
+Each store is copied, and the copy is loaded, started, read to the last offset and shut down. If this fails (RocketMQ
+calls System.exit, the JVM hangs, load() returns false, or the shutdown leaves threads behind), the plain `Oracle` with
+its own JVM reads another copy, its result is returned, and the server is restarted.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Question:
 
 
 class OracleServer:
-    """At most one running JVM of a version; the first question starts it."""
+    """At most one running JVM of a version; the first call starts it."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -76,9 +76,9 @@ class OracleServer:
         shutil.rmtree(self._room, ignore_errors=True)
 
     def ask(self, store: Path, settings: Mapping[str, Setting], *, abort: bool) -> int:
-        """Begins with a copy of a store; `abort` says whether the copy looks like one that was not shut down.
+        """Start reading a copy of a store, and return a number for `answer`; `abort`: whether the copy has `abort`.
 
-        The store itself must stay as it is until the answer is there.
+        The store itself must not change before the answer.
         """
         if self._left <= 0 and not self._open:
             self._end()
@@ -89,13 +89,13 @@ class OracleServer:
         self._open[self._number] = question
         line = "\t".join([str(self._number), str(_copy(question)), *words_of({**settings, **SWITCHES, "brisk": True})])
         assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it ended: answer() finds that out, and asks again
+        with contextlib.suppress(BrokenPipeError):  # the JVM has ended: answer() detects this, and asks again
             process.stdin.write(line.encode() + b"\n")
             process.stdin.flush()
         return self._number
 
     def answer(self, number: int) -> OracleResult:
-        """What the real store made of the copy."""
+        """Wait for the result of a call of `ask`."""
         end = time.monotonic() + ANSWER_SECONDS
         while number not in self._results:
             lines = self._lines(end - time.monotonic())
@@ -112,7 +112,7 @@ class OracleServer:
         number, answer = line.decode("utf-8", "replace").split("\t", 1)
         result = parse_answer(json.loads(answer), 0, "")
         if not result.load or result.crash is not None or result.shutdown not in ("clean", "abort kept"):
-            self._left = 0  # what it left running must not meet the next stores
+            self._left = 0  # threads that it left running must not affect the next stores
             self._ask_alone(int(number), f"load {result.load}, crash {result.crash}, shutdown {result.shutdown}")
         else:
             self._close(int(number), result)
@@ -120,7 +120,7 @@ class OracleServer:
     def _ask_alone(self, number: int, why: str) -> None:
         question = self._open[number]
         self.alone.append(why)
-        # a place of its own: what the JVM left running may still write at the first one
+        # another directory: threads left in the JVM may still write into the first one
         question = replace(question, folder=self._room / f"{number}-alone")
         copy, oracle = _copy(question), Oracle(self.version)
         self._close(number, oracle.load(copy, question.settings, start=True, shutdown=True, list=True))
@@ -131,7 +131,7 @@ class OracleServer:
         self._results[number] = result
 
     def _lines(self, seconds: float) -> list[bytes] | None:
-        """The next whole lines; None when the JVM ended or says nothing for too long."""
+        """Return the next complete lines; None if the JVM has ended or prints nothing for too long."""
         assert self._process is not None
         assert self._process.stdout is not None
         with selectors.DefaultSelector() as selector:
@@ -165,7 +165,7 @@ class OracleServer:
 
 
 def _copy(question: _Question) -> Path:
-    """A fresh copy below the question's folder, with the name that the store has."""
+    """Copy the store into the folder of the question, with the same name."""
     question.folder.mkdir()
     copy = question.folder / "store"
     clone(question.store, copy)
@@ -177,7 +177,7 @@ def _copy(question: _Question) -> Path:
 
 
 class OracleServers:
-    """A server per version, all asked at once."""
+    """One server per version; they run in parallel."""
 
     def __init__(self) -> None:
         self._servers: dict[str, OracleServer] = {}
@@ -195,7 +195,7 @@ class OracleServers:
         return self._servers[version]
 
     def read(self, store: Path, settings: Mapping[str, Setting], cells: Iterable[Cell]) -> dict[Cell, OracleResult]:
-        """Per (version, abort) what the real store makes of a copy."""
+        """Return the results of the real store for copies, by (version, abort)."""
         asked = [((version, abort), self.of(version).ask(store, settings, abort=abort)) for version, abort in cells]
         return {cell: self.of(cell[0]).answer(number) for cell, number in asked}
 
@@ -208,9 +208,9 @@ class OracleServers:
         keys: Sequence[KeyQuery] = (),
         **more: Setting,
     ) -> OracleResult:
-        """What the real store makes of a copy, which it starts and shuts down; see `Oracle.load`.
+        """Return the result of the real store for a copy, which is started and shut down; see `Oracle.load`.
 
-        For a store that is expected to start. A second of CPU time less than a JVM of its own.
+        Use this for a store that is expected to start: it takes a second of CPU time less than an own JVM.
         """
         cell = version, (store / "abort").exists()
         with tempfile.NamedTemporaryFile("w", prefix="oracle-keys-", encoding="utf-8") as lines:

@@ -1,4 +1,4 @@
-"""What the real store read from a repaired store, held against what it reads from the sound one."""
+"""Compare what the real store reads from a repaired store with what it reads from the sound one."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """The records of an undamaged store: global offset → its bytes. In DLedger without the entry's header."""
+    """The records of an undamaged store by physical offset; in DLedger, without the entry header."""
 
     records: Mapping[int, bytes]
     homes: Mapping[int, tuple[str, int]]
     """The file of each record, relative to the store, and its position in there."""
 
     def hit_in(self, damaged: Path) -> frozenset[int]:
-        """Offsets of the records of which a byte is another now, or gone: from their file, whatever its name is now."""
+        """Return the offsets of records with changed or lost bytes, also in renamed files."""
         files: dict[Path, list[bytes]] = {}
         out = []
         for offset, record in self.records.items():
@@ -42,14 +42,14 @@ class Sound:
 
 
 def _head(path: Path) -> bytes:
-    """All of a file that was not extended by a wound."""
+    """Return the content of a file without an extension by damage."""
     with path.open("rb") as file:
         return file.read(_MOST)
 
 
 @functools.cache
 def sound(name: str) -> Sound:
-    """The records of a fixture."""
+    """Return the records of a fixture."""
     store = unpack(name)
     found = rows(store)
     contents = {row.path: row.path.read_bytes() for row in found}
@@ -60,7 +60,7 @@ def sound(name: str) -> Sound:
 
 
 def told(name: str, damaged: Path) -> frozenset[Place]:
-    """Messages whose unit is the same in the damaged and the undamaged store: their loss can be counted."""
+    """Return the messages whose unit is the same in the damaged and the undamaged store: their loss is countable."""
     store, out = unpack(name), set()
     for path in store.glob("consumequeue/*/*/*"):
         other = damaged / path.relative_to(store)
@@ -73,17 +73,17 @@ def told(name: str, damaged: Path) -> frozenset[Place]:
 
 
 def messages(result: OracleResult) -> dict[Place, StoredMessage]:
-    """Every message that was read, through every consume queue."""
+    """Return all messages that were read through all consume queues."""
     return {(queue, m.queue_offset): m for queue, reading in result.queues.items() for m in reading.messages}
 
 
 def unreadable(result: OracleResult) -> dict[str, tuple[str, ...]]:
-    """Offsets without a whole, right message, with the reasons of the first few."""
+    """Return the queues with offsets without a complete, right message, and the reasons for the first few."""
     return {name: q.why for name, q in result.queues.items() if q.bad}
 
 
 def not_the_same(before: OracleResult, after: OracleResult) -> dict[Place, int]:
-    """Messages that are gone or other than they were, with the offset of their record in the log."""
+    """Return the lost or changed messages with the physical offsets of their records."""
     now = messages(after)
     return {
         place: old.commitlog_offset
@@ -93,14 +93,14 @@ def not_the_same(before: OracleResult, after: OracleResult) -> dict[Place, int]:
 
 
 class Sounds:
-    """What every version reads from the undamaged stores; asked once."""
+    """A cache of what every version reads from the undamaged stores."""
 
     def __init__(self, servers: OracleServers) -> None:
         self.servers = servers
         self._known: dict[tuple[str, Cell], OracleResult] = {}
 
     def read(self, name: str, settings: Mapping[str, Setting], cells: Sequence[Cell]) -> dict[Cell, OracleResult]:
-        """Per cell what the real store reads from a fixture."""
+        """Return what the real store reads from a fixture by cell."""
         new = [cell for cell in cells if (name, cell) not in self._known]
         for cell, result in self.servers.read(unpack(name), settings, new).items():
             self._known[name, cell] = result

@@ -1,4 +1,4 @@
-"""Stores that this library wrote, opened by the real classes: loaded, read, started, stopped, started again."""
+"""Stores written by this library, opened by the real classes: loaded, read, started, stopped, restarted."""
 
 from __future__ import annotations
 
@@ -27,17 +27,19 @@ from tests.real_broker.whole_broker import WholeBroker
 from tests.seeds import fresh
 from tests.stores import copy_store, meta, unpack
 
-MOST = 1000  # maxMsgsNumBatch: so many messages has an answer
+MOST = 1000  # maxMsgsNumBatch: the maximum number of messages in an answer
 EVER = (0, (1 << 63) - 1)
 
 
 def queries_of(written: Written, tags: bool) -> dict[KeyQuery, list[int]]:
-    """Every key of every topic, there or not, keys in windows of time, and tags where the version indexes them: what
-    the real store must answer."""
+    """Return queries and the offsets that the real store must return for them.
+
+    The queries are for every key in every topic, for keys in time windows, and for tags if the version indexes them.
+    """
     names = sorted({key for _, key in written.keys})
     asked = {KeyQuery(topic, key): written.keys.get((topic, key), []) for topic in TOPICS for key in names}
     asked[KeyQuery("Order", "none")] = asked[KeyQuery("NoSuchTopic", names[0])] = []
-    # whoever asks by key gets what the hash finds: a collision would be the test's mistake
+    # the index finds messages by hash, so a collision of test keys would make the expected results wrong
     hashes = {key_hash(key_text(query.topic, query.key)) for query in asked}
     assert len(hashes) == len(asked)
     for begin, end in ((0, 99), (100, 300), (399, 399), (250, 1 << 20)):
@@ -52,7 +54,7 @@ def queries_of(written: Written, tags: bool) -> dict[KeyQuery, list[int]]:
 
 
 def listed(seen: OracleResult) -> dict[str, list[tuple[int, int, int]]]:
-    """Every message that every queue gave."""
+    """Return all messages of all queues."""
     return {
         name: [(m.queue_offset, m.commitlog_offset, m.size) for m in queue.messages]
         for name, queue in seen.queues.items()
@@ -93,12 +95,12 @@ def test_the_real_store_reads_every_message_by_queue_and_key_appends_and_starts_
         assert len(seen.by_key) == len(asked) + 1
         return seen
 
-    seen = ask(put=30)  # the broker appends: its messages come behind ours, in the queues and in the index
+    seen = ask(put=30)  # the broker appends its messages after ours, in the queues and in the index
     for queue_id, queue_offset, offset, size in seen.puts:
         written.queues[f"Order/{queue_id}"].append((queue_offset, offset, size))
     assert listed(seen) == written.queues
     assert sorted(seen.by_key[-1]) == [offset for _, _, offset, _ in seen.puts]
-    with MessageStore.open(root, options) as store:  # and now we, behind the broker's
+    with MessageStore.open(root, options) as store:  # and now we append after the broker's
         put_random(store, range(400, 480), written, chance, None)
     assert examine(open_store(root)).report.clean
     again = ask(put=0)
@@ -108,7 +110,7 @@ def test_the_real_store_reads_every_message_by_queue_and_key_appends_and_starts_
 
 
 def indexed_queries(log: MappedFileQueue, lead: int) -> list[KeyQuery]:
-    """Every key and unique key of the messages of a log."""
+    """Return queries for all keys and unique keys of the messages of a log."""
     asked: dict[KeyQuery, None] = {}
     for message in messages_of(log, lead):
         for name in ("UNIQ_KEY", "KEYS"):
@@ -206,7 +208,7 @@ def test_after_kill_9_a_dledger_member_starts_with_every_acknowledged_message(
         assert (seen.load, seen.crash, seen.leader) == (True, None, True)
         verified = examine(open_store(root)).report
         entries = verified.dledger["entries"] if verified.dledger else 0
-        # a leader of one shows an entry when the next one, or its own start, has committed it
+        # in a group of one, an entry becomes readable when the next entry or a start commits it
         assert entries - 1 <= seen.readable == seen.offsets <= entries
         there = {
             (int(name.rpartition("/")[2]), m.queue_offset, m.commitlog_offset)
@@ -234,7 +236,7 @@ def test_a_whole_broker_serves_the_store_and_appends_to_it(
     assert seen >= {(m.queue_id, m.queue_offset) for m in acknowledged}
     assert {one for one in ours if one[0] in {m.queue_id for m in read}} <= seen
     assert not (root / "abort").exists()
-    with MessageStore.open(root, replace(OPTIONS, dledger=dledger, version=version)) as store:  # and back again
+    with MessageStore.open(root, replace(OPTIONS, dledger=dledger, version=version)) as store:  # and again by rmqstore
         more = store.put(NewMessage("Order", b"last", b"", acknowledged[0].queue_id))
     assert more.queue_offset == max(m.queue_offset for m in read if m.queue_id == acknowledged[0].queue_id) + 1
     assert examine(open_store(root)).report.findings.counts == {}

@@ -1,4 +1,4 @@
-"""Queues in files with a RocksDB of the same queues beside them (double write): what RocketMQ 5.4.0 makes of it."""
+"""Double write: consume queues in files and a RocksDB with the same queues, as RocketMQ 5.4.0 handles them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAME, MESSAGES = "5.4.0-clean", 553
 CAP, EXTRA = "commitLogRecoverMaxNum", "combineCQMaxExtraSearchCommitLogFiles"
 SETTINGS = {**meta(NAME).oracle_args, "rocksdbCQDoubleWriteEnable": "true"}
 FILLING = {**SETTINGS, CAP: "1000", EXTRA: "1000"}
-pytestmark = pytest.mark.xdist_group("oracle servers")  # a broker writes the original, once
+pytestmark = pytest.mark.xdist_group("oracle servers")  # so that a broker writes the original only once
 
 Real = Callable[[str], Oracle]
 NOT_OPENED = "would not start (exit 253): the RocksDB in consumequeue/: "
@@ -40,11 +40,12 @@ PART = "consumequeue/Order_11/0/00000000000000000000"
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory, oracle: Real) -> Path:
-    """Written once for all tests; see `store`.
+    """The original of `store`, written once for all tests.
 
-    A thread of the broker's writes the rows, and its shutdown drops those that it has not written yet
-    (RocksGroupCommitService#groupCommit, 5.4.0); the next start brings them. Who asks for a queue's first offset before
-    its rows are there gets the queue's end, and the broker stores that for good: then all begins again.
+    A thread of the broker writes the rows, and its shutdown drops those that it has not written yet
+    (RocksGroupCommitService#groupCommit, 5.4.0); the next start writes them. If a client queries a queue's minimum
+    offset before its rows exist, the broker returns the queue's end and stores it permanently: then the fixture has to
+    be written again.
     """
     for _ in range(5):
         store = copy_store(NAME, tmp_path_factory.mktemp("twice"))
@@ -63,14 +64,14 @@ def original(tmp_path_factory: pytest.TempPathFactory, oracle: Real) -> Path:
 
 @pytest.fixture
 def store(original: Path, tmp_path: Path) -> Path:
-    """A store whose queues 5.4.0 wrote into files and, at a start as the advice of a repair has it, into a RocksDB."""
+    """A store whose queues 5.4.0 wrote into files and, at a start with the settings of our advice, into a RocksDB."""
     clone(original, tmp_path / NAME)
     return tmp_path / NAME
 
 
 @pytest.fixture(scope="module")
 def empty_rocksdb(tmp_path_factory: pytest.TempPathFactory, oracle: Real) -> Path:
-    """`consumequeue/` with a RocksDB without a row, as a kill leaves it."""
+    """`consumequeue/` with a RocksDB without rows, as after a kill."""
     store = tmp_path_factory.mktemp("empty")
     assert oracle("5.4.0").load(store, SETTINGS, start=True, shutdown=True).load
     return store / "consumequeue"
@@ -90,7 +91,7 @@ def plan_of(store: Path, settings: Mapping[str, str] | None = SETTINGS, strategy
 
 
 def rows(store: Path) -> tuple[int, dict[str, int]]:
-    """How many rows the RocksDB has, and where it says that each queue ends."""
+    """Return the number of rows in the RocksDB, and the end of each queue in it."""
     queues = RocksDBQueues(opened(store))
     count = sum(len(units) for name in queues.names() for _, units, _ in queues.queue(*name).runs(0, 1 << 40))
     ends = {f"{t}/{q}": b["max"].queue_offset + 1 for (t, q), b in queues.bounds().items() if "max" in b}
@@ -122,7 +123,7 @@ def test_a_damaged_queue_file_is_found_and_built_again(store: Path, oracle_serve
     damage(store / PART, 5 * 20, bytes(60))
     assert look(store).findings.counts["CQ-MISSING-UNIT"] >= 1
     answer = oracle_servers.load("5.4.0", store, SETTINGS)
-    assert answer.readable < MESSAGES  # the RocksDB has these units, and the broker does not take them from there
+    assert answer.readable < MESSAGES  # the RocksDB has these units, but the broker does not read them there
     plan = plan_of(store)
     assert not any("left unchanged" in note for note in plan.notes)
     apply(plan)
@@ -165,7 +166,7 @@ def test_a_repaired_log_starts_and_both_kinds_of_queues_match_it(
 def test_a_rocksdb_beside_the_files_that_cannot_be_opened_stops_the_start(
     broken: str, starts: bool, store: Path, oracle: Real, oracle_servers: OracleServers
 ) -> None:
-    """Without any of its files the broker makes a new one."""
+    """Without any of its files, the broker creates a new database."""
     for path in sorted((store / "consumequeue").glob(broken)):
         if path.is_file():
             path.unlink()
@@ -215,7 +216,7 @@ def test_a_start_goes_back_for_what_the_rocksdb_lacks(
 def test_an_empty_rocksdb_is_filled_and_can_take_over(
     empty_rocksdb: Path, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
-    """As the advice says: afterwards a broker with storeType=defaultRocksDB reads every message from it."""
+    """After following the advice, a broker with storeType=defaultRocksDB reads every message from the RocksDB."""
     store = copy_store(NAME, tmp_path)
     shutil.copytree(empty_rocksdb, store / "consumequeue", dirs_exist_ok=True)
     assert any("run `rmqstore rebuild STORE cq`" in note for note in look(store).notes)
@@ -230,12 +231,12 @@ def test_an_empty_rocksdb_is_filled_and_can_take_over(
 def test_a_store_that_does_not_say_which_queues_are_read_is_left_alone(store: Path) -> None:
     damage(store / PART, 5 * 20, bytes(60))
     (store / "config" / "topics").mkdir()
-    (store / "config" / "topics" / "CURRENT").touch()  # a broker with storeType=defaultRocksDB was here as well
+    (store / "config" / "topics" / "CURRENT").touch()  # as if a broker with storeType=defaultRocksDB had run, too
     report = look(store, None)
     assert report.exit_code == 4
     assert any("nothing says which of them the broker reads" in words for words in report.unchecked)
     assert plan_of(store, None).empty
-    assert not plan_of(store).empty  # broker.conf says it
+    assert not plan_of(store).empty  # broker.conf decides
 
 
 def test_rows_are_read_where_the_configuration_says_so(store: Path) -> None:

@@ -1,4 +1,4 @@
-"""A broker delivers delayed messages by the time in their unit, also where an earlier messageDelayLevel made it."""
+"""A broker delivers delayed messages at the time in their unit, even if it is from an earlier messageDelayLevel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEADLINE_SECONDS = 600
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["5.4.0"])
 def test_the_time_in_the_unit_decides(version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]) -> None:
-    """Level 5 (a minute) is waited for; level 1 (a second) is not, where the unit says an hour: it comes at once."""
+    """The broker waits for level 5 (a minute), but delivers level 1 (a second) at once if its unit has an hour."""
     name = f"{version}-clean"
     store = copy_store(name, tmp_path)
     found = rows(store)
@@ -61,10 +61,10 @@ def test_the_time_in_the_unit_decides(version: str, tmp_path: Path, whole_broker
     assert all(new[key] >= due[5] for key in keys[5])
 
 
-# without its broker 4.9.7's store knows no levels while it recovers
+# without a broker, the store of 4.9.7 knows no levels during its recovery
 @pytest.mark.parametrize("version", [pytest.param("5.1.4", marks=pytest.mark.slow), "5.4.0"])
 def test_two_units_of_another_table_stay(version: str, tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
-    """The real store dispatches the messages once more with another messageDelayLevel: two of these units stay."""
+    """The real store dispatches the messages again with another messageDelayLevel, but two of these units stay."""
     name = f"{version}-clean"
     store, other = copy_store(name, tmp_path / "store"), copy_store(name, tmp_path / "other")
     shutil.rmtree(other / "consumequeue")
@@ -90,5 +90,5 @@ def test_two_units_of_another_table_stay(version: str, tmp_path: Path, oracle: C
 
 
 def units(raw: bytes) -> list[tuple[int, int, int]]:
-    """Offset, size and tags code of the units in a queue file."""
+    """Return offset, size and tags code of the units in a queue file."""
     return [(offset, size, code) for offset, size, code in UNIT.array(raw).tolist() if size]

@@ -1,4 +1,4 @@
-"""A start of 4.9.7 that never ends: it waits until re-dispatch has reached the end of the log."""
+"""A start of 4.9.7 that never ends, because it waits until re-dispatch has reached the end of the log."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_newer_version_starts_beside_the_gap(version: str, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_duplication_holds_re_dispatch_back(tmp_path: Path) -> None:
-    """DefaultMessageStore.ReputMessageService#doReput 4.9.7: it dispatches below the confirm offset, which is -1."""
+    """It dispatches up to the confirm offset, which is -1 (DefaultMessageStore.ReputMessageService#doReput, 4.9.7)."""
     shutil.rmtree(copy_store(_NAME, tmp_path) / "consumequeue")
     forecast, real = _start("4.9.7", tmp_path, duplicationEnable="true")
     assert real.crash is not None

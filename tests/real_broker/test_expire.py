@@ -1,4 +1,4 @@
-"""What `expire` says would go, and what the real clean-up services of a broker then delete: the same files."""
+"""`expire` plans to remove the same files that the real clean-up services of a broker delete."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUICK: Mapping[str, str | int] = {
     "mappedFileSizeConsumeQueue": 400,
     "deleteCommitLogFilesInterval": 0,
     "deleteConsumeQueueFilesInterval": 0,
-    "diskMaxUsedSpaceRatio": 95,  # how full this machine is must not matter, but for the tests that ask for it
+    "diskMaxUsedSpaceRatio": 95,  # the disk usage of this machine must not matter, except in the tests of it
     "cleanFileForciblyEnable": "false",
 }
 VERSIONS = (
@@ -38,12 +38,12 @@ VERSIONS = (
 
 
 def far_hour() -> str:
-    """An hour of the day that is twelve hours away."""
+    """Return the hour of the day that is twelve hours away."""
     return f"{(time.localtime().tm_hour + 12) % 24:02d}"
 
 
 def age(folder: Path, *hours: int) -> None:
-    """Ages of the files of a log, oldest offset first; those behind the ones named are an hour old."""
+    """Set the ages of the files of a log in offset order; files without a given age are an hour old."""
     now = time.time_ns()
     for number, path in enumerate(sorted(folder.iterdir())):
         then = now - (hours[number] if number < len(hours) else 1) * HOUR * 1_000_000
@@ -58,14 +58,14 @@ def compare(
     manual: bool = False,
     rounds: int = 5,
 ) -> tuple[Expiry, OracleResult]:
-    """Plans, lets the real services run, and compares the files that go."""
+    """Plan, run the real services, and compare the deleted files."""
     config = BrokerConfig({key: str(value) for key, value in settings.items()})
     expiry = plan_expire(open_store(root, config), ExpireOptions(any_hour=manual, version=oracle.version))
     seen = oracle.load(root, settings, start=True, clean=rounds, manual=manual)
     assert (seen.load, seen.crash) == (True, None)
     assert len(seen.rounds) == rounds
     assert sorted(path for gone in seen.rounds for path in gone) == sorted(step.path for step in expiry.plan.steps)
-    assert seen.rounds[-1] == ()  # all is done: one more round would not delete more
+    assert seen.rounds[-1] == ()  # another round would not delete more
     return expiry, seen
 
 
@@ -75,7 +75,7 @@ def logs(paths: tuple[str, ...]) -> int:
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("version", ["4.9.7", pytest.param("5.1.4", marks=pytest.mark.slow), "5.4.0"])
-def test_expired_files_go_ten_a_round_with_their_queue_and_index_files(
+def test_expired_files_are_deleted_ten_per_round_with_their_queue_and_index_files(
     version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     root = tmp_path / "store"
@@ -94,7 +94,7 @@ def test_expired_files_go_ten_a_round_with_their_queue_and_index_files(
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("manual", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_out_of_hours_nothing_goes_but_on_request(
+def test_outside_the_hour_files_are_deleted_only_on_request(
     version: str, manual: bool, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     root = tmp_path / "store"
@@ -103,7 +103,7 @@ def test_out_of_hours_nothing_goes_but_on_request(
     settings = {**SETTINGS, **QUICK, "deleteWhen": far_hour(), "fileReservedTime": 72}
     expiry, seen = compare(oracle(version), root, settings, manual=manual, rounds=2)
     assert expiry.commitlog is not None
-    if not expiry.commitlog.space:  # a disk of more than 95 % would take them without being asked
+    if not expiry.commitlog.space:  # on a disk with over 95 % usage, they would be deleted anyway
         assert logs(seen.rounds[0]) == (4 if manual else 0)
         assert expiry.plan.empty is not manual
 
@@ -141,7 +141,7 @@ def test_files_per_round_are_a_setting_since_5_0(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_points_below_the_log_goes_though_no_log_file_does(
+def test_queue_and_index_files_below_the_log_expire_without_log_files(
     version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     root = tmp_path / "store"
@@ -167,7 +167,7 @@ def test_a_bad_delete_when_stops_every_clean_up(version: str, tmp_path: Path, or
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("hour", ["now", pytest.param("later", marks=pytest.mark.slow)])
-def test_files_of_a_dledger_member_go_an_hour_later(
+def test_files_of_a_dledger_member_expire_an_hour_later(
     version: str, hour: str, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     root = tmp_path / "store"
@@ -196,13 +196,13 @@ def test_beside_legacy_files_a_dledger_log_stays_until_they_are_gone(
     settings["mappedFileSizeConsumeQueue"] = made.settings["mappedFileSizeConsumeQueue"]
     expiry, _ = compare(oracle(version), root, settings)
     assert expiry.commitlog is not None and expiry.dledger is not None
-    everything = old == "both" and version == "4.9.7"  # 5.x keeps the last legacy file, and with it DLedger's
+    everything = old == "both" and version == "4.9.7"  # 5.x keeps the last legacy file, and so DLedger's files
     assert len(expiry.commitlog.delete) == count - (not everything)
     assert bool(expiry.dledger.delete) == everything
 
 
 def fill(folder: Path, percent: float) -> None:
-    """Fills the file system of a folder until so much of it is used."""
+    """Fill the file system of a folder up to a percentage."""
     status = os.statvfs(folder)
     wanted = int(status.f_blocks * status.f_frsize * percent / 100)
     used = (status.f_blocks - status.f_bfree) * status.f_frsize
@@ -211,7 +211,7 @@ def fill(folder: Path, percent: float) -> None:
 
 
 def on_a_disk_of_its_own(version: str, used: float, most: int, forcibly: str, old: int, disk: Path) -> int:
-    """How many log files go, out of hours, from a disk that is so full; runs where `disk` is a small file system."""
+    """Return how many log files are deleted outside the hour from a disk this full; `disk` is a small file system."""
     root = disk / "store"
     write(root, SMALL_QUEUES, COUNT)
     age(root / "commitlog", *[100] * old)
@@ -229,7 +229,7 @@ def on_a_disk_of_its_own(version: str, used: float, most: int, forcibly: str, ol
     ("used", "most", "forcibly", "old", "gone"),
     [
         (72, 75, "true", 4, "none"),
-        (75.5, 75, "true", 4, "old"),  # 76 %, as the broker rounds it
+        (75.5, 75, "true", 4, "old"),  # 76 % with the broker's rounding
         (82, 75, "true", 4, "old"),
         (88.5, 75, "true", 4, "all"),
         (88.5, 75, "false", 4, "old"),
@@ -237,7 +237,7 @@ def on_a_disk_of_its_own(version: str, used: float, most: int, forcibly: str, ol
         (91.5, 95, "false", 0, "none"),
     ],
 )
-def test_a_full_disk_makes_files_go_out_of_hours(
+def test_a_full_disk_expires_files_outside_the_hour(
     version: str,
     used: float,
     most: int,
@@ -247,9 +247,9 @@ def test_a_full_disk_makes_files_go_out_of_hours(
     tmp_path: Path,
     oracle: Callable[[str], Oracle],
 ) -> None:
-    oracle(version)  # or a skip
+    oracle(version)  # or skip the test
     code = f"print(on_a_disk_of_its_own({version!r}, {used}, {most}, {forcibly!r}, {old}, Path({str(tmp_path)!r})))"
-    # 5.4.0 takes 4 MB for its RocksDB when it starts: two percent
+    # at its start, 5.4.0 uses 4 MB for its RocksDB, which is two percent
     script = 'mount -t tmpfs -o size=192m,mode=700 none "$1" && exec "$2" -c "$3"'
     command = ["unshare", "-rm", "sh", "-c", script, "sh", str(tmp_path), sys.executable]
     if subprocess.run([*command[:4], "mount -t tmpfs none /mnt"], capture_output=True, check=False).returncode:

@@ -1,4 +1,4 @@
-"""Consume queue extensions that the real broker wrote: kept where they are sound, else tags codes again."""
+"""Consume queue extensions of the real broker: kept if they are sound, otherwise replaced by tags codes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXT = {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 4096, "bi
 
 
 def with_extensions(version: str, target: Path, real: Oracle) -> Path:
-    """A store whose queues the real broker dispatched again, with extensions switched on."""
+    """Create a store whose messages the real broker dispatched again with extensions enabled."""
     store = copy_store(f"{version}-clean", target)
     shutil.rmtree(store / "consumequeue")
     (store / "abort").touch()
@@ -45,7 +45,7 @@ def settings_of(version: str) -> dict[str, Setting]:
 
 
 def addresses(store: Path) -> list[bool]:
-    """Whether each unit of the queue refers to the extension."""
+    """Return for each unit of the queue whether it refers to the extension."""
     raw = b"".join(path.read_bytes() for path in sorted((store / "consumequeue" / QUEUE).iterdir()))
     units = consumequeue.UNIT.array(raw)
     units = units[units["size"] > 0]
@@ -53,7 +53,7 @@ def addresses(store: Path) -> list[bool]:
 
 
 @pytest.mark.parametrize("version", ["5.1.4", *(pytest.param(v, marks=pytest.mark.slow) for v in ("4.9.7", "5.4.0"))])
-def test_damaged_extension_costs_bit_maps_only(
+def test_damaged_extension_loses_only_bit_maps(
     version: str, tmp_path: Path, oracle: Callable[[str], Oracle], oracle_servers: OracleServers
 ) -> None:
     real = oracle(version)
@@ -80,7 +80,7 @@ def test_damaged_extension_costs_bit_maps_only(
     assert ends == {queue: (r.min, r.max, r.readable) for queue, r in expected.items()}
 
 
-def test_recovery_of_an_extension_is_taken_back(tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
+def test_repair_of_an_extension_is_undone(tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
     store = with_extensions("5.1.4", tmp_path, oracle("5.1.4"))
     damage.garble(sorted((store / "consumequeue_ext" / QUEUE).iterdir())[0], 2 * consumequeue.EXT_UNIT.size, 2)
     before = snapshot(store)

@@ -1,4 +1,4 @@
-"""A killed follower of a DLedger group: its queues are rebuilt as far as is committed, and the leader's word is law."""
+"""A killed follower of a DLedger group: queues are rebuilt up to the committed entry; the leader replaces the rest."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def recovered(store: Path) -> dict[str, object]:
 
 
 def leader_replaces(row: Row, queue_id: int, queue_offset: int) -> None:
-    """Another message of the same length in place of an entry that was never committed."""
+    """Replace an entry that was never committed by another message of the same length."""
     for field, value, width in (("queue_id", queue_id, 4), ("queue_offset", queue_offset, 8)):
         damage.overwrite(row.path, row.at + HEAD.at(field), value.to_bytes(width, "big"))
 
 
 @pytest.mark.parametrize("gone", ["consumequeue index", pytest.param("consumequeue", marks=pytest.mark.slow)])
-def test_entries_without_commit_have_no_units_until_the_leader_says_what_they_are(
+def test_uncommitted_entries_have_no_units_until_the_leader_commits_or_replaces_them(
     gone: str, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     made = meta(NAME)
@@ -79,7 +79,7 @@ def test_consumer_offsets_behind_the_rebuilt_end_stay(tmp_path: Path) -> None:
 def test_no_broker_stops_at_a_wrong_queue_offset_and_a_replica_is_not_cut_there(
     name: str, version: str, gone: bool, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
-    """Every broker keeps the log behind it, so a cut would lose messages that no master sends again."""
+    """Every broker keeps the log after it, so a truncation would lose messages that no master sends again."""
     settings: dict[str, str | int] = {
         **meta(name).oracle_args,
         **({"commitLogRecoverMaxNum": 1000} if version == "5.4.0" else {}),
@@ -92,7 +92,7 @@ def test_no_broker_stops_at_a_wrong_queue_offset_and_a_replica_is_not_cut_there(
     logs = {path: path.read_bytes() for path in {row.path for row in queue}}
     if gone:
         shutil.rmtree(store / "consumequeue" / "Order_11")
-    else:  # as after a crash: the whole log is read
+    else:  # as after a crash, when the whole log is read
         crashed = shutil.copytree(store, tmp_path / "crashed")
         (crashed / "abort").touch()
         (crashed / "checkpoint").write_bytes(bytes(4096))

@@ -1,7 +1,7 @@
-"""A healed node joins its controller group again: real brokers replicate to it and elect it.
+"""A healed node rejoins its controller group: real brokers replicate to it and elect it.
 
-The controller is the one that knew the nodes before the damage, as in production: a new controller would start with
-epoch 1, and a node refuses to be the master of an epoch that is not after its last one.
+As in production, the controller is the same as before the damage: a new one would start with epoch 1, and a node
+refuses to become the master of an epoch that is not after its last one.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ class Group:
         return self.brokers[name].log()
 
     def produce(self, count: int) -> None:
-        """Sends to every topic; fails if a message is not acknowledged."""
+        """Send messages to every topic; fail if one is not acknowledged."""
         for topic in TOPICS:
             assert len(self.names.produce(topic, count)) == count
 
     def wait_equal(self) -> None:
-        """Waits until the slave has all that the master has."""
+        """Wait until the slave has all messages of the master."""
         wait(lambda: len({last(store) for store in self.stores.values()}) == 1)
 
     def heal(self, name: str, replica: Path) -> None:
-        """Plans with the node's broker.conf, which tells the role, and applies; nothing may be lost."""
+        """Plan with the node's broker.conf, which contains the role, and apply; nothing may be lost."""
         store = self.stores[name]
         conf = store.parent / f"{name}.conf"
         conf.write_text("".join(f"{k}={v}\n" for k, v in (self.conf | {"storePathRootDir": str(store)}).items()))
@@ -75,7 +75,7 @@ class Group:
         assert report["clean"] is True, report
 
     def reads_all(self, expected: int) -> None:
-        """A consumer gets every message of the topics from the master there is now, from the first to the last."""
+        """Check that a consumer receives all messages of the topics from the current master."""
         for topic in TOPICS:
             got = self.names.read(topic)
             assert len(got) == expected
@@ -87,7 +87,7 @@ class Group:
 
 @pytest.fixture
 def group(tmp_path: Path, whole_broker: Callable[..., WholeBroker]) -> Group:
-    """A is the master, B its slave in sync; both run."""
+    """A running group: A is the master, B its in-sync slave."""
     made = Group(tmp_path, whole_broker)
     made.start("a")
     wait(lambda: "Begin to change to master" in made.log("a"))
@@ -110,7 +110,7 @@ def last(store: Path) -> int:
 
 
 def hurt(store: Path) -> list[Row]:
-    """Damages three records, and deletes the second file of the log."""
+    """Damage three records, and delete the second file of the log."""
     found = rows(store)
     for row in (found[12], found[90], found[91]):
         damage.garble(row.path, row.at, 60)
@@ -128,7 +128,7 @@ def assert_equal_logs(group: Group) -> None:
 
 
 def produce_to_both(group: Group, *, slave: str) -> None:
-    """Produce 20 messages per topic; the healed node has to join as slave and replicate them."""
+    """Send 20 messages per topic; the healed node has to join as slave and replicate them."""
     group.produce(20)
     group.wait_equal()
     assert "Begin to change to slave" in group.log(slave)
@@ -159,7 +159,7 @@ def test_a_healed_former_master_replicates_and_is_elected_again(group: Group) ->
     wait(lambda: "Begin to change to master" in group.log("b"))
     group.produce(10)
     hurt(group.stores["a"])
-    group.heal("a", group.stores["b"])  # the new master runs meanwhile
+    group.heal("a", group.stores["b"])  # while the new master runs
     group.start("a")
     produce_to_both(group, slave="a")
     assert epochs(group.stores["a"]) == epochs(group.stores["b"])

@@ -1,4 +1,4 @@
-"""A healed node is a node of its group again: real brokers go on replicating from the healed log."""
+"""A healed node rejoins its group: real brokers continue to replicate from the healed log."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def last_offset(store: Path) -> int:
 
 
 @pytest.mark.slow
-def test_a_healed_slave_goes_on_behind_its_master(tmp_path: Path, whole_broker: NewBroker) -> None:
+def test_a_healed_slave_continues_to_follow_its_master(tmp_path: Path, whole_broker: NewBroker) -> None:
     made = meta("5.4.0-slave")
     master, slave = (copy_store(name, tmp_path) for name in ("5.4.0-master", "5.4.0-slave"))
     hurt(slave)
@@ -62,7 +62,7 @@ def test_a_healed_slave_goes_on_behind_its_master(tmp_path: Path, whole_broker: 
 
 
 @pytest.mark.slow
-def test_a_healed_follower_goes_on_in_its_dledger_group(tmp_path: Path, whole_broker: NewBroker) -> None:
+def test_a_healed_follower_continues_in_its_dledger_group(tmp_path: Path, whole_broker: NewBroker) -> None:
     nodes = [f"5.4.0-dledger3-n{node}" for node in range(3)]
     stores = [copy_store(name, tmp_path) for name in nodes]
     hurt(stores[2])

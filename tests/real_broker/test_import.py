@@ -1,4 +1,4 @@
-"""Stores that `import` made or appended to, opened by the real classes: they read every message."""
+"""The real classes read every message of stores that `import` created or appended to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(*words: str | Path) -> None:
 
 @pytest.fixture
 def conf(tmp_path: Path) -> Callable[[str], Path]:
-    """The sizes and switches of a fixture's broker."""
+    """A function that writes the broker.conf of a fixture, with the file sizes and switches of its broker."""
 
     def write(name: str) -> Path:
         path = tmp_path / "broker.conf"
@@ -57,7 +57,7 @@ def test_the_real_store_reads_an_imported_store_as_the_original(
 def test_the_real_store_reads_what_was_imported_into_a_store(
     name: str, tmp_path: Path, oracle_servers: OracleServers, conf: Callable[[str], Path]
 ) -> None:
-    """The store's own messages again: every queue is twice as long, and its second half has the same bodies."""
+    """The store's messages are appended again: every queue becomes twice as long, with the same bodies again."""
     made, file, store = meta(name), tmp_path / "all.parquet", copy_store(name, tmp_path)
     run("export", store, "-o", file)
     options = ["--dledger", "n0"] if "dledger" in name else []

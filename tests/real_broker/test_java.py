@@ -1,4 +1,4 @@
-"""How the jars come: once for all test processes, whole or not at all, and not asked for again where it failed."""
+"""The download of the jars: once for all test processes, complete or not at all, and not repeated after a failure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ for _ in range(2):
 """
 JAVA = 'echo "openjdk version \\"{version}\\"" >&2\n'
 JAVAC = """while [ $# -gt 0 ]; do [ "$1" = -d ] && mkdir -p "$2" && touch "$2/Oracle.class"; shift; done\n"""
-# it leaves a piece behind where it fails, as a download that breaks off does
+# if it fails, it leaves a partial file, like an interrupted download
 MVN = """echo "$@" >>"$MVN_LOG"
 for word; do case $word in -DoutputDirectory=*) target=${word#*=};; esac; done
 touch "$target/a.jar"
@@ -31,7 +31,7 @@ touch "$target/b.jar"
 
 
 class Machine:
-    """Java, javac and Maven that only look so, and an empty cache."""
+    """Fake programs java, javac and mvn, and an empty cache."""
 
     def __init__(self, folder: Path, *, fails: int = 0, version: str = "17.0.1") -> None:
         self.cache, self.log = folder / "cache", folder / "mvn.log"
@@ -84,12 +84,12 @@ def test_what_failed_leaves_nothing_and_is_not_tried_again_in_the_same_run(tmp_p
 
 
 @pytest.mark.parametrize("version", ["1.8.0_392", "10.0.2"])
-def test_an_old_java_is_said(version: str, tmp_path: Path) -> None:
+def test_an_old_java_is_reported(version: str, tmp_path: Path) -> None:
     words = said(Machine(tmp_path, version=version).ask())[0]
     assert words.startswith("java on PATH is not 11 or newer") and version in words
 
 
-def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.cache.write_text("a file where the directory should be")
     assert said(machine.ask())[0].startswith("the jars of RocketMQ 5.4.0 cannot be kept: ")

@@ -1,4 +1,4 @@
-"""Beside a live broker: the reading commands find nothing that is not so, and never touch the lock."""
+"""While a broker runs, reading commands have no false findings, and never take or release the lock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NewBroker = Callable[..., WholeBroker]
 
 
 def dump(store: Path, folder: Path) -> None:
-    """Dump all messages into a file in `folder`, which may have the last dump."""
+    """Dump all messages into a file in `folder`, which may contain the previous dump."""
     done = run("dump", str(store), "--format", "ndjson", "-o", str(folder / "out.ndjson"), "--overwrite")
     assert done.exit_code == 0, done.stderr
 
@@ -28,9 +28,7 @@ def dump(store: Path, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.other_processes
 @pytest.mark.parametrize("name", ["5.4.0-clean", "4.9.7-clean", "5.4.0-dledger"])
-def test_verify_beside_a_broker_that_takes_traffic_finds_nothing(
-    name: str, tmp_path: Path, whole_broker: NewBroker
-) -> None:
+def test_verify_of_a_store_with_a_busy_broker_finds_nothing(name: str, tmp_path: Path, whole_broker: NewBroker) -> None:
     made = meta(name)
     store = copy_store(name, tmp_path)
     with whole_broker(made.version, store, made.broker_conf) as broker:
@@ -40,7 +38,7 @@ def test_verify_beside_a_broker_that_takes_traffic_finds_nothing(
         def traffic() -> None:
             try:
                 sent.extend(len(broker.produce("Order_11", 400)) for _ in range(3))
-            except Exception as e:  # noqa: BLE001 - shown by the test's own thread
+            except Exception as e:  # noqa: BLE001 - reported by the test's own thread
                 trouble.append(e)
 
         thread = threading.Thread(target=traffic)
@@ -62,7 +60,7 @@ def test_verify_beside_a_broker_that_takes_traffic_finds_nothing(
         thread.join()
         assert not trouble
         assert sum(sent) == 1200
-        assert len(grown) > 1  # it did look at a growing log
+        assert len(grown) > 1  # the log did grow
     report = verify(open_store(store), VerifyOptions(jobs=1))
     assert not report.live
     assert report.clean, report.ordered()[:5]
@@ -78,7 +76,7 @@ def test_reading_beside_a_broker_that_expires_files(tmp_path: Path, whole_broker
     files = len(list((store / "commitlog").iterdir()))
     with whole_broker(made.version, store, made.broker_conf, **own) as broker:
         fewest, deadline = files, time.monotonic() + 600
-        while time.monotonic() < deadline and fewest > files // 2:  # the clean-up begins a minute after the start
+        while time.monotonic() < deadline and fewest > files // 2:  # the clean-up starts a minute after the broker
             broker.produce("Order_11", 20)
             report = verify(open_store(store), VerifyOptions(jobs=1))
             bad = {c: n for c, n in report.findings.counts.items() if PROBLEMS[c].severity > Severity.NOTE}

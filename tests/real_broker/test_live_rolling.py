@@ -1,6 +1,6 @@
-"""Beside a real broker whose small files roll and expire every second: no false finding, and nothing is written.
+"""While a real broker rolls and expires small files every second, no finding is false, and nothing is written.
 
-RMQSTORE_LIVE_SECONDS sets how long each version is looked at after it has expired its first file (default: 20).
+RMQSTORE_LIVE_SECONDS sets how long each version is tested after it has expired its first file (default: 20).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CONF = {
     "flushConsumerOffsetHistoryInterval": "1000",
 }
 
-# command, and the exit codes that it documents for a sound store in use
+# command, and its documented exit codes for a sound store in use
 READING: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...] = (
     (("info", "STORE"), (0,)),
     (("verify", "STORE"), (0,)),
@@ -56,7 +56,7 @@ READING: tuple[tuple[tuple[str, ...], tuple[int, ...]], ...] = (
     (("dump", "STORE/commitlog", "--format", "ndjson", "-o", "OUT/log.ndjson", "--overwrite"), (0,)),
     (("dump", "STORE/index", "--format", "ndjson", "-o", "OUT/index.ndjson", "--overwrite"), (0,)),
     (("export", "STORE", "-o", "OUT/export.ndjson", "--overwrite"), (0,)),
-    (("compare", "STORE", "STORE"), (0, 1)),  # 1: files expired between the two looks
+    (("compare", "STORE", "STORE"), (0, 1)),  # 1: files expired between the two reads
 )
 CHANGING: tuple[tuple[str, ...], ...] = (
     ("recover", "STORE", "--apply"),
@@ -112,7 +112,7 @@ def _traffic(broker: WholeBroker, enough: threading.Event, ends: list[BaseExcept
     try:
         while not enough.is_set():
             broker.traffic(TOPIC, 20)
-    except BaseException as error:  # noqa: BLE001  # shown by the test's own thread
+    except BaseException as error:  # noqa: BLE001  # reported by the test's own thread
         ends.append(error)
 
 
@@ -135,7 +135,7 @@ def _refused(words: tuple[str, ...]) -> None:
 
 
 def _refused_without_the_lock_file(store: Path) -> None:
-    """Nothing is proved by the lock file: here somebody has moved it away."""
+    """A missing lock file does not prove that no broker runs: here, it was moved away."""
     lock, aside = store / "lock", store.parent / "lock-aside"
     shutil.move(lock, aside)
     try:

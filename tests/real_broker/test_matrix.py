@@ -1,10 +1,9 @@
-"""Every case with a remedy, in every version that knows the format: what recover leaves, the real store reads.
+"""Every case with a repair, in every version with its format: the real store reads the repaired store.
 
     damage → recover --apply → verify → 4.9.7, 5.1.4, 5.4.0, each with and without `abort` → undo
 
-The real store must load the repaired store, keep its end, and read every message that was not hit, byte for byte,
-through every consume queue; no offset of a queue may be unreadable. What it reads from the sound store, in the same
-version, is what it must read again.
+The real store must load the repaired store, keep its end, and read every undamaged message byte for byte through every
+consume queue, as it does from the sound store; no offset of a queue may be unreadable.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def _matrix() -> list[object]:
 
 
 def _one_of_each_code() -> list[object]:
-    """The first case of every code, each in one version; versions and `abort` take turns."""
+    """Return the first case of every code, with alternating versions, with and without `abort`."""
     out: list[object] = []
     seen: set[str] = set()
     for number, case in enumerate(_curable()):
@@ -78,7 +77,7 @@ def _one_of_each_code() -> list[object]:
 @pytest.mark.quick_rows(14)
 @pytest.mark.parametrize(("name", "cell"), _one_of_each_code())
 def test_each_code_s_first_case_in_one_version(name: str, cell: Cell, tmp_path: Path, sounds: Sounds) -> None:
-    """The two-pass test of the same case looks at verify and undo."""
+    """The two-pass test of the same case checks verify and undo."""
     case = read_case(name)
     store = make(case, tmp_path)
     hit = sound(case.store).hit_in(store)
@@ -109,7 +108,7 @@ def test_every_version_reads_all_that_was_not_hit(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NOT_BY_4_9_7)
-def test_4_9_7_cuts_the_sound_stores_that_it_is_not_asked_about(name: str, sounds: Sounds) -> None:
+def test_4_9_7_truncates_the_sound_stores_that_are_left_out(name: str, sounds: Sounds) -> None:
     own, old = meta(name).version, "4.9.7"
     read = sounds.read(name, settings_of(name), [(own, False), (old, False)])
     assert len(messages(read[old, False])) < len(messages(read[own, False]))
@@ -119,7 +118,7 @@ def test_4_9_7_cuts_the_sound_stores_that_it_is_not_asked_about(name: str, sound
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [case.name for case in _curable() if case.code != codes.BR_START_LOSES])
 def test_the_repair_is_the_same_whatever_broker_is_named(name: str, tmp_path: Path) -> None:
-    """But for a problem that only the start of some versions is."""
+    """Except for problems that exist only at the start of some versions."""
     case = read_case(name)
     assert case.recover is not None
     store = make(case, tmp_path)
@@ -157,7 +156,7 @@ def _reads_all(case: Case, store: Path, cells: list[Cell], hit: frozenset[int], 
 
 
 def _shorter(was: OracleResult, now: OracleResult, cut: frozenset[int]) -> dict[str, tuple[int, int]]:
-    """Queues that begin or end elsewhere than before, except for what was cut; a fuller queue does no harm."""
+    """Return queues with other bounds than before, except for truncated messages; additional messages are allowed."""
     out = {}
     for name, queue in was.queues.items():
         kept = queue.max - sum(m.commitlog_offset in cut for m in queue.messages)

@@ -1,4 +1,4 @@
-"""Bodies with one flipped bit, mended by their CRCs: the real classes read every message, with its own bytes."""
+"""Bodies with one flipped bit, repaired by their CRCs: the real classes read every message with its original bytes."""
 
 from __future__ import annotations
 

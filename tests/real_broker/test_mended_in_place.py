@@ -1,6 +1,6 @@
-"""What recover puts right without a filler, and a whole broker with clients on it: every message is there again.
+"""Damage that recover repairs without fillers: afterwards, clients of a whole broker receive every message.
 
-Log files with swapped names, invalid ports of hosts, and compression flags that do not match the body.
+The damage: log files with swapped names, invalid ports of hosts, and compression flags that do not match the body.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tests.stores import VERSIONS, copy_store, meta
 pytestmark = pytest.mark.slow
 
 TOPIC = "Order_11"
-BORN_PORT, STORE_PORT, SYS_FLAG = 53, 69, 39  # of each port the byte with bit 20; of SYSFLAG the lowest byte
+BORN_PORT, STORE_PORT, SYS_FLAG = 53, 69, 39  # positions: the bytes with bit 20 of the ports, SYSFLAG's lowest byte
 COMPRESSED = 1
 
 
 def swap(log: Path, one: int, two: int) -> None:
-    """Two files of the log under each other's names."""
+    """Swap the names of two files of the log."""
     first, second = log / offset_to_file_name(one), log / offset_to_file_name(two)
     first.rename(log.parent / "aside")
     second.rename(first)
@@ -35,7 +35,7 @@ def swap(log: Path, one: int, two: int) -> None:
 
 
 def hurt(store: Path, found: list[Row]) -> None:
-    """Messages of one topic and of the delays, in the beginning, the middle and at the end of their queues."""
+    """Damage messages of a topic and of the delay levels, at the beginning, middle and end of their queues."""
     orders, delayed = of_topic(found, TOPIC), of_topic(found, SCHEDULE_TOPIC)
     for row in (orders[0], orders[40], orders[-1], delayed[2]):
         damage.flip(row.path, row.at + STORE_PORT, 4)
@@ -48,7 +48,7 @@ def hurt(store: Path, found: list[Row]) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_consumers_delays_and_sends_go_on(
+def test_consumers_delays_and_sends_continue(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
     name = f"{version}-clean"

@@ -1,4 +1,4 @@
-"""The real store of each version starts on what migrate-to-commitlog made, as a plain store, and reads it all."""
+"""The real store of each version starts on stores made by migrate-to-commitlog, and reads all messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _plain_settings(name: str) -> Mapping[str, str]:
 
 
 def _messages(answer: OracleResult) -> dict[str, list[tuple[int, int, int]]]:
-    """Per queue (queue offset, size, body CRC) of every message: all that does not change with the address."""
+    """Return (queue offset, size, body CRC) of every message by queue, which do not depend on the physical offset."""
     return {
         name: [(m.queue_offset, m.size, m.body_crc) for m in queue.messages]
         for name, queue in answer.queues.items()
@@ -111,7 +111,7 @@ def test_store_without_its_queues_is_dispatched_to_the_same_messages(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-def test_broker_goes_on_as_a_plain_one_and_its_consumers_find_their_place(
+def test_broker_continues_as_a_plain_one_and_its_consumers_find_their_offsets(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
     name = f"{version}-dledger-mixed"

@@ -1,4 +1,4 @@
-"""A migrated store is byte for byte what the real broker's first start in DLedger mode makes, and it starts on it."""
+"""A migrated store equals the result of a real broker's first start in DLedger mode, and a broker starts on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.real_broker.whole_broker import WholeBroker
 from tests.repair.migration_stores import SITUATIONS, VERSIONS, end_of, make, tree
 from tests.stores import copy_store, meta
 
-# The broker makes and holds `lock`; its RocksDB makes new files at every start.
+# The broker creates and holds `lock`; its RocksDB creates new files at every start.
 NOT_OURS = ("lock", "rocksdbstore")
 
 
@@ -71,7 +71,7 @@ def test_store_reads_every_old_message_in_dledger_mode(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
-def test_broker_goes_on_takes_messages_and_reads_all_after_a_restart(
+def test_broker_accepts_messages_and_reads_all_after_a_restart(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
     store = make(version, "partly-filled", tmp_path)
@@ -96,7 +96,7 @@ def test_broker_goes_on_takes_messages_and_reads_all_after_a_restart(
 
 
 def _tear(store: Path) -> tuple[Path, int]:
-    """A torn record behind the last one: the size and magic of a message, then little of it; where it starts."""
+    """Write a torn record after the last one (size, magic and few more bytes), and return its file and position."""
     path, at = end_of(store)
     with path.open("r+b") as file:
         file.seek(at)
@@ -121,7 +121,7 @@ def test_recovered_tail_is_padded_where_the_broker_pads_a_damaged_one(
     mine, real = tree(ours, without=NOT_OURS), tree(theirs, without=NOT_OURS)
     name = str(path.relative_to(ours))
     left = bytearray(real[name] or b"")
-    left[at + 8 : at + 12] = bytes(4)  # the broker leaves what is behind its pad, recover zeroed it
+    left[at + 8 : at + 12] = bytes(4)  # recover zeroed the bytes after the BLANK, which the broker keeps
     assert mine == real | {name: bytes(left)}
 
 
@@ -180,7 +180,7 @@ def test_three_migrated_copies_form_a_group_that_agrees(
         broker.stop()
     assert len(sent) == 20
     assert read >= {(m.queue_id, m.queue_offset, m.body_crc) for m in sent}
-    for other in stores[1:]:  # the broker itself may have sent delayed messages while they were stopped one by one
+    for other in stores[1:]:  # the broker may have delivered delayed messages while the nodes were stopped
         answer = json.loads(run("compare", str(stores[0]), str(other), "--json").stdout)
         assert answer["relation"] in ("equal", "store-is-prefix", "other-is-prefix")
         assert answer["common"]["messages"] >= made.oracle_start.readable + len(sent)

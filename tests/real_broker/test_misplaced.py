@@ -1,7 +1,7 @@
-"""Files under each other's names, and a real broker that is started while recover puts them back.
+"""Files with swapped names, and a real broker that is started while recover renames them.
 
-Whatever call the repair died at: as long as a file is on its way the real store does not load, and changes neither log
-nor queues; `undo` and `resume` then end the repair as if no broker had been started.
+If the repair is killed at any call during the renames, the real store does not load, and changes neither log nor
+queues. `undo` and `resume` then complete as if no broker had been started.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DATA = ("commitlog/", "consumequeue/", "dledger-n0/data/", "dledger-n0/index/", 
         *(pytest.param(f"{version}-dledger", marks=pytest.mark.slow) for version in VERSIONS),
     ],
 )
-def test_broker_that_starts_while_files_are_on_their_way_stops_and_changes_nothing(
+def test_broker_that_starts_between_renames_stops_and_changes_nothing(
     name: str, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     store, log = swapped(name, tmp_path / "swapped")
@@ -50,13 +50,15 @@ def test_broker_that_starts_while_files_are_on_their_way_stops_and_changes_nothi
         assert any(file_name_to_offset(one) is None for one in names)
         states.add(tuple(names))
         seen = data(half)
-        if renamed % 2 and log == "commitlog":  # with DLedger the index is loaded first, and `abort` costs one of it
+        if (
+            renamed % 2 and log == "commitlog"
+        ):  # with DLedger, the index is loaded first, and `abort` deletes one of its files
             (half / "abort").touch()
         answer = oracle(meta(name).version).load(half, meta(name).oracle_args, start=True, shutdown=True)
         assert not answer.load
         assert "NumberFormatException" in f"{answer.crash} {answer.log}"
         assert data(half) == seen
-        for extra in ("abort", "lock"):  # what a start leaves that fails: nothing of the store's
+        for extra in ("abort", "lock"):  # a failed start leaves only these files
             if not (store / extra).exists():
                 (half / extra).unlink(missing_ok=True)
         other = Path(shutil.copytree(half, tmp_path / f"{renamed}-on"))
@@ -68,7 +70,7 @@ def test_broker_that_starts_while_files_are_on_their_way_stops_and_changes_nothi
 
 
 def swapped(name: str, folder: Path) -> tuple[Path, str]:
-    """A store of which two files of the log changed places, and where its log is."""
+    """Copy a store, swap two of its log files, and return it with the path of its log."""
     store = original(name, folder)
     log = "dledger-n0/data" if (store / "dledger-n0").is_dir() else "commitlog"
     one, two = (store / log / offset_to_file_name(offset) for offset in (65536, 196608))
@@ -83,7 +85,7 @@ def original(name: str, folder: Path) -> Path:
 
 
 class Stopping(Disk):
-    """A disk that is gone when it should give a file of the log its next name, behind the first `left`."""
+    """A disk that fails at a rename of a log file, after the first `left` renames."""
 
     def __init__(self, log: Path, left: int) -> None:
         self.log, self.left = log, left
@@ -97,7 +99,7 @@ class Stopping(Disk):
 
 
 def stop_at_rename(store: Path, log: Path, number: int) -> None:
-    """A recovery that has renamed so many files: two are set aside, then each gets its name."""
+    """Stop a recovery after a number of renames: two files are set aside first, then each gets its name."""
     opened = open_store(store)
     plan = plan_recovery(opened, examine(opened))
     assert [plan.steps[at].do for at in plan.ordered()] == ["set-aside", "set-aside", "rename", "rename"]
@@ -106,6 +108,6 @@ def stop_at_rename(store: Path, log: Path, number: int) -> None:
 
 
 def data(store: Path) -> dict[str, Entry]:
-    """The bytes of log, queues and index."""
+    """Return the entries of log, queues and index."""
     seen = content_only(snapshot(store, without=(JOURNAL,)))
     return {name: entry for name, entry in seen.items() if name.startswith(DATA)}

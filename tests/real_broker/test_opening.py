@@ -1,4 +1,4 @@
-"""Stores that were opened for appending with something missing, read by the real classes afterwards."""
+"""Incomplete stores that were opened for appending, read by the real classes afterwards."""
 
 from __future__ import annotations
 
@@ -98,9 +98,9 @@ def test_a_cut_at_the_border_of_a_queue_file_leaves_no_ghost(
     assert (seen.load, seen.crash, queue.min, queue.max, queue.readable) == (True, None, 0, 49, 49)
 
 
-# In 4.9 the broker's ScheduleMessageService gives the store its levels; the store classes alone have none.
+# In 4.9, the broker's ScheduleMessageService sets the delay levels of the store; the store classes alone have none.
 @pytest.mark.parametrize("version", [pytest.param("5.1.4", marks=pytest.mark.slow), "5.4.0"])
-def test_delayed_messages_are_due_when_the_store_s_own_levels_say(
+def test_delayed_messages_are_due_by_the_levels_of_their_store(
     version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     root = tmp_path / "s"
@@ -111,7 +111,7 @@ def test_delayed_messages_are_due_when_the_store_s_own_levels_say(
     with MessageStore.open(root, StoreOptions(version=version)) as store:
         store.put(delayed(6, 1))  # type: ignore[arg-type]
     before = (root / "consumequeue" / SCHEDULE_TOPIC / "0" / f"{0:020d}").read_bytes()
-    shutil.rmtree(root / "consumequeue")  # the broker makes the units itself, and they are the same
+    shutil.rmtree(root / "consumequeue")  # the broker rebuilds the units, and they are the same
     (root / "abort").touch()
     (root / "checkpoint").write_bytes(bytes(4096))
     seen = oracle(version).load(root, {**SETTINGS, "messageDelayLevel": "7s 9s 3m"}, start=True, shutdown=True)

@@ -1,4 +1,4 @@
-"""The oracle reads today what it read when the fixtures were made: so its other answers can be trusted."""
+"""The oracle still reads what it read when the fixtures were created, so its other results can be trusted."""
 
 from __future__ import annotations
 

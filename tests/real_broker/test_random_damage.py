@@ -1,4 +1,4 @@
-"""Random damage: the messages that are lost are those whose own bytes were hit, and no other.
+"""Random damage: only messages whose own bytes were damaged are lost.
 
     one to three wounds → recover --apply → verify has no error (see `_unexpected`) → the real store reads → undo
 
@@ -6,8 +6,8 @@
 the forecast with the real store. RMQSTORE_ROUNDS is the number of rounds for each store (1). A failure does not end the
 others, and prints the command that repeats it.
 
-Which records were hit is known from the undamaged store. What the real store then reads other than before must be among
-them; what recover counts as lost must be what is gone. A hit message that is read back byte for byte was mended.
+The undamaged store shows which records were hit. Messages that the real store reads differently must be among them, and
+recover must count exactly the lost messages as lost. A hit message that is read back byte for byte was repaired.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ QUICK = {
 }
 """Swapped files (also the last one), flips (one in a host's port), zeroed pages, cut and removed files."""
 
-# What recover leaves to the operator, who has read the plan (DESIGN: more than a tenth of the log, no good record)
+# decisions that recover leaves to the operator: more than a tenth of the log is damaged, or there is no good record
 _DECISIONS = re.compile(r"\d+ % of (commitlog|dledger) is damaged .*|.* has no good record")
 _NO_REPAIR = ("--accept-shift accepts that",)
 
-_DIGITS = 20  # of the name of a file in a queue or a log
+_DIGITS = 20  # length of the name of a queue or log file
 _STAYING = (codes.CL_CONTRADICTED, codes.CQ_WRONG_TAG)
 
 
@@ -78,8 +78,8 @@ _STAYING = (codes.CL_CONTRADICTED, codes.CQ_WRONG_TAG)
 class Round:
     """One damaged and repaired store.
 
-    `said` is what was done to it, `hit` are the records that lost a byte, `other` those of them that recover did not
-    bring back byte for byte, `told` the messages that have their unit; `decided`: the plan needed --force.
+    `said` describes the damage, `hit` are the records that lost a byte, `other` those of them that recover did not
+    restore byte for byte, `told` the messages that still have their unit; `decided`: the plan needed --force.
     """
 
     store: Path
@@ -96,7 +96,7 @@ class Round:
 
 
 class NotRepaired(Exception):
-    """`recover` refuses, and says why: a lost message whose place nothing shows."""
+    """`recover` refused the repair, because nothing shows the place of a lost message."""
 
 
 @pytest.mark.slow
@@ -129,11 +129,11 @@ def test_fresh_damage(name: str, tmp_path: Path, sounds: Sounds) -> None:
         folder = tmp_path / str(seed)
         try:
             repaired += fresh_round(name, seed, folder, sounds)
-        except Exception:  # noqa: BLE001  # of many rounds, one that fails does not end the others
+        except Exception:  # noqa: BLE001  # a failed round does not end the others
             version, abort = _cell(name, seed)
             again = f"RMQSTORE_SEED={seed} RMQSTORE_ROUNDS=1 pytest '{__file__}::test_fresh_damage[{name}]'"
-            said = wound_any(copy_store(name, folder / "again"), seed)
-            failures.append(f"{again}\n{version}, abort={abort}, {said}\n{traceback.format_exc()}")
+            lines = wound_any(copy_store(name, folder / "again"), seed)
+            failures.append(f"{again}\n{version}, abort={abort}, {lines}\n{traceback.format_exc()}")
         shutil.rmtree(folder, ignore_errors=True)
     agree = f"{len(rounds) - len(failures)} of {len(rounds)} rounds agree, {repaired} of them with a repair"
     print(f"{name}: {agree}, seeds {rounds[0]} to {rounds[-1]}")
@@ -141,15 +141,15 @@ def test_fresh_damage(name: str, tmp_path: Path, sounds: Sounds) -> None:
 
 
 def fresh_round(name: str, seed: int, folder: Path, sounds: Sounds) -> bool:
-    """One round of damage to any file: the forecast, the repair, its loss and the undo are right.
+    """Damage any file, and check the forecast, the repair, its loss and the undo.
 
-    False: the damage has no repair, so that only the forecast was compared.
+    Return False if the damage has no repair, so that only the forecast was compared.
     """
     version, abort = cell = _cell(name, seed)
-    said: list[str] = []
+    changes: list[str] = []
 
     def hurt(store: Path) -> Sequence[str]:
-        said[:] = wound_any(store, seed)
+        changes[:] = wound_any(store, seed)
         (store / "abort").unlink(missing_ok=True)
         if abort:
             (store / "abort").touch()
@@ -159,19 +159,21 @@ def fresh_round(name: str, seed: int, folder: Path, sounds: Sounds) -> bool:
         forecast = simulate_start(opened, version=version, options=StartOptions(heap=HEAP))
         real = sounds.servers.of(version).answer(question)
         answer = of_oracle(real, set())
-        if answer.load and real.leader is not None:  # what a leader commits afterwards depends on time
+        if answer.load and real.leader is not None:  # what a leader commits afterwards depends on timing
             answer = replace(answer, max_offset=real.max_phy_after_load)
-        if forecast.depends_on_commits is not None:  # the forecast says that more may be skipped
+        if forecast.depends_on_commits is not None:  # by the forecast, more may be skipped
             ends = of_forecast(forecast, store).queues
-            assert all(end[1] <= ends[queue][1] for queue, end in answer.queues.items()), said
+            assert all(end[1] <= ends[queue][1] for queue, end in answer.queues.items()), changes
             answer = replace(answer, queues=ends)
         if not forecast.consume_queues_simulated:  # in RocksDB
             answer = replace(answer, queues={})
             gone = messages(sounds.read(name, settings, [cell])[cell]).keys() - messages(real).keys()
-            assert not gone or _says_more_than_clean(store), f"{version} abort={abort} of {said} loses {gone}"
-        assert replace(of_forecast(forecast, store), gone=()) == answer, f"forecast {version} abort={abort} of {said}"
-        said.extend(_as_operator(name, store))
-        return said
+            assert not gone or _says_more_than_clean(store), f"{version} abort={abort} of {changes} loses {gone}"
+        assert replace(of_forecast(forecast, store), gone=()) == answer, (
+            f"forecast {version} abort={abort} of {changes}"
+        )
+        changes.extend(_as_operator(name, store))
+        return changes
 
     try:
         one = _begin(name, seed, folder, sounds, hurt, configured=random.Random(seed).random() < 0.5)
@@ -191,9 +193,9 @@ def test_lost_is_what_was_hit_in_a_few_rounds(name: str, tmp_path: Path, sounds:
 
 @pytest.mark.parametrize("version", [*(pytest.param(v, marks=pytest.mark.slow) for v in VERSIONS[:-1]), VERSIONS[-1]])
 def test_what_is_lost_between_the_two_logs_is_filled(version: str, tmp_path: Path, sounds: Sounds) -> None:
-    """Between a plain commitlog and DLedger, whose entries go on behind it.
+    """Damage at the border between a plain commitlog and DLedger, whose entries continue after it.
 
-    Its last file gone, or zeros only; DLedger's first file gone, without DLedger's index as well, or both files.
+    The commitlog's last file is lost or zeroed; DLedger's first file is lost, also with DLedger's index; or both files.
     """
     name = f"{version}-dledger-mixed"
 
@@ -232,7 +234,7 @@ def test_what_is_lost_between_the_two_logs_is_filled(version: str, tmp_path: Pat
 def test_light_queues_are_read_where_several_queues_miss_their_messages(
     version: str, tmp_path: Path, sounds: Sounds
 ) -> None:
-    """A file of the log is gone, and the files of all queues of the messages that were fanned out from it."""
+    """A file of the log is lost, and so are all queue files of its messages that are also in light queues."""
 
     def hurt(store: Path) -> list[str]:
         shutil.rmtree(store / "consumequeue" / "Order_11")
@@ -255,29 +257,29 @@ def _begin(
     *,
     configured: bool = True,
 ) -> Round:
-    """`configured`: the commands get a broker.conf; without it they infer the sizes of files."""
+    """Start a round; `configured`: the commands get a broker.conf, otherwise they infer the file sizes."""
     store = copy_store(name, folder / str(seed))
     conf = ("-c", str(write_broker_conf(name, store))) if configured else ()
-    said = hurt(store) if hurt is not None else wound(store, seed)
+    damage = hurt(store) if hurt is not None else wound(store, seed)
     hit, known = sound(name).hit_in(store), told(name, store)
     before = content_only(snapshot(store, without=(JOURNAL,)))
     done, decided = _recover(store, *conf, "--role", "single", "--accept-fillers")
     report = run("verify", str(store), *conf, "--json")
-    assert report.exit_code in (0, 1), (said, report.output)
+    assert report.exit_code in (0, 1), (damage, report.output)
     unexpected = _unexpected(json.loads(report.stdout), done["facts"])
-    assert unexpected == [], (said, report.stdout)
-    assert "CK-AHEAD" not in report.stdout, (said, report.stdout)
+    assert unexpected == [], (damage, report.stdout)
+    assert "CK-AHEAD" not in report.stdout, (damage, report.stdout)
     loss = done["loss"]
     assert isinstance(loss, dict)
     other = sound(name).hit_in(store)
     cell = _cell(name, seed)
     question = sounds.servers.of(cell[0]).ask(store, meta(name).oracle_args, abort=cell[1])
     journal = str(done["journal"]) if done.get("journal") else None
-    return Round(store, said, hit, other, known, before, decided, journal, loss["messages"], cell, question)
+    return Round(store, damage, hit, other, known, before, decided, journal, loss["messages"], cell, question)
 
 
 def _as_operator(name: str, store: Path) -> list[str]:
-    """Does what verify tells an operator to do where no repair can decide; what was done, in words."""
+    """Do what verify tells an operator to do if no repair can decide, and return a description of it."""
     report = json.loads(run("verify", str(store), "--json").stdout)
     done = []
     for finding in report["findings"]:
@@ -305,9 +307,9 @@ def _says_more_than_clean(store: Path) -> bool:
 
 
 def _unexpected(report: Mapping[str, Any], facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Errors after a repair, except those of messages that recover lists as damaged.
+    """Return the errors after a repair, except those of messages that recover lists as damaged.
 
-    Index entries and tags codes that contradict a message stay: nothing tells which of the two is right.
+    Index units and tags codes that contradict a message stay, because nothing proves which of them is right.
     """
     stay = {row["offset"] for row in facts.get("damaged", ())}
     return [
@@ -328,7 +330,7 @@ def _cell(name: str, seed: int) -> Cell:
 
 
 def _recover(store: Path, *words: str) -> tuple[Mapping[str, Any], bool]:
-    """What recover did, and whether it asked for a decision first."""
+    """Run recover, and return its output and whether it asked for a decision first."""
     done = run("recover", str(store), *words, "--apply", "--json")
     if done.exit_code in (0, 1):
         return json.loads(done.stdout), False
@@ -362,7 +364,7 @@ def _end(name: str, one: Round, sounds: Sounds) -> None:
     assert unhit <= (_dropped(name, one) if unhit else set()), one.said
     other = {place: at for place, at in other.items() if place not in unhit}
     lost = {place: at for place, at in other.items() if not _stays(sounds_as[own], now, place) and not is_lmq(place[0])}
-    # a message without record and unit is only known by the gap that it leaves
+    # a message without record and unit is only known by its gap
     surely = [place for place in lost if place in one.told]
     assert len(surely) <= one.loss <= len(lost), (one.said, one.loss, lost)
     if one.journal is not None:
@@ -371,11 +373,11 @@ def _end(name: str, one: Round, sounds: Sounds) -> None:
 
 
 def _dropped(name: str, one: Round) -> set[Place]:
-    """Messages of the repaired store whose units this very start takes away, as the forecast says.
+    """Return the messages of the repaired store whose units this start removes, by the forecast.
 
-    A DLedger start with `abort` cuts the queues where its own walk over the log ends, before the log's end
-    (DLedgerCommitLog#dledgerRecoverAbnormally, 5.4.0), also in an undamaged store. Which messages these are depends on
-    where the log ends. `recover` takes `abort` away; here the cell puts it back.
+    A DLedger start with `abort` truncates the queues where its own walk over the log ends, which is before the log's
+    end (DLedgerCommitLog#dledgerRecoverAbnormally, 5.4.0), even in an undamaged store. The messages depend on the end
+    of the log. `recover` removes `abort`, and this test creates it again.
     """
     with _abort(one.store, present=one.cell[1]):
         opened = open_store(one.store, BrokerConfig(dict(meta(name).oracle_args)))
@@ -393,7 +395,7 @@ def _dropped(name: str, one: Round) -> set[Place]:
 
 @contextlib.contextmanager
 def _abort(store: Path, *, present: bool) -> Iterator[None]:
-    """The store with or without `abort`, and then as it was."""
+    """Create or remove `abort`, and restore its state at the end of the block."""
     path = store / "abort"
     was = path.exists()
     if present:
@@ -410,7 +412,7 @@ def _abort(store: Path, *, present: bool) -> Iterator[None]:
 
 
 def _all_expired(now: OracleResult, queue: str) -> bool:
-    """Before 5.0 the minimum of a queue stays 0 when all its messages were in files that are gone.
+    """Return whether all messages of a queue have expired; before 5.0, its minimum then stays 0.
 
     Source: ConsumeQueue#correctMinOffset, 4.9.7
     """
@@ -420,11 +422,11 @@ def _all_expired(now: OracleResult, queue: str) -> bool:
 
 
 def _first_of_batch(why: tuple[str, ...]) -> bool:
-    """A batch's filler has no messages in it: at each of the batch's offsets it is read with the first of them."""
+    """Return whether the filler of a batch was read: it has no inner messages, so each offset reads as the first."""
     return all(re.fullmatch(r"\d+:queueOffset \d+", reason) for reason in why)
 
 
 def _stays(before: OracleResult, after: OracleResult, place: Place) -> bool:
-    """Whether a message is still there with its body: only header or properties differ, which no checksum covers."""
+    """Return whether a message kept its body, so that only header or properties, which no CRC covers, differ."""
     old, new = messages(before)[place], messages(after).get(place)
     return new is not None and replace(new, digest=old.digest) == old

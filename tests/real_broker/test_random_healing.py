@@ -1,4 +1,4 @@
-"""Random damage to a node of a real group, healed from other nodes: the bytes are those of the group again.
+"""Random damage to a node of a real group, healed from other nodes: the original bytes are restored.
 
     one to eight wounds, sometimes in the replica too → recover --replica --apply → verify → the real store reads → undo
 
@@ -48,7 +48,7 @@ NODES = {node: tuple(other for other in group if other != node) for group in GRO
 
 @dataclass(slots=True)
 class Node:
-    """A damaged copy of a fixture: `said` is what was done to it."""
+    """A damaged copy of a fixture; `said` describes the damage."""
 
     name: str
     path: Path
@@ -57,14 +57,14 @@ class Node:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NODES)
-def test_a_node_gets_the_bytes_of_its_group_back(name: str, tmp_path: Path, sounds: Sounds) -> None:
+def test_a_healed_node_has_the_bytes_of_its_group(name: str, tmp_path: Path, sounds: Sounds) -> None:
     given = seeds(int(os.environ.get("RMQSTORE_ROUNDS", "2")))
     failures, healed = [], 0
     for seed in given:
         folder = tmp_path / str(seed)
         try:
             healed += one_round(name, seed, folder, sounds)
-        except Exception:  # noqa: BLE001  # of many rounds, one that fails does not end the others
+        except Exception:  # noqa: BLE001  # a failed round does not end the others
             failures.append(f"{name} with random.Random({seed})\n{traceback.format_exc()}")
         shutil.rmtree(folder, ignore_errors=True)
     print(f"{name}: {len(given) - len(failures)} of {len(given)} rounds agree, {healed} messages came back")
@@ -73,7 +73,7 @@ def test_a_node_gets_the_bytes_of_its_group_back(name: str, tmp_path: Path, soun
 
 
 def one_round(name: str, seed: int, folder: Path, sounds: Sounds) -> int:
-    """Damages, heals, compares and undoes; gives how many messages came from the replicas."""
+    """Damage, heal, compare and undo; return the number of messages taken from the replicas."""
     rng = random.Random(f"{name} {seed}")
     store = Node(name, copy_store(name, folder, rename="store"), [])
     hurt(store, rng, rng.choice((1, 2, 4, 8)))
@@ -89,7 +89,7 @@ def one_round(name: str, seed: int, folder: Path, sounds: Sounds) -> int:
     back = available(hit - unseen, replicas)
     back = frozenset(at for at in back if at < proved_until(store, hit, replicas))
     if any(sound(r.name).hit_in(r.path) & {row.offset for row in rows(r.path)} for r in replicas):
-        back = frozenset()  # no CRC covers what is wrong there: nothing is taken where the replicas disagree
+        back = frozenset()  # no CRC covers the difference, and nothing is taken if replicas disagree
     blanks = lost_blanks(store, replicas)
     if hit == unseen:
         return 0
@@ -106,11 +106,12 @@ def one_round(name: str, seed: int, folder: Path, sounds: Sounds) -> int:
     end = rows(store.path)[-1].offset
     left = sound(name).hit_in(store.path) | {at for at in sound(name).records if at > end}
     gone = hit - unseen - back | blanks
-    if done["strategy"] == "truncate" and gone:  # a node of a group gets the rest from its master again
+    if done["strategy"] == "truncate" and gone:  # a node of a group receives the rest from its master again
         back = frozenset(at for at in back if at < min(gone))
     assert not left & back, (said, sorted(left & back))
     behind = sum(row.offset not in sound(name).records for replica in replicas for row in rows(replica.path))
-    lost = len(left) + (behind if done["strategy"] == "truncate" else 0)  # what came and was cut again counts as lost
+    # restored messages that are truncated again count as lost
+    lost = len(left) + (behind if done["strategy"] == "truncate" else 0)
     assert done["loss"]["messages"] <= lost, (said, done["loss"], left)  # type: ignore[index]
     if not left:
         assert same_up_to_its_end(store.path, name), said
@@ -119,7 +120,7 @@ def one_round(name: str, seed: int, folder: Path, sounds: Sounds) -> int:
     assert report.exit_code == 0 or left or listed, (said, report.output)
     assert {row.offset for row in rows(store.path) if has_other_keys(row, (name, *others))} - unseen <= listed, said
     starts = json.loads(report.output)["broker"]["starts"]
-    assert starts or left, said  # only a file that is missing in all copies prevents the start
+    assert starts or left, said  # only a file missing in all copies prevents the start
     compare_real(name, seed, store.path, replicas, left | listed, sounds, starts=starts)
     run_json("undo", str(done["journal"]), exit_code=0)
     assert content_only(snapshot(store.path, without=(JOURNAL,))) == before, said
@@ -131,7 +132,7 @@ def hurt(node: Node, rng: random.Random, count: int) -> None:
 
 
 def lose_the_end(store: Path) -> list[str]:
-    """The last records are gone; queues and index still point to them."""
+    """Destroy the last records; queues and index still point to them."""
     found = rows(store)
     path = found[-1].path
     first = next(row for row in found if row.path == path)
@@ -142,7 +143,7 @@ def lose_the_end(store: Path) -> list[str]:
 
 
 def same_up_to_its_end(store: Path, name: str) -> bool:
-    """Whether the log has the bytes of the undamaged one; a replica may have more behind its end."""
+    """Return whether the log equals the undamaged one up to its end; a replica may have more records after it."""
     now, found = log_files(store), rows(unpack(name))
     end = found[-1]
     for file, content in log_files(unpack(name)).items():
@@ -154,7 +155,7 @@ def same_up_to_its_end(store: Path, name: str) -> bool:
 
 
 def without_unread(content: bytes, found: Sequence[Row]) -> bytes:
-    """A file without the fields of DLedger entries that no broker computes or reads: channel, chainCrc, bodyCrc."""
+    """Return a file without the fields of DLedger entries that no broker uses: channel, chainCrc, bodyCrc."""
     out = bytearray(content)
     for row in found:
         if row.lead:
@@ -163,7 +164,7 @@ def without_unread(content: bytes, found: Sequence[Row]) -> bytes:
 
 
 def available(wanted: frozenset[int], replicas: Sequence[Node]) -> frozenset[int]:
-    """Offsets of the records that a replica still has as they were."""
+    """Return the offsets of records that are undamaged in some replica."""
     out: set[int] = set()
     for replica in replicas:
         whole = sound(replica.name)
@@ -172,7 +173,7 @@ def available(wanted: frozenset[int], replicas: Sequence[Node]) -> frozenset[int
 
 
 def lost_blanks(store: Node, replicas: Sequence[Node]) -> frozenset[int]:
-    """Offsets of the BLANKs at the end of files that are damaged in all copies."""
+    """Return the offsets of BLANKs that are damaged in all copies."""
     whole, copies = log_files(unpack(store.name)), [log_files(node.path) for node in (store, *replicas)]
     ends = {row.path.name: row.stop for row in rows(unpack(store.name))}
     return frozenset(
@@ -184,7 +185,7 @@ def lost_blanks(store: Node, replicas: Sequence[Node]) -> frozenset[int]:
 
 
 def has_other_keys(row: Row, group: Sequence[str]) -> bool:
-    """Whether the keys and tags of a record are others than in all undamaged stores of its group that have it."""
+    """Return whether keys and tags of a record differ from those in all undamaged stores of its group."""
     found = [sound(name).records[row.offset] for name in group if row.offset in sound(name).records]
     known = [message for message, _ in map(parse_message, found) if message is not None]
     is_filler = properties.FILLER_KEY in properties.parse_properties(row.message.properties)
@@ -197,7 +198,7 @@ def keys_of(message: Message) -> list[str | None]:
 
 
 def proved_until(store: Node, hit: frozenset[int], replicas: Sequence[Node]) -> int:
-    """Up to where anything is left that proves the replicas' records to be of the same log."""
+    """Return the offset up to which the remaining data proves that the replicas' records are of the same log."""
     whole = {path.name: path.read_bytes() for path in (unpack(store.name) / "index").iterdir()}
     now = {path.name: path.read_bytes() for path in (store.path / "index").iterdir()}
     if store.name not in CLASSIC or now == whole:
@@ -208,7 +209,7 @@ def proved_until(store: Node, hit: frozenset[int], replicas: Sequence[Node]) -> 
 
 
 def healed(store: Path, words: Sequence[str]) -> dict[str, object] | None:
-    """What recover did; None where it says that the replicas have nothing for this store."""
+    """Run recover, and return its output; None if the replicas contain nothing for this store."""
     planned = run("recover", str(store), *words, "--json")
     if planned.exit_code == 5 and any(reason in planned.stderr for reason in _NOTHING):
         return None
@@ -232,10 +233,10 @@ def compare_real(
     *,
     starts: bool,
 ) -> None:
-    """The real store reads from the healed one what it reads from the undamaged one, but for the records left.
+    """Check that the real store reads the same from the healed store as from the undamaged one, except `left`.
 
-    `left`: the records that are still damaged, and those that the plan lists as damaged in the replica too. `starts`:
-    whether a broker starts, as `verify` says.
+    `left`: the records that are still damaged, and those that the plan lists as damaged in the replica, too. `starts`:
+    whether a broker starts, according to `verify`.
     """
     cell: Cell = VERSIONS[seed % len(VERSIONS)], bool(seed // len(VERSIONS) % 2)
     settings = meta(name).oracle_args
@@ -247,12 +248,13 @@ def compare_real(
         return
     others = not_the_same(was, now)
     if name in DLEDGER and cell[1]:
-        # with `abort` such a start cuts the queues before the log's end (DLedgerCommitLog#dledgerRecoverAbnormally)
+        # with `abort`, such a start truncates the queues before the log's end
+        # (DLedgerCommitLog#dledgerRecoverAbnormally)
         others = {place: at for place, at in others.items() if place in messages(now)}
     assert set(others.values()) <= left
     new = {place: m for place, m in messages(now).items() if place not in messages(was)}
     more = {place: m.digest for place, m in new.items() if m.commitlog_offset not in left}
-    if more:  # the end of the log came back, with what the replicas had behind it
+    if more:  # the end of the log was restored, with the replicas' records after it
         theirs = [
             messages(sounds.read(replica.name, meta(replica.name).oracle_args, [cell])[cell]) for replica in replicas
         ]

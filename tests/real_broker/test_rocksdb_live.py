@@ -1,4 +1,4 @@
-"""Beside a live broker with its consume queues in RocksDB, which flushes and compacts while they are read."""
+"""Reading consume queues in RocksDB while a broker writes, flushes and compacts them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_verify_beside_a_broker_finds_nothing_and_afterwards_everything(
     assert (report.unchecked, [f.code for f in report.findings.listed]) == ([], [])
     assert report.exit_code == 0
     states = [q for name, q in report.queues.items() if name.startswith("Order_11/")]
-    assert sum(q.max for q in states) >= 61 + sent  # a send that timed out is sent again
+    assert sum(q.max for q in states) >= 61 + sent  # the client repeats a send that timed out
     assert all(q.max == q.expected_max for q in states)
 
 

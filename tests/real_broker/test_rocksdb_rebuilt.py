@@ -1,4 +1,4 @@
-"""Consume queues in RocksDB after a repair: the real broker reads every message, appends, and undo brings all back."""
+"""Repaired consume queues in RocksDB: the real broker reads every message and appends; undo restores everything."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def content(store: Path) -> dict[str, object]:
 
 
 def reads(store: Path, servers: OracleServers, *, crash: bool = False, put: int = 0) -> OracleResult:
-    """What a broker makes of a copy of the store; `crash`: after one, with the whole log scanned."""
+    """Return what a broker reads from a copy of the store; `crash`: with a scan of the whole log as after a crash."""
     cell = ("5.4.0", crash)
     return servers.read(store, {**(ALL if crash else SETTINGS), "put": put}, [cell])[cell]
 
 
 @pytest.fixture(scope="module")
 def sound(oracle_servers: OracleServers) -> Messages:
-    """What a broker reads from the store as it was."""
+    """The messages that a broker reads from the undamaged store."""
     return messages(reads(unpack(NAME), oracle_servers))
 
 
@@ -173,10 +173,10 @@ def test_a_damaged_log_is_salvaged_and_its_rows_fit(
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("strategy", ["truncate", "salvage"])
-def test_a_log_that_ends_earlier_takes_its_rows_along(
+def test_rows_behind_an_earlier_end_of_the_log_are_removed(
     strategy: str, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
-    """Behind the end the broker finds no row, and numbers new messages from there on."""
+    """The broker finds no rows after the end, and numbers new messages from there on."""
     store = copy_store(NAME, tmp_path / "store")
     conf = write_broker_conf(NAME, store)
     last = rows(store)[-12]
@@ -198,7 +198,7 @@ def test_a_log_that_ends_earlier_takes_its_rows_along(
 def test_queues_whose_messages_have_expired_keep_their_ends(
     broken: Callable[[Path], None], tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
-    """The database tells them; where it cannot be read, the offsets of the consumers, as far as there are any."""
+    """They come from the database; if it cannot be read, from the offsets of the consumers, if there are any."""
     store = copy_store(NAME, tmp_path / "store")
     for path in sorted((store / "commitlog").iterdir())[:-1]:
         path.unlink()
@@ -259,10 +259,10 @@ def test_a_saved_plan_is_applied_though_the_library_makes_other_bytes_each_time(
 
 @pytest.mark.slow
 @pytest.mark.other_processes
-def test_a_whole_broker_goes_on_with_queues_and_consumer_offsets_that_were_cut(
+def test_a_whole_broker_continues_with_truncated_queues_and_consumer_offsets(
     tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
-    """It loads both databases, numbers new messages from the new ends on, and its groups skip none of them."""
+    """The broker loads both databases and numbers new messages from the new ends on, and its groups skip none."""
     made = meta(NAME)
     store = copy_store(NAME, tmp_path)
     conf = write_broker_conf(NAME, store)
@@ -277,7 +277,7 @@ def test_a_whole_broker_goes_on_with_queues_and_consumer_offsets_that_were_cut(
     with whole_broker(made.version, store, made.broker_conf) as broker:
         assert len(broker.produce("Order_11", 20)) == 20
         places = sorted((m.queue_id, m.queue_offset) for m in broker.read("Order_11"))
-    assert len(places) >= kept + 20  # a delayed message may be due besides
+    assert len(places) >= kept + 20  # a delayed message may be delivered meanwhile
     assert places == [(q, at) for q in range(4) for at in range(sum(queue_id == q for queue_id, _ in places))]
     assert {key: table for key, table in offsets_of(store).items() if key in cut} == cut
     report = examine(opened(store), VerifyOptions(jobs=1)).report
@@ -285,7 +285,7 @@ def test_a_whole_broker_goes_on_with_queues_and_consumer_offsets_that_were_cut(
 
 
 def offsets_of(store: Path) -> dict[str, object]:
-    """What the groups have consumed, by `topic@group`."""
+    """Return the consumed offsets by `topic@group`."""
     found = config_rows(store / "config" / "consumerOffsets")
     pairs = (pair for keys, values in found for pair in zip(keys, values, strict=True))
     return {key.decode(): json.loads(value)["offsetTable"] for key, value in pairs}
@@ -295,7 +295,7 @@ LIGHT = {"enableLmq": "true", "enableMultiDispatch": "true"}
 
 
 def test_light_queues_are_read_again(tmp_path: Path, oracle: Real, oracle_servers: OracleServers) -> None:
-    """Every new message is in two light queues too: their rows are written by a real broker, and then by rmqstore."""
+    """New messages are also in two light queues, whose rows are written by a real broker, and then by rmqstore."""
     store = copy_store(NAME, tmp_path / "store")
 
     settings = {**SETTINGS, **LIGHT}
@@ -321,7 +321,7 @@ def test_light_queues_are_read_again(tmp_path: Path, oracle: Real, oracle_server
     assert not examine(opened(store), VerifyOptions(jobs=1)).report.findings.counts
     assert read() == sound
     no_manifest(store / "consumequeue")
-    clone(store, tmp_path / "damaged")  # `changing` leaves a RocksDB behind that goes on writing its LOG
+    clone(store, tmp_path / "damaged")  # the RocksDB opened by `changing` continues to write its LOG
     store = tmp_path / "damaged"
     before = content(store)
     journal = apply(rebuild_of(store)).journal

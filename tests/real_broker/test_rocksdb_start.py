@@ -1,4 +1,4 @@
-"""Rows of a RocksDB that a kill took: the start dispatches from one of the last files on, and leaves the rest."""
+"""Rows of a RocksDB lost by a kill: the start dispatches again from one of the last files on, but not earlier ones."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_what_no_start_dispatches_is_counted(
     store = copy_store(NAME, tmp_path)
     settings = {**meta(NAME).oracle_args, CAP: files}
     shutil.rmtree(store / "consumequeue")
-    if rows == "none":  # all of them were in memory only
+    if rows == "none":  # they were only in memory
         other = tmp_path / "empty"
         other.mkdir()
         assert oracle("5.4.0").load(other, settings).load
@@ -60,7 +60,7 @@ def test_after_a_clean_exit_the_message_at_the_rows_end_gets_no_row(
 ) -> None:
     need_rocksdict()
     store = copy_store(NAME, tmp_path)
-    shutil.rmtree(store / "consumequeue")  # rows of a new database end at 0, where the log begins
+    shutil.rmtree(store / "consumequeue")  # the rows of a new database end at 0, where the log begins
     settings = {**meta(NAME).oracle_args, CAP: "100"}
     report = examine(open_store(store, BrokerConfig(settings)), VerifyOptions(jobs=1)).report
     assert "would start and never deliver 1 message" in report.verdict

@@ -1,6 +1,6 @@
-"""Timed and half messages with rows in rocksdbstore/: after a repair, a whole broker delivers each of them.
+"""Timer and half messages with rows in rocksdbstore/: after a repair, a whole broker delivers each of them.
 
-The rows stay, or the directory is moved out of the store, as the refusal of an earlier end of the log says.
+The rows stay; or the directory is moved out of the store, as recommended by the refusal of an earlier end of the log.
 """
 
 from __future__ import annotations

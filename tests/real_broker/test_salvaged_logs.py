@@ -1,4 +1,4 @@
-"""What salvage covered, the real store accepts: it reads all other messages, and every queue ends where it did."""
+"""The real store accepts salvaged logs: it reads all other messages, and every queue keeps its end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def files_of(found: list[Row]) -> list[Path]:
 
 
 def flips(store: Path, found: list[Row]) -> None:
-    """One bit in each of twelve records, header and body by turns; FLAG, times and hosts nobody can check."""
+    """Flip one bit in each of twelve records, alternately in header and body, except FLAG, times and hosts."""
     noise = random.Random(store.name)
     covered = [*range(16), *range(20, 36)]
     for i, row in enumerate(found[10 : len(found) - 10 : len(found) // 12]):
@@ -35,13 +35,13 @@ def flips(store: Path, found: list[Row]) -> None:
 
 
 def pages(store: Path, found: list[Row]) -> None:
-    """Zero pages over several records in three files."""
+    """Zero pages with several records in three files."""
     for number, path in enumerate(files_of(found)[1:4]):
         damage.zero(path, (3 + number) * 8192, 4096 * (1 + number))
 
 
 def starts_and_ends(store: Path, found: list[Row]) -> None:
-    """Garbage over two files' starts, zeros over the last records and the BLANK of two others."""
+    """Garble the start of two files, and zero the last records and the BLANK of two others."""
     paths = files_of(found)
     for path in paths[1:3]:
         damage.garble(path, 0, 700)
@@ -51,14 +51,14 @@ def starts_and_ends(store: Path, found: list[Row]) -> None:
 
 
 def blanks(store: Path, found: list[Row]) -> None:
-    """The BLANKs of three files."""
+    """Damage the BLANKs of three files."""
     for path in files_of(found)[1:4]:
         end = max(row.stop for row in found if row.path == path)
         damage.garble(path, end, 8)
 
 
 def short(store: Path, found: list[Row]) -> None:
-    """In three files a shorter record with garbage behind it that is too short for one; before a BLANK in another."""
+    """Shorten records in three files, and one before a BLANK: the garbage after them is too short for a record."""
     whole = [row for row in found if not row.message.sys_flag & COMPRESSED]  # half of a compressed body is damage, too
     for number, path in enumerate(files_of(found)[1:4]):
         long = [row for row in whole if row.path == path and len(row.message.body) > 200]
@@ -68,9 +68,9 @@ def short(store: Path, found: list[Row]) -> None:
 
 
 def read_all(servers: OracleServers, version: str, store: Path, settings: Mapping[str, str]) -> OracleResult:
-    """As after a crash whose checkpoint was lost: the whole log is scanned.
+    """Read a store as after a crash with a lost checkpoint, so that the whole log is scanned.
 
-    Not for DLedger: after a crash 5.4.0 leaves the last units of an undamaged store out, too.
+    This is not for DLedger: after a crash, 5.4.0 leaves out the last units even of an undamaged store.
     """
     if (store / "commitlog").exists():
         (store / "abort").touch()
@@ -101,7 +101,7 @@ def test_real_store_reads_all_that_was_not_hit(
     store = copy_store(name, tmp_path)
     break_it(store, rows(store))
     options = ("--merge-neighbours",) if break_it is short else ()
-    # zeros that only hit a record's properties leave the message, and the unit that tells its tag was another one
+    # if zeros hit only a record's properties, the message stays, and its unit shows that its tag was different
     tags_gone = break_it is pages and "dledger" in name and made.version != "4.9.7"
     done = run_json("recover", str(store), *options, "--apply", exit_code=1 if tags_gone else 0)
     assert done["remaining"] == {"counts": {codes.CQ_WRONG_TAG: 2} if tags_gone else {}}
@@ -120,26 +120,26 @@ def test_real_store_reads_all_that_was_not_hit(
 def test_queue_offset_without_message_hides_and_moves_no_other_message(
     version: str, expired: int, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
-    """Also not from a consumer who pulls many at once, in the log's first file; nor where that file has expired."""
+    """This includes a consumer that pulls many messages from the log's first file, and an expired first file."""
     made = meta(f"{version}-clean")
     store = copy_store(made.name, tmp_path)
     found = [r for r in rows(store) if r.message.topic_text == "Order_11" and r.message.queue_offset > 3]
     row = found[80 if expired else 1]
     topic, queue_id, offset = row.seat
-    for bit in (2, 3):  # a rollback record now: no queue gets it
+    for bit in (2, 3):  # now a rollback record, which is in no queue
         damage.flip(row.path, row.at + HEAD.at("sys_flag") + 3, bit)
     damage.zero(store / "consumequeue" / topic / str(queue_id) / f"{0:020}", offset * UNIT, UNIT)
     for path in sorted((store / "commitlog").iterdir())[:expired]:
         path.unlink()
     run_json("recover", str(store), "--accept-shift", "--apply", exit_code=1)
     low = min(r.seat[2] for r in rows(store) if r.seat[:2] == (topic, queue_id))
-    for _ in range(2):  # every start searches the minimum again
+    for _ in range(2):  # every start searches for the minimum again
         result = oracle(version).load(store, made.oracle_args, start=True, shutdown=True, pull=32)
         assert (result.load, result.crash) == (True, None)
         reading, before = result.queues[f"{topic}/{queue_id}"], made.oracle_start.queues[f"{topic}/{queue_id}"]
         assert (reading.min, reading.max, reading.first_bad, reading.bad) == (low, before.max, offset, 1)
         again = [offset - 1 if at == offset else at for at in range(low, before.max)]
-        assert list(reading.pulled) == again  # the one before it, twice
+        assert list(reading.pulled) == again  # the previous message is returned twice
 
 
 @pytest.mark.quick_rows(1)

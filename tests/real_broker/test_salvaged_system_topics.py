@@ -1,4 +1,4 @@
-"""Fillers in the broker's own topics: delays, transactions and consumers of a whole broker go past them."""
+"""Fillers in the broker's own topics: delays, transactions and consumers of a whole broker skip them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _STUCK = (
 
 
 def start_over(store: Path) -> None:
-    """Lets the broker go through its own topics from the first message again."""
+    """Reset the offsets, so that the broker reads its own topics from the first message again."""
     path = store / "config" / "delayOffset.json"
     path.write_bytes(build_config_json({"offsetTable": dict.fromkeys(range(1, 19), 0)}))
     path = store / "config" / "consumerOffset.json"
@@ -55,7 +55,7 @@ def start_over(store: Path) -> None:
 
 
 def progress(store: Path) -> tuple[dict[int, int], dict[str, int]]:
-    """Delay level → offset, and half and op topic → offset, as the broker left them."""
+    """Return the offsets by delay level, and those of the half and op topics, as the broker has written them."""
     delays = parse_config_object((store / "config" / "delayOffset.json").read_bytes())["offsetTable"]
     consumed = parse_config_object((store / "config" / "consumerOffset.json").read_bytes())["offsetTable"]
     assert isinstance(delays, dict)
@@ -71,11 +71,11 @@ def progress(store: Path) -> tuple[dict[int, int], dict[str, int]]:
 
 
 def gone_past(store: Path, found: list[Row], hit: list[Row]) -> bool:
-    """Whether the delay levels and the transactions are behind every filler."""
+    """Return whether the delay levels and the transactions have passed every filler."""
     delays, half = progress(store)
     ends = {row.message.queue_id + 1: row.message.queue_offset + 1 for row in of_topic(found, SCHEDULE_TOPIC)}
     last = of_topic(found, SCHEDULE_TOPIC)[-1]
-    # a discarded filler at the very end is not counted: it is met again, and discarded
+    # a discarded filler at the very end does not count: the broker reads and discards it again
     delivered = all(delays[level] >= end - (last.message.queue_id + 1 == level) for level, end in ends.items())
     return delivered and all(
         half[topic] > max(row.message.queue_offset for row in hit if row.message.topic_text == topic)
@@ -84,7 +84,7 @@ def gone_past(store: Path, found: list[Row], hit: list[Row]) -> bool:
 
 
 def wait_until(there: Callable[[], bool]) -> None:
-    """Waits for what a broker does in its own time; a file that it is just writing counts as not yet."""
+    """Wait until a condition holds; a file that the broker is writing counts as not ready."""
     end = time.monotonic() + DEADLINE_SECONDS
     while True:
         with contextlib.suppress(OSError, ValueError, KeyError, AssertionError):
@@ -95,17 +95,17 @@ def wait_until(there: Callable[[], bool]) -> None:
 
 
 def delivered_since(store: Path, before: int) -> set[str | None]:
-    """UNIQ_KEY of every message that the broker has appended behind the first `before` ones."""
+    """Return the UNIQ_KEYs of all messages that the broker has appended after the first `before` ones."""
     return {parse_properties(row.message.properties).get(UNIQ_KEY) for row in rows(store)[before:]}
 
 
 def enqueued(store: Path) -> int:
-    """How far the timer service has read its topic."""
+    """Return the offset up to which the timer service has read its topic."""
     return int(parse_timercheck((store / "config" / "timercheck").read_bytes())["last_timer_queue_offset"])
 
 
 def revived(store: Path, row: Row) -> bool:
-    """Whether the POP service is behind a record of its revive topic."""
+    """Return whether the POP service has passed a record of its revive topic."""
     table: dict[str, dict[str, int]] = {}
     for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
         if (store / "config" / name).exists():
@@ -117,7 +117,7 @@ def revived(store: Path, row: Row) -> bool:
 
 
 def start_timers_and_pop_over(store: Path) -> None:
-    """Lets the timer service enqueue, and the POP service revive, from the first message again."""
+    """Reset the offsets, so that the timer service and the POP service read from the first message again."""
     shutil.rmtree(store / "timerlog")
     (store / "timerwheel").unlink()
     (store / "config" / "timercheck").unlink()
@@ -138,7 +138,7 @@ def of_topic(found: list[Row], topic: str) -> list[Row]:
 
 
 def hurt(found: list[Row]) -> list[Row]:
-    """In each topic some records without a readable byte, and one that only lost its body."""
+    """Destroy some records in each topic completely, and the body of one more; return them."""
     hit: list[Row] = []
     for topic, whole, body in ((SCHEDULE_TOPIC, (2, -1), 4), (HALF_TOPIC, (1, 6, -2), 4), (OP_HALF_TOPIC, (0,), 1)):
         some = of_topic(found, topic)
@@ -154,7 +154,7 @@ def hurt(found: list[Row]) -> list[Row]:
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0"])
-def test_broker_goes_past_every_filler(version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]) -> None:
+def test_broker_skips_every_filler(version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]) -> None:
     name = f"{version}-clean"
     made = meta(name)
     store = copy_store(name, tmp_path)
@@ -212,7 +212,7 @@ def test_delayed_message_without_its_queue_is_delivered_only_after_a_repair(
 
 
 @pytest.mark.parametrize("version", ["5.1.4", "5.4.0"])
-def test_timers_and_pop_go_past_every_filler(
+def test_timers_and_pop_skip_every_filler(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
     name = f"{version}-formats"

@@ -1,6 +1,6 @@
-"""The forecast says exactly what the real classes then do: for a fixed sample every time, for all cases in test-all.
+"""The forecast predicts exactly what the real classes do: a fixed sample of cases, and all cases in `make test-all`.
 
-python -m tests.real_broker.test_simulation [WORDS]   records the answers of all cases (that have WORDS in their name)
+python -m tests.real_broker.test_simulation [WORDS]   records the results of all cases (with WORDS in their name)
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tests.stores import copy_store, meta
 
 
 def ask(oracle: Oracle, case: Case, store: Path) -> Answer:
-    """What the real classes do with a damaged copy."""
+    """Return what the real classes do with a damaged copy."""
     before = files_of(store)
     result = oracle.load(store, {**meta(case.store).oracle_args, **case.settings}, start=case.start)
     return of_oracle(result, before - files_of(store))
 
 
 def _in_turn() -> set[str]:
-    """Each damage of the sample once, with each version in turn: a start takes 1.5 s of CPU time."""
+    """Return the quick cases: each kind of damage once, with alternating versions; a start takes 1.5 s of CPU time."""
     damages: dict[str, list[str]] = {}
     for case in CASES:
         if case.sample:
@@ -56,7 +56,7 @@ def test_forecast_is_what_the_broker_does(case: Case, tmp_path: Path, oracle: Ca
     assert ask(oracle(case.version), case, store) == expected
 
 
-def test_recorded_answer_is_the_broker_s(tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
+def test_recorded_results_are_those_of_the_broker(tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
     case = next(case for case in CASES if case.sample)
     store = copy_store(case.store, tmp_path)
     case.damage(store)

@@ -1,6 +1,6 @@
-"""Random damage to small files: the forecast against the real classes.
+"""Random damage to small files: the forecast compared with the real classes.
 
-python -m tests.real_broker.test_small_files COUNT [SEED]   records the answers of new damages
+python -m tests.real_broker.test_small_files COUNT [SEED]   records the results for new damage
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MESSAGES = 292
 
 
 def ask(oracle: Oracle, damage: SmallDamage, store: Path) -> SmallAnswer:
-    """What the real classes do with a damaged copy."""
+    """Return what the real classes do with a damaged copy."""
     result = oracle.load(store, meta(damage.store).oracle_args, start="dledger" not in damage.store)
     starts = result.load and result.crash is None
     readable = result.readable if damage.store == ROCKSDB else None

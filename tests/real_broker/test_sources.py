@@ -1,4 +1,4 @@
-"""What docstrings name as their source, `Class#member`, is in the released classes of RocketMQ."""
+"""The sources given in docstrings, `Class#member`, exist in the released classes of RocketMQ."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.stores import ROOT, VERSIONS
 pytestmark = pytest.mark.broker
 
 JDK = {"ByteBuffer", "File", "FileChannel", "Properties", "String"}
-# a member without its class belongs to the class named last
+# a member without a class belongs to the last class before it
 NAMED = re.compile(r"(?:\b([A-Z]\w+) ?|(?<=, )|(?<=,\n))#([a-z]\w+|[A-Z][A-Z_]+)\b")
-CONSTANT_SIZES = {5: 8, 6: 8, 7: 2, 8: 2, 15: 3, 16: 2, 19: 2, 20: 2}  # by tag; the others take 4 bytes
+CONSTANT_SIZES = {5: 8, 6: 8, 7: 2, 8: 2, 15: 3, 16: 2, 19: 2, 20: 2}  # bytes by tag; 4 for other tags
 
 
 def members(data: bytes) -> Iterator[str]:
-    """Names of the fields and methods that a class file declares (Java Virtual Machine Specification, chapter 4)."""
+    """Yield the fields and methods that a class file declares (Java Virtual Machine Specification, chapter 4)."""
     texts: dict[int, str] = {}
     (count,), at, number = struct.unpack_from(">H", data, 8), 10, 1
     while number < count:
@@ -49,7 +49,7 @@ def members(data: bytes) -> Iterator[str]:
 
 
 def declared_in(libraries: set[Path], wanted: set[str]) -> dict[str, set[str]]:
-    """Members of these classes, inner ones by their own name."""
+    """Return the members of these classes; inner classes have their simple name."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for library in libraries:
         with zipfile.ZipFile(library) as jar:
@@ -61,7 +61,7 @@ def declared_in(libraries: set[Path], wanted: set[str]) -> dict[str, set[str]]:
 
 
 def named_sources() -> Iterator[tuple[str, str, str]]:
-    """(place, class, member) of everything that our modules name."""
+    """Yield (place, class, member) of all sources given in our modules."""
     for path in sorted((ROOT / "rmqstore").rglob("*.py")):
         text, last = path.read_text("utf-8"), ""
         for match in NAMED.finditer(text):

@@ -1,4 +1,4 @@
-"""Timer slots and chains: what verify says of them is what a whole broker does; after recover all is delivered once."""
+"""Timer slots and chains: a whole broker does what verify predicts, and after recover, it delivers everything once."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ pytestmark = [pytest.mark.slow]
 FILE = 520  # bytes: 9 units and a BLANK
 PER_FILE = 9
 UNITS = 45
-OLD = 18  # units that no start links again: it goes one file back from the flushed position
+OLD = 18  # number of units that no start links again: it begins one file before the flushed position
 END = UNITS // PER_FILE * FILE - 52
 DEADLINE_SECONDS = 600
 
 
 def tick(k: int) -> int:
-    """Which second unit k is due in: 0 to 5 have old units only, three each; 6 to 8 the others."""
+    """Return the second in which unit k is due: 0 to 5 have only old units, three each; 6 to 8 have the others."""
     return k % 6 if k < OLD else 6 + k % 3
 
 
@@ -42,7 +42,7 @@ def of(second: int) -> list[int]:
 
 
 def timers(store: Path) -> list[Row]:
-    """The newest messages of the timer topic, which the units are of."""
+    """Return the newest messages of the timer topic, for which there are units."""
     return [row for row in rows(store) if row.message.topic_text == TIMER_TOPIC][-UNITS:]
 
 
@@ -51,7 +51,7 @@ def key(row: Row) -> str | None:
 
 
 def write_timer(store: Path, base: int) -> None:
-    """A timer log of small files, its wheel and its timercheck, due from second `base` on, as a broker writes them."""
+    """Write timer log (of small files), wheel and timercheck like a broker, with units due from second `base` on."""
     shutil.rmtree(store / "timerlog")
     (store / "timerlog").mkdir()
     wheel, log, last = bytearray(timer.wheel_size()), bytearray(), dict.fromkeys(range(9), -1)
@@ -96,7 +96,7 @@ def write_prev(store: Path, k: int, prev: int) -> None:
 
 
 def hurt(store: Path, base: int) -> dict[int, int]:
-    """Damages old slots and a chain, each in its own way; how often each unit's message is then delivered."""
+    """Damage old slots and a chain in different ways; return how often the message of each unit is then delivered."""
     delivered = dict.fromkeys(range(UNITS), 1)
     with (store / "timerwheel").open("r+b") as wheel:
         for second in (0, 6, 7, 8):  # the start links the last three again
@@ -119,7 +119,7 @@ def read_until(store: Path) -> int:
 
 
 def deliver(version: str, store: Path, conf: Path, base: int, start: Callable[..., WholeBroker]) -> dict[int, int]:
-    """How often a broker appends the message of each unit to its own topic, once it has read all slots."""
+    """Run a broker until it has read all slots; return how often it delivered the message of each unit."""
     before, wanted = len(rows(store)), timers(store)
     settings = dict(line.split("=", 1) for line in conf.read_text().splitlines())
     end = time.monotonic() + DEADLINE_SECONDS

@@ -1,4 +1,4 @@
-"""What verify says of stores whose messages a broker does not serve, beside what the broker serves."""
+"""Stores whose messages a broker does not serve: the verdict of verify compared with what the broker serves."""
 
 from __future__ import annotations
 

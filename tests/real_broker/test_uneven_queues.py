@@ -1,9 +1,9 @@
-"""Consume queues that end at different places: the forecast of every queue is what the real start makes of it.
+"""Consume queues with different ends: the forecast of every queue is what the real start does.
 
     random cuts of the queues' ends (and queues that are gone) → verify's forecast → the real classes start and read
 
-The ends of every queue must be those forecast, and what a consumer can then no longer read at its queue offset must be
-exactly as many messages as the verdict's sentence says.
+The ends of every queue must be as forecast, and the number of messages that a consumer can no longer read at their
+queue offset must be the number in the verdict.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NUMBERS = re.compile(r"(?:drop|leave|deliver|put) (\d+) messages?")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One store with uneven queues: what was done to it, what the forecast says, the question to the real classes."""
+    """One store with uneven queues: its damage, its forecast, and the call to the real classes."""
 
     said: tuple[str, ...]
     forecast: dict[str, tuple[int, int]]
@@ -63,22 +63,22 @@ def test_forecast_of_a_few_uneven_queues(version: str, tmp_path: Path, oracle_se
 
 def _ask(name: str, seed: int, folder: Path, servers: OracleServers) -> Asked:
     store = copy_store(name, folder / f"{name} {seed}")
-    said = shorten(store, seed)
+    damage = shorten(store, seed)
     version, abort = _cell(name, seed)
     (store / "abort").unlink(missing_ok=True)
     if abort:
         (store / "abort").touch()
     conf = write_broker_conf(name, store)
     done = run("verify", str(store), "-c", str(conf), "--broker", version, "--json")
-    assert done.exit_code == 1, (said, done.output)
+    assert done.exit_code == 1, (damage, done.output)
     report = json.loads(done.stdout)
     ends = {queue: (end["min"], end["max"]) for queue, end in report["broker"]["queues"].items()}
     question = servers.of(version).ask(store, meta(name).oracle_args, abort=abort)
-    return Asked((*said, version, f"abort {abort}"), ends, report["verdict"], version, question)
+    return Asked((*damage, version, f"abort {abort}"), ends, report["verdict"], version, question)
 
 
 def _cell(name: str, seed: int) -> Cell:
-    """Mostly the store's own version, with and without `abort` in turns; every third time a newer one."""
+    """Return version and `abort`: usually the store's own version, every third time a newer one."""
     own = VERSIONS.index(meta(name).version)
     version = VERSIONS[min(own + seed // 2 % 3, len(VERSIONS) - 1)] if seed % 3 == 2 else VERSIONS[own]
     return version, bool(seed % 2)
@@ -89,14 +89,14 @@ def _compare(name: str, one: Asked, servers: OracleServers) -> None:
     assert (now.load, now.crash) == (True, None), one
     real = {queue: (q.min, q.max) for queue, q in now.queues.items() if q.max or q.min > 0}
     assert {queue: end for queue, end in one.forecast.items() if end[1] or end[0] > 0} == real, one
-    said = sum(int(number) for number in _NUMBERS.findall(one.verdict))
-    assert meta(name).oracle_start.readable - now.readable == said, one
+    stated = sum(int(number) for number in _NUMBERS.findall(one.verdict))
+    assert meta(name).oracle_start.readable - now.readable == stated, one
 
 
 def shorten(store: Path, seed: int) -> tuple[str, ...]:
-    """Takes units from the ends of most queues, of each another number; some queues go altogether."""
+    """Remove different numbers of units from the ends of most queues, and some queues completely."""
     dice = random.Random(f"{store.name} {seed}")
-    said: list[str] = []
+    changes: list[str] = []
     for queue in sorted(store.glob("consumequeue/*/*")):
         files = sorted(queue.iterdir())
         units = sum(_units(path) for path in files)
@@ -104,10 +104,10 @@ def shorten(store: Path, seed: int) -> tuple[str, ...]:
             continue
         if dice.random() < 0.15:
             shutil.rmtree(queue)
-            said.append(f"{queue.parent.name}/{queue.name}: gone")
+            changes.append(f"{queue.parent.name}/{queue.name}: gone")
             continue
         cut = dice.randint(1, min(units, dice.choice((1, 3, 10, units))))
-        said.append(f"{queue.parent.name}/{queue.name}: {cut} of {units} units")
+        changes.append(f"{queue.parent.name}/{queue.name}: {cut} of {units} units")
         for path in reversed(files):
             here = _units(path)
             take = min(cut, here)
@@ -117,7 +117,7 @@ def shorten(store: Path, seed: int) -> tuple[str, ...]:
             if take == here and path != files[0]:
                 path.unlink()
             cut -= take
-    return tuple(said)
+    return tuple(changes)
 
 
 def _units(path: Path) -> int:

@@ -1,11 +1,11 @@
-"""A whole RocketMQ on a given store: name server, broker, client.
+"""A whole RocketMQ on a given store: name server, broker and client.
 
     with WholeBroker("5.4.0", store, meta(name).broker_conf) as broker:
         broker.produce("Order_11", 10)
         messages = broker.read("Order_11")
     assert "exception" not in broker.log()
 
-It changes the store: give it a copy. It listens on free ports of 127.0.0.1 and ends when the block ends.
+It changes the store, so pass a copy. It listens on free ports of 127.0.0.1 and ends when the block ends.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from types import TracebackType
 from tests.real_broker.java import LOGGING, java_classes
 from tests.stores import CACHE as MASTERS
 
-# What the start-up classes of 4.9.x and 5.x look for in ROCKETMQ_HOME/conf.
+# the files that the start-up classes of 4.9.x and 5.x need in ROCKETMQ_HOME/conf
 _LOGBACK = ("logback.xml", "logback_broker.xml", "logback_namesrv.xml", "logback_tools.xml")
 _RMQ_LOGBACK = ("rmq.logback.xml", "rmq.broker.logback.xml", "rmq.namesrv.logback.xml")
 
-# Of the settings that a fixture was made with, these belong to the machine and the run.
+# settings of a fixture that depend on its machine and run, and are not reused
 _OWN = ("brokerIP1", "brokerIP2", "bindAddress", "brokerId", "brokerRole", "listenPort", "haListenPort", "dLegerPeers")
 
 _DEFAULTS = {
@@ -41,17 +41,17 @@ _DEFAULTS = {
     "brokerIP2": "127.0.0.1",
     "autoCreateTopicEnable": "true",
     "autoCreateSubscriptionGroup": "true",
-    "fileReservedTime": "720000",  # fixtures grow old; the broker must not expire them
+    "fileReservedTime": "720000",  # the files of fixtures are old, and the broker must not expire them
     "fetchNamesrvAddrByAddressServer": "false",
     "traceTopicEnable": "false",
 }
 
 
-_RESERVED: list[socket.socket] = []  # as long as they are open, no test process takes the same ports
+_RESERVED: list[socket.socket] = []  # while they are open, no other test process uses the same ports
 
 
 class BrokerDidNotStart(Exception):
-    """The broker ended or said nothing; the text has its last words."""
+    """The broker ended or timed out; the message contains the end of its output."""
 
     def __init__(self, exit_code: int | None, words: str) -> None:
         super().__init__(f"exit code {exit_code}: {words[-800:]}")
@@ -60,7 +60,7 @@ class BrokerDidNotStart(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClientMessage:
-    """A message as a client sees it; `commitlog_offset` is -1 in the answer to a send."""
+    """A message as a client receives it; `commitlog_offset` is -1 in the response to a send."""
 
     topic: str
     queue_id: int
@@ -71,10 +71,10 @@ class ClientMessage:
 
 
 class WholeBroker:
-    """One broker of a RocketMQ version on `store`, and a name server unless there is one.
+    """One broker of a RocketMQ version on `store`, and a name server if none is given.
 
-    Of `conf` (a fixture's `broker_conf`), addresses, ports and roles are left out: they belonged to the machine and
-    the run that made the fixture. `own` sets them, and all else, for this run.
+    Addresses, ports and roles in `conf` (a fixture's `broker_conf`) are ignored, because they are those of the machine
+    and the run that created the fixture. `own` sets them, and any other setting, for this run.
     """
 
     def __init__(
@@ -118,43 +118,43 @@ class WholeBroker:
 
     @property
     def address(self) -> str:
-        """Address of the broker."""
+        """The address of the broker."""
         return f"127.0.0.1:{self._port}"
 
     @property
     def conf(self) -> Mapping[str, str]:
-        """All settings that the broker was started with."""
+        """All settings with which the broker was started."""
         return self._conf
 
     @property
     def pid(self) -> int:
-        """Process id of the broker."""
+        """The process id of the broker."""
         return self._processes["broker"].pid
 
     @property
     def dledger_address(self) -> str:
-        """Address for the other nodes of a DLedger group, and for the brokers of a controller."""
+        """The address for other nodes of a DLedger group, and for the brokers of a controller."""
         return f"127.0.0.1:{self._dledger_port}"
 
     def join(self, peers: str) -> None:
-        """Makes the broker, before its start, one of a DLedger group (`n0-ADDRESS;n1-ADDRESS;…`)."""
+        """Make the broker, before its start, a member of a DLedger group (`n0-ADDRESS;n1-ADDRESS;…`)."""
         self._conf["dLegerPeers"] = peers
 
     def start(self, timeout: float = 300) -> None:
-        """Starts both and waits until they serve; raises BrokerDidNotStart."""
+        """Start both, and wait until they serve requests. Errors: BrokerDidNotStart."""
         self.launch()
         self.wait(timeout)
 
     def launch(self) -> None:
-        """Starts the name server, waits for it, and starts the broker without waiting."""
+        """Start the name server, wait for it, and start the broker without waiting."""
         if self._has_name_server:
             self.start_name_server()
         self._launch("broker", "org.apache.rocketmq.broker.BrokerStartup", self._conf)
 
     def start_name_server(self, *, controller: bool = False) -> None:
-        """Starts the name server alone, and waits for it; with `controller`, a controller listens in it.
+        """Start only the name server, and wait for it; with `controller`, it contains a controller.
 
-        The controller elects any broker that is there, also one that is behind.
+        The controller elects any available broker, even one that lags.
         """
         conf = {
             "listenPort": str(self._name_server_port),
@@ -174,31 +174,31 @@ class WholeBroker:
         self._wait("namesrv", 300)
 
     def wait(self, timeout: float = 300) -> None:
-        """Waits until the broker serves; raises BrokerDidNotStart."""
+        """Wait until the broker serves requests. Errors: BrokerDidNotStart."""
         self._wait("broker", timeout)
 
     def stop(self, timeout: float = 300) -> int:
-        """Ends the broker with SIGTERM, so that it shuts down cleanly, then the name server; gives the exit code."""
+        """Shut the broker down with SIGTERM, then the name server; return the broker's exit code."""
         return self._end(signal.SIGTERM, timeout)
 
     def kill(self) -> None:
-        """Ends the broker with SIGKILL, as a crash does, then the name server."""
+        """Kill the broker with SIGKILL, like a crash, then the name server."""
         self._end(signal.SIGKILL, 10)
 
     def log(self) -> str:
-        """All that the broker has logged and printed."""
+        """Return everything that the broker has logged and printed."""
         return self._words("broker") if self._home.exists() else self._last_words
 
     def produce(self, topic: str, count: int) -> list[ClientMessage]:
-        """Sends messages and gives what the broker acknowledged."""
+        """Send messages, and return those that the broker acknowledged."""
         return self._client("produce", topic, str(count))
 
     def traffic(self, topic: str, seconds: int) -> None:
-        """Sends messages of 1 KiB all the time, and commits the end of every queue for a consumer group."""
+        """Send messages of 1 KiB continuously, and commit the end of every queue for a consumer group."""
         self.run_java("Client", "traffic", self.name_server, topic, str(seconds), timeout=seconds + 300)
 
     def read(self, topic: str) -> list[ClientMessage]:
-        """Every message of every queue of a topic, as a consumer gets it."""
+        """Return the messages of all queues of a topic, as a consumer receives them."""
         return self._client("read", topic)
 
     def __enter__(self) -> WholeBroker:
@@ -218,7 +218,7 @@ class WholeBroker:
             self.kill()
 
     def run_java(self, main: str, *arguments: str, timeout: float = 240) -> str:
-        """Runs another program with the jars of this version and gives what it prints."""
+        """Run another program with the jars of this version, and return its output."""
         command = self._classes.command(main, log=self._home / "client.log", home=self._home)
         done = subprocess.run(
             [*command, *arguments], cwd=self._home, capture_output=True, text=True, timeout=timeout, check=False
@@ -280,11 +280,10 @@ class WholeBroker:
 
 
 def _free_ports() -> tuple[int, int, int, int]:
-    """Four ports that are free, the second with its neighbour below, which a broker takes for its VIP channel.
+    """Return four free ports; the port below the second one is also free, because a broker uses it as VIP channel.
 
-    They lie below the range from which Linux gives ports to clients, so that none is taken in between. Another test
-    process looks for ports at the same time, and the broker will listen only later: so they are reserved by a name,
-    an abstract socket, which the system forgets with this process.
+    They are below the range of ports that Linux assigns to clients, so that no client takes them before the broker
+    listens. They are reserved against other test processes by abstract sockets, which vanish with this process.
     """
     start = os.getpid() % 1900
     for number in range(1900):

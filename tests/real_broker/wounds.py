@@ -1,7 +1,7 @@
-"""Random damage of a store, the same for a seed: flips, zeroed pages, cut files, swapped files, removed files.
+"""Random damage to a store, the same for a given seed: flipped bits, zeroed pages, truncated, swapped, removed files.
 
-`wound_more` does what a power cut, a bad disk or a half-restored backup does: pages of several files at once, pages in
-the place of others, header fields, queues of an earlier time, invalid times.
+`wound_more` simulates power failures, bad disks and partly restored backups: lost pages in several files, misplaced
+pages, wrong header fields, queues of an earlier time, invalid times.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _OTHERS = ("consumequeue/*/*/*", "batchconsumequeue/*/*/*", "index/*", "dledger-
 
 
 def wound(store: Path, seed: int | str, *, most: int = 3) -> list[str]:
-    """One to `most` wounds, half of them in the log; what was done, in words."""
+    """Do one to `most` kinds of damage, half of them in the log, and return descriptions."""
     dice = random.Random(f"{store.name} {seed}")
     done: list[str] = []
     while len(done) < 1 or (len(done) < most and dice.random() < 0.5):
         files = list(_files(store, _LOGS if dice.random() < 0.6 else _OTHERS))
-        said = _one(store, files, dice) if files else None
-        if said is not None:
-            done.append(said)
+        description = _one(store, files, dice) if files else None
+        if description is not None:
+            done.append(description)
     return done
 
 
@@ -40,7 +40,7 @@ def _files(store: Path, patterns: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _used(path: Path) -> int:
-    """Bytes up to the last that is not zero."""
+    """Return the length of a file without the zeros at its end."""
     return len(path.read_bytes().rstrip(b"\0")) if path.stat().st_size < 1 << 22 else 1 << 14
 
 
@@ -78,16 +78,16 @@ def _one(store: Path, files: list[Path], dice: random.Random) -> str | None:
             return f"swap {name} {other.name}"
         case _:
             if path == files[0] and path.parent.name in ("commitlog", "data"):
-                return None  # as the broker itself does when the first file of a log has expired
+                return None  # not damage: the broker does this itself when the first file of a log has expired
             path.unlink()
             return f"remove {name}"
 
 
-# --- what power cuts, disks and backups do ----------------------------------------------------------------------------
+# --- power failures, disks and backups --------------------------------------------------------------------------------
 
 
 def wound_more(store: Path, seed: int | str) -> list[str]:
-    """One or two wounds of other kinds than those of `wound`; what was done, in words."""
+    """Do one or two other kinds of damage than `wound`, and return descriptions."""
     dice = random.Random(f"{store.name} more {seed}")
     kinds = (_power_cut, _page_over_page, _header, _queues_of_earlier, _checkpoint, _abort, _half, _longer)
     done: list[str] = []
@@ -112,7 +112,7 @@ def _zero_pages(store: Path, path: Path, first: int, count: int) -> list[str]:
 
 
 def _power_cut(store: Path, dice: random.Random) -> list[str]:
-    """The last pages that were written did not reach the disk, in several files."""
+    """Undo the last written pages of several files, as if they had not reached the disk."""
     done: list[str] = []
     for _ in range(dice.randint(2, 4)):
         path = _any(store, dice)
@@ -124,7 +124,7 @@ def _power_cut(store: Path, dice: random.Random) -> list[str]:
 
 
 def _page_over_page(store: Path, dice: random.Random) -> list[str]:
-    """A page is written in the place of another one, of the same file or of another, or both change places."""
+    """Write a page over another page of the same or another file, or swap both."""
     one = _any(store, dice)
     two = one if dice.random() < 0.6 else _any(store, dice)
     unit = PAGE if _used(one) > PAGE else 512
@@ -142,7 +142,7 @@ def _page_over_page(store: Path, dice: random.Random) -> list[str]:
 
 
 def _header(store: Path, dice: random.Random) -> list[str]:
-    """One bit of a header field: of a record, an entry, a unit, an index file."""
+    """Flip a bit in a header field of a record, an entry, a unit or an index file."""
     path = _any(store, dice)
     places = list(_headers(path))
     if not places:
@@ -157,7 +157,7 @@ def _header(store: Path, dice: random.Random) -> list[str]:
 
 
 def _headers(path: Path) -> Iterator[tuple[Layout, int]]:
-    """What has a header in a file, as its own sizes say."""
+    """Yield layout and position of all headers in a file, found by walking the sizes."""
     data, at = path.read_bytes() if path.stat().st_size < 1 << 22 else b"", 0
     match path.parts[-2], path.parts[-4]:
         case ("commitlog", _):
@@ -182,7 +182,7 @@ def _headers(path: Path) -> Iterator[tuple[Layout, int]]:
 
 
 def _queues_of_earlier(store: Path, dice: random.Random) -> list[str]:
-    """Some queues come from a backup that is older than the log: their last units are not there yet."""
+    """Remove the last units of some queues, as if they came from a backup that is older than the log."""
     queues = [path for path in sorted(store.glob("consumequeue/*/*")) if path.is_dir()]
     done: list[str] = []
     for queue in dice.sample(queues, min(len(queues), dice.randint(1, 4))):
@@ -229,7 +229,7 @@ def _half(store: Path, dice: random.Random) -> list[str]:
 
 
 def _longer(store: Path, dice: random.Random) -> list[str]:
-    """Bytes behind a file's end: garbage, zeros, or another file's."""
+    """Append bytes to a file: garbage, zeros, or those of another file."""
     path = _any(store, dice)
     length = dice.choice((1, 20, 512, PAGE))
     more = dice.choice((dice.randbytes(length), bytes(length), _any(store, dice).read_bytes()[:length]))
@@ -240,12 +240,12 @@ def _longer(store: Path, dice: random.Random) -> list[str]:
 
 # --- any file, in any way ------------------------------------------------------------------------------------------
 
-# not the timer wheel: the oracle has no TimerMessageStore, only whole brokers read it (test_whole_broker.py)
+# without the timer wheel: the oracle has no TimerMessageStore, so only whole brokers read it (test_whole_broker.py)
 _ANY = ("config/*.json", "timerlog/*", "timercheck", "consumequeue_ext/*/*/*", "dledger-*/checkpoint")
 
 
 def wound_any(store: Path, seed: int | str) -> list[str]:
-    """One or two wounds of any kind in any file of a store; what was done, in words."""
+    """Do one or two kinds of damage to any file of a store, and return descriptions."""
     dice = random.Random(f"{store.name} any {seed}")
     kinds = (
         *(_flip, _zero_page, _page_of_ones, _ones_over_head, _torn, _swap, _cut),
@@ -258,8 +258,8 @@ def wound_any(store: Path, seed: int | str) -> list[str]:
         files = [path for path in _files(store, patterns) if path.stat().st_size]
         if files:
             path = dice.choice(files)
-            said = dice.choice(kinds)(path, dice)
-            done += [f"{path.relative_to(store).as_posix()}: {said}"] if said else []
+            text = dice.choice(kinds)(path, dice)
+            done += [f"{path.relative_to(store).as_posix()}: {text}"] if text else []
     return done
 
 
@@ -275,7 +275,7 @@ def _page(path: Path, dice: random.Random) -> tuple[int, int]:
 
 
 def _write(path: Path, at: int, content: bytes, said: str) -> str:
-    """Writes bytes over others; says nothing where they are the same."""
+    """Overwrite bytes, and return the description, or "" if they are the same."""
     with path.open("rb") as file:
         file.seek(at)
         if file.read(len(content)) == content:
@@ -295,7 +295,7 @@ def _page_of_ones(path: Path, dice: random.Random) -> str:
 
 
 def _ones_over_head(path: Path, dice: random.Random) -> str:
-    """What looks like a BLANK: ones over a head, or the magic of the commitlog's BLANK with another size."""
+    """Write what looks like a BLANK over a head: ones, or the magic of the commitlog's BLANK with another size."""
     places = [at for _, at in _headers(path)]
     if not places:
         return ""
@@ -305,7 +305,7 @@ def _ones_over_head(path: Path, dice: random.Random) -> str:
 
 
 def _torn(path: Path, dice: random.Random) -> str:
-    """Only the first sectors of the last write reached the disk."""
+    """Undo the last write except its first sectors."""
     at = dice.randrange(_used(path)) // 512 * 512
     with path.open("rb") as file:
         file.seek(at)
@@ -369,7 +369,7 @@ def _duplicate(path: Path, dice: random.Random) -> str:
 
 
 def _stale(path: Path, dice: random.Random) -> str:
-    """The file as it was at an earlier time, or an earlier file of the same queue in its place."""
+    """Replace a file by its earlier state, or by an earlier file of the same queue."""
     if path.stat().st_size >= 1 << 22:
         return ""
     earlier = [p for p in _same_kind(path) if p.name < path.name]
@@ -382,6 +382,6 @@ def _stale(path: Path, dice: random.Random) -> str:
 
 def _remove(path: Path, _dice: random.Random) -> str:
     if path == min(path.parent.iterdir()) and path.parent.name in ("commitlog", "data"):
-        return ""  # as the broker itself does when the first file of a log has expired
+        return ""  # not damage: the broker does this itself when the first file of a log has expired
     path.unlink()
     return "removed"

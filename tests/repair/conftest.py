@@ -1,4 +1,4 @@
-"""What the tests of the journal share; files that repair real stores have a `store` of their own."""
+"""Fixtures for the tests of the journal; test files that repair real stores define their own `store`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans and journals of the small store of `trees.build`, as the tests of the journal make them."""
+"""Plans and journals for the small store of `trees.build`."""
 
 from __future__ import annotations
 

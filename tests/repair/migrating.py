@@ -1,4 +1,4 @@
-"""migrate-to-commitlog as a user calls it."""
+"""Run migrate-to-commitlog like a user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of a real plain store in each state that a first start in DLedger mode can meet."""
+"""Copies of a real plain store in each state that it can have before its first start in DLedger mode."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
 
 
 def end_of(store: Path) -> tuple[Path, int]:
-    """The last file with records and where they end in it, found by walking the sizes."""
+    """Return the last file with records and the position where they end, found by walking the sizes."""
     for path in sorted((store / "commitlog").iterdir(), reverse=True):
         data, at = path.read_bytes(), 0
         while data[at + 4 : at + 8] in (bytes.fromhex("DAA320A7"), bytes.fromhex("DAA320AB")):
@@ -26,7 +26,7 @@ def end_of(store: Path) -> tuple[Path, int]:
 
 
 def pad(store: Path, size: int | None = None) -> None:
-    """Closes the log as the broker does when the next message does not fit; any size is accepted by it."""
+    """Write a BLANK at the end, as if the next message did not fit; the broker accepts any size in it."""
     path, at = end_of(store)
     with path.open("r+b") as file:
         file.seek(at)
@@ -34,7 +34,7 @@ def pad(store: Path, size: int | None = None) -> None:
 
 
 def zero_file_behind(store: Path) -> None:
-    """What the allocator has made ahead."""
+    """Add a pre-allocated file."""
     last = max((store / "commitlog").iterdir())
     (store / "commitlog" / f"{int(last.name) + FILE_SIZE:020d}").write_bytes(bytes(FILE_SIZE))
 
@@ -84,14 +84,14 @@ SITUATIONS: dict[str, Callable[[Path], None]] = {
 
 
 def make(version: str, situation: str, target: Path, *, rename: str | None = None) -> Path:
-    """A copy of the version's plain store in a situation."""
+    """Copy a version's plain store, and bring it into a situation."""
     store = copy_store(f"{version}-before-dledger", target, rename=rename)
     SITUATIONS[situation](store)
     return store
 
 
 def tree(store: Path, *, without: tuple[str, ...] = ()) -> dict[str, bytes | None]:
-    """Every path below a store with its bytes, None for a directory; journals are left out."""
+    """Return all paths of a store with their bytes (None for a directory), without journals."""
     skipped = (".rmqstore", *without)
     return {
         str(path.relative_to(store)): path.read_bytes() if path.is_file() else None
@@ -102,7 +102,7 @@ def tree(store: Path, *, without: tuple[str, ...] = ()) -> dict[str, bytes | Non
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it is in a log, found by walking sizes; `address` is that of the record itself, bytes."""
+    """A record of a log, found by walking the sizes; `address` is its physical offset."""
 
     address: int
     data: bytes
@@ -135,13 +135,13 @@ class Record:
 
     @property
     def without_address(self) -> bytes:
-        """All but PHYSICALOFFSET and PREPAREDTXOFFSET."""
+        """Return the bytes except PHYSICALOFFSET and PREPAREDTXOFFSET."""
         at = self._body_at
         return self.data[:28] + self.data[36 : at - 12] + self.data[at - 4 :]
 
 
 def plain_records(store: Path) -> Iterator[Record]:
-    """Every record of commitlog/, in address order."""
+    """Yield all records of commitlog/ in offset order."""
     for path in sorted((store / "commitlog").iterdir()):
         data, at = path.read_bytes(), 0
         while data[at + 4 : at + 8] in (bytes.fromhex("DAA320A7"), bytes.fromhex("DAA320AB")):
@@ -151,7 +151,7 @@ def plain_records(store: Path) -> Iterator[Record]:
 
 
 def dledger_records(store: Path) -> Iterator[Record]:
-    """The record of every DLedger entry, in address order."""
+    """Yield the records of all DLedger entries in offset order."""
     for path in sorted(next(store.glob("dledger-*/data")).iterdir()):
         data, at = path.read_bytes(), 0
         while data[at : at + 4] == b"\0\0\0\x01":
@@ -161,6 +161,6 @@ def dledger_records(store: Path) -> Iterator[Record]:
 
 
 def all_records(store: Path) -> list[Record]:
-    """Legacy records, then DLedger's."""
+    """Return the legacy records, then DLedger's."""
     legacy = list(plain_records(store)) if (store / "commitlog").is_dir() else []
     return legacy + (list(dledger_records(store)) if any(store.glob("dledger-*/data")) else [])

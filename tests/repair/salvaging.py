@@ -1,4 +1,4 @@
-"""Salvage on copies of real stores: damage records by number, salvage, apply, look again."""
+"""Salvage on copies of real stores: damage records by number, salvage, apply, verify."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from tests import damage
 
-_KEPT = 200  # files: more than all masters of a run have
+_KEPT = 200  # files; more than the files of all master copies of a run
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A good record of a store: `at` in its file, `offset` global (in DLedger behind the entry's header), bytes."""
+    """A good record of a store: position `at` in its file, physical offset (after a DLedger entry's header), bytes."""
 
     path: Path
     at: int
@@ -42,7 +42,7 @@ class Row:
 
     @property
     def stop(self) -> int:
-        """Position in the file behind the record."""
+        """The position of the record's end in the file."""
         return self.at + self.size
 
     @property
@@ -51,7 +51,7 @@ class Row:
 
 
 def rows(store: Path) -> list[Row]:
-    """Every good record of all logs, in address order."""
+    """Return the good records of all logs in offset order."""
     opened = open_store(store)
     queues = [(opened.commitlog, 0), (opened.dledger.data if opened.dledger else None, 48)]
     return [
@@ -66,7 +66,7 @@ _known: dict[tuple[int, int, bytes], list[tuple[int, Message]]] = {}
 
 
 def _records(file: MappedFile, lead: int, content: bytes) -> list[tuple[int, Message]]:
-    """The good records of a file; most files of copies are those of a master, and are parsed once."""
+    """Return the good records of a file, cached by content, because most files of copies equal those of a master."""
     key = (file.start, lead, content)
     if key not in _known:
         if len(_known) > _KEPT:
@@ -81,7 +81,7 @@ def _records(file: MappedFile, lead: int, content: bytes) -> list[tuple[int, Mes
 
 
 def pick(store: Path, wanted: Callable[[Row], bool], number: int = 0) -> Row:
-    """The N-th record of a kind."""
+    """Return the N-th record that `wanted` accepts."""
     return [row for row in rows(store) if wanted(row)][number]
 
 
@@ -91,7 +91,7 @@ def look(store: Path) -> tuple[Store, Verified]:
 
 
 def shrink(row: Row, by: int) -> None:
-    """A shorter good record in place of this one, with `by` bytes of garbage behind it: too few for a record."""
+    """Replace a record by a shorter good one with `by` bytes of garbage after it, too few for a record."""
     old = row.message
     record = build_message(
         topic=old.topic,
@@ -129,7 +129,7 @@ def salvage(
 
 
 def apply(store: Path, result: SalvageResult) -> Path:
-    """Carries the steps out; gives the journal."""
+    """Apply the steps, and return the journal."""
     plan = Plan(str(store.absolute()), result.steps, result.loss, result.cures, spans=result.spans)
     done = journal.apply(plan)
     assert done.journal is not None
@@ -137,6 +137,6 @@ def apply(store: Path, result: SalvageResult) -> Path:
 
 
 def log_faults(store: Path) -> dict[str, int]:
-    """Problems of the log and of the consume queues that verify still counts."""
+    """Return the counts of problems of the log and the consume queues that verify finds."""
     counts = look(store)[1].report.findings.counts
     return {code: n for code, n in sorted(counts.items()) if n and code[:3] in ("CL-", "DL-", "CQ-", "BCQ")}

@@ -1,4 +1,4 @@
-"""Several applies at once: one is carried out, the others are refused, and nothing is done twice."""
+"""Several concurrent applies: one is executed, the others are refused, and nothing is done twice."""
 
 from __future__ import annotations
 

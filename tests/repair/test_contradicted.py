@@ -1,4 +1,4 @@
-"""Messages whose own entries or unit contradict them: recover lists them, and does not erase the only trace of it."""
+"""Messages that their index units or unit contradict: recover lists them, and keeps this only trace of the damage."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_index_that_is_made_again_keeps_the_entries(command: tuple[str, ...], tm
     assert run_json("verify", str(store), exit_code=1)["counts"] == {"CL-CONTRADICTED": 1}
 
 
-def test_unit_whose_code_may_be_right_is_kept_unless_asked(tmp_path: Path) -> None:
+def test_unit_whose_code_may_be_right_is_kept_by_default(tmp_path: Path) -> None:
     store = make(read_case("CQ-WRONG-TAG--tags-in-doubt"), tmp_path)
     plan = run_json("recover", str(store), exit_code=1)
     facts = _dict(plan["facts"])
@@ -76,7 +76,7 @@ def test_unit_whose_code_may_be_right_is_kept_unless_asked(tmp_path: Path) -> No
 
 
 def test_repair_that_cannot_bring_back_tags_does_not_claim_their_unit(tmp_path: Path) -> None:
-    """Zeros in the properties, TAGS among them: salvage cleans the text, and the unit still contradicts it."""
+    """With zeros in the properties, including TAGS, salvage cleans the text, and the unit still contradicts it."""
     store = copy_store("5.1.4-clean", tmp_path)
     row = pick(store, lambda row: b"TAGS\1" in row.message.properties and row.message.topic == b"log-15445", 3)
     raw = row.path.read_bytes()[row.at : row.at + row.message.size]

@@ -1,4 +1,4 @@
-"""What a full disk is, for everything that writes: no space, no quota, or a file that may not become larger."""
+"""All writing code handles a full disk, an exceeded quota, and a file size limit in the same way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first file of a log is empty: it did not expire, so its messages are lost, and the loss is counted."""
+"""An empty first file of a log: it has not expired, so its messages are lost, and the loss is counted."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_several_empty_files_in_front_are_lost(store_copy: Copy) -> None:
     assert done["loss"]["messages"] == lost
 
 
-def test_replica_gets_all_messages_behind_an_empty_first_file_again(store_copy: Copy) -> None:
+def test_a_slave_discards_an_empty_first_file(store_copy: Copy) -> None:
     store = store_copy("5.4.0-slave")
     path = _emptied(store, "commitlog")
     done = run("recover", str(store), "--role", "slave")
@@ -62,7 +62,7 @@ def test_replica_gets_all_messages_behind_an_empty_first_file_again(store_copy: 
     assert "Cures: CL-MISSING-FILE, DIR-EMPTY-FILE" in done.stdout
 
 
-def test_empty_file_far_before_the_log_says_nothing_of_it(store_copy: Copy) -> None:
+def test_empty_file_far_before_the_log_proves_no_loss(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     for number in (0, 1):
         (store / "commitlog" / f"{number * 65_536:020}").unlink()

@@ -1,4 +1,4 @@
-"""expire: what the clean-up would delete, as a plan that can be applied and undone."""
+"""expire: the deletions of a broker's clean-up as a plan that can be applied and undone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def options(**more: object) -> ExpireOptions:
 
 
 def make_old(folder: Path, count: int) -> list[Path]:
-    """Gives the first files of a log an age of 100 h, the others one of an hour."""
+    """Set the age of the first files of a log to 100 h, and that of the others to 1 h."""
     files = sorted(folder.iterdir())
     for number, path in enumerate(files):
         age = 100 if number < count else 1
@@ -39,7 +39,7 @@ def make_old(folder: Path, count: int) -> list[Path]:
     return files
 
 
-def test_expired_files_and_what_points_only_at_them_go(store_copy: Callable[[str], Path]) -> None:
+def test_expired_files_and_files_that_point_only_to_them_are_removed(store_copy: Callable[[str], Path]) -> None:
     root = store_copy("5.4.0-killed")
     files = make_old(root / "commitlog", 12)
     expiry = plan_expire(open_store(root), options())
@@ -72,7 +72,7 @@ def test_applied_the_store_is_sound_and_undone_it_is_as_before(store_copy: Calla
     }
 
 
-def test_nothing_goes_out_of_hours_and_the_reason_is_told(store_copy: Callable[[str], Path]) -> None:
+def test_nothing_expires_outside_the_hour_and_the_reason_is_printed(store_copy: Callable[[str], Path]) -> None:
     root = store_copy("4.9.7-clean")
     make_old(root / "commitlog", 2)
     config = BrokerConfig({"deleteWhen": "99"})
@@ -87,7 +87,7 @@ def test_nothing_goes_out_of_hours_and_the_reason_is_told(store_copy: Callable[[
     ]
 
 
-def test_dledger_files_stay_beside_legacy_ones_and_go_without_them(store_copy: Callable[[str], Path]) -> None:
+def test_dledger_files_expire_only_without_legacy_files(store_copy: Callable[[str], Path]) -> None:
     mixed = store_copy("5.4.0-dledger-mixed")
     make_old(mixed / "commitlog", 99)
     make_old(mixed / "dledger-n0" / "data", 99)
@@ -96,7 +96,7 @@ def test_dledger_files_stay_beside_legacy_ones_and_go_without_them(store_copy: C
     assert expiry.dledger.delete == ()
     assert len(expiry.commitlog.delete) == len(list((mixed / "commitlog").iterdir())) - 1
     assert {why for _, why in expiry.dledger.keep} <= {Why.BESIDE_LEGACY, Why.BEHIND_YOUNG, Why.LAST}
-    older = plan_expire(open_store(mixed), options(version="4.9.7"))  # 4.9 deletes the last one, and then goes on
+    older = plan_expire(open_store(mixed), options(version="4.9.7"))  # 4.9 deletes the last one, too, and continues
     assert older.dledger is not None and older.commitlog is not None
     assert (older.commitlog.keep, len(older.dledger.keep)) == ((), 1)
     alone = store_copy("5.4.0-dledger")
@@ -121,7 +121,7 @@ def test_a_store_with_snapshots_is_refused(store_copy: Callable[[str], Path]) ->
         plan_expire(open_store(store))
 
 
-def test_queue_files_go_when_all_their_units_point_at_files_that_are_gone(tmp_path: Path) -> None:
+def test_queue_files_expire_when_all_their_units_point_to_deleted_files(tmp_path: Path) -> None:
     root = tmp_path / "store"
     write(root, OPTIONS, 900)
     log = open_store(root).commitlog
@@ -146,7 +146,7 @@ def test_the_command_prints_its_plan_applies_it_and_can_be_undone(
 ) -> None:
     root = store_copy("5.4.0-clean")
     files = sorted((root / "commitlog").iterdir())
-    for number, path in enumerate(files):  # not as old as the fixture is by now
+    for number, path in enumerate(files):  # otherwise they would be as old as the fixture
         os.utime(path, (0, 1_000_000_000 if number < 3 else time.time()))
     (tmp_path / "any-disk.conf").write_text("cleanFileForciblyEnable=false\n")
     words = ("expire", str(root), "-c", str(tmp_path / "any-disk.conf"), "--any-hour")
@@ -162,6 +162,6 @@ def test_the_command_prints_its_plan_applies_it_and_can_be_undone(
     run_json(*words, exit_code=0)
     nothing = run(*words)
     assert "\nNothing to do.\n" in nothing.output
-    assert "not checked" not in nothing.output  # its quick look leaves body CRCs out, which nobody asked for
+    assert "not checked" not in nothing.output  # body CRCs, which its quick verify skips, were not requested
     run_json("undo", str(done["journal"]), exit_code=0)
     assert sorted(path.name for path in (root / "commitlog").iterdir()) == [path.name for path in files]

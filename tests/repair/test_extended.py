@@ -1,4 +1,4 @@
-"""Files that were extended to a terabyte, most of it a hole: found, cut and restored without reading the hole."""
+"""Files extended to a terabyte by a hole: found, truncated and restored without reading the hole."""
 
 from __future__ import annotations
 

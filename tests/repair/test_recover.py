@@ -1,4 +1,4 @@
-"""plan_recovery over copies of real stores: strategies, roles, brakes, what is left alone, and undo."""
+"""plan_recovery on copies of real stores: strategies, roles, brakes, parts that stay unchanged, and undo."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_salvage_on_a_replica_is_warned_about(tmp_path: Path) -> None:
     assert any("differs from the other replicas" in note for note in plan.notes)
 
 
-def test_an_unknown_role_is_said(tmp_path: Path) -> None:
+def test_an_unknown_role_is_reported(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     garble_body(store, 225)
     assert any("role is not known" in note for note in plan_of(store).notes)
@@ -159,7 +159,7 @@ def test_a_rebuild_behind_a_salvage_reads_the_repaired_log(tmp_path: Path) -> No
     assert counts_of(store) == {}
 
 
-def test_a_damaged_last_record_goes_with_its_unit(tmp_path: Path) -> None:
+def test_a_damaged_last_record_is_truncated_with_its_unit(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     garble_body(store, -1)
     plan = plan_of(store, **SINGLE)
@@ -177,7 +177,7 @@ def test_only_limits_what_is_done(tmp_path: Path) -> None:
     assert [(s.do, s.path) for s in plan.steps] == [("discard", "commitlog/notes.txt")]
 
 
-def test_abort_goes_when_all_is_complete(tmp_path: Path) -> None:
+def test_abort_is_removed_when_everything_is_complete(tmp_path: Path) -> None:
     store = copy_store("5.4.0-killed", tmp_path)
     shutil.rmtree(store / "consumequeue" / "Order_11")
     plan = plan_of(store, **SINGLE)
@@ -186,8 +186,8 @@ def test_abort_goes_when_all_is_complete(tmp_path: Path) -> None:
     assert counts_of(store) == {}
 
 
-def test_abort_goes_after_a_decision_too(tmp_path: Path) -> None:
-    """5.4.0 would cut good units in its abnormal recovery of DLedger, however much of the log was repaired."""
+def test_abort_is_also_removed_after_a_decision(tmp_path: Path) -> None:
+    """In its abnormal recovery of DLedger, 5.4.0 would truncate good units, even if the log was repaired."""
     store = copy_store("5.4.0-dledger", tmp_path)
     (store / "abort").touch()
     for path in sorted((store / "dledger-n0" / "data").iterdir())[:2]:
@@ -211,8 +211,8 @@ def test_a_file_cut_within_its_blank_needs_only_its_length(tmp_path: Path) -> No
     assert counts_of(store) == {}
 
 
-def test_the_only_file_of_a_log_gets_its_length(tmp_path: Path) -> None:
-    """Files of another length in all of a log are a wrong setting; a single one that is too short was cut."""
+def test_the_only_file_of_a_log_is_extended_to_its_length(tmp_path: Path) -> None:
+    """If all files of a log have another length, the setting is wrong; a single short file was truncated."""
     store = copy_store("5.4.0-clean", tmp_path)
     first, *others = sorted((store / "commitlog").iterdir())
     for path in others:
@@ -254,7 +254,7 @@ def test_queue_files_of_an_assumed_size_need_a_decision(tmp_path: Path) -> None:
     assert not (store / "consumequeue").exists()
 
 
-def test_a_strategy_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_strategy_is_refused(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     with pytest.raises(UsageError):
         plan_of(store, RecoverOptions(strategy="hope"))
@@ -281,7 +281,7 @@ def test_a_stale_plan_is_refused(tmp_path: Path) -> None:
     assert answer["error"]["code"] == "plan-stale"  # type: ignore[index]
 
 
-def test_the_text_says_the_loss_first_and_how_to_go_on(tmp_path: Path) -> None:
+def test_the_text_begins_with_the_loss_and_ends_with_the_next_step(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     garble_body(store, 225)
     lines = run("recover", str(store)).stdout.splitlines()
@@ -348,7 +348,7 @@ def test_an_empty_path_of_a_log_with_missing_files_may_be_a_disk_that_is_not_mou
 
 
 def test_messages_that_a_new_dledger_checkpoint_calls_committed_have_units(tmp_path: Path) -> None:
-    """A start without `abort` dispatches only what is behind the committed position."""
+    """A start without `abort` dispatches only what is after the committed position."""
     store = copy_store("5.1.4-dledger-killed", tmp_path)
     for name in ("checkpoint", "dledger-n0/checkpoint"):
         (store / name).unlink()

@@ -1,4 +1,4 @@
-"""What an empty plan says: never "nothing is lost" above a list of what stays wrong, always why, and the way on."""
+"""The text of an empty plan: it lists the remaining problems with reasons and advice, and no "nothing is lost"."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ CASES = (
 
 @pytest.mark.quick_rows(5)
 @pytest.mark.parametrize("name", CASES)
-def test_a_plan_without_steps_says_why_and_what_to_do(name: str, tmp_path: Path) -> None:
+def test_a_plan_without_steps_has_a_reason_and_advice(name: str, tmp_path: Path) -> None:
     case = read_case(name)
     store = make(case, tmp_path)
     words = ("recover", str(store), *options(case, store))
-    said = json.loads(run(*words, "--json").stdout)
-    assert said["steps"] == []
-    rows = said["facts"]["stays"]
-    assert {code: row["count"] for code, row in rows.items()} == said["remaining"]["counts"]
+    answer = json.loads(run(*words, "--json").stdout)
+    assert answer["steps"] == []
+    rows = answer["facts"]["stays"]
+    assert {code: row["count"] for code, row in rows.items()} == answer["remaining"]["counts"]
     assert set(rows) <= set(case.verify.counts)
     lines = run(*words).stdout.splitlines()
     assert "Nothing is lost." not in lines
     assert "Nothing to do." not in lines
-    assert not any("--force" in line for line in lines)  # there is nothing to say yes to
+    assert not any("--force" in line for line in lines)  # there is nothing to confirm
     for code, row in rows.items():
         at = lines.index(f"  {code} x {row['count']}: {row['why']}")
         assert lines[at + 1] == f"    -> {row['do']}"
 
 
-def test_the_way_on_is_a_way(tmp_path: Path) -> None:
+def test_the_advice_works(tmp_path: Path) -> None:
     case = read_case("CFG-DELAY-BEYOND")
     store = make(case, tmp_path)
     row = json.loads(run("recover", str(store), "--json").stdout)["facts"]["stays"]["CFG-DELAY-BEYOND"]
@@ -52,7 +52,7 @@ def test_the_way_on_is_a_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["CL-BLANK-SIZE", "CL-SYSFLAG"])
-def test_a_replica_is_told_that_salvage_would_mend_it(name: str, tmp_path: Path) -> None:
+def test_a_replica_gets_the_advice_to_use_salvage(name: str, tmp_path: Path) -> None:
     case = read_case(name)
     store = make(case, tmp_path)
     plan = json.loads(run("recover", str(store), "--role", "slave", "--json").stdout)
@@ -62,7 +62,7 @@ def test_a_replica_is_told_that_salvage_would_mend_it(name: str, tmp_path: Path)
     assert mended.exit_code == 0, mended.output
 
 
-def test_what_no_step_is_meant_for_is_said_beside_steps(tmp_path: Path) -> None:
+def test_unplanned_problems_are_listed_beside_the_steps(tmp_path: Path) -> None:
     case = read_case("CFG-DELAY-BEYOND")
     store = make(case, tmp_path)
     damage.flip(next((store / "consumequeue" / "Order_11").glob("*/*")), 3)

@@ -1,4 +1,4 @@
-"""Small store trees, plans over them, snapshots to compare, and disks that fail at a chosen call."""
+"""Small store trees, plans for them, snapshots to compare, and disks that fail at a chosen call."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def pattern(size: int, seed: int = 1) -> bytes:
 
 
 def build(store: Path) -> Path:
-    """A tree like a store's, with old times, modes that differ, a stray folder and an empty one."""
+    """Create a tree like that of a store, with old times, different modes, a stray folder and an empty one."""
     files = {
         "commitlog/00000000000000000000": pattern(4096) + bytes(4096),
         "commitlog/00000000000000008192": pattern(8192, 2),
@@ -65,7 +65,7 @@ def build(store: Path) -> Path:
 
 
 def look(store: Path, *, folder_times: bool = True, root_time: bool = True) -> dict[str, Entry]:
-    """Every entry but the journals: kind, mode, owner, mtime, bytes."""
+    """Return kind, mode, owner, mtime and bytes of all entries except journals."""
     seen: dict[str, Entry] = {}
     for path in [store, *sorted(store.rglob("*"))]:
         name = path.relative_to(store).as_posix()
@@ -103,7 +103,7 @@ def lazily(data: bytes, piece: int = 1000) -> Reencoded:
 
 
 def full_plan(store: Path) -> Plan:
-    """One plan with every kind of step, contents of every kind, a file that is replaced, and a saved span."""
+    """Return a plan with all kinds of steps and contents, a replaced file, and a saved span."""
     log, log2 = "commitlog/00000000000000000000", "commitlog/00000000000000008192"
     queue = "consumequeue/TopicA/0/00000000000000000000"
     steps: list[Step] = [
@@ -126,7 +126,7 @@ def full_plan(store: Path) -> Plan:
 
 
 class CountingDisk(Disk):
-    """A disk that calls `at(number, name)` before every operation; fsync is counted, not done: tests kill no kernel."""
+    """A disk that calls `at(number, name)` before every operation, and skips fsync, because tests kill no kernel."""
 
     def __init__(self, at: Callable[[int, str], None] = lambda number, name: None) -> None:
         self.calls: list[str] = []
@@ -195,7 +195,7 @@ class CountingDisk(Disk):
 
 
 def failing_at(index: int, *, tear: bool = False, for_good: bool = False) -> CountingDisk:
-    """A disk whose call number `index` fails, and all later ones `for_good`; `tear`: a write leaves its first half."""
+    """Return a disk whose call `index` fails (`for_good`: also all later ones); `tear`: a write is half done."""
 
     def at(number: int, name: str) -> None:
         if number == index or (for_good and number > index):
@@ -207,7 +207,7 @@ def failing_at(index: int, *, tear: bool = False, for_good: bool = False) -> Cou
 
 
 def places(calls: Sequence[str], *, tear: bool) -> list[int]:
-    """Numbers of the calls to disturb: all of them, or the writes where the fault is a torn write."""
+    """Return the numbers of the calls to disturb: all, or with `tear` only the writes."""
     return [number for number, name in enumerate(calls) if not tear or name == "write_at"]
 
 
@@ -229,7 +229,7 @@ def stopped_and_again(action: Callable[..., object], path: Path, index: int, way
 
 
 def killed_at(index: int, work: Callable[[Disk], object], *, tear: bool = False) -> bool:
-    """Run the work in a child that is killed (SIGKILL) at its call number `index`; True when it was."""
+    """Run the work in a child that is killed (SIGKILL) at its call `index`, and return whether it was killed."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -253,7 +253,7 @@ def killed_at(index: int, work: Callable[[Disk], object], *, tear: bool = False)
 
                 disk.write_at = torn  # type: ignore[method-assign]
             work(disk)
-        except BaseException:  # noqa: BLE001 - the child must not go on into pytest
+        except BaseException:  # noqa: BLE001 - the child must not continue in pytest
             os._exit(9)
         os._exit(0)
     _, status = os.waitpid(pid, 0)

@@ -1,5 +1,5 @@
-/* Calls every function of the loops with bytes and numbers that nobody would write, in memory that ends where it says.
- * Built with the address and undefined-behaviour sanitizers, which end the process at the first read outside. */
+/* Calls every function of the loops with random bytes and numbers, in buffers of exactly the given size.
+ * Built with the address and undefined-behavior sanitizers, which end the process at the first read outside. */
 #include "../../rmqstore/scan/loops/lines.c"
 #include "../../rmqstore/scan/loops/queues.c"
 #include "../../rmqstore/scan/loops/records.c"
@@ -22,7 +22,7 @@ static uint32_t any_crc(uint32_t crc, const uint8_t *bytes, size_t size) {
     return crc;
 }
 
-/* A position or length: mostly near the buffer, at times far from it. */
+/* Return a position or length: usually near the buffer, sometimes far from it. */
 static int64_t number(int64_t have) {
     static const int64_t far[] = {-1, INT64_MIN, INT64_MAX, INT32_MIN, INT32_MAX, (int64_t)1 << 40, 0};
     return below(8) ? below(have + 2) : far[below(7)];
@@ -37,7 +37,7 @@ static void store_big(uint8_t *at, int64_t value, int size) {
     for (int i = 0; i < size; i++) at[i] = (uint8_t)(value >> 8 * (size - 1 - i));
 }
 
-/* A chain of records that are nearly right, so that the deeper checks are reached. */
+/* Write a chain of almost valid records, so that the later checks are reached. */
 static void records(uint8_t *buf, int64_t have, const struct layout *of) {
     for (int64_t at = 0; at + of->head_size + 3 <= have;) {
         int64_t body = below(40), topic = below(20), text = below(60);
@@ -63,7 +63,7 @@ int main(int count, char **words) {
     for (int64_t round = 0; round < rounds; round++) {
         int64_t have = below(below(4) ? 300 : 3000), n = below(40), kind = below(3);
         uint8_t *buf = malloc((size_t)have + 1);
-        uint8_t *exact = malloc((size_t)have); /* its end is watched */
+        uint8_t *exact = malloc((size_t)have); /* the sanitizer checks its end */
         for (int64_t i = 0; i < have; i++) buf[i] = byte(kind > 0);
         if (kind == 2) records(buf, have, &of);
         memcpy(exact, buf, (size_t)have);
@@ -96,7 +96,7 @@ int main(int count, char **words) {
         seen += rmqstore_texts(exact, have, n, start, length, small, 3, words_, lengths, 3, ends, room, counts, found,
                                found + room * 3, found + room * 6);
 
-        /* queues named by bytes of the buffer, asked for by any spans */
+        /* queues with names from the buffer, looked up by arbitrary spans */
         int64_t queues = 0, mask = 127, at[40], sizes[40], ids[40];
         int32_t slots[128];
         memset(slots, -1, sizeof slots);

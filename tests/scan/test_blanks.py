@@ -1,4 +1,4 @@
-"""A BLANK is believed only where nothing behind it contradicts it."""
+"""A BLANK is accepted only if nothing after it contradicts it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE = 65_536
 
 
 def runs(folder: Path, number: int, lead: int = 0) -> list[tuple[str, int, int]]:
-    """Kind, start in the file and number of records of each run of one file."""
+    """Return kind, start in the file and number of records of each run of one file."""
     queue = MappedFileQueue.open("log", [folder], file_size=FILE, default=FILE)
     file = queue.files[number]
     tiling = Tiling(file.start)
@@ -27,7 +27,7 @@ def runs(folder: Path, number: int, lead: int = 0) -> list[tuple[str, int, int]]
 
 
 def starts(path: Path, lead: int = 0) -> list[int]:
-    """Where the records or entries of a sound file begin, in the file."""
+    """Return the positions of the records or entries of a sound file."""
     data, out, at = path.read_bytes(), [], 0
     magic = (dledger.MAGIC,) if lead else (message.MAGIC_V1, message.MAGIC_V2)
     while int.from_bytes(data[at + (0 if lead else 4) :][:4], "big", signed=True) in magic:
@@ -79,7 +79,7 @@ def test_a_blank_of_the_right_size_is_false_where_the_next_record_would_have_fit
 
 
 def test_a_blank_of_the_right_size_stays_in_front_of_older_records(tmp_path: Path) -> None:
-    """A broker that truncated the log leaves the old records behind its new end; a BLANK may be written there."""
+    """After a truncation, old records remain after the new end of the log, and a BLANK may be written over them."""
     folder = copy_store("5.4.0-clean", tmp_path) / "commitlog"
     path = sorted(folder.iterdir())[1]
     at = starts(path)

@@ -1,4 +1,4 @@
-"""Stores of DLedger 0.4: entries without a message and a BLANK in front are not damage; a flipped magic still is."""
+"""Stores of DLedger 0.4: entries without a message and a BLANK at a file's start are normal; wrong magics are not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _index(store: Path) -> Path:
 
 
 def _end(store: Path) -> tuple[Path, int, dict[str, int]]:
-    """The last data file, where its entries end, and its last entry."""
+    """Return the last data file, the position where its entries end, and its last entry."""
     path = data_files(store)[-1]
     last = entries(path)[-1]
     entry = dledger.ENTRY.parse(path.read_bytes(), last)
@@ -40,7 +40,7 @@ def _end(store: Path) -> tuple[Path, int, dict[str, int]]:
 
 
 def internal(magic: int, unit_magic: int = dledger.NORMAL, body: bytes = b"") -> Damage:
-    """An entry without a message behind the last one; the leader writes NORMAL into its index unit all the same."""
+    """Append an entry without a message; the leader writes NORMAL into its index unit nevertheless."""
 
     def damage(store: Path) -> None:
         path, at, last = _end(store)
@@ -54,7 +54,7 @@ def internal(magic: int, unit_magic: int = dledger.NORMAL, body: bytes = b"") ->
 
 
 def reset(number: int, *, file: int = 0, with_index: bool = True) -> Damage:
-    """A file's first entries behind a BLANK, as MmapFileList#resetOffset leaves them after a snapshot."""
+    """Overwrite a file's first entries with a BLANK, like MmapFileList#resetOffset after a snapshot."""
 
     def damage(store: Path) -> None:
         for path in data_files(store)[:file]:
@@ -71,7 +71,7 @@ def reset(number: int, *, file: int = 0, with_index: bool = True) -> Damage:
 
 
 def written(root: Path, count: int = 61, noops: tuple[int, ...] = NOOPS, unit_magic: int = dledger.NORMAL) -> Store:
-    """A group as a leader of 0.4 writes it: some entries NOOPs, their index units of the type NORMAL all the same."""
+    """Write a group like a leader of 0.4: some entries are NOOPs, but their index units have the type NORMAL."""
     data, units, offset = bytearray(), bytearray(), 0
     for number in range(count):
         pos, term = len(data), number // 20
@@ -160,7 +160,7 @@ def test_a_damaged_one_is_damage(what: str, tmp_path: Path) -> None:
     size = next(f.size for f in dledger.ENTRY if f.name == what)
     flip(path, at + dledger.ENTRY.at(what) + size - 1, 3)
     assert problems(store)
-    assert "INTERNAL" in {kind for kind, _ in kinds(store)}  # the others are what they were
+    assert "INTERNAL" in {kind for kind, _ in kinds(store)}  # the others are not affected
 
 
 def test_a_flipped_magic_of_a_message_s_entry_stays_damage(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The loops in C: the same as NumPy's on any bytes, no byte outside of the buffer, and done without where need be."""
+"""The C loops: equal to NumPy on any bytes, no access outside the buffer, and replaced by NumPy when not available."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COLUMNS = (
 
 @pytest.fixture(scope="module", autouse=True)
 def loops() -> None:
-    """These tests choose themselves which loops run."""
+    """Override the fixture of the package: these tests choose the loops themselves."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def compiled() -> native.Native:
 
 
 def _seen(file: MappedFile, lead: int, options: ScanOptions) -> list[Any]:
-    """Everything that a scan says of a file."""
+    """Return the whole result of a scan of a file."""
     out: list[Any] = []
     table = QueueTable()
     for run in scan_file(file, lead=lead, options=options):
@@ -159,7 +159,7 @@ def test_values_beyond_their_room_are_left_to_numpy(compiled: native.Native) -> 
 def test_bytes_that_must_not_change_are_read_as_well(compiled: native.Native) -> None:
     buf = np.frombuffer(b"hello world", dtype=np.uint8)
     codes, plain = compiled.hashes(buf, np.array([0, 6]), np.array([5, 99]))
-    assert codes.tolist() == [99162322, 0]  # "hello".hashCode(); a span that is not wholly there has none
+    assert codes.tolist() == [99162322, 0]  # "hello".hashCode(); an incomplete span has no hash
     assert plain.tolist() == [True, True]
 
 
@@ -217,7 +217,7 @@ def test_no_byte_outside_is_read(flags: tuple[str, ...], tmp_path: Path) -> None
 
 
 def test_the_library_is_of_this_source(compiled: native.Native) -> None:
-    """An editable installation keeps its library when the source moves on; the number tells."""
+    """An editable installation keeps its library when the source changes; the version number shows it."""
     assert f"#define ABI {native.ABI}\n" in (_SOURCES / "bytes.h").read_text()
     library = ctypes.CDLL(str(native.LIBRARY))
     assert library.rmqstore_abi() == native.ABI

@@ -1,4 +1,4 @@
-"""The property __CRC32#: what it says of a whole record, for all records of a chunk as for each alone."""
+"""The record CRC (property __CRC32#), checked for all records of a chunk at once and for each record alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_record_crcs_of_a_chunk_are_those_of_each_record(tmp_path: Path) -> None
         body = noise.randbytes(noise.randrange(80))
         record = build_message(topic="T", body=body, physical_offset=len(log), append_crc=bool(i % 5))
         log += record
-        if i % 3 == 0:  # the CRC's digits, the flag that no other checksum covers, or both
+        if i % 3 == 0:  # damage the CRC's digits, the flag (which no other checksum covers), or both
             digit, flag = len(log) - 1 - noise.randrange(CRC32_RESERVED_LEN - 9), len(log) - len(record) + 19
             for place in [digit] * (i % 2 and i % 5 > 0) + [flag] * (i % 4 == 0):
                 log[place] = noise.choice((log[place] ^ 1, 0x2F, 0x3A, 0x41))

@@ -1,4 +1,4 @@
-"""Texts as bits say what reading them one by one says: random texts, hostile ones, of all lengths, in any mixture."""
+"""Bit masks of many texts agree with reading texts one by one: random and hostile texts of all lengths, mixed."""
 
 from __future__ import annotations
 

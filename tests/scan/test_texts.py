@@ -1,4 +1,4 @@
-"""Columns of property texts and queues agree with the decoding of single records, on real stores."""
+"""Columns of properties and queues agree with the decoding of single records, on real stores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.stores import unpack
 
 
 def needs_a_parser(text: bytes) -> bool:
-    """Whether a text has a name of PARSED_NAMES, but for DELAY with a small number."""
+    """Return whether a text has a name of PARSED_NAMES, except DELAY with a small number."""
     delay = properties.parse_properties(text).get("DELAY", "")
     few = delay.isdigit() and len(delay) < 10 and text.count(b"DELAY\x01") == 1
     return any(name in text for name in PARSED_NAMES if not (few and name == b"DELAY\x01"))
@@ -53,7 +53,7 @@ def test_columns_agree_with_single_records(name: str) -> None:
     assert seen > 500
     assert (fan_out > 0) == ("formats" in name)
     assert (parsed_ > 0) == ("formats" in name)
-    assert delayed > 0  # every broker had delayed messages: numbers, which need no parser
+    assert delayed > 0  # all brokers had delayed messages with small numbers, which need no parser
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A scan covers any bytes exactly once, loses no record outside of the damage, and does not depend on splits."""
+"""A scan covers all bytes exactly once, finds all records outside the damage, and does not depend on splits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOGS = {
 
 
 def records_of(data: bytes, base: int, lead: int) -> dict[int, int]:
-    """Start (global) -> size of every record, by an independent walk over sound bytes."""
+    """Return the sizes of all records by physical offset, from an independent walk over sound bytes."""
     out: dict[int, int] = {}
     at = 0
     while at + lead < len(data):
@@ -54,13 +54,13 @@ def test_a_chunk_of_sound_records_is_one_run(log: str) -> None:
     runs = scan(path, 0, path.stat().st_size, lead, chunk=16 << 10)
     starts = [run.start for run in runs if run.kind is Kind.RECORDS]
     assert len(starts) > 2
-    # each run but the last leaves less than two records of its chunk to the next one
+    # each run except the last leaves less than two records of its chunk to the next run
     steps = [b - a for a, b in itertools.pairwise(starts)]
     assert min(steps) > 8 << 10, steps
 
 
 def record_starts(path: Path, base: int, size: int, lead: int) -> set[int]:
-    """Starts of all good records, gathered while the chunks are valid."""
+    """Collect the starts of all good records of a scan, while its chunks are valid."""
     out: set[int] = set()
     file = MappedFile(path, base, path.stat().st_size, size)
     for run in scan_file(file, lead=lead, options=ScanOptions(chunk=1 << 14)):
@@ -103,7 +103,7 @@ def test_damage_is_tiled_and_all_other_records_are_found(log: str, seed: int, sp
     in_blank = any(begin < blank + 8 and blank < stop for begin, stop in damaged)
     assert untouched <= found, sorted(untouched - found)
     touched = set(sound) - untouched
-    # nothing is invented: what is found and not sound can only be a record whose damage nobody can see
+    # a record that is found and was not sound can only be one with undetectable damage
     assert found <= untouched | touched or in_blank
 
 
@@ -227,7 +227,7 @@ def test_stale_records_behind_a_blank_are_not_found(tmp_path: Path) -> None:
 
 
 def test_partial_is_kept_importable() -> None:
-    """`scan_split` is what workers get: it must be a module-level function, picklable with its options."""
+    """Workers receive `scan_split`, so it must be a module-level function that can be pickled with its options."""
     import pickle
 
     from rmqstore.checks.log.log_pass import PassOptions, scan_split

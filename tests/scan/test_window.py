@@ -1,4 +1,4 @@
-"""The reads of a scan, and what it asks the kernel to read ahead."""
+"""The reads of a scan, and its requests to the kernel to read ahead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Items that a thread reads ahead, and worker processes that are killed."""
+"""Reading items ahead in a thread, and killed worker processes."""
 
 from __future__ import annotations
 

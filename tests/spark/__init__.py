@@ -1,1 +1,1 @@
-"""The Spark pipeline against the local commands."""
+"""The Spark pipeline, compared with the local commands."""

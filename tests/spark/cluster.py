@@ -1,4 +1,4 @@
-"""A standalone cluster of this machine, and a Python for its executors that does not have rmqstore."""
+"""A standalone cluster on this machine, and a Python without rmqstore for its executors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ import pytest
 
 from tests.stores import ROOT
 
-DEADLINE = 300.0  # seconds until something that has to come is given up: a loaded machine starts a JVM in a minute
+DEADLINE = 300.0  # seconds; a busy machine may need a minute to start a JVM
 MODULES = tuple(sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("spark_plugins/pyspark_*.py")))
 
 
 def spark_environment() -> dict[str, str]:
-    """What Spark's own scripts need, and nothing by which a Python could find this checkout."""
+    """Return the variables that Spark's scripts need, without those through which Python would find this checkout."""
     import pyspark
 
     from rmqstore.spark.session import JAVA_SHIM, find_java
@@ -36,26 +36,26 @@ def spark_environment() -> dict[str, str]:
 
 
 def python_without_rmqstore(target: Path) -> Path:
-    """A virtual environment with links to all libraries of this one, but for rmqstore and everything that finds it."""
+    """Create a virtual environment with links to all libraries of this one, except rmqstore and .pth files."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(target)], check=True, timeout=DEADLINE)
     python = target / "bin" / "python"
     inside = f"python{sys.version_info.major}.{sys.version_info.minor}"
     libraries = target / "lib" / inside / "site-packages"
     for folder in map(Path, site.getsitepackages()):
         for entry in folder.iterdir() if folder.is_dir() else ():
-            ours = "rmqstore" in entry.name or entry.suffix == ".pth"  # an editable install is a .pth
+            ours = "rmqstore" in entry.name or entry.suffix == ".pth"  # an editable installation uses a .pth file
             if not ours and not (libraries / entry.name).exists():
                 (libraries / entry.name).symlink_to(entry)
     probe = "import importlib.util as u, numpy, zlib_ng, pyarrow, pyspark; print(u.find_spec('rmqstore'))"
-    said = subprocess.run(
+    output = subprocess.run(
         [python, "-c", probe], capture_output=True, text=True, cwd=target, env=spark_environment(), check=False
     )
-    assert said.stdout.strip() == "None", said.stdout + said.stderr
+    assert output.stdout.strip() == "None", output.stdout + output.stderr
     return python
 
 
 def package_zip(target: Path) -> Path:
-    """What `--py-files` takes, made as docs/pipeline.md says it: `python -m zipfile -c rmqstore.zip rmqstore …`."""
+    """Create the file for `--py-files` as in docs/pipeline.md: `python -m zipfile -c rmqstore.zip rmqstore …`."""
     command = [sys.executable, "-m", "zipfile", "-c", str(target), "rmqstore", *MODULES]
     subprocess.run(command, cwd=ROOT, check=True, timeout=DEADLINE)
     names = zipfile.ZipFile(target).namelist()
@@ -66,14 +66,14 @@ def package_zip(target: Path) -> Path:
 
 @dataclass
 class Cluster:
-    """A master and its workers, each a JVM in a process group of its own."""
+    """A master and its workers, each a JVM in its own process group."""
 
     folder: Path
     master: str = ""
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self, workers: int, memory: str = "1g") -> None:
-        """Master first, then workers of one core; all ports are free ones."""
+        """Start the master, then workers with one core each, all on free ports."""
         log = self._launch("master", "Master", "--port", "0")
         found = self._wait(log, r"Starting Spark master at (spark://\S+)")
         self.master = found
@@ -113,7 +113,7 @@ class Cluster:
         return until(look, f"no {pattern!r} in {log}")
 
     def stop(self) -> None:
-        """Ends all JVMs; a worker that is told to end takes its executors with it, what is left is killed."""
+        """End all JVMs: terminate them first, so that workers end their executors, and kill the remaining ones."""
         for process in reversed(self.processes):
             process.terminate()
         for process in self.processes:
@@ -125,7 +125,7 @@ class Cluster:
 
 
 def until(look: Callable[[], str], complaint: str) -> str:
-    """What `look` gives as soon as that is something. Errors: AssertionError after DEADLINE seconds."""
+    """Call `look` until its result is not empty, and return it. Errors: AssertionError after DEADLINE seconds."""
     end = time.monotonic() + DEADLINE
     while not (found := look()):
         assert time.monotonic() < end, complaint
@@ -135,7 +135,7 @@ def until(look: Callable[[], str], complaint: str) -> str:
 
 @contextmanager
 def running(folder: Path, workers: int = 2) -> Iterator[Cluster]:
-    """A cluster that is gone afterwards, whatever happens."""
+    """Start a cluster, and stop it at the end of the block in any case."""
     cluster = Cluster(folder)
     try:
         cluster.start(workers)
@@ -145,7 +145,7 @@ def running(folder: Path, workers: int = 2) -> Iterator[Cluster]:
 
 
 def job(command: Sequence[object], folder: Path, python: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Runs a driver outside a checkout; `python` is that of the executors. Its process group is killed afterwards."""
+    """Run a driver outside the checkout, and kill its process group afterwards; `python` is for the executors."""
     given = {"PYSPARK_PYTHON": str(python)} if python else {}
     environment = {**spark_environment(), **given, "TMPDIR": str(folder)}
     process = subprocess.Popen(

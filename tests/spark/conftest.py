@@ -1,4 +1,4 @@
-"""One session for all tests of the Spark pipeline; skipped, with the reason, where Spark cannot run."""
+"""One session for all tests of the Spark pipeline; the tests are skipped with a reason if Spark cannot run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 
 
 def why_not() -> str:
-    """Why Spark cannot run here; empty when it can."""
+    """Return why Spark cannot run here; an empty string if it can."""
     for module in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(module) is None:
             return f"{module} is not installed: {install_command('spark')}"
@@ -32,7 +32,7 @@ def why_not() -> str:
 
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs a session carries the marker, and runs in one process: a session takes seconds and a gigabyte."""
+    """Mark the tests that need a session, and run them in one process: a session takes seconds and a gigabyte."""
     reason = why_not()
     for item in items:
         if item.path.is_relative_to(HERE) and {"spark", "needs_spark"} & set(getattr(item, "fixturenames", ())):
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def needs_spark() -> None:
-    """For tests that start Sparks of their own: the same marks, and no session."""
+    """Mark tests that start their own Spark like those with a session, but without one."""
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +59,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.driver.memory": "1g",
         "spark.python.daemon.module": "tests.spark.daemon",
-        "spark.network.timeout": "3600s",  # a slow machine is not a lost executor
+        "spark.network.timeout": "3600s",  # an executor on a slow machine is not lost
         "spark.sql.broadcastTimeout": "3600s",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }

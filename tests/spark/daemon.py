@@ -1,7 +1,7 @@
-"""Spark's daemon for Python workers, with the modules that every worker of the tests needs already imported.
+"""Spark's daemon for Python workers, which imports the modules that every worker of the tests needs.
 
-Spark forks its workers from the daemon, and a new one for almost every plan: each would import for most of a second.
-`preload/` does the same for the daemons that Spark starts for planning.
+Spark forks its workers from the daemon, a new one for almost every plan, and the imports would take each of them almost
+a second. `preload/` does the same for the daemons that Spark starts for planning.
 """
 
 from __future__ import annotations

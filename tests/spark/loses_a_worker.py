@@ -1,4 +1,4 @@
-"""A driver whose job loses, in its middle, the executor or the whole worker that runs one of its tasks.
+"""A driver whose job loses an executor, or a whole worker, while it runs one of the tasks.
 
 Arguments: MASTER STORE MARK executor|worker [KEY=VALUE …]. Prints one JSON object.
 """
@@ -21,7 +21,7 @@ from rmqstore.spark.session import open_session
 
 
 def main(master: str, store: str, mark: str, who: str, *settings: str) -> None:
-    """Verifies and reads; the task of the split in the middle kills what runs it, once."""
+    """Run verify and read the store; the task of the split in the middle kills its executor or worker once."""
     spark = open_session(master, dict(s.split("=", 1) for s in settings))
     mapper = spark_mapper(spark, task_bytes=1 << 17)
 
@@ -34,10 +34,10 @@ def main(master: str, store: str, mark: str, who: str, *settings: str) -> None:
         def work(split: Split) -> Any:
             if (split.file.start, split.start) == (victim.file.start, victim.start):
                 try:
-                    os.close(os.open(mark, os.O_CREAT | os.O_EXCL))  # once, however often the task runs
+                    os.close(os.open(mark, os.O_CREAT | os.O_EXCL))  # only once, although the task runs again
                 except FileExistsError:
                     return function(split)
-                executor = parent(os.getppid())  # this is a child of Python's daemon, that one of the executor
+                executor = parent(os.getppid())  # the parent of this process is Python's daemon, a child of it
                 for process in [parent(executor), executor] if who == "worker" else [executor]:
                     os.kill(process, signal.SIGKILL)
             return function(split)

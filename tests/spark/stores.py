@@ -1,4 +1,4 @@
-"""Stores that the Spark tests read: damaged copies, and what the local commands say of them."""
+"""Stores for the Spark tests: damaged copies, and the results of the local commands for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = ("5.4.0-killed", "5.4.0-dledger-mixed", "5.4.0-formats", "4.9.7-dledger"
 
 
 def first_log_file(store: Path) -> Path:
-    """The first file of the log that messages are in."""
+    """Return the first file of the log that contains the messages."""
     opened = open_store(store)
     queue = opened.commitlog if opened.commitlog is not None and opened.commitlog.files else None
     if queue is None:
@@ -28,7 +28,7 @@ def first_log_file(store: Path) -> Path:
 
 
 def damaged_copy(name: str, target: Path) -> Path:
-    """A copy with damage in the log (over borders of pieces, and in a body) and in three consume queues."""
+    """Copy a store with damage in its log (across borders of splits, and in a body) and in three consume queues."""
     store = copy_store(name, target)
     log = first_log_file(store)
     body = next(
@@ -43,7 +43,7 @@ def damaged_copy(name: str, target: Path) -> Path:
 
 
 def without_queues(name: str, target: Path, rename: str) -> Path:
-    """A copy whose consume queues are gone."""
+    """Copy a store without its consume queues."""
     store = copy_store(name, target, rename=rename)
     for folder in ("consumequeue", "batchconsumequeue"):
         shutil.rmtree(store / folder, ignore_errors=True)
@@ -51,26 +51,26 @@ def without_queues(name: str, target: Path, rename: str) -> Path:
 
 
 def sizes_of(name: str) -> dict[str, str]:
-    """The file sizes that the broker of a store was set to."""
+    """Return the file sizes in the settings of a store's broker."""
     given = {**meta(name).broker_conf, "mapperFileSizeBatchConsumeQueue": "13800000"}
     return {k: v for k, v in given.items() if k.startswith(("mappedFileSize", "mapperFileSize"))}
 
 
 def conf_file(name: str, target: Path) -> Path:
-    """The same as a broker.conf."""
+    """Write these file sizes to a broker.conf."""
     path = target / f"{name}.conf"
     path.write_text("".join(f"{k}={v}\n" for k, v in sizes_of(name).items()), "utf-8")
     return path
 
 
 def local_rows(store: Path) -> list[dict[str, Any]]:
-    """The messages as `dump` shows them."""
+    """Return the messages as printed by `dump`."""
     job = Job(Selection(), form="row")
     return [row for rows in read_messages(open_store(store, BrokerConfig()), "messages", job, Damage()) for row in rows]
 
 
 def tree(root: Path) -> dict[str, bytes]:
-    """Path to content of all consume queue files."""
+    """Return the content of all consume queue files by path."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for folder in ("consumequeue", "batchconsumequeue")

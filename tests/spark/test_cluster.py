@@ -1,4 +1,4 @@
-"""On a cluster: the answers are the local ones, --py-files brings rmqstore, and a lost worker changes nothing."""
+"""On a cluster: results equal the local ones, --py-files ships rmqstore, and a lost worker changes nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": QUICK,
     "spark.sql.shuffle.partitions": "4",
-    "spark.network.timeout": "600s",  # a slow machine is not a lost executor
+    "spark.network.timeout": "600s",  # an executor on a slow machine is not lost
     "spark.executor.heartbeatInterval": "60s",
     "spark.sql.broadcastTimeout": "3600s",
     "spark.python.authenticate.socketTimeout": "600s",
@@ -52,7 +52,7 @@ spark.stop()
 
 
 def said(done: Any) -> dict[str, Any]:
-    """The JSON object in a driver's last line."""
+    """Return the JSON object in the last line of a driver's output."""
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -72,11 +72,11 @@ def test_a_cluster_gives_the_local_answers_with_rmqstore_by_py_files_only(tmp_pa
         assert found["counts"][0] == {}
         assert len(found["counts"][1]) >= 4
         assert len(found["executors"]) == 2
-        assert min(found["executors"].values()) > 20  # both workers had their share
+        assert min(found["executors"].values()) > 20  # both workers ran a share of the tasks
         assert found["rmqstore"]
         assert all("rmqstore.zip" in place for place in found["rmqstore"])
 
-        # the command, as docs/pipeline.md has it
+        # the command of docs/pipeline.md
         words = ["pipeline", "verify", str(store), "--master", cluster.master, "--py-files", str(package)]
         done = job([sys.executable, "-m", "rmqstore", *words, "--split-size", "64K", "--json", *more], tmp_path, python)
         expected = verify(open_store(store), VerifyOptions(jobs=1))
@@ -85,7 +85,7 @@ def test_a_cluster_gives_the_local_answers_with_rmqstore_by_py_files_only(tmp_pa
         assert answer["counts"] == dict(expected.findings.counts)
         assert answer["messages"] == len(local_rows(store))
 
-        # nobody has rmqstore, the driver neither: spark-submit brings it
+        # rmqstore is not installed, not even for the driver: spark-submit ships it
         script = tmp_path / "submitted.py"
         script.write_text(SUBMITTED)
         submit = [Path(spark_environment()["SPARK_HOME"]) / "bin" / "spark-submit", "--master", cluster.master]

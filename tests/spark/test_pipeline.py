@@ -1,4 +1,4 @@
-"""The jobs on Spark give the answers of the local commands, on sound stores and on damaged ones."""
+"""The Spark jobs have the same results as the local commands, on sound and on damaged stores."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_verify_is_equal_to_the_local_one(
     options = VerifyOptions(split_size=split_size)
     found = jobs.verify(spark, stores, options=options, tasks=jobs.Tasks(whole_below, 1 << 18))
     for answer, report in zip(found.stores, expected, strict=True):
-        # findings within one place may come in another order
+        # findings at the same place may come in another order
         mine, its = same_report(answer), dict(report)
         assert sorted(map(json.dumps, mine.pop("findings"))) == sorted(map(json.dumps, its.pop("findings")))
         assert mine == its
@@ -95,7 +95,7 @@ def test_verify_is_equal_to_the_local_one(
     assert [s["store"] for s in found.stores] == [str(s) for s in stores]
 
 
-@pytest.mark.slow  # verify finds the same, and the output of both has a test
+@pytest.mark.slow  # verify finds the same, and another test covers the output of both
 def test_crosscheck_is_equal_to_the_local_findings(spark: Any, tmp_path: Path) -> None:
     store = damaged_copy("5.4.0-killed", tmp_path)
     report = local_report(store)
@@ -135,7 +135,7 @@ def test_du_is_equal_to_the_local_one(spark: Any, tmp_path: Path) -> None:
                 k: v for k, v in own.items() if k != "schema"
             }
         assert found.more["total"]["messages"] == sum(own["messages"] for own in expected)
-        assert found.exit_code == 1  # damage was passed over
+        assert found.exit_code == 1  # damage was skipped
 
 
 @pytest.mark.quick_rows(1)
@@ -216,7 +216,7 @@ def test_export_has_every_message_once_and_can_be_run_again(spark: Any, tmp_path
     assert rows() == wanted
     assert not list(out.glob(".spark-staging*"))
     assert not list(other.glob("*.parquet"))
-    # other options: everything again, and nothing twice
+    # with other options, everything is exported again, and nothing twice
     assert export(spark, [store], out, replace(how, topics=("Order_11",))).more["written"] == 3
     assert rows() == [row for row in wanted if row[1] == "Order_11"]
     with pytest.raises(OutputExists):
@@ -229,7 +229,7 @@ def test_export_has_every_message_once_and_can_be_run_again(spark: Any, tmp_path
 def test_export_to_a_remote_file_system_has_the_same_rows(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark writes there itself."""
+    """Spark itself writes to such a target."""
     store, how = damaged_copy("5.4.0-formats", tmp_path), ExportJob(body="plain", segment_bytes=1 << 19)
     here = export(spark, [store], tmp_path / "mounted", how)
     monkeypatch.setattr(Folder, "local", None)

@@ -1,4 +1,4 @@
-"""Pieces of files, read as executors read them: the answer does not depend on how a log is cut. Needs no Java."""
+"""Splits, read like by executors: the result does not depend on how a log is split. These tests need no Java."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_damage_over_a_border_is_passed_over_once(name: str, size: int, tmp_path
 
 
 def test_old_records_behind_a_blank_are_not_read(tmp_path: Path) -> None:
-    """Also when the BLANK is the first border of a piece, which then has no newer record to compare them with."""
+    """This includes a BLANK at the start of a split, which then has no newer record to compare the old ones with."""
     store = copy_store("5.4.0-killed", tmp_path)
     log = first_log_file(store)
     rows = [row for row in local_rows(store) if row["file"] == log.name]
@@ -91,7 +91,7 @@ def test_a_record_inside_of_a_body_is_no_border(tmp_path: Path) -> None:
     at = outer["offset"] + HEAD.size + inner["size"]
     raw[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8] = at.to_bytes(
         8, "big"
-    )  # a forged PHYSICALOFFSET that is right for its place
+    )  # a forged PHYSICALOFFSET that matches its position
     overwrite(log, at, bytes(raw))
     queue = open_store(store).commitlog
     assert queue is not None

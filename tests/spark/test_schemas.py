@@ -1,4 +1,4 @@
-"""JSON output of `rmqstore pipeline` is what the schemas say."""
+"""JSON output of `rmqstore pipeline` conforms to the schemas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOBS = ("export", "verify", "crosscheck", "rebuild", "du", "compare", "sql")
 
 
 def test_output_of_pipeline_is_as_the_schemas_say(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(spark), "stop", lambda self: None)  # the commands take the session of the other tests
+    monkeypatch.setattr(type(spark), "stop", lambda self: None)  # the commands share the session with other tests
     stores = [unpack("5.4.0-dledger3-n0"), unpack("5.4.0-dledger3-n1"), tmp_path / "none"]
     stores.append(damaged(copy_store("5.4.0-killed", tmp_path / "damaged")))
     stores[2].mkdir()

@@ -1,4 +1,4 @@
-"""Every test of this room runs twice, the second time as a slow test: see tests/loops.py."""
+"""Run every test of this package twice, the second time as a slow test: see tests/loops.py."""
 
 from tests.loops import mostly_c
 

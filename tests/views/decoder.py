@@ -1,4 +1,4 @@
-"""An own reader of commitlog and DLedger files, written from the wire format: what `dump` says is compared with it."""
+"""An independent reader of commitlog and DLedger files, written from the wire format, as a reference for `dump`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _V1, _V2, _BLANK = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of the file; `position` is its global offset."""
+    """One record of a file; `position` is its physical offset."""
 
     position: int
     size: int
@@ -43,7 +43,7 @@ class Record:
 
 
 def read_folder(folder: Path, *, entries: bool = False) -> Iterator[Record]:
-    """Every record of a folder of files, up to the first byte that belongs to none."""
+    """Yield the records of a folder of files, up to the first byte that belongs to no record."""
     for path in sorted(folder.iterdir()):
         yield from read_file(path, entries=entries)
 
@@ -94,7 +94,7 @@ def _record(data: bytes, at: int, base: int) -> Record:
 
 
 def find_records(store: Path) -> Iterator[Record]:
-    """Every record of a store's logs, also behind damage: at each magic number whose record says its own offset."""
+    """Yield all records of a store's logs, also after damage: at each magic code with the right physical offset."""
     for folder in (store / "commitlog", *store.glob("dledger-*/data")):
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             data, base = path.read_bytes(), int(path.name)

@@ -1,4 +1,4 @@
-"""compare: replicas against each other, directly and by fingerprints: real groups, and copies that were changed."""
+"""compare: replicas compared directly and by fingerprints, with real groups and with changed copies."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _damage(store: Path, offset: int, data: bytes) -> None:
 
 
 def _parts(answer: Mapping[str, object]) -> dict[str, int]:
-    """How many messages each part of the answer names; parts with none are left out."""
+    """Return the number of messages in each part of the result, without empty parts."""
     names = ("changed", "damaged_in_store", "damaged_in_other", "only_in_store", "only_in_other")
     counts = {name: answer[name]["messages"] for name in names}  # type: ignore[index]
     return {name: n for name, n in counts.items() if n} | ({"moved": answer["moved"]} if answer["moved"] else {})
@@ -86,7 +86,7 @@ def _parts(answer: Mapping[str, object]) -> dict[str, int]:
 def test_changed_byte_is_different_content_at_the_same_offset(tmp_path: Path) -> None:
     store = copy_store(MASTER, tmp_path)
     record = all_records(store)[200]
-    _damage(store, record.address + 16, b"\0\0\0\7")  # FLAG: valid in itself, but another
+    _damage(store, record.address + 16, b"\0\0\0\7")  # another FLAG, which is valid
     answer = _compare(store, unpack(MASTER), 1)
     first = answer["first_divergence"]
     assert isinstance(first, dict)
@@ -181,7 +181,7 @@ def test_missing_file_leaves_its_messages_on_the_other_side_only(missing: int, t
     start = int(files[missing].name)
     files[missing].unlink()
     lost = [r for r in all_records(unpack(N1)) if start <= r.address < start + 65536]
-    if missing == 0:  # retention runs on each node by itself: what only one still has is not a difference
+    if missing == 0:  # each node expires files on its own, so files that only one still has are not a difference
         answer = _compare(store, unpack(N0), 0)
         assert answer["common"]["start"] == 65536  # type: ignore[index]
         return
@@ -230,7 +230,7 @@ def test_fingerprint_of_an_equal_replica_is_equal(tmp_path: Path) -> None:
     ("store", "other", "relation"),
     [(N0, N2, "other-is-prefix"), (N2, N0, "store-is-prefix"), (MASTER, SLAVE, "other-is-prefix")],
 )
-def test_fingerprint_tells_a_prefix_exactly(store: str, other: str, relation: str, tmp_path: Path) -> None:
+def test_fingerprint_identifies_a_prefix_exactly(store: str, other: str, relation: str, tmp_path: Path) -> None:
     answer = _against(unpack(store), _fingerprint(unpack(other), tmp_path / "file"), 1)
     assert (answer["relation"], answer["equal"]) == (relation, False)
     assert answer["equal_until"] == (297124 if N2 in (store, other) else 288160)

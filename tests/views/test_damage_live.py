@@ -1,4 +1,4 @@
-"""What a reader passes over beside a live broker."""
+"""Damage that a reader skips while a broker runs."""
 
 from __future__ import annotations
 

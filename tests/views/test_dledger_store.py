@@ -1,4 +1,4 @@
-"""The DLedger store as a library: every entry by index and position, every message through its consume queue unit."""
+"""Python access to a DLedger store: entries by index and position, messages through their consume queue units."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_messages_are_read_across_the_divided_offset_through_every_unit() -> Non
     assert any(offset < 524288 for offset in read)
 
 
-def test_addresses_between_messages_give_none() -> None:
+def test_addresses_between_messages_return_none() -> None:
     log = DLedgerCommitLog(open_store(unpack("5.1.4-dledger-mixed")))
     last = log.max_offset
     for offset in (-1, 1, 524288, last, last + 48, 1 << 60):

@@ -1,4 +1,4 @@
-"""A store as Python objects, compared with what `dump` says of the same store."""
+"""A store as Python objects, compared with `dump` of the same store."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_one_message_is_found_by_every_address(name: str) -> None:
     place = f"{message.topic}/{message.queue_id}/{message.queue_offset}"
     for where in (message.offset, str(message.offset), message.msg_id, place):
         assert store.message(where) == message, where
-    copies = [m for m in store.messages() if m.unique_key == message.unique_key]  # a retry keeps the id
+    copies = [m for m in store.messages() if m.unique_key == message.unique_key]  # a retry keeps the unique key
     assert store.message(message.unique_key) in copies
     assert store.message("no such key") is None
 
@@ -132,7 +132,7 @@ def test_an_unknown_queue_is_an_error() -> None:
         len(rmqstore.open(unpack("5.4.0-clean")).queue("Order", 99))
 
 
-def test_a_message_with_a_wrong_body_says_so(tmp_path: Path) -> None:
+def test_a_message_with_a_wrong_body_is_marked(tmp_path: Path) -> None:
     root = copy_store("5.4.0-clean", tmp_path)
     message = next(m for m in rmqstore.open(root).messages() if m.record.body_length > 50)
     assert message.offset is not None
@@ -189,7 +189,7 @@ def test_what_is_put_is_read_again_as_python_values(dledger: str | None, tmp_pat
     assert rmqstore.verify(store).clean
 
 
-def test_a_store_says_what_it_is() -> None:
+def test_a_store_describes_itself() -> None:
     root = unpack("5.4.0-dledger")
     assert repr(rmqstore.open(root)) == f"<rmqstore store {str(root)!r}: dledger>"
 

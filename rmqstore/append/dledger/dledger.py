@@ -331,7 +331,7 @@ class DLedgerMmapFileStore:
         return pos
 
     def _starts_well(self, file: MappedFile) -> bool:
-        """Whether a file starts with an entry whose index unit is right."""
+        """Return whether a file starts with an entry whose index unit is right."""
         entry = self.entry_at(file.start)
         return (
             entry is not None

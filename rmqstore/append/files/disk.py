@@ -46,9 +46,9 @@ def make_directories(directory: Path) -> None:
 def create_file(path: Path, size: int, content: bytes = b"") -> int:
     """Create a sparse file of full size that begins with `content`, and return its descriptor for reading and writing.
 
-    If the file system supports it, the complete file appears at once through a link, so that a broker never finds an
-    empty file, or a consume queue file of zeros, whose first unit it would take for real. The directory is fsynced. A
-    failure leaves no file behind.
+    If the file system supports it, a link makes the complete file appear at once, so that a broker never finds an empty
+    file, or a consume queue file of zeros, whose first unit it would accept. The directory is fsynced. A failure leaves
+    no file behind.
     Errors: OutputExists, NoSpace, NotReadable.
     """
     make_directories(path.parent)
@@ -88,7 +88,7 @@ def _open_new(path: Path) -> tuple[int, bool]:
 
 def _give_name(descriptor: int, path: Path) -> None:
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:  # with dir_fd Python calls linkat, which can follow the link in /proc; link would not
+    try:  # with dir_fd, Python calls linkat, which can follow the link in /proc, unlike link
         os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=folder, follow_symlinks=True)
     finally:
         os.close(folder)

@@ -18,7 +18,7 @@ from rmqstore.files.disk.writeback import start_writing
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 
 PAGE = 4096
-COMMIT_AT = 1 << 16  # bytes in the buffer from which an append commits by itself
+COMMIT_AT = 1 << 16  # an append commits automatically from this number of bytes in the buffer on
 _ZERO_STEP = 1 << 20
 Clock = Callable[[], int]
 
@@ -54,7 +54,7 @@ class ReferenceResource:
 
     @property
     def cleaned(self) -> bool:
-        """Whether nobody holds it any more and it has been cleaned up (isCleanupOver)."""
+        """Whether nobody holds it and it has been cleaned up (isCleanupOver)."""
         return self._count <= 0 and self._cleaned
 
     def hold(self) -> bool:
@@ -245,7 +245,7 @@ class MappedFile(ReferenceResource):
     # --- commit and flush ------------------------------------------------------------------------------------------
 
     def able_to_commit(self, least_pages: int) -> bool:
-        """Whether there are `least_pages` pages to commit, or any data if it is 0.
+        """Return whether there are `least_pages` pages to commit, or any data if it is 0.
 
         Source: DefaultMappedFile#isAbleToCommit
         """
@@ -267,7 +267,7 @@ class MappedFile(ReferenceResource):
         return self.committed_position
 
     def able_to_flush(self, least_pages: int) -> bool:
-        """Whether there are `least_pages` pages to flush, or any data if it is 0.
+        """Return whether there are `least_pages` pages to flush, or any data if it is 0.
 
         Source: DefaultMappedFile#isAbleToFlush
         """

@@ -1,7 +1,7 @@
 """Convert rows of exported files to tables of messages, and check every row.
 
-Columns in the form that `rmqstore export` writes are converted at once. Anything else is converted row by row, which
-also finds out which row is wrong, and why.
+Columns in the form that `rmqstore export` writes are converted as a whole. Anything else is converted row by row, which
+also finds the wrong row and the reason.
 """
 
 from __future__ import annotations

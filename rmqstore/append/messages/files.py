@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def tables_of(path: Path) -> Iterator[Chunk]:
-    """Yield the messages of an exported file, whose suffix says whether it is NDJSON, CSV, Parquet or Arrow.
+    """Yield the messages of an exported file; its suffix selects NDJSON, CSV, Parquet or Arrow.
 
     Errors: BadRow with the line, NotReadable, UsageError for another suffix.
     """
@@ -76,7 +76,7 @@ def _grouped(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
 
 
 def _of_lines(path: Path) -> Iterator[Chunk]:
-    """Parse many lines at once; if one of them is not an object, one by one, to find out which."""
+    """Parse many lines at once; if one of them is not an object, parse them one by one to find it."""
     first = 1
     with path.open("rb") as file:
         for lines in _grouped(iter(partial(file.readline, MAX_LINE), b""), len):

@@ -129,7 +129,7 @@ def _integers(columns: dict[str, Any], name: str) -> I64:
 
 
 def _numbers(column: Any) -> I64:
-    """The integers of a column; of nulls any number."""
+    """Return the integers of a column; nulls become arbitrary numbers."""
     width = column.type.bit_width
     kind = f"{'u' if pa.types.is_unsigned_integer(column.type) else 'i'}{width // 8}"
     data = column.buffers()[1]

@@ -69,8 +69,8 @@ class BulkDispatch:
     def write(self, write: Callable[[], Chunk]) -> None:
         """Append a chunk to the log by calling `write` in a thread, and meanwhile dispatch the chunk before it.
 
-        So no unit is written before its record. The new chunk is dispatched by the next call, or by `settle`; until
-        then its bytes must not change. Errors: those of `write`, NoSpace.
+        Thus no unit is written before its record. The next call, or `settle`, dispatches the new chunk; until then,
+        its bytes must not change. Errors: those of `write`, NoSpace.
         """
         written, self.written = self.written, None
         self._writing = self._writer.submit(write)
@@ -82,7 +82,7 @@ class BulkDispatch:
         self.written = self._writing.result()
 
     def wait(self) -> None:
-        """Wait until `write` has ended, because an interrupted call leaves it behind."""
+        """Wait until `write` has ended, which still runs after an interrupted call."""
         if self._writing is not None:
             wait([self._writing])
 

@@ -91,7 +91,7 @@ class ConsumeQueue:
         return result
 
     def continues(self, offset: int, queue_offset: int) -> bool:
-        """Whether the unit of a message at a physical offset (bytes) is the next one of files that exist."""
+        """Return whether the unit of a message at a physical offset (bytes) is the next one of files that exist."""
         queue = self.queue
         return bool(queue.files) and offset >= self.max_physic_offset and queue_offset * UNIT.size == queue.max_offset
 

@@ -219,7 +219,7 @@ class Dispatcher:
             self._commit(queue)
         if self.options.lmq and b"INNER_MULTI_DISPATCH" in text and props.dispatches_to_lmq(topic.text):
             for name, lmq_offset in props.lmq_queues(props.parse_properties(text)):
-                TopicName.of(name)  # the name becomes a directory: refuse an invalid one
+                TopicName.of(name)  # refuses a name that cannot become a directory
                 lmq_state = self.queue(name, 0 if props.is_lmq(name) else state.queue_id)
                 queue = self.simple(lmq_state)
                 queue.put(offset, size, code, lmq_offset)

@@ -302,7 +302,7 @@ class MessageStore:
         return Chunk(columns, offsets, numbers, encoded.texts)
 
     def _needs_properties(self, table: MessageTable, texts: PropertyTexts) -> bool:
-        """Whether a record may contain several messages of its queue, or the store adds properties to a message."""
+        """Return whether a record may be a batch of its queue, or the store adds properties to a message."""
         options = self.options.dispatch
         if options.batch_topics:
             topics = [table.topics[k] for k in np.unique(table.topic).tolist()]

@@ -39,6 +39,6 @@ class PutResult:
 
 
 def waits(message: NewMessage) -> bool:
-    """Whether a synchronous put waits until the message is on disk. Source: Message#isWaitStoreMsgOK"""
+    """Return whether a synchronous put waits until the message is on disk. Source: Message#isWaitStoreMsgOK"""
     value = property_value(message.properties, b"WAIT")
     return not value or value.lower() == b"true"

@@ -220,7 +220,7 @@ class _Known:
             self.next[number] = expected + len(offsets)
 
     def missing(self, columns: Columns, index_end: int) -> list[int]:
-        """List the records of a chunk that lack a unit or an index entry; all if any may go to light message queues."""
+        """List the records of a chunk that lack a unit or an index entry; all of them if any may be in light queues."""
         if self._fans_out(columns):
             return list(range(len(columns)))
         # including the last indexed message, some of whose keys may lack an entry because its file was full

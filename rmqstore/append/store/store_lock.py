@@ -42,7 +42,7 @@ class StoreLock:
 def mark_running(root: Path) -> None:
     """Create `abort` with this process's id; it remains if the store is not closed cleanly.
 
-    Errors: NoSpace, NotReadable. A new `abort` is then gone: nothing was written that a recovery would look for.
+    Errors: NoSpace, NotReadable. A new `abort` is then removed, because nothing was written that needs a recovery.
     """
     path = root / "abort"
     new = not path.exists()

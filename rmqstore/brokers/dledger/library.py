@@ -1,4 +1,4 @@
-"""Recognises stores of DLedger 0.4, which no RocketMQ release contains."""
+"""Recognizes stores of DLedger 0.4, which no RocketMQ release contains."""
 
 from __future__ import annotations
 

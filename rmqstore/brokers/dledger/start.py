@@ -135,7 +135,7 @@ class DLedgerStart(PlainStart):
             return
         if self.rocksdb:
             return
-        self.queues.keep_units()  # the truncation may cut units of the last log file that is walked
+        self.queues.keep_units()  # the truncation may remove units of the last walked log file
         walked = self.entries.walk(self._abnormal_start(), self.queues, Condition())
         # DLedgerCommitLog#dledgerRecoverAbnormally adds message sizes without the 48 bytes of their headers
         short = self.data.files[walked.file].start + walked.sizes
@@ -152,7 +152,7 @@ class DLedgerStart(PlainStart):
         self._early_end = short
 
     def _count_cut(self) -> None:
-        """Count the cut units of messages that stay in the log.
+        """Count the truncated units of messages that stay in the log.
 
         Re-dispatch restores only units from the committed position on.
         """

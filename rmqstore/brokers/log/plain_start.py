@@ -149,7 +149,7 @@ class PlainStart:
         return self._forecast(True)
 
     def _has_no_index_directory(self) -> bool:
-        """Return whether the broker can make no index file: it then throws at each message that needs one.
+        """Return whether the broker cannot create an index file: it then throws at each message that needs one.
 
         Source: IndexService#getAndCreateLastIndexFile, whose `finally` releases a lock that it does not hold (4.9.7 to
         5.4.0)

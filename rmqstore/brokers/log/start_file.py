@@ -28,7 +28,7 @@ MAGIC_AT = HEAD.at("magic")
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """What the last exit left for recovery.
+    """The state after the last exit, as far as recovery depends on it.
 
     `clean` is False after a crash. `max_cq` is the largest address in the consume queues (global offset).
     `by_address`: the queues are in RocksDB, so that `max_cq` counts after a crash too. `rocksdb_end`: the end of the

@@ -123,7 +123,7 @@ class StartForecast:
         return self.messages_lost or sum(self.units_cut.values())
 
     def sentence(self, *, nothing: str = "lose nothing") -> str:
-        """The verdict in one sentence; `nothing` is the wording for a start that loses no message."""
+        """Return the verdict in one sentence; `nothing` is the wording for a start that loses no message."""
         who = f"RocketMQ {self.version}"
         if not self.starts:
             how = "its start never ends" if self.exit_code is None else f"exit {self.exit_code}"
@@ -142,7 +142,7 @@ class StartForecast:
         return text + self.caveat
 
     def to_json(self) -> dict[str, Json]:
-        """The forecast as JSON values, with queues named TOPIC/ID."""
+        """Return the forecast as JSON values, with queues named TOPIC/ID."""
 
         def by_queue(table: Mapping[QueueKey, int]) -> dict[str, Json]:
             return {f"{topic}/{queue_id}": n for (topic, queue_id), n in sorted(table.items())}

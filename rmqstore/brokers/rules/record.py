@@ -117,19 +117,19 @@ class _Buffer:
         self.size = size
 
     def skip(self, length: int) -> None:
-        """ByteBuffer#position."""
+        """Advance the position (ByteBuffer#position)."""
         if self.at + length > self.limit:
             raise _JavaError("BufferUnderflowException")
         self.at += length
 
     def number(self, width: int) -> int:
-        """A signed number of `width` bytes."""
+        """Read a signed number of `width` bytes."""
         start = self.at
         self.skip(width)
         return int.from_bytes(self.read(width, start), "big", signed=True)
 
     def take(self, length: int) -> bytes:
-        """ByteBuffer#get into the array."""
+        """Read bytes into the array (ByteBuffer#get)."""
         start = self.at
         if length < 0 or length > self.size:
             raise _JavaError("BufferUnderflowException")

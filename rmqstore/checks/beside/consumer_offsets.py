@@ -21,7 +21,7 @@ class Progress:
     offset: int
 
     def has_consumed(self, queue_offset: int) -> bool:
-        """Whether the group is past a message; it may also have skipped it."""
+        """Return whether the group is past a message; it may also have skipped it."""
         return self.offset > queue_offset
 
 

@@ -162,7 +162,7 @@ def _lengths(queue: MappedFileQueue) -> Counter[int]:
 
 
 def _is_being_created(odd: OddEntry, live: bool) -> bool:
-    """Whether a live broker may be creating this file."""
+    """Return whether a live broker may be creating this file."""
     return live and odd.last and odd.kind in (OddKind.EMPTY, OddKind.WRONG_LENGTH)
 
 
@@ -224,7 +224,7 @@ def _consume_queues(store: Store, findings: Findings, live: bool) -> None:
 
 
 def in_wrong_place(store: Store) -> Iterator[tuple[Path, DirEntry]]:
-    """Yield files in the place of directories that every broker uses, and a directory in the place of `lock`.
+    """Yield files in place of directories that every broker uses, and a directory in place of `lock`.
 
     With a file in place of the queues, a start writes no unit. With one in place of the index, dispatch ends at the
     next message with a key. In place of the configuration, offsets are not saved. Only the log shows an error.

@@ -98,7 +98,7 @@ class _FileCheck:
         self.up: list[tuple[int, int]] = []  # (unit, predecessor) for predecessors that are later units
         self.first: Any = None
         self.last: Any = None
-        self.more: Any = None  # the unit behind the last one: an unfinished put
+        self.more: Any = None  # the unit after the last one: an unfinished put
 
     def run(self) -> IndexFile:
         raw = read_at(self.file.path, _HEADER.size, 0).ljust(_HEADER.size, b"\0")
@@ -137,7 +137,7 @@ class _FileCheck:
         )
 
     def _wrong_count(self, head: dict[str, Any], last: int, top: int) -> bool:
-        """Whether the count in the header is wrong, and not the units behind it.
+        """Return whether the count in the header is wrong, and not the units after it.
 
         Units behind the count are normal after an unfinished put, or if two files got the same name (two full files in
         one millisecond): then the end offset in the header is that of the last counted entry.

@@ -41,7 +41,7 @@ class _Kind(NamedTuple):
     directory: bool
 
     def open_to(self, uid: int, groups: set[int]) -> bool:
-        """Whether a user may read and write the entry (and enter a directory), by owner, group and mode alone."""
+        """Return whether a user may read and write the entry (and enter a directory), by owner, group and mode."""
         shift = 6 if self.uid == uid else 3 if self.gid in groups else 0
         needed = _ALL if self.directory else _READ_WRITE
         return (self.mode >> shift) & needed == needed

@@ -18,7 +18,7 @@ _MESSAGES = 64  # messages with tags that are compared; a single one may be dama
 
 
 def indexes_tags(store: Store, logs: Logs, files: Iterable[Path], slots: int) -> bool:
-    """Whether the broker indexes whole TAGS values, as 5.4.0 and newer do.
+    """Return whether the broker indexes whole TAGS values, as 5.4.0 and newer do.
 
     `files`: the index files, the most reliable first. The newest entries of a file decide. If no entry does, the
     directory rocksdbstore/ decides, which 5.4.0 creates at every start.

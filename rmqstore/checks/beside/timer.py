@@ -29,7 +29,7 @@ class LogRange:
 
 @dataclass(slots=True)
 class TimerFacts:
-    """Number of units in the timer log, and the offset behind the last good one (bytes)."""
+    """Number of units in the timer log, and the offset after the last good one (bytes)."""
 
     units: int = 0
     wrote: int = 0

@@ -2,7 +2,7 @@
 
 A broker delivers the units of a slot backwards from the slot's last position. A start relinks only the units at the
 end of the timer log (from one file size before the flushed position on). A slot whose units are all older does not
-change, nor does one whose positions both point behind the end.
+change, nor does one whose positions both point beyond the end.
 
 The first position and the count of a slot are not checked: a start uses the first position only to decide how far back
 it relinks, and counts are a metric that no start corrects after a crash.
@@ -294,7 +294,7 @@ def judge(store: Store, queue: MappedFileQueue) -> Judged | None:
 def _started(wheel: Wheel, log: _Log, queue: MappedFileQueue, begin: int, end: int) -> tuple[I64, I64]:
     """Return time and last position of all slots after a start, which relinks from the file of `begin` on.
 
-    If slots still point behind the end, the start relinks again, from the file with the first of their positions on.
+    If slots still point beyond the end, the start relinks again, from the file with the first of their positions on.
     """
     time, first, last = (np.zeros(SLOTS, dtype=np.int64) for _ in range(3))
     time[wheel.numbers], first[wheel.numbers], last[wheel.numbers] = wheel.time, wheel.first, wheel.last

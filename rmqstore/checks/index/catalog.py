@@ -163,7 +163,7 @@ class IndexCatalog:
     def _entries(self, lo: int, hi: int) -> tuple[Entries, bool]:
         """Return all entries that point into [lo, hi).
 
-        The second value is False if a file has expired or cannot be read any more: then no entry counts as missing.
+        The second value is False if a file has expired or is no longer readable: then no entry counts as missing.
         """
         if self._table is None:
             self._table = np.array(self._blocks, dtype=np.int64).reshape(-1, 5)
@@ -187,7 +187,7 @@ class IndexCatalog:
         return Entries(*(np.concatenate(column) for column in zip(*parts, strict=True))), whole
 
     def check_end(self, wrote: int, findings: Findings) -> None:
-        """Report each file with entries that point to the end of the log (`wrote`, bytes) or behind it."""
+        """Report each file with entries that point to the end of the log (`wrote`, bytes) or beyond it."""
         for number, file in enumerate(self.files):
             count = unit = phy_offset = 0
             for of, first, length, _, greatest in self._blocks:

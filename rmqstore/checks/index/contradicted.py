@@ -68,7 +68,7 @@ class _Chains:
         self.left = _STEPS
 
     def hold(self, number: int, unit: int, key_hash: int) -> bool:
-        """Whether a query for the hash finds the entry."""
+        """Return whether a query for the hash of an entry finds it."""
         file = self.files[number]
         for at, _ in index_chain(file.path, file.slots, file.last + 1, key_hash):
             if at <= unit or self.left <= 0:

@@ -81,7 +81,7 @@ class WatchedReads:
         return self._seen
 
     def finds_the_same(self, known: BesideSplit) -> bool:
-        """Whether the ranges of an earlier run still have the same content. Call it on a new `WatchedReads`."""
+        """Return whether the ranges of an earlier run still have the same content. Call it on a new `WatchedReads`."""
         if (known.units and self._units is None) or (known.index and self._catalog is None):
             return False
         if known.entries and self._entry_units is None:

@@ -47,7 +47,7 @@ class Misfiled:
     units: set[tuple[str, int, int]] = field(default_factory=set)
 
     def explains(self, missing: Missing) -> bool:
-        """Whether messages lack a unit because they are one such record."""
+        """Return whether messages lack a unit because they are one such record."""
         return missing.count == 1 and missing.first_at in self.offsets
 
 
@@ -97,13 +97,13 @@ class LogResult(LogContents):
 
     @property
     def rolled(self) -> int:
-        """Like `reaches`, but behind the BLANK that follows: a broker reports this offset after it closed a file."""
+        """Like `reaches`, but after the BLANK that follows: a broker reports this offset after it closed a file."""
         run = self.tiling.find(self.reaches) if self.stale_from is None else None
         return run.stop if run is not None and run.kind is Kind.BLANK else self.reaches
 
     @property
     def damaged_tail(self) -> int:
-        """Number of framed but damaged records directly behind the last good one."""
+        """Number of framed but damaged records directly after the last good one."""
         end = self.reaches
         return sum(r.count for r in self.tiling.tail() if r.stop <= end)
 
@@ -161,7 +161,7 @@ class LogResult(LogContents):
         return sum(run.count for run in self.tiling if run.kind is Kind.DIRTY)
 
     def bad_between(self, low: int, high: int) -> bool:
-        """Whether there is damage, zeros or a hole within [low, high)."""
+        """Return whether there is damage, zeros or a hole within [low, high)."""
         starts, stops = self._bad
         i = bisect_left(stops, low + 1)
         return i < len(starts) and starts[i] < high
@@ -323,7 +323,7 @@ def _find_stale(result: LogResult) -> None:
 
     A broker that truncated its log overwrites the old records, and what it has not reached yet remains. If the new end
     is not the start of an old record, the rest of a torn record is between them; otherwise queue offsets repeat.
-    Truncation deletes the files behind the new end, so all old records are in the file with the end.
+    Truncation deletes the files after the new end, so all old records are in the file with the end.
     Source: MappedFileQueue#truncateDirtyFiles, RocketMQ 5.4.0
     """
     start = result.back_from

@@ -77,7 +77,7 @@ def check_log(result: LogResult, findings: Findings, *, last_part: bool = True, 
 def _damage(result: LogResult, i: int, wrote: int, last_part: bool) -> Finding | None:
     """Return the finding of DIRTY run `i`; None if it was reported with its record.
 
-    The finding of a damaged BLANK includes the zeros behind it.
+    The finding of a damaged BLANK includes the zeros after it.
     """
     run, own = result.tiling[i], _codes_of(result)
     length = run.stop - run.start
@@ -204,7 +204,7 @@ class _QueueOffsets:
             self.findings.count(codes.CL_QUEUE_OFFSET_REPEAT, part.repeat_count - len(part.repeats))
 
     def _left_out(self, at: int) -> bool:
-        """Whether a record is stale, or follows the start of another broker's file: both have their own finding."""
+        """Return whether a record is stale or in a file of another broker: both have their own finding."""
         stale = self.logs.result_at(at).stale_from
         return any(start is not None and at >= start for start in (stale, self.logs.foreign_from))
 

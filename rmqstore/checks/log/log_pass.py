@@ -312,7 +312,7 @@ class _SplitScan:
 
 
 def is_sound_topic(topic: bytes) -> bool:
-    """Whether topic bytes are text that a broker would have accepted."""
+    """Return whether topic bytes are text that a broker would have accepted."""
     if not topic:
         return False
     try:

@@ -63,7 +63,7 @@ class Logs:
         return next(r for r in reversed(self.results) if offset >= r.tiling.start)
 
     def bad_between(self, low: int, high: int) -> bool:
-        """Whether there is damage, zeros or a hole within [low, high), including a gap between two logs."""
+        """Return whether there is damage, zeros or a hole within [low, high), including a gap between two logs."""
         if any(r.bad_between(low, high) for r in self.results):
             return True
         between = ((a.tiling.stop, b.tiling.start) for a, b in pairwise(self.results))
@@ -77,9 +77,9 @@ class Logs:
             self.pointing.damaged(start, topic)
 
     def damaged(self, offset: int) -> bool:
-        """Whether the byte at an offset is in damage, zeros or a hole of a log, which have their own finding.
+        """Return whether the byte at an offset is in damage, zeros or a hole of a log, which have their own finding.
 
-        A BLANK and the zeros behind the end of the log do not count: no finding about them explains a lost message.
+        A BLANK and the zeros after the end of the log do not count: no finding about them explains a lost message.
         """
         for i, result in enumerate(self.results):
             run = result.tiling.find(offset)
@@ -96,9 +96,9 @@ class Logs:
         return next((run for run in runs if run is not None and run.kind is Kind.BLANK), None)
 
     def hidden(self, offset: int, size: int) -> bool:
-        """Whether a unit, if no message contradicts it, points to a message that a BLANK has replaced.
+        """Return whether a unit, if no message contradicts it, points to a message that a BLANK has replaced.
 
-        A broker writes a BLANK only behind a file's last message. A BLANK at the end of the log does not count: the log
+        A broker writes a BLANK only after a file's last message. A BLANK at the end of the log does not count: the log
         may have been cut there.
         """
         run = self.blank_at(offset)

@@ -56,7 +56,7 @@ def time_findings(columns: Columns, wrong: I64, file: str) -> Iterator[Finding]:
 
 
 def _far(a: I64, b: I64) -> Bool:
-    """Whether times differ by more than `_NEAR_MS`, in floats because differences of damaged times exceed 64 bits."""
+    """Return whether times differ by more than `_NEAR_MS`, as floats: damaged times may differ by over 64 bits."""
     return np.abs(a.astype(np.float64) - b.astype(np.float64)) > _NEAR_MS
 
 

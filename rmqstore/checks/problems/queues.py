@@ -205,7 +205,7 @@ CONSUME_QUEUE: Rows = (
     ),
     Problem(
         code=codes.CQ_PARTLY_REBUILT,
-        title="pre-blank units at the front, but the log has the messages",
+        title="pre-blank units in place of messages of the log",
         severity=_E,
         repair=Repair.SAFE,
         lacks_units=True,

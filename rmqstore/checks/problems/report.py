@@ -74,7 +74,7 @@ class Finding:
 
 
 def tags_in_doubt(finding: Finding) -> bool:
-    """Whether nothing shows which is damaged, the tags code of a unit or the TAGS of its message."""
+    """Return whether it is unknown which is damaged, the tags code of a unit or the TAGS of its message."""
     code, expected = finding.facts.get("tags_code"), finding.facts.get("expected")
     if finding.code != codes.CQ_WRONG_TAG or finding.queue.startswith(f"{SCHEDULE_TOPIC}/"):
         return False

@@ -94,7 +94,7 @@ def check_queues_alone(store: Store, findings: Findings) -> dict[str, QueueState
     """Check simple consume queues without their log.
 
     It finds invalid units in the middle, commitlog offsets that do not increase, pre-blanks behind real units or alone,
-    units behind the end, and files that are missing or all zero.
+    units after the end, and files that are missing or all zero.
     """
     states: dict[str, QueueState] = {}
     for files in store.consume_queues(QueueKind.SIMPLE):

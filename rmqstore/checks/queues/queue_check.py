@@ -68,7 +68,7 @@ class QueueCheck:
         self.logs = logs
         self.findings = findings
         self.label = files.label
-        self.end = max((b for _, b in part.accounted), default=0)  # behind the last valid unit, in units
+        self.end = max((b for _, b in part.accounted), default=0)  # after the last valid unit, in units
         self.first = min((a for a, _ in part.accounted), default=-1)
         self.pre_blanks: list[tuple[int, int]] = []
         self.expired_to = 0
@@ -86,7 +86,7 @@ class QueueCheck:
         self._check_pre_blanks()
 
     def _span(self) -> tuple[int, int]:
-        """Return the first unit, and the one behind the last unit."""
+        """Return the first unit, and the one after the last unit."""
         return self.queue.start // UNIT, self.queue.stop // UNIT
 
     def _units(self, start: int, stop: int) -> Iterator[tuple[int, Units]]:
@@ -133,7 +133,7 @@ class QueueCheck:
 
     @property
     def _readable_end(self) -> int:
-        """Index behind the last valid or expired unit."""
+        """Index after the last valid or expired unit."""
         return max(self.end, self.expired_to)
 
     def _check_chunk(self, start: int, units: Units) -> None:
@@ -157,7 +157,7 @@ class QueueCheck:
         self._check_tail(chunk, rest[is_tail])
 
     def _check_tail(self, chunk: _Chunk, rows: I64) -> None:
-        """Check units behind the end. A broker reads those that follow it directly; others are ghosts."""
+        """Check units after the end. A broker reads those that follow it directly; others are ghosts."""
         end = self._readable_end
         for a, b in _stretches(rows):
             if chunk.start + a == self._readable_end:
@@ -280,7 +280,7 @@ class QueueCheck:
             self.findings.add(log.finding(codes.CL_HEADER, unit.offset - log.lead, unit.length + log.lead, facts))
 
     def _owned(self, topic: str, queue_id: int, queue_offset: int, offset: int) -> bool:
-        """Whether a message has its own unit in its own queue."""
+        """Return whether a message has its own unit in its own queue."""
         part = self.logs.queues.get((topic, queue_id))
         if part is None or not any(a <= queue_offset < b for a, b in part.accounted):
             return False

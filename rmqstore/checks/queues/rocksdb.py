@@ -1,6 +1,6 @@
 """Compare consume queues in a RocksDB with the log, with the same findings as for queues in files.
 
-Readers do not see rows behind the end that the column family `offset` names: after a truncation, a broker corrects
+Readers do not see rows after the end that the column family `offset` names: after a truncation, a broker corrects
 this end first and deletes the rows later.
 
 Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (RocketMQ 5.4.0)

@@ -40,7 +40,7 @@ class NothingOwed:
 
 
 def nothing_owed(parts: Mapping[Name, QueuePart], states: Mapping[str, QueueState], codes: Iterable[str]) -> bool:
-    """Whether every message of the log has its unit, and recovery reads every queue up to its last unit.
+    """Return whether every message of the log has its unit, and recovery reads every queue up to its last unit.
 
     `states` are the queues that were compared, `codes` those of all findings.
     """
@@ -74,7 +74,7 @@ class Left:
     moved: Undelivered
 
     def is_nothing(self, forecast: StartForecast) -> bool:
-        """Whether the start removes no message, and delivers all messages of the log at their queue offsets."""
+        """Return whether the start removes no message, and delivers all messages of the log at their queue offsets."""
         return forecast.starts and not (forecast.messages_taken or self.gone.messages or self.moved.messages)
 
     def sentence(self, forecast: StartForecast, damage: str = "") -> str:

@@ -37,7 +37,7 @@ class Identity(NamedTuple):
         return Identity(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
     def is_settled(self, now: float) -> bool:
-        """Whether the file had been unchanged for `SETTLED` at a time (s since the epoch)."""
+        """Return whether the file had been unchanged for `SETTLED` at a time (s since the epoch)."""
         return now - max(self.mtime_ns, self.ctime_ns) / 1e9 >= SETTLED
 
 
@@ -66,7 +66,7 @@ class KeptPart(LogContents):
         return LogPart(**values, runs=runs, beside=self.beside)
 
     def fits(self, split: Split) -> bool:
-        """Whether the runs are a tiling of the split; the state file is not trusted."""
+        """Return whether the runs are a tiling of the split; the state file is not trusted."""
         at = self.begin
         for kind, start, stop, count, _ in self.runs:
             if kind not in _WHOLE or start != at or stop <= start or count < 0:

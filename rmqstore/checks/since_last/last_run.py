@@ -91,7 +91,7 @@ class LastRun:
         return orjson.dumps(where)
 
     def _is_known(self, split: Split, options: PassOptions) -> bool:
-        """Whether the last run's part of a split can be used again."""
+        """Return whether the last run's part of a split can be used again."""
         line = self._old.line(self._place(split))
         identity = Identity.of(split.file.path)
         if not line or identity is None or split.file.stop > options.stop_before:

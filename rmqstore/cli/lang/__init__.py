@@ -23,12 +23,12 @@ def use(language: str) -> None:
 
 
 def is_english() -> bool:
-    """Whether texts are shown as the code has them."""
+    """Return whether texts are shown as the code has them."""
     return _current == "en"
 
 
 def asked(words: Sequence[str]) -> str:
-    """The language that a command line asks for with --lang; "" for none. Errors in the other options need it too."""
+    """Return the language given with --lang, "" for none; it is needed before other options are parsed."""
     for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
         if word == "--":
             return ""
@@ -40,7 +40,7 @@ def asked(words: Sequence[str]) -> str:
 
 
 def of_locale(environment: Mapping[str, str] = os.environ) -> str:
-    """The language of LC_ALL, LC_MESSAGES or LANG, the first that is set; English unless it is Chinese in UTF-8.
+    """Return the language of LC_ALL, LC_MESSAGES or LANG, the first that is set; English unless it is Chinese in UTF-8.
 
     All output is UTF-8, which a terminal with GBK or Big5 cannot show.
     """
@@ -50,7 +50,7 @@ def of_locale(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def translated(line: str) -> str:
-    """A line of text in the current language; what has no translation stays English."""
+    """Return a line of text in the current language; what has no translation stays English."""
     if _current == "en" or isinstance(line, AsIs):
         return line
     from rmqstore.cli.lang.chinese import translator

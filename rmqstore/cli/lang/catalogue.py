@@ -45,7 +45,7 @@ def read(path: Path = CATALOGUE) -> Iterator[Entry]:
 
 
 def written(entries: Iterable[Entry]) -> str:
-    """The text of a catalogue."""
+    """Return the text of a catalogue."""
     blocks = [_HEADER]
     for entry in entries:
         lines = [*entry.comments, f"msgid {_quoted(entry.english)}"]

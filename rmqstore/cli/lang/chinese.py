@@ -58,7 +58,7 @@ class _Template(NamedTuple):
     counted: bool  # whether the one value is a number
 
     def values(self, text: str, masked: str) -> list[str] | None:
-        """The values with which this template is the text; None if it is another text.
+        """Return the values with which this template is the text; None if it is another text.
 
         `masked`: the text without its names, in which words of the template are looked for.
         """
@@ -84,14 +84,14 @@ class _Template(NamedTuple):
         return [value for _, value in sorted(zip(self.holes, found, strict=True))]
 
     def spanning(self, values: list[str]) -> int:
-        """How many values at an edge look like several sentences: the template belongs rather to one of these."""
+        """Return how many values at an edge look like several sentences: the template rather belongs to one of them."""
         words = sum(len(WORD.findall(part)) for part in self.literals)
         joints = ("; ", " — ", ": ", " (") if words > 2 else ("; ", " — ", ": ", " (", ", ")
         edges = [_masked(values[self.holes[i]]) for i in (0, -1) if self.holes and not self.literals[i]]
         return sum(any(joint in value for joint in joints) for value in edges)
 
     def filled(self, values: list[str]) -> str:
-        """The Chinese text with these values."""
+        """Return the Chinese text with these values."""
         out = self.chinese[0]
         for hole, then in zip(self.order, self.chinese[1:], strict=True):
             out = spaced(spaced(out, values[hole]), then)
@@ -283,7 +283,7 @@ class Translator:
 
 @cache
 def translator() -> Translator:
-    """The translator by the catalogue of this package, which is read once."""
+    """Return the translator by the catalogue of this package, which is read once."""
     texts: dict[str, str] = {}
     counted: set[str] = set()
     for entry in read():
@@ -295,12 +295,12 @@ def translator() -> Translator:
 
 
 def _masked(text: str) -> str:
-    """A text of the same length, without names, paths and quoted text."""
+    """Return a text of the same length, without names, paths and quoted text."""
     return _NAME.sub(lambda name: "\1" * len(name[0]), text)
 
 
 def _left(text: str) -> float:
-    """The cost of a text that stays as it is: its English words, without names, paths and quoted text."""
+    """Return the cost of a text that stays as it is: its English words, without names, paths and quoted text."""
     return _WORD_COST * len(WORD.findall(_NAME.sub(" ", text)))
 
 

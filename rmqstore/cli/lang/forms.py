@@ -18,7 +18,7 @@ def sentences(text: str) -> list[str]:
 
 
 def pieces(text: str) -> list[str]:
-    """The texts that the catalogue has for a text of the code, whose values are holes.
+    """Return the texts that the catalogue has for a text of the code, whose values are holes.
 
     A text that continues another one gets a hole for it, so that a translation may change the order.
     """
@@ -28,7 +28,7 @@ def pieces(text: str) -> list[str]:
 
 
 def bare(text: str) -> str:
-    """A sentence without outer punctuation, brackets, and values that a colon separates from it."""
+    """Return a sentence without outer punctuation, brackets, and values that a colon separates from it."""
     while True:
         before = text
         text = re.sub(f"(?:{HOLE} ?)+", lambda m: HOLE + (" " if m[0].endswith(" ") else ""), text)
@@ -44,7 +44,7 @@ def bare(text: str) -> str:
 
 
 def closing(text: str, at: int) -> int:
-    """The position of the bracket that closes the one at `at`; -1 if there is none."""
+    """Return the position of the bracket that closes the one at `at`; -1 if there is none."""
     depth = 0
     for i in range(at, len(text)):
         depth += (text[i] == "(") - (text[i] == ")")
@@ -58,7 +58,7 @@ def _says(form: str) -> bool:
 
 
 def numbered(form: str) -> str:
-    """A text with its holes as {0}, {1} …, as the catalogue writes it."""
+    """Return a text with its holes as {0}, {1} …, as the catalogue writes it."""
     parts = form.replace("{", "{{").replace("}", "}}").split(HOLE)
     return "".join(part + (f"{{{i}}}" if i < len(parts) - 1 else "") for i, part in enumerate(parts))
 

@@ -21,7 +21,7 @@ class EarlyFile(io.FileIO):
         self._waiting = 0
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write as FileIO does, and start to write what has been waiting."""
+        """Write like FileIO, and start the write-back of earlier pages."""
         count = super().write(data)
         self._waiting += count
         if self._waiting >= _STEP:

@@ -154,7 +154,7 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def _is_no_file(path: Path) -> bool:
-    """Whether a path exists and is not a regular file: a device, a pipe, /dev/stdout."""
+    """Return whether a path exists and is not a regular file: a device, a pipe, /dev/stdout."""
     if any(path.absolute().is_relative_to(name) for name in _OPEN_ALREADY):
         return True
     try:
@@ -164,7 +164,7 @@ def _is_no_file(path: Path) -> bool:
 
 
 def _format_of(path: Path, formats: tuple[str, ...]) -> str:
-    """The format by the suffix of a file; NDJSON without one where `table` is a format. Errors: UsageError."""
+    """Return the format by the suffix of a file; NDJSON without one where `table` is a format. Errors: UsageError."""
     if not path.suffix and "table" in formats:
         return "ndjson"
     found = _SUFFIXES.get(path.suffix.lower())
@@ -200,12 +200,19 @@ def _wrapped(lines: Iterable[str | Styled], width: int) -> Iterator[str | Styled
 
 
 def _shown(line: str | Styled, colors: bool = False) -> bytes:
-    """A line as a terminal shows it."""
+    """Return a line as a terminal shows it."""
     out = ""
     for text, style in line.parts if isinstance(line, Styled) else [(line, "")]:
         text = lang.translated(text).translate(_CONTROLS)
-        out += f"\x1b[{style}m{text}\x1b[0m" if text and style and colors else text
+        out += _in_style(text, style) if style and colors else text
     return out.encode("utf-8", "surrogateescape") + b"\n"
+
+
+def _in_style(text: str, style: str) -> str:
+    from rich.color import ColorSystem  # takes 5 ms, which output without colors does not need
+    from rich.style import Style
+
+    return Style.parse(style).render(text, color_system=ColorSystem.STANDARD)
 
 
 def refuse_inside(path: Path, store: Path) -> None:
@@ -362,7 +369,7 @@ class Output:
 
     @contextlib.contextmanager
     def _to_the_end(self) -> Iterator[None]:
-        """Ignore that the reader of stdout has gone (`| head`): the command goes on, with its own exit code."""
+        """Ignore that the reader of stdout has closed it (`| head`): the command continues with its own exit code."""
         try:
             yield
         except BrokenPipeError:

@@ -18,7 +18,7 @@ _LESS = "FRX"  # quit if it fits one screen, keep colours, do not clear the scre
 
 
 def pager_command() -> list[str]:
-    """The command in RMQSTORE_PAGER, else PAGER, else less; empty if there is none, or if it is cat."""
+    """Return the command in RMQSTORE_PAGER, else PAGER, else less; empty if there is none, or if it is cat."""
     named = next((os.environ[name] for name in ("RMQSTORE_PAGER", "PAGER") if name in os.environ), "less")
     try:
         words = shlex.split(named)
@@ -69,7 +69,7 @@ class Paged:
             self._out.flush()
 
     def _lines(self, data: bytes) -> int:
-        """The lines that a text needs on the terminal."""
+        """Return the lines that a text needs on the terminal."""
         texts = _STYLE.sub(b"", bytes(data)).decode("utf-8", "replace").splitlines()
         return sum(max(1, -(-columns(text) // self._width)) for text in texts)
 

@@ -24,7 +24,7 @@ _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d)?")
 
 
 def zone() -> tzinfo | None:
-    """The time zone for input and output: UTC with --utc, else None, the local one."""
+    """Return the time zone for input and output: UTC with --utc, else None, the local one."""
     context = click.get_current_context(silent=True)
     return UTC if context is not None and context.meta.get(UTC_KEY) else None
 
@@ -140,7 +140,7 @@ def time_text(ms: int) -> str:
 
 
 def title(text: str, width: int = 0) -> str:
-    """The title of a column in the language of the user, aligned to the right."""
+    """Return the title of a column in the language of the user, aligned to the right."""
     text = lang.translated(text)
     return " " * (width - columns(text)) + text
 

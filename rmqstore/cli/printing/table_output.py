@@ -48,7 +48,7 @@ def write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = ()) -> int:
 
 
 def with_body(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for a table, with the body in one column in any encoding."""
+    """Return a row for a table, with the body in one column in any encoding."""
     message = row.get("message")
     held = message if isinstance(message, dict) else row
     bodies = (held[name] for name in ("body", "body_base64", "body_hex") if held.get(name) is not None)
@@ -126,7 +126,7 @@ def _table(out: Output, rows: Rows, columns: tuple[str, ...]) -> None:
 
 
 def _fitted(out: Output, needs: dict[str, int], texts: set[str], room: int) -> dict[str, int]:
-    """The columns that fit a terminal, with their widths."""
+    """Return the columns that fit a terminal, with their widths."""
     widths = dict(needs)
     least = {name: min(needs[name], _LEAST_BODY if name == "body" else _LEAST) for name in texts}
 
@@ -148,7 +148,7 @@ def _shortened(cell: str, value: Any, width: int) -> str:
 
 
 def _is_count(name: str, value: Any) -> bool:
-    """Whether a value is aligned to the right."""
+    """Return whether a value is aligned to the right."""
     return type(value) is int and not name.endswith(_AS_TIME)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 
 _SHOWN_QUEUES = 20
-_MAX_PLAN = 1 << 30  # bytes; a plan holds what it will write
+_MAX_PLAN = 1 << 30  # bytes; a plan contains the bytes that it will write
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def finish(out: Output, change: Change, applying: Applying, jobs: int | None) ->
 
 
 def undo_command(journal: Path | None) -> str:
-    """The command that undoes a repair, quoted for a shell."""
+    """Return the command that undoes a repair, quoted for a shell."""
     return f"rmqstore undo {shlex.quote(str(journal))}"
 
 
@@ -177,7 +177,7 @@ def after_change(what: str, advice: str) -> Iterator[None]:
 
 
 def _left(report: Report, plan: Plan) -> int:
-    """The exit code of an empty plan: problems may remain that it does not repair, or that were not checked."""
+    """Return the exit code of an empty plan: problems may remain that it does not repair, or that were not checked."""
     return 1 if plan.brakes else report.exit_code
 
 

@@ -102,5 +102,5 @@ _JOURNALS: dict[str, Completer] = {"lost": store_journals, "undo": journals_belo
 
 
 def completer_of(command: str, parameter: str) -> Completer | None:
-    """The completion of a command's parameter; None for that of click."""
+    """Return the completion of a command's parameter; None for that of click."""
     return _JOURNALS.get(command) if parameter == "journal" else _BY_NAME.get(parameter)

@@ -27,7 +27,7 @@ class Filters:
     until: int | None = None
 
     def selection(self) -> Selection:
-        """The records that they select. Errors: click.BadParameter for an invalid queue."""
+        """Return the records that they select. Errors: click.BadParameter for an invalid queue."""
         from rmqstore.views.dump.selection import Selection
 
         ids, pairs = parse_queues(self.queues)
@@ -71,7 +71,7 @@ def refuse_filters(what: str, selection: Selection, fitting: Collection[str]) ->
 
 
 def _filters(selection: Selection) -> list[str]:
-    """The names of the filters that are given."""
+    """Return the names of the filters that are given."""
     given = {
         "topic": selection.by_queue,
         "tag": bool(selection.tags),

@@ -45,7 +45,7 @@ class Sample(NamedTuple):
 
 
 def metrics_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The option --metrics."""
+    """Return the option --metrics."""
     words = "Also write metrics for Prometheus's textfile collector to FILE, which must be named *.prom."
     return click.option("--metrics", type=FILE, metavar="FILE", help=words)(function)
 
@@ -98,7 +98,7 @@ _TAKES_MESSAGES = (
 
 
 def of_report(report: Report) -> Iterator[Sample]:
-    """The samples of `verify`."""
+    """Yield the samples of `verify`."""
     yield Sample("rmqstore_store_clean", int(report.clean))
     for code, count in sorted(report.findings.counts.items()):
         yield Sample("rmqstore_problems", count, {"code": code})
@@ -116,14 +116,14 @@ def of_report(report: Report) -> Iterator[Sample]:
 
 
 def of_info(seen: Info) -> Iterator[Sample]:
-    """The samples of `info`."""
+    """Yield the samples of `info`."""
     yield Sample("rmqstore_bytes", sum(log.bytes for log in seen.logs))
     for topic in seen.topics:
         yield Sample("rmqstore_messages", topic.messages, {"topic": topic.topic})
 
 
 def of_usage(found: Usage) -> Iterator[Sample]:
-    """The samples of `du`, per topic if it counted by topic."""
+    """Yield the samples of `du`, per topic if it counted by topic."""
     table = found.tables.get("topic")
     if table is None:
         yield Sample("rmqstore_messages", found.messages)

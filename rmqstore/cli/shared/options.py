@@ -52,7 +52,7 @@ _BROKER_CONF = "broker.conf with the paths, file sizes and DLedger settings."
 
 
 def config_option(words: str = _BROKER_CONF) -> Callable[[Callable[P, int]], Callable[P, int]]:
-    """The option -c, as `broker_conf`, of a command without the one argument STORE."""
+    """Return the option -c, as `broker_conf`, of a command without the one argument STORE."""
     return click.option("-c", "--config", "broker_conf", type=FILE, metavar="FILE", help=words)
 
 
@@ -154,7 +154,7 @@ def command(
 
 
 def broker_option(function: Callable[..., int]) -> Callable[..., int]:
-    """The option --broker, which becomes a part of `work`."""
+    """Return the option --broker, which becomes a part of `work`."""
     words = f"Broker version whose start-up to forecast ({VERSIONS}; default: the newest)."
     return click.option("--broker", metavar="VERSION", help=words)(function)
 
@@ -320,7 +320,7 @@ class Applying:
 
 
 def broker_is_stopped(function: Callable[..., int]) -> Callable[..., int]:
-    """The option --broker-is-stopped, for what rmqstore may not see."""
+    """Return the option --broker-is-stopped, for what rmqstore may not see."""
     words = "Confirm that the broker is stopped, where rmqstore cannot look into processes of other users."
     return click.option("--broker-is-stopped", "stopped", is_flag=True, help=words)(function)
 
@@ -335,7 +335,7 @@ def _refuse_beside_a_plan() -> None:
 
 
 def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """The options of a command whose plan can be applied, as one value `applying`."""
+    """Return the options of a command whose plan can be applied, as one value `applying`."""
     folder = click.Path(path_type=Path, file_okay=False)
     digest = "Apply a plan that needs a decision. The printed plan shows its digest."
     options: list[Callable[..., Any]] = [

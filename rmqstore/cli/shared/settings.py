@@ -84,7 +84,7 @@ def defaults(known: Collection[str]) -> dict[str, Any]:
 
 
 def language_of_settings() -> str:
-    """The language of RMQSTORE_LANG or of the settings file; "" for none, also if the file cannot be read."""
+    """Return the language of RMQSTORE_LANG or of the settings file; "" for none, also if the file cannot be read."""
     try:
         return os.environ.get("RMQSTORE_LANG") or str(read_settings().get("lang", ""))
     except UsageError:  # the command itself refuses the file
@@ -92,7 +92,7 @@ def language_of_settings() -> str:
 
 
 def config_of(store: Path) -> Path | None:
-    """The broker.conf that the settings file names for a store, relative to the settings file."""
+    """Return the broker.conf that the settings file names for a store, relative to the settings file."""
     path = settings_file()
     for name, own in read_settings().get("stores", {}).items():
         if path is not None and "config" in own and Path(name).expanduser().resolve() == store.resolve():

@@ -12,7 +12,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_full(error: OSError) -> bool:
-    """Whether a write failed because of a full disk, a quota or a limit on file sizes."""
+    """Return whether a write failed because of a full disk, a quota or a limit on file sizes."""
     return error.errno in _FULL
 
 

@@ -206,7 +206,7 @@ def _groups(process: Path) -> frozenset[int]:
 
 
 def _writable_by(directory: Path, uid: int, groups: frozenset[int]) -> bool:
-    """Whether a user may write to a directory or to one of its entries."""
+    """Return whether a user may write to a directory or to one of its entries."""
     try:
         rows = [directory.stat(), *(entry.stat(follow_symlinks=False) for entry in os.scandir(directory))]
     except OSError:

@@ -51,7 +51,7 @@ class UnknownFormat(CannotRead):
 
 
 def is_readable() -> bool:
-    """Whether the extra `rocksdb` is installed."""
+    """Return whether the extra `rocksdb` is installed."""
     try:
         return find_spec("rocksdict") is not None
     except (ImportError, ValueError):

@@ -19,7 +19,7 @@ def escape_json(text: bytes) -> bytes:
 
 
 def has_unescaped(text: bytes) -> bool:
-    """Whether `escape_json` would change a text."""
+    """Return whether `escape_json` would change a text."""
     return (b"\xc2" in text or b"\x7f" in text) and _LEFT_BY_JSON.search(text) is not None
 
 

@@ -1,6 +1,6 @@
 """Java's text functions: UTF-8 decoding, String.hashCode and split, Integer.parseInt, Long.parseLong, Properties.load.
 
-They follow Java exactly where Python differs, because the broker's behaviour depends on it.
+They follow Java exactly where Python differs, because the broker's behavior depends on it.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def plan_offsets(draft: PlanBuilder, verified: Verified, options: RecoverOptions
 
 
 def _ends(draft: PlanBuilder, verified: Verified) -> Ends:
-    """Return a function that gives the maximum offset of a queue after the repair, None for an unknown queue."""
+    """Return a function that returns the maximum offset of a queue after the repair, None for an unknown queue."""
     states = verified.report.queues
 
     def end(topic: str, queue_id: int) -> int | None:

@@ -65,7 +65,7 @@ def refuse_rows(store: Store, *, shrinks: bool) -> None:
 
 
 def _way_out(store: Store) -> str:
-    """Return what to do with a shorter log. No start makes the rows of half messages again once queues are complete."""
+    """Return the advice for a shorter log; if queues are complete, no start recreates the rows of half messages."""
     replica = "use --replica with --extend"
     if store.config.bool("transRocksDBEnable") and not store.config.bool("transWriteOriginTransHalfEnable"):
         return (

@@ -140,7 +140,7 @@ class JournalFolder:
         return JournalInfo(self.path, self.store, record.state, record.steps, record.batches, done)
 
     def home(self, step: int) -> Path:
-        """The folder with new/ and quarantine/ for a step, on the same file system as the step's path."""
+        """Return the folder with new/ and quarantine/ for a step, on the same file system as the step's path."""
         homes = self.record.homes
         return self._home(homes[self.record.home_of.get(str(step), 0)])
 
@@ -152,7 +152,7 @@ class JournalFolder:
         return self.store / home if home else self.path
 
     def _folders(self) -> list[Path]:
-        """All folders of the journal: its homes, the folder with its pointer, and last its own."""
+        """Return all folders of the journal: its homes, the folder with its pointer, and last its own."""
         others = dict.fromkeys([*self.homes(), self.in_store])
         others.pop(self.path, None)
         return [*others, self.path]
@@ -166,7 +166,7 @@ class JournalFolder:
         return self.home(step) / QUARANTINE / name
 
     def aside(self, path: Path) -> Path:
-        """The path of a file that is set aside: in its own directory, under a name that only this journal uses."""
+        """Return the path for a file that is set aside: in its directory, with a name that only this journal uses."""
         return path.with_name(f"{JOURNAL_FOLDER}-{self.name}-{path.name}")
 
     def touched_since(self, status: os.stat_result, mtime_ns: int) -> bool:

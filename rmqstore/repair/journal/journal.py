@@ -1,8 +1,8 @@
 """apply, undo and resume: the only functions that change existing files of a store.
 
 All new content is staged first. Then, for each batch: append and fsync the before-images, execute the steps, fsync the
-files that they touched, mark the batch as done. At any instant, the journal tells how far the steps on disk are, so
-that the repair can be undone or resumed.
+files that they touched, mark the batch as done. At any instant, the journal shows which steps are on disk, so that the
+repair can be undone or resumed.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def apply(
     progress: Progress | None = None,
     stopped: bool = False,
 ) -> Applied:
-    """Carry out a plan; everything that `undo` needs is on disk before the first change.
+    """Execute a plan; everything that `undo` needs is on disk before the first change.
 
     `journal_dir`: directory outside the store for the journal. `force_digest`: the plan's digest, required if the plan
     has brakes. `stopped`: the operator asserts that the broker is stopped, so that processes of other users, which

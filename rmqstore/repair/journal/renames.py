@@ -58,7 +58,7 @@ class Moves:
         return Moves(found, {move.source: move for move in found.values()})
 
     def place(self, path: str, begun: int, paths: PlanPaths, folder: JournalFolder) -> Path | None:
-        """Return where the file is now that gets this name, after `begun` batches; None if no rename gives the name."""
+        """Return the current path, after `begun` batches, of the file that gets this name; None if no rename does."""
         move = self.by_path.get(path)
         if move is None:
             return None

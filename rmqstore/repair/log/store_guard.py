@@ -1,4 +1,4 @@
-"""Common to all plans for a whole store: whether it may be changed, its data directories, the ends of its parts."""
+"""Functions for all plans for a whole store: whether it may be changed, its data directories, the ends of its parts."""
 
 from __future__ import annotations
 

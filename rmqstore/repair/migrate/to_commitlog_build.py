@@ -139,7 +139,7 @@ def _index_sizes(store: Store, verified: Verified) -> tuple[int, int]:
 
 
 def _known(store: Store, verified: Verified) -> Callable[[str, int], bool]:
-    """Return a function that tells whether a queue exists: it has a directory, or its topic was not deleted."""
+    """Return a function that returns whether a queue exists: it has a directory, or its topic was not deleted."""
     kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
     there = {(topic, queue_id) for kind in kinds for topic, queue_id, _ in store.queue_directories(kind)}
     types = verified.config.queue_types

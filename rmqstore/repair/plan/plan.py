@@ -126,7 +126,7 @@ class Plan:
         return {step.path: step.source for step in self.steps if isinstance(step, Rename)}
 
     def summaries(self) -> list[dict[str, Json]]:
-        """The steps as reports show them, without contents and hashes."""
+        """Return the steps as reports show them, without contents and hashes."""
         return [step_summary(step) for step in self.steps]
 
     def to_json(self, write_content: Callable[[int, Content], Json] | None = None) -> dict[str, Json]:

@@ -75,14 +75,14 @@ class PlanBuilder:
             return absolute.as_posix()
 
     def _in_store(self, path: Path) -> Path:
-        """The path in the store that a path in a temporary directory represents."""
+        """Return the path in the store that a path in a temporary directory represents."""
         for standin, home in self.store.standins.items():
             if path.is_relative_to(standin):
                 return home / path.relative_to(standin)
         return path
 
     def _bytes_of(self, path: Path) -> Path:
-        """The file with the bytes: links in a temporary directory lead to files of the store."""
+        """Return the file with the bytes: links in a temporary directory lead to files of the store."""
         own = self._in_store(path)
         return own if own != path and path.is_symlink() else path
 
@@ -203,7 +203,7 @@ class PlanBuilder:
 
 
 def _refuse_special(path: Path, name: str, wanted: str) -> None:
-    """Ensure that an entry in the place of `wanted` can be quarantined. Errors: Refused for pipes, sockets, devices."""
+    """Ensure that an entry in place of `wanted` can be quarantined. Errors: Refused for pipes, sockets, devices."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise Refused(f"{name} is a pipe, a socket or a device, but should be {wanted}", "move it away by hand")
 

@@ -201,7 +201,7 @@ class IndexRebuild:
     def _patched(view: RepairedLog, start: int, stop: int) -> list[tuple[int, Message]]:
         if not view.patches:
             return []
-        for _ in view.chunks():  # makes the view find records that a patch changes in part
+        for _ in view.chunks():  # so that the view finds records that a patch changes in part
             pass
         return sorted(((o, m) for o, m in view.patched() if start <= o <= stop), key=lambda row: row[0])
 

@@ -58,7 +58,7 @@ Rows = npt.NDArray[Any]
 
 @dataclass(slots=True)
 class OldRows:
-    """The readable part of the old database; `damage` says why the rest cannot be read.
+    """The readable part of the old database; `damage` is the reason why the rest cannot be read.
 
     `ended`: the ends of all queues are known.
     """
@@ -169,7 +169,7 @@ class RowsRebuild(QueueRebuild):
     ) -> None:
         super().__init__(draft, verified, views, wanted, choices)
         self.old = OldRows.of(self.store)
-        # a broker gives an inner batch one row, at its first queue offset
+        # a broker writes one row for an inner batch, at its first queue offset
         self.inner, self.batch_topics = self.batch_topics, frozenset()
         self.end = max((view.end for view in views), default=0)
         self.dispatched = 0

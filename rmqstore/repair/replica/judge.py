@@ -76,7 +76,7 @@ class _Judge:
         return replace(finding, facts={k: v for k, v in finding.facts.items() if k != "tags_code"})
 
     def _taken_at(self, at: int) -> Witnesses | None:
-        """Return what the replica says that the record at a global offset came from; None for any other record."""
+        """Return the replica's source of the record at a global offset; None for any other record."""
         for taken in self.good:
             lead = taken.place.log.lead
             if taken.start <= at - lead < taken.stop:

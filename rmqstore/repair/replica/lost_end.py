@@ -1,4 +1,4 @@
-"""Compares a replica's records with what a store still knows of the lost end of its log.
+"""Compares a replica's records with what a store still contains about the lost end of its log.
 
 No record of the store's log follows there, so the records alone do not show whether the replica has the same history.
 But other files may know of the lost messages:
@@ -35,7 +35,7 @@ from rmqstore.scan.tiling import Kind
 
 @dataclass(slots=True)
 class LostEnd:
-    """What the witnesses say about a replica's records in the lost end of a log; global offsets of records.
+    """The results of the witnesses for a replica's records in the lost end of a log; global offsets of records.
 
     `agreed` is the end of the last record that the index proves, `fits` of the last one that any witness fits, and
     `diverges_at` the start of the first one that is contradicted, without a later record that agrees. `supported`: at

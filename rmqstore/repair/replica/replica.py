@@ -104,7 +104,7 @@ class Replica:
 
     @staticmethod
     def _committed(group: DLedgerFiles, result: LogResult) -> int | None:
-        """Return the end of the committed entries: the end of the log if the last committed one is lost behind it."""
+        """Return the end of the committed entries: the end of the log if the last committed one is lost after it."""
         index = committed_index(group)
         if index is not None and index >= result.entries.last_index:
             return result.wrote

@@ -8,7 +8,7 @@ modules in this order:
    them. `table.py` has the evidence table, rows of (place, field, value, witness): consume queue units that point into
    damage, gaps in the queue offsets, consumer progress. It is filled once per recovery.
 2. `layout.py` divides each span into cells, one for each record that was there, as far as units, framing and DLedger's
-   index tell. `neighbours.py` extends spans that are too short for a record.
+   index show. `neighbours.py` extends spans that are too short for a record.
 3. `solve.py` finds the answer for each cell: `Keep`, `Mended` or `Lost`. It tries `candidates/`: the flipped bit that a
    CRC locates, fields with the values of the witnesses, a readable property text. `framed.py` does the same for records
    with valid framing if a witness contradicts one of their fields.

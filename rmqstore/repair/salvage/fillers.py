@@ -82,7 +82,7 @@ def build_visible(
 ) -> tuple[bytes, str] | None:
     """Build a record of exactly `length` bytes at global offset `at` that keeps a slot; None if it cannot fit.
 
-    Also return how a consumer can recognise it: "property", "tag", or "" for not at all.
+    Also return how a consumer can recognize it: "property", "tag", or "" for not at all.
     `old` is the damaged record if its header and properties are sound: the filler keeps them, and replaces the body.
     """
     wanted = _Wanted(slot, at, length, around, old)

@@ -35,7 +35,7 @@ _HOST = problem_codes.CL_HOST
 _PLACE = {problem_codes.CL_HEADER, problem_codes.CL_QUEUE_OFFSET, problem_codes.CL_TOPIC}
 _TEXT = {problem_codes.CL_PROPERTIES, *_PLACE}
 _MOST_OF_A_GAP = 10_000
-_MOST_TAGS = 1000  # so many are not flipped bits: the queue may have been built from other messages
+_MOST_TAGS = 1000  # more are not flipped bits: the queue may have been built from other messages
 _LISTED = 8
 
 
@@ -51,7 +51,7 @@ class Proof(Enum):
 class Fix:
     """The correction of one record at global offset `start`; `new` is None for a filler that keeps `slot`.
 
-    `reasons` explain the correction; `queues` must be rebuilt; `unproved` says which bytes of the record remain
+    `reasons` explain the correction; `queues` must be rebuilt; `unproved` describes the bytes of the record that remain
     unknown.
     """
 

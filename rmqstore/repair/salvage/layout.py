@@ -1,4 +1,4 @@
-"""Divides a damaged span into cells, one per record, as far as units, framing and the DLedger index tell."""
+"""Divides a damaged span into cells, one per record, as far as units, framing and the DLedger index show."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROOMY = 320
 
 MERGE_OPTION = "--merge-neighbours"
 _MOST = 1024  # bytes of such a filler
-_TRIED = 64  # slots that do not fit, before the next room is tried
+_TRIED = 64  # maximum number of slots that do not fit, before the next room is tried
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ def lay_out(
 
     `bounds` are (start, length) of its first entries if DLedger's index has them, `taken` the good records by which it
     was extended. `own` returns whether a record with another PHYSICALOFFSET may belong here; otherwise it is stale, and
-    its size tells nothing.
+    its size proves nothing.
     """
     lead, cells, rest = damage.log.lead, {cell.start: cell for cell in taken}, damage.start
     if bounds and cells.keys() <= {start for start, _ in bounds}:

@@ -81,7 +81,7 @@ def lose_tail(draft: PlanBuilder, evidence: Evidence, log: LogResult) -> frozens
     damaged = (run.stop - max(run.start, end) for run in tail if run.count and run.cause is not Fault.PHYSICAL_OFFSET)
     ledger.bytes = max(ledger.bytes, sum(damaged))
     ledger.book(draft)
-    if end > log.wrote and not ledger.messages:  # what points behind the good records points to kept ones
+    if end > log.wrote and not ledger.messages:  # then all units after the good records point to kept ones
         draft.cures.update(c for c in counts if PROBLEMS[c].points_behind_log and PROBLEMS[c].of_queues)
     return between | frozenset(ledger.queues)
 

@@ -166,8 +166,8 @@ def _framed(log: LogResult, start: int) -> dict[int, QueueSlot]:
 # --- after the end of the log -----------------------------------------------------------------------------------------
 #
 # A unit counts if it follows its queue's good units without a gap, and points to a higher offset than the unit before
-# it: then a broker wrote it. The index and consumers tell of messages without a unit; bytes of which nothing tells make
-# the loss a lower bound. Units that overlap are from two histories of the log: those that continue the log count.
+# it: then a broker wrote it. The index and consumers show messages without a unit; bytes without any evidence make the
+# loss a lower bound. Units that overlap are from two histories of the log: those that continue the log count.
 
 
 def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
@@ -190,7 +190,7 @@ def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
         ledger.queues[names[number]] += count
     ledger.bytes = sum(sizes)
     framed = _framed(log, floor)
-    for at in framed.keys() - set(offsets):  # units that name it take precedence over what it says of itself
+    for at in framed.keys() - set(offsets):  # units that point to it take precedence over its own header
         ledger.add(framed[at])
     gone = _units_gone(evidence, floor)
     places = set(units[1, light].tolist()) | _entries_behind(evidence, log)
@@ -301,7 +301,7 @@ def _attached(files: ConsumeQueueFiles, evidence: Evidence, log: LogResult) -> I
 
 
 def _too_far(offset: I64, before: int, limit: int) -> Bool:
-    """Return which units are damaged: they point behind `limit`, and the unit after each follows the one before it."""
+    """Return which units are damaged: they point beyond `limit`, and the next unit continues the previous one."""
     far = np.zeros(len(offset), dtype=np.bool_)
     if len(offset) > 1:
         previous = np.concatenate(([before], offset[:-2]))
@@ -357,7 +357,7 @@ def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult, floor: int) ->
 
 
 def _unnamed_bytes(log: LogResult, end: int, offsets: Sequence[int], sizes: Sequence[int]) -> int:
-    """Count the bytes after the end of which nothing tells: dirty ones, and those before a known message."""
+    """Count the bytes after the end without evidence: dirty ones, and those before a known message."""
     size, lead = log.queue.file_size, log.lead
     total, at = 0, end
     for start, length in zip(offsets, sizes, strict=True):

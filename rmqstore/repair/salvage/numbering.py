@@ -1,6 +1,6 @@
 """Numbers the DLedger entries of repaired spans: index and term in each header continue those of the entries around.
 
-The indexes on both sides of a span tell how many entries it held, and the index file where they were.
+The indexes on both sides of a span show how many entries it contained, and the index file shows where they were.
 """
 
 from __future__ import annotations

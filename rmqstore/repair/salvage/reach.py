@@ -1,7 +1,7 @@
-"""Where a repair lets each log end: behind the last message that it can keep.
+"""Determines the end of each log after a repair: after the last message that can be kept.
 
-Damage at the very end of a log may hide a sound message, because only the header in front of it was hit. The solver
-decides, as in the middle of the log. What no witness proves goes, as a broker cuts it.
+Damage at the very end of a log may hide a sound message, if only the header before it was damaged. The solver decides,
+as in the middle of the log. Records that no witness proves are truncated, as by a broker.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rmqstore.scan.tiling import Kind
 
 
 def reach(evidence: Evidence, log: LogResult) -> int:
-    """Global offset where a log ends: behind its last record that is good or can be proved.
+    """Return the global offset where a log ends: after its last record that is good or can be proved.
 
-    A legacy commitlog ends in front of DLedger's first entry. Where that entry's place is not known, nothing tells
-    whose files are missing, and the legacy log ends with the files that it has.
+    A legacy commitlog ends before DLedger's first entry. If the place of that entry is unknown, it is also unknown
+    whose files are missing, and the legacy log ends with its existing files.
     """
     if log is evidence.logs.results[-1]:
         if evidence.end is None:
@@ -33,9 +33,9 @@ def reach(evidence: Evidence, log: LogResult) -> int:
 
 
 def _proved_end(evidence: Evidence, log: LogResult) -> int:
-    """The end of the last record behind the good ones that a unit or its own header names, and that is proved.
+    """Return the end of the last proved record after the good ones, which a unit or its own header locates.
 
-    Old records of a truncated log prove nothing, and neither do files behind a missing one.
+    Old records of a truncated log prove nothing, and neither do files after a missing one.
     """
     tail = takewhile(lambda run: run.kind is not Kind.HOLE, log.tiling.tail())
     end = max((run.stop for run in tail if run.kind is Kind.DIRTY), default=log.wrote)
@@ -53,7 +53,7 @@ def _proved_end(evidence: Evidence, log: LogResult) -> int:
 
 
 def _is_named(cell: Cell, lead: int) -> bool:
-    """Whether a kept record says itself that it is here, or a unit does."""
+    """Return whether the PHYSICALOFFSET of a kept record, or a unit, is its actual place."""
     at = cell.start + lead
     says = cell.message is not None and cell.message.physical_offset == at
     return cell.kept is not None and (says or (cell.expected is not None and cell.expected.offset == at))

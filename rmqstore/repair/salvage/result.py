@@ -19,7 +19,7 @@ class Filler:
 
     `offset` is global, of the record itself (in DLedger: entry position + 48); `length` in bytes. `kind` is "visible"
     if it keeps a queue offset, "unseen" if no queue contains it. `groups` have not consumed this offset yet and will
-    get it. `marked` is how a consumer can recognise it: "property", "tag", or "" for not at all.
+    get it. `marked` is how a consumer can recognize it: "property", "tag", or "" for not at all.
     """
 
     offset: int

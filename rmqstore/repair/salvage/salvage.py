@@ -163,7 +163,7 @@ class _Salvage:
         out: set[str] = set()
         for finding in self.findings.listed:
             low, high = finding.offset, finding.offset + max(1, finding.length)
-            if finding.code in (codes.CQ_WRONG_TAG, *BATCH_CODES):  # the unit is right, its record was mended
+            if finding.code in (codes.CQ_WRONG_TAG, *BATCH_CODES):  # the unit is right, and its record was repaired
                 low = int(finding.facts.get("commitlog_offset") or 0)
                 high = low + 1
             elif not finding.problem.of_log or (finding.offset, finding.code) in framed.left:

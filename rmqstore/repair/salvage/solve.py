@@ -49,7 +49,7 @@ Answer = Keep | Mended | Lost
 class Solver:
     """Finds the answers for the records of damaged spans.
 
-    `accept_odds` accepts corrections of which the odds of being wrong are high.
+    `accept_odds` accepts corrections with high odds of being wrong.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Solver:
         self.accept_odds = accept_odds
 
     def layouts(self, damages: Sequence[Damage], known: Known) -> list[Layout]:
-        """What is known to be where in each span."""
+        """Return the layout of each span from what is known."""
         named = {expected.slot.key: at for at, expected in known.at.items()}
 
         def own(message: Message, at: int) -> bool:
@@ -114,7 +114,7 @@ class Solver:
         )
         if message is not None and lead and agrees and is_sound(message, raw, at):
             return self._with_sound_text(message, raw, slot)  # only the entry header is wrong
-        dispatched = expected is not None and expected.offset == at  # it has a unit, whatever SYSFLAG says
+        dispatched = expected is not None and expected.offset == at  # it has a unit, regardless of SYSFLAG
         if message is not None and not message.is_dispatched and not dispatched:
             if expected is not None:
                 return lost
@@ -130,7 +130,7 @@ class Solver:
         )
 
     def _with_sound_text(self, message: Message, raw: bytes, slot: QueueSlot | None) -> Answer:
-        """A record whose checksums fit, with its property text mended where that is damaged too."""
+        """Return the answer for a record whose checksums fit, with its property text repaired if it is damaged."""
         if not properties.property_faults(message.properties):
             return Keep(raw)
         code = slot.tags_code if slot is not None and slot.topic != properties.SCHEDULE_TOPIC else None

@@ -175,7 +175,7 @@ class Steps:
         self._give_unit(expected, at if slot.tags_code == code else -1, len(record))
 
     def _give_unit(self, expected: Expected, at: int, size: int) -> None:
-        """Have the queues of a message rebuilt, unless a unit says this place and size."""
+        """Have the queues of a message rebuilt, unless a unit has this place and size."""
         if expected.inferred or (expected.offset, expected.size) != (at, size):
             slot = expected.slot
             self.rebuild.add((slot.topic, slot.queue_id))
@@ -189,7 +189,7 @@ class Steps:
         file = log.queue.find(at)
         if file is None or any(a < at + len(fix.old) and at < b for a, b in self.covered):
             return
-        if new is None and fix.slot is not None:  # it cannot be mended: a filler
+        if new is None and fix.slot is not None:  # it cannot be repaired, and gets a filler
             around = self.neighbours.around(at + len(fix.old))
             cell = Cell(at - log.lead, len(fix.old) + log.lead, Expected(fix.slot, at, len(fix.old)))
             new = self._filler(cell, log.lead, around)

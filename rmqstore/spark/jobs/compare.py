@@ -43,7 +43,7 @@ _MARKS = ["start", "size", "whole", "index"]
 
 
 def row_schema() -> Any:
-    """A record as `compare` sees it: its place, the CRC of all its bytes, and the CRC of those that a move keeps."""
+    """Return what `compare` needs of a record: its place, the CRC of its bytes, and of those that a move keeps."""
     head = [("store", pa.string()), ("topic", pa.string()), ("queue_id", pa.int32())]
     return pa.schema([*head, *((n, pa.int64()) for n in _NUMBERS)])
 

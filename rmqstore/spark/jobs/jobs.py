@@ -45,7 +45,7 @@ class JobResult:
     more: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The object of `pipeline --json`."""
+        """Return the object of `pipeline --json`."""
         head = {"schema": f"rmqstore.pipeline.{self.job}/1", "stores": self.stores}
         return head | self.more | {"seconds": round(self.seconds, 3)}
 
@@ -64,13 +64,13 @@ def finish(result: JobResult, started: float, codes: Iterable[int]) -> JobResult
 
 
 def lost_store(ref: StoreRef, error: RmqStoreError | OSError) -> dict[str, Any]:
-    """The result entry of a store that could not be read."""
+    """Return the result entry of a store that could not be read."""
     message = error.message if isinstance(error, RmqStoreError) else str(error)
     return {"store": ref.label, "clean": False, "error": message}
 
 
 def store_around(output: str | Path, refs: list[StoreRef]) -> StoreRef | None:
-    """The store inside which an output would lie; None for a URL."""
+    """Return the store inside which an output would lie; None for a URL."""
     target = Path(output).absolute().resolve()
     for ref in refs if "://" not in str(output) else ():
         root = ref.path.absolute().resolve()

@@ -29,7 +29,7 @@ from rmqstore.views.tables.stores import StoreRef, logs_of, opened, refs_of_opti
 
 
 def dispatched_schema() -> Any:
-    """The columns of a unit; store_timestamp and batch_size are set for BatchCQ topics only."""
+    """Return the columns of a unit; store_timestamp and batch_size are set for BatchCQ topics only."""
     return pa.schema(
         [
             ("store", pa.string()),

@@ -102,7 +102,7 @@ class Source(DataSource):  # type: ignore[misc]
         return cls.kind
 
     def settings(self) -> dict[str, str]:
-        """The options with lower-case names."""
+        """Return the options with lower-case names."""
         return {str(k).lower(): str(v) for k, v in dict(self.options).items()}
 
     def schema(self) -> Any:

@@ -40,7 +40,7 @@ class Related:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """The related records of a message, in log order, and what became of it.
+    """The related records of a message, in log order, and its outcome.
 
     `outcome`: of a half message, committed, rolled-back, undecided, checked-again, checked-too-often or not-known; of a
     delayed message, delivered or waiting; otherwise empty. `due`: delivery time of a delayed message (ms).

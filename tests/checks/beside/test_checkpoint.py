@@ -1,4 +1,4 @@
-"""The store checkpoint against the log."""
+"""The store checkpoint, compared with the log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rmqstore.files.store import Store, open_store
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
-from tests.checks.sound import above_note, opened, said
+from tests.checks.sound import above_note, located, opened
 from tests.damage import cut, overwrite
 from tests.stores import STORES
 
@@ -64,7 +64,7 @@ def test_a_short_checkpoint_is_named(store_copy: Copy, length: int) -> None:
     store = store_copy("5.4.0-clean")
     cut(store / "checkpoint", length)
     findings = check(store)
-    assert said(findings)[0] == ("CK-LENGTH", "checkpoint", "checkpoint", 0)
+    assert located(findings)[0] == ("CK-LENGTH", "checkpoint", "checkpoint", 0)
     assert findings.listed[0].facts == {"length": length}
 
 
@@ -72,7 +72,7 @@ def test_a_directory_in_its_place_is_named(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     (store / "checkpoint").unlink()
     (store / "checkpoint").mkdir()
-    assert said(check(store)) == [("CK-LENGTH", "checkpoint", "checkpoint", 0)]
+    assert located(check(store)) == [("CK-LENGTH", "checkpoint", "checkpoint", 0)]
 
 
 @pytest.mark.parametrize(("at", "field"), [(0, "physic"), (8, "logics"), (16, "index")])
@@ -80,7 +80,7 @@ def test_a_time_later_than_the_log_is_ahead(store_copy: Copy, at: int, field: st
     store = store_copy("5.1.4-clean")
     overwrite(store / "checkpoint", at, YEAR_2040.to_bytes(8, "big"))
     findings = check(store, log_end(open_store(store)))
-    assert said(findings) == [("CK-AHEAD", "checkpoint", "checkpoint", at)]
+    assert located(findings) == [("CK-AHEAD", "checkpoint", "checkpoint", at)]
     assert findings.listed[0].facts["field"] == f"{field}_msg_timestamp"
     assert findings.listed[0].facts["value"] == YEAR_2040
 
@@ -89,19 +89,19 @@ def test_a_confirm_offset_behind_the_end_is_ahead(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     end = log_end(open_store(store))
     overwrite(store / "checkpoint", 32, (end.wrote + 1).to_bytes(8, "big"))
-    assert said(check(store, end)) == [("CK-AHEAD", "checkpoint", "checkpoint", 32)]
+    assert located(check(store, end)) == [("CK-AHEAD", "checkpoint", "checkpoint", 32)]
 
 
 @pytest.mark.parametrize("at", [0, 8, 16, 24, 32])
 def test_a_negative_value_is_garbage(store_copy: Copy, at: int) -> None:
     store = store_copy("5.4.0-clean")
     overwrite(store / "checkpoint", at, b"\xff" * 8)
-    assert said(check(store, log_end(open_store(store)))) == [("CK-GARBAGE", "checkpoint", "checkpoint", at)]
+    assert located(check(store, log_end(open_store(store)))) == [("CK-GARBAGE", "checkpoint", "checkpoint", at)]
 
 
 def test_what_a_broker_writes_after_the_checkpoint_was_read_does_not_count(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     end, raw = log_end(open_store(store)), read_checkpoint(open_store(store))
     overwrite(store / "checkpoint", 0, (end.last_store_timestamp + 1).to_bytes(8, "big"))
-    assert said(check(store, end, raw=raw)) == []
-    assert said(check(store, end)) == [("CK-AHEAD", "checkpoint", "checkpoint", 0)]
+    assert located(check(store, end, raw=raw)) == []
+    assert located(check(store, end)) == [("CK-AHEAD", "checkpoint", "checkpoint", 0)]

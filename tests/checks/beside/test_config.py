@@ -1,4 +1,4 @@
-"""The broker's configuration files with their .bak, and offsets against the queues."""
+"""The broker's configuration files and their .bak files; offsets compared with the queues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.verify import verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
-from tests.checks.sound import above_note, opened, queue_range, said
+from tests.checks.sound import above_note, located, opened, queue_range
 from tests.command import run_json
 from tests.damage import cut, garble, zero
 from tests.stores import STORES
@@ -69,7 +69,7 @@ def test_a_broken_file_with_a_good_bak_is_a_warning(
     assert [(f.code, f.file, f.facts["condition"]) for f in findings.listed] == [
         ("CFG-BROKEN", "topics.json", condition)
     ]
-    assert facts.queue_types is not None  # from the .bak
+    assert facts.queue_types is not None  # read from the .bak file
     assert "Order_11" in facts.queue_types
 
 
@@ -78,12 +78,12 @@ def test_a_broken_file_with_a_broken_bak_is_unreadable(store_copy: Copy) -> None
     cut(store / "config" / "subscriptionGroup.json", 87)
     cut(store / "config" / "subscriptionGroup.json.bak", 0)
     findings, _ = check(store)
-    assert said(findings) == [("CFG-UNREADABLE", "config", "subscriptionGroup.json", 87)]
+    assert located(findings) == [("CFG-UNREADABLE", "config", "subscriptionGroup.json", 87)]
     assert findings.listed[0].facts["bak"] == "empty"
 
 
 def test_a_null_in_place_of_the_offset_table_is_found_and_repaired_from_the_bak(store_copy: Copy) -> None:
-    """Brokers of 4.9.7, 5.1.4 and 5.4.0 start with it; every query and commit of an offset then throws."""
+    """Brokers of 4.9.7, 5.1.4 and 5.4.0 start with it, but then every query and commit of an offset throws."""
     store = store_copy("5.4.0-clean")
     path = store / "config" / "consumerOffset.json"
     backup = path.with_name("consumerOffset.json.bak").read_bytes()
@@ -107,8 +107,8 @@ def test_a_broken_bak_beside_a_good_file_is_a_note(store_copy: Copy) -> None:
 def test_a_half_written_file_beside_a_live_broker_is_not_a_finding(store_copy: Copy) -> None:
     store = store_copy("5.1.4-clean")
     cut(store / "config" / "consumerOffset.json", 30)
-    assert said(check(store, live=True)[0]) == []
-    assert [c for c, *_ in said(check(store)[0])] == ["CFG-BROKEN"]
+    assert located(check(store, live=True)[0]) == []
+    assert [c for c, *_ in located(check(store)[0])] == ["CFG-BROKEN"]
 
 
 def test_a_half_written_bak_beside_a_live_broker_is_not_a_finding(store_copy: Copy) -> None:
@@ -121,7 +121,7 @@ def test_a_half_written_bak_beside_a_live_broker_is_not_a_finding(store_copy: Co
 def test_position_checkpoint_is_checked_too(store_copy: Copy) -> None:
     store = store_copy("5.1.4-clean")
     cut(store / "compaction" / "position-checkpoint", 20)
-    assert said(check(store)[0]) == [("CFG-UNREADABLE", "compaction", "position-checkpoint", 18)]
+    assert located(check(store)[0]) == [("CFG-UNREADABLE", "compaction", "position-checkpoint", 18)]
 
 
 def _set(store: Path, name: str, old: str, new: str) -> None:
@@ -139,7 +139,7 @@ def test_a_consumer_offset_beyond_the_queue_is_named(store_copy: Copy) -> None:
         f'{{"offsetTable":{{"Order_11@GroupA":{{0:{top[1] + 1},1:0}},"Gone@GroupA":{{0:99}}}}}}'
     )
     findings, _ = check(store)
-    assert said(findings) == [("CFG-OFFSET-BEYOND", "Order_11/0", "consumerOffset.json", 0)]
+    assert located(findings) == [("CFG-OFFSET-BEYOND", "Order_11/0", "consumerOffset.json", 0)]
     assert findings.listed[0].facts == {
         "topic": "Order_11",
         "queue_id": 0,
@@ -148,7 +148,7 @@ def test_a_consumer_offset_beyond_the_queue_is_named(store_copy: Copy) -> None:
         "group": "GroupA",
     }
     assert "CFG-OFFSET-BEYOND" in verify(open_store(store)).findings.counts
-    slave = BrokerConfig({"brokerRole": "SLAVE"})  # its offsets come from the master, and may be ahead
+    slave = BrokerConfig({"brokerRole": "SLAVE"})  # a slave copies the offsets of its master, which may be ahead
     assert "CFG-OFFSET-BEYOND" not in verify(open_store(store, slave)).findings.counts
 
 
@@ -157,14 +157,14 @@ def test_an_offset_at_the_end_is_normal(store_copy: Copy) -> None:
     top = queue_range(open_store(store), "Order_11", 0)
     assert top is not None
     (store / "config" / "consumerOffset.json").write_text(f'{{"offsetTable":{{"Order_11@GroupA":{{0:{top[1]}}}}}}}')
-    assert said(check(store)[0]) == []
+    assert located(check(store)[0]) == []
 
 
 def test_a_delay_offset_beyond_its_queue_is_named(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     _set(store, "delayOffset.json", "3:", "3:9")
     findings, _ = check(store)
-    assert said(findings) == [("CFG-DELAY-BEYOND", "SCHEDULE_TOPIC_XXXX/2", "delayOffset.json", 0)]
+    assert located(findings) == [("CFG-DELAY-BEYOND", "SCHEDULE_TOPIC_XXXX/2", "delayOffset.json", 0)]
 
 
 def test_an_epoch_file_with_a_wrong_crc_is_named(store_copy: Copy) -> None:
@@ -174,19 +174,19 @@ def test_an_epoch_file_with_a_wrong_crc_is_named(store_copy: Copy) -> None:
     sound = EpochFile((EpochEntry(1, 0), EpochEntry(2, 4096))).build()
     path = store / "epochFileCheckpoint"
     path.write_bytes(sound)
-    assert said(check(store)[0]) == []
+    assert located(check(store)[0]) == []
     path.write_bytes(sound.replace(b"2-4096", b"2-4097"))
-    assert said(check(store)[0]) == [("CFG-UNREADABLE", "store", "epochFileCheckpoint", 0)]
+    assert located(check(store)[0]) == [("CFG-UNREADABLE", "store", "epochFileCheckpoint", 0)]
     (store / "epochFileCheckpoint.bak").write_bytes(sound)
-    assert said(check(store)[0]) == [("CFG-BROKEN", "store", "epochFileCheckpoint", 0)]
+    assert located(check(store)[0]) == [("CFG-BROKEN", "store", "epochFileCheckpoint", 0)]
 
 
 def test_an_empty_broker_identity_is_named(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     (store / "brokerIdentity").write_bytes(b"DefaultCluster#broker-a#1")
-    assert said(check(store)[0]) == []
+    assert located(check(store)[0]) == []
     (store / "brokerIdentity").write_bytes(b"")
-    assert said(check(store)[0]) == [("CFG-UNREADABLE", "store", "brokerIdentity", 0)]
+    assert located(check(store)[0]) == [("CFG-UNREADABLE", "store", "brokerIdentity", 0)]
 
 
 @pytest.mark.parametrize("part", ["config", "config/topics.json"])
@@ -195,17 +195,17 @@ def test_a_part_of_a_store_is_checked_alone(store_copy: Copy, part: str) -> None
     cut(store / "config" / "topics.json", 99)
     findings = Findings()
     check_config(open_store(store / part), findings)
-    assert said(findings) == [("CFG-BROKEN", "config", "topics.json", 87)]
+    assert located(findings) == [("CFG-BROKEN", "config", "topics.json", 87)]
 
 
 @pytest.mark.parametrize(
     "junk", [b"[]", b"null", b"7", b"[" * 100_000, b'{"offsetTable":[1,2]}', b'{"offsetTable":{"a":1}}']
 )
-def test_any_json_at_all_is_survived(store_copy: Copy, junk: bytes) -> None:
+def test_any_json_is_handled_without_an_exception(store_copy: Copy, junk: bytes) -> None:
     store = store_copy("4.9.7-clean")
     for name in ("consumerOffset.json", "delayOffset.json", "topics.json"):
         (store / "config" / name).write_bytes(junk)
         (store / "config" / f"{name}.bak").write_bytes(junk)
     findings, facts = check(store)
-    assert {c for c, *_ in said(findings)} <= {"CFG-UNREADABLE"}
+    assert {c for c, *_ in located(findings)} <= {"CFG-UNREADABLE"}
     assert facts.queue_types is None

@@ -1,4 +1,4 @@
-"""How far consumer groups are: of which file, and when it is not known."""
+"""The progress of consumer groups: which file it is read from, and when it is unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store's directories contain."""
+"""The entries of a store's directories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rmqstore.checks.problems.report import Findings
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.views.info import info
-from tests.checks.sound import above_note, opened, said
+from tests.checks.sound import above_note, located, opened
 from tests.command import run
 from tests.damage import cut, grow
 from tests.stores import BROKER_STORES, STORES
@@ -66,29 +66,29 @@ def test_a_text_file_in_commitlog_is_a_stray_file(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     (store / "commitlog" / "notes.txt").write_text("hello")
     findings, _ = check(store)
-    assert said(findings) == [("DIR-STRAY-FILE", "commitlog", "notes.txt", 0)]
+    assert located(findings) == [("DIR-STRAY-FILE", "commitlog", "notes.txt", 0)]
     assert findings.listed[0].facts == {"reason": "not-an-offset", "path": "commitlog/notes.txt"}
 
 
 def test_a_directory_in_commitlog_is_named(store_copy: Copy) -> None:
     store = store_copy("4.9.7-clean")
     (store / "commitlog" / "old").mkdir()
-    assert said(check(store)[0]) == [("DIR-SUB-DIRECTORY", "commitlog", "old", 0)]
+    assert located(check(store)[0]) == [("DIR-SUB-DIRECTORY", "commitlog", "old", 0)]
 
 
 def test_an_empty_last_file_of_a_queue_is_named_but_not_beside_a_live_broker(store_copy: Copy) -> None:
     store = store_copy("5.1.4-clean")
     file = store / "consumequeue" / "Order_11" / "0" / "00000000000000000000"
     cut(file, 0)
-    assert said(check(store)[0]) == [("DIR-EMPTY-FILE", "Order_11/0", file.name, 0)]
-    assert said(check(store, live=True)[0]) == []
+    assert located(check(store)[0]) == [("DIR-EMPTY-FILE", "Order_11/0", file.name, 0)]
+    assert located(check(store, live=True)[0]) == []
 
 
 def test_a_short_commitlog_file_has_the_wrong_length(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     cut(store / "commitlog" / "00000000000000131072", 60_000)
     findings, _ = check(store)
-    assert said(findings) == [("DIR-WRONG-LENGTH", "commitlog", "00000000000000131072", 131_072)]
+    assert located(findings) == [("DIR-WRONG-LENGTH", "commitlog", "00000000000000131072", 131_072)]
     assert findings.listed[0].facts["expected"] == 65_536
     assert findings.listed[0].length == 60_000
 
@@ -97,13 +97,13 @@ def test_a_long_queue_file_has_the_wrong_length(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     file = store / "consumequeue" / "Order_11" / "1" / "00000000000000000000"
     grow(file, 20)
-    assert said(check(store)[0]) == [("DIR-WRONG-LENGTH", "Order_11/1", file.name, 0)]
+    assert located(check(store)[0]) == [("DIR-WRONG-LENGTH", "Order_11/1", file.name, 0)]
 
 
 def test_another_configured_size_is_reported_once_with_the_key_to_set(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     findings, _ = check(store, {"mappedFileSizeCommitLog": "1048576"})
-    assert said(findings) == [("DIR-FILE-SIZE", "commitlog", "", 0)]
+    assert located(findings) == [("DIR-FILE-SIZE", "commitlog", "", 0)]
     assert findings.listed[0].facts == {
         "key": "mappedFileSizeCommitLog",
         "configured": 1_048_576,
@@ -115,13 +115,13 @@ def test_another_configured_size_is_reported_once_with_the_key_to_set(store_copy
 def test_another_configured_consume_queue_size_is_reported_once_for_the_tree(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     findings, _ = check(store, {"mappedFileSizeConsumeQueue": "6000"})
-    assert said(findings) == [("DIR-FILE-SIZE", "consumequeue", "", 0)]
+    assert located(findings) == [("DIR-FILE-SIZE", "consumequeue", "", 0)]
 
 
 def test_the_configured_consume_queue_size_is_rounded_up_to_units(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     actual = (store / "consumequeue" / "Order_11" / "0" / "00000000000000000000").stat().st_size
-    assert said(check(store, {"mappedFileSizeConsumeQueue": str(actual - 7)})[0]) == []
+    assert located(check(store, {"mappedFileSizeConsumeQueue": str(actual - 7)})[0]) == []
 
 
 def test_the_same_name_in_two_paths_is_a_duplicate(store_copy: Copy) -> None:
@@ -131,16 +131,16 @@ def test_the_same_name_in_two_paths_is_a_duplicate(store_copy: Copy) -> None:
     name = "00000000000000065536"
     (second / name).write_bytes((store / "commitlog" / name).read_bytes())
     findings, _ = check(store, {"storePathCommitLog": f"{store / 'commitlog'},{second}"})
-    assert said(findings) == [("DIR-DUPLICATE-FILE", "commitlog", name, 65_536)]
+    assert located(findings) == [("DIR-DUPLICATE-FILE", "commitlog", name, 65_536)]
 
 
 def test_two_names_of_the_same_number_are_a_duplicate(store_copy: Copy) -> None:
-    """Seen on all versions: the broker sorts by name and reads the first, here the one with fewer zeros."""
+    """Observed on all versions: the broker sorts by name and reads the first, here the one with fewer zeros."""
     store = store_copy("5.4.0-clean")
     name = f"{0:020}"
     (store / "commitlog" / name[1:]).write_bytes((store / "commitlog" / name).read_bytes())
     findings, _ = check(store, {})
-    assert said(findings) == [("DIR-DUPLICATE-FILE", "commitlog", name, 0)]
+    assert located(findings) == [("DIR-DUPLICATE-FILE", "commitlog", name, 0)]
     facts = {"reason": "duplicate", "path": f"commitlog/{name}", "other": f"commitlog/{name[1:]}"}
     assert findings.listed[0].facts == facts
     done = run("recover", str(store), "--apply")
@@ -154,14 +154,14 @@ def test_two_names_of_the_same_number_in_dledger_are_for_an_operator(store_copy:
     store = store_copy("5.4.0-dledger")
     data, name = store / "dledger-n0" / "data", f"{0:020}"
     (data / name[1:]).write_bytes((data / name).read_bytes())
-    assert said(check(store, {})[0]) == [("DIR-DUPLICATE-FILE", "dledger", name, 0)]
+    assert located(check(store, {})[0]) == [("DIR-DUPLICATE-FILE", "dledger", name, 0)]
     done = run("recover", str(store))
     assert done.exit_code == 1
     assert "DIR-DUPLICATE-FILE x 1: nothing shows which of the two files is the right one" in done.stdout
 
 
 def test_read_only_paths_count_only_beside_several_paths(store_copy: Copy) -> None:
-    """Seen on 5.4.0: a broker with one path for its log does not look at readOnlyCommitLogStorePaths."""
+    """Observed on 5.4.0: a broker with a single log path ignores readOnlyCommitLogStorePaths."""
     store = store_copy("5.4.0-clean")
     second, third = store.parent / "second", store.parent / "third"
     for folder in (second, third):
@@ -169,28 +169,28 @@ def test_read_only_paths_count_only_beside_several_paths(store_copy: Copy) -> No
     name = "00000000000000065536"
     (second / name).write_bytes((store / "commitlog" / name).read_bytes())
     conf = {"storePathCommitLog": str(store / "commitlog"), "readOnlyCommitLogStorePaths": f"{second},{third}x"}
-    assert said(check(store, conf)[0]) == []
+    assert located(check(store, conf)[0]) == []
     conf |= {"storePathCommitLog": f"{store / 'commitlog'},{third}", "readOnlyCommitLogStorePaths": str(second)}
-    assert said(check(store, conf)[0]) == [("DIR-DUPLICATE-FILE", "commitlog", name, 65_536)]
+    assert located(check(store, conf)[0]) == [("DIR-DUPLICATE-FILE", "commitlog", name, 65_536)]
 
 
 def test_a_configured_path_that_is_gone_is_named(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     gone = store.parent / "gone"
     findings, _ = check(store, {"storePathCommitLog": f"{store / 'commitlog'},{gone}"})
-    assert said(findings) == [("DIR-MISSING-PATH", "commitlog", "", 0)]
+    assert located(findings) == [("DIR-MISSING-PATH", "commitlog", "", 0)]
     assert findings.listed[0].facts == {"path": str(gone)}
 
 
 def test_a_store_that_is_dledger_from_the_start_needs_no_commitlog_directory(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger")
-    assert said(check(store, {"storePathCommitLog": str(store / "commitlog")})[0]) == []
+    assert located(check(store, {"storePathCommitLog": str(store / "commitlog")})[0]) == []
     config = BrokerConfig({"storePathCommitLog": str(store / "commitlog"), "enableDLegerCommitLog": "true"})
     assert info(open_store(store, config)).unchecked == []
-    shutil.rmtree(store / "dledger-n0")  # killed before it had a leader
+    shutil.rmtree(store / "dledger-n0")  # as if it was killed before the group had a leader
     (store / "dledger-n0" / "data").mkdir(parents=True)
     (store / "dledger-n0" / "index").mkdir()
-    assert said(check(store, config.given)[0]) == []
+    assert located(check(store, config.given)[0]) == []
 
 
 @pytest.mark.parametrize("part", ["data", "index"])
@@ -198,14 +198,14 @@ def test_any_odd_file_in_a_dledger_directory_is_a_dl_stray_file(store_copy: Copy
     store = store_copy("4.9.7-dledger")
     (store / "dledger-n0" / part / "notes").write_bytes(b"")
     queue = "dledger" if part == "data" else "dledger-index"
-    assert said(check(store)[0]) == [("DL-STRAY-FILE", queue, "notes", 0)]
+    assert located(check(store)[0]) == [("DL-STRAY-FILE", queue, "notes", 0)]
 
 
 def test_a_batch_queue_directory_of_a_simple_topic_is_of_the_wrong_kind(store_copy: Copy) -> None:
     store = store_copy("5.1.4-formats")
     (store / "batchconsumequeue" / "Order_11" / "0").mkdir(parents=True)
     findings, _ = check(store)
-    assert said(findings) == [("DIR-QUEUE-KIND", "Order_11", "Order_11", 0)]
+    assert located(findings) == [("DIR-QUEUE-KIND", "Order_11", "Order_11", 0)]
     assert findings.listed[0].facts["directory"] == "batchconsumequeue"
 
 
@@ -213,7 +213,7 @@ def test_a_simple_queue_directory_of_a_batch_topic_is_of_the_wrong_kind(store_co
     store = store_copy("5.1.4-formats")
     (store / "consumequeue" / "BatchCq_11" / "0").mkdir(parents=True)
     findings, _ = check(store)
-    assert said(findings) == [("DIR-QUEUE-KIND", "BatchCq_11", "BatchCq_11", 0)]
+    assert located(findings) == [("DIR-QUEUE-KIND", "BatchCq_11", "BatchCq_11", 0)]
     assert findings.listed[0].facts["queue_type"] == "BatchCQ"
 
 
@@ -230,7 +230,7 @@ def test_entries_that_a_broker_skips_are_notes(store_copy: Copy) -> None:
 def test_a_directory_with_an_index_file_name_stops_a_start(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     (store / "index" / "20261121071022999").mkdir()
-    assert said(check(store)[0]) == [("DIR-STRAY-FILE", "index", "20261121071022999", 0)]
+    assert located(check(store)[0]) == [("DIR-STRAY-FILE", "index", "20261121071022999", 0)]
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_a_journal_is_open_while_it_is_half_way(store_copy: Copy, state: str, op
     journal.mkdir(parents=True)
     (journal / "state").write_text(json.dumps({"schema": "rmqstore.journal/1", "state": state}))
     findings, _ = check(store)
-    assert said(findings) == ([("DIR-OPEN-JOURNAL", "store", journal.name, 0)] if open_ else [])
+    assert located(findings) == ([("DIR-OPEN-JOURNAL", "store", journal.name, 0)] if open_ else [])
 
 
 def test_a_journal_elsewhere_is_found_through_its_pointer(store_copy: Copy) -> None:
@@ -291,7 +291,7 @@ def test_a_directory_that_cannot_be_listed_is_named_and_the_rest_is_checked(
     monkeypatch.setattr(os, "scandir", refuse)
     findings = Findings()
     check_directory(opened_, findings)
-    assert said(findings) == [("DIR-UNREADABLE", "store", "commitlog", 0)]
+    assert located(findings) == [("DIR-UNREADABLE", "store", "commitlog", 0)]
     assert findings.listed[0].facts == {"path": "commitlog", "error": "Permission denied"}
     assert findings.counts["DIR-FOREIGN-ENTRY"] == 1
 
@@ -300,7 +300,7 @@ def test_a_dangling_link_in_commitlog_is_a_stray_file(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     (store / "commitlog" / "00000000000000983040").symlink_to(store / "nowhere")
     findings, _ = check(store)
-    assert said(findings) == [("DIR-STRAY-FILE", "commitlog", "00000000000000983040", 983_040)]
+    assert located(findings) == [("DIR-STRAY-FILE", "commitlog", "00000000000000983040", 983_040)]
     assert findings.listed[0].facts["reason"] == "special"
 
 
@@ -308,13 +308,13 @@ def test_a_misaligned_name_of_the_right_length_is_a_stray_file(store_copy: Copy)
     store = store_copy("5.4.0-clean")
     name = "00000000000000100000"
     (store / "commitlog" / name).write_bytes(bytes(65_536))
-    assert said(check(store, {"mappedFileSizeCommitLog": "65536"})[0]) == [
+    assert located(check(store, {"mappedFileSizeCommitLog": "65536"})[0]) == [
         ("DIR-STRAY-FILE", "commitlog", name, 100_000)
     ]
 
 
 @pytest.mark.parametrize("state", [b"", b"\xff\xfe", b"[]", b"{", b"[" * 100_000])
-def test_a_journal_with_a_broken_state_file_is_survived(store_copy: Copy, state: bytes) -> None:
+def test_a_broken_state_file_of_a_journal_raises_no_exception(store_copy: Copy, state: bytes) -> None:
     store = store_copy("5.4.0-clean")
     journal = store / ".rmqstore" / "one"
     journal.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""DLedger entries against their index and the text files."""
+"""DLedger entries, compared with their index and the text files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, open_store
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Tiling
-from tests.checks.sound import opened, said
+from tests.checks.sound import located, opened
 from tests.damage import cut, flip, garble, overwrite, zero
 from tests.stores import STORES, unpack
 
@@ -72,7 +72,7 @@ def test_any_wrong_field_of_an_index_unit_is_named(store_copy: Copy, at: int) ->
     store = store_copy("5.1.4-dledger")
     flip(store / "dledger-n0" / "index" / INDEX, 100 * 32 + at, 2)
     findings, _, _ = check(open_store(store))
-    assert said(findings) == [("DL-DATA-INDEX", "dledger-index", INDEX, 3200)]
+    assert located(findings) == [("DL-DATA-INDEX", "dledger-index", INDEX, 3200)]
     assert findings.listed[0].facts == {"index": 100, "last_index": 100, "count": 1, "absent": 0}
 
 
@@ -80,7 +80,7 @@ def test_zeroed_index_units_are_absent(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger")
     zero(store / "dledger-n0" / "index" / INDEX, 64, 320)
     findings, _, _ = check(open_store(store))
-    assert said(findings) == [("DL-DATA-INDEX", "dledger-index", INDEX, 64)]
+    assert located(findings) == [("DL-DATA-INDEX", "dledger-index", INDEX, 64)]
     assert findings.listed[0].facts == {"index": 2, "last_index": 11, "count": 10, "absent": 10}
 
 
@@ -88,7 +88,7 @@ def test_a_removed_index_is_absent_for_all_entries(store_copy: Copy) -> None:
     store = store_copy("4.9.7-dledger")
     (store / "dledger-n0" / "index" / INDEX).unlink()
     findings, tally, _ = check(open_store(store))
-    assert said(findings) == [("DL-DATA-INDEX", "dledger-index", "", 0)]
+    assert located(findings) == [("DL-DATA-INDEX", "dledger-index", "", 0)]
     assert findings.listed[0].facts["absent"] == tally.entries
 
 
@@ -98,7 +98,7 @@ def test_the_last_unit_may_be_missing_after_a_kill_only(store_copy: Copy) -> Non
     zero(store / "dledger-n0" / "index" / INDEX, tally.last_index * 32, 32)
     assert check(open_store(store))[0].listed == []
     (store / "abort").unlink()
-    assert said(check(open_store(store))[0]) == [("DL-DATA-INDEX", "dledger-index", INDEX, tally.last_index * 32)]
+    assert located(check(open_store(store))[0]) == [("DL-DATA-INDEX", "dledger-index", INDEX, tally.last_index * 32)]
 
 
 def test_units_behind_the_last_entry_are_ghosts(store_copy: Copy) -> None:
@@ -122,7 +122,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named(store_copy: Copy, text: bytes
     store = store_copy("4.9.7-dledger")
     (store / "dledger-n0" / "checkpoint").write_bytes(text)
     findings, _, committed = check(open_store(store))
-    assert said(findings) == [("DL-COMMITTED", "dledger", "checkpoint", 0)]
+    assert located(findings) == [("DL-COMMITTED", "dledger", "checkpoint", 0)]
     assert reason in str(findings.listed[0].facts["reason"])
     assert findings.listed[0].facts["spares"] == ".bak"
     assert committed is None
@@ -132,7 +132,7 @@ def test_a_missing_checkpoint_is_named_with_what_could_restore_it(store_copy: Co
     store = store_copy("4.9.7-dledger")
     (store / "dledger-n0" / "checkpoint").rename(store / "dledger-n0" / "checkpoint.tmp")
     findings, _, _ = check(open_store(store))
-    assert said(findings) == [("DL-COMMITTED", "dledger", "checkpoint", 0)]
+    assert located(findings) == [("DL-COMMITTED", "dledger", "checkpoint", 0)]
     assert findings.listed[0].facts == {"reason": "missing", "spares": ".tmp, .bak"}
     assert check(open_store(store), live=True)[0].listed == []
 
@@ -142,7 +142,7 @@ def test_a_committed_index_above_the_last_entry_is_named(store_copy: Copy) -> No
     (store / "dledger-n0" / "checkpoint").write_bytes(b"committedIndex=554\nendIndex=553\n")
     findings, tally, _ = check(open_store(store))
     assert tally.last_index == 553
-    assert said(findings) == [("DL-COMMITTED", "dledger", "checkpoint", 0)]
+    assert located(findings) == [("DL-COMMITTED", "dledger", "checkpoint", 0)]
     (store / "dledger-n0" / "checkpoint").write_bytes(b"committedIndex=-1\n")
     assert check(open_store(store))[0].listed == []
 
@@ -151,7 +151,7 @@ def test_a_committed_index_above_the_last_entry_is_named(store_copy: Copy) -> No
 def test_a_currterm_that_cannot_be_read_is_named(store_copy: Copy, text: bytes) -> None:
     store = store_copy("5.4.0-dledger")
     (store / "dledger-n0" / "currterm").write_bytes(text)
-    assert said(check(open_store(store))[0]) == [("DL-TERM", "dledger", "currterm", 0)]
+    assert located(check(open_store(store))[0]) == [("DL-TERM", "dledger", "currterm", 0)]
 
 
 def test_a_term_below_that_of_the_last_entry_is_named(store_copy: Copy) -> None:
@@ -160,7 +160,7 @@ def test_a_term_below_that_of_the_last_entry_is_named(store_copy: Copy) -> None:
     assert term == 1
     (store / "dledger-n1" / "currterm").write_bytes(b"voteLeader=n0\ncurrTerm=0\n")
     findings, _, _ = check(open_store(store))
-    assert said(findings) == [("DL-TERM", "dledger", "currterm", 0)]
+    assert located(findings) == [("DL-TERM", "dledger", "currterm", 0)]
     assert findings.listed[0].facts == {"curr_term": 0, "last_term": 1}
 
 
@@ -168,7 +168,7 @@ def test_a_missing_currterm_is_named(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger3-n0")
     (store / "dledger-n0" / "currterm").unlink()
     findings, _, _ = check(open_store(store))
-    assert said(findings) == [("DL-TERM", "dledger", "currterm", 0)]
+    assert located(findings) == [("DL-TERM", "dledger", "currterm", 0)]
     assert findings.listed[0].facts["spares"] == ".bak"
 
 
@@ -176,7 +176,7 @@ def test_a_missing_file_in_the_middle_is_named_and_explains_the_gap(store_copy: 
     store = store_copy("5.4.0-dledger")
     (store / "dledger-n0" / "data" / "00000000000000131072").unlink()
     findings, _, _ = check(open_store(store))
-    assert said(findings) == [("DL-MISSING-FILE", "dledger", "00000000000000131072", 131_072)]
+    assert located(findings) == [("DL-MISSING-FILE", "dledger", "00000000000000131072", 131_072)]
     assert findings.listed[0].length == 65_536
 
 
@@ -194,7 +194,7 @@ def test_a_missing_first_file_of_a_mixed_store_is_a_hole(store_copy: Copy) -> No
     first = min((store / "dledger-n0" / "data").iterdir())
     start = int(first.name)
     first.unlink()
-    assert said(check(open_store(store))[0]) == [("DL-MISSING-FILE", "dledger", first.name, start)]
+    assert located(check(open_store(store))[0]) == [("DL-MISSING-FILE", "dledger", first.name, start)]
 
 
 def test_a_zero_filled_last_file_is_normal(store_copy: Copy) -> None:
@@ -208,7 +208,7 @@ def test_a_zero_filled_last_file_is_normal(store_copy: Copy) -> None:
 def test_a_file_of_another_log_breaks_the_order(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger")
     data = sorted((store / "dledger-n0" / "data").iterdir())
-    # index 2 of the third file onwards says 5 more: entries lost without damage
+    # from the third file on, the indexes are higher by 5: entries are lost without damage
     raw = bytearray(data[2].read_bytes())
     at = 0
     while int.from_bytes(raw[at : at + 4], "big") == 1:
@@ -239,7 +239,7 @@ def test_a_text_file_alone_is_checked(store_copy: Copy, name: str, code: str) ->
     assert findings.listed == []
     cut(path, 9)
     check_dledger_texts(open_store(path), findings)
-    assert said(findings) == [(code, "dledger", name, 0)]
+    assert located(findings) == [(code, "dledger", name, 0)]
 
 
 def test_parts_merge_to_the_whole() -> None:
@@ -257,7 +257,7 @@ def test_parts_merge_to_the_whole() -> None:
     assert whole.entries == 553
 
 
-def test_data_in_another_place_are_asked_for_and_found_with_the_configuration(store_copy: Copy) -> None:
+def test_data_elsewhere_is_requested_and_found_with_the_configuration(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger")
     place = store.parent / "data"
     (store / "dledger-n0" / "data").rename(place)

@@ -1,4 +1,4 @@
-"""Index files against the log, whole and in parts."""
+"""Index files compared with the log, as a whole and in parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rmqstore.formats.properties import index_keys, parse_properties
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from tests.checks.index_looks import SLOTS, Copy, check, first_index, last_index, pass_over_log, units_of
-from tests.checks.sound import opened, said
+from tests.checks.sound import located, opened
 from tests.damage import copy_span, flip, overwrite, zero
 from tests.seeds import seeds
 from tests.stores import STORES
@@ -32,7 +32,7 @@ def test_a_real_index_is_sound_and_complete(name: str, config: bool) -> None:
 
 
 def test_two_index_files_of_one_millisecond_share_a_name_and_lose_entries() -> None:
-    # real classes with 60 units per file: the second file was written over the first
+    # the real classes, with 60 units per file, overwrote the first file with the second one
     findings = check(opened("head_many"))
     assert [(f.code, f.file, f.facts) for f in findings.listed] == [
         (
@@ -82,7 +82,7 @@ def test_an_entry_with_another_offset_dangles_and_its_message_is_not_indexed(sto
     message = int(units_of(path)["phy_offset"][50])
     overwrite(path, at + 4, (message + 1).to_bytes(8, "big"))
     findings = check(open_store(store))
-    assert said(findings) == [
+    assert located(findings) == [
         ("IX-DANGLING-ENTRY", "index", path.name, at),
         ("IX-NOT-INDEXED", "index", path.name, message),
     ]
@@ -101,7 +101,7 @@ def test_an_entry_with_another_time_than_its_message_is_a_bad_entry(store_copy: 
     at = index.unit_at(50, SLOTS)
     flip(path, at + 15, 6)
     findings = check(open_store(store))
-    assert said(findings) == [("IX-BAD-ENTRY", "index", path.name, at)]
+    assert located(findings) == [("IX-BAD-ENTRY", "index", path.name, at)]
     assert findings.listed[0].facts["what"] == "time"
 
 
@@ -111,7 +111,7 @@ def test_an_entry_behind_the_end_of_the_log_dangles(store_copy: Copy) -> None:
     first = int(units_of(last_index(store))["phy_offset"][100])
     check_index(open_store(store), findings).check_end(first, findings)
     unit = units_of(last_index(store))["phy_offset"].tolist().index(first)
-    assert said(findings) == [("IX-DANGLING-ENTRY", "index", last_index(store).name, index.unit_at(unit, SLOTS))]
+    assert located(findings) == [("IX-DANGLING-ENTRY", "index", last_index(store).name, index.unit_at(unit, SLOTS))]
     assert findings.listed[0].facts["count"] == 284 - unit + 1
     assert findings.listed[0].facts["phy_offset"] == first
 
@@ -135,8 +135,8 @@ def test_a_removed_file_in_the_middle_is_noticed_as_messages_not_indexed(store_c
     begin, *_, end = sorted(set(units_of(gone)["phy_offset"].tolist()) - {0})
     gone.unlink()
     findings = check(open_store(store))
-    assert [c for c, *_ in said(findings)] == ["IX-NOT-INDEXED"]
-    # the file before has entries of the message at `begin`, too: only that of its tag is lost
+    assert [c for c, *_ in located(findings)] == ["IX-NOT-INDEXED"]
+    # the previous file also has units of the message at `begin`; only the one of its tag is lost
     assert begin < int(str(findings.listed[0].facts["first_offset"])) < begin + 500
     assert findings.listed[0].facts["last_offset"] == end
 
@@ -147,10 +147,10 @@ def test_after_a_kill_messages_behind_the_last_entry_are_not_missed(store_copy: 
     assert check(open_store(store)).listed == []
 
 
-def test_after_a_clean_exit_they_are(store_copy: Copy) -> None:
+def test_after_a_clean_exit_messages_behind_the_last_entry_are_missed(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     last_index(store).unlink()
-    assert [c for c, *_ in said(check(open_store(store)))] == ["IX-NOT-INDEXED"]
+    assert [c for c, *_ in located(check(open_store(store)))] == ["IX-NOT-INDEXED"]
 
 
 def test_duplicates_after_a_restart_are_normal(store_copy: Copy) -> None:
@@ -158,20 +158,20 @@ def test_duplicates_after_a_restart_are_normal(store_copy: Copy) -> None:
     assert findings.listed == []
 
 
-def test_a_put_that_was_under_way_is_normal(tmp_path: Path) -> None:
+def test_an_unfinished_put_is_normal(tmp_path: Path) -> None:
     path = _store_with(tmp_path, [(5, 0), (105, 100), (7, 200)])
     at = index.unit_at(4, 100)
     overwrite(path, at, index.UNIT.build(key_hash=305, phy_offset=300, time_diff=0, prev_index=2))
     overwrite(path, index.slot_at(5), (4).to_bytes(4, "big"))
     findings = Findings()
     catalog = check_index(open_store(tmp_path), findings)
-    # the slot's units 1 and 2 hang on the put that was under way
+    # units 1 and 2 of the slot are only reachable through the unfinished put
     assert findings.listed == []
     assert [f.last for f in catalog.files] == [3]
 
 
 def _store_with(root: Path, puts: list[tuple[int, int]], *, slots: int = 100, units: int = 400) -> Path:
-    """A store with one index file of these (hash, offset) puts, as IndexFile#putKey makes it."""
+    """Create a store with one index file of these (hash, offset) puts, as IndexFile#putKey writes it."""
     (root / "index").mkdir()
     (root / "commitlog").mkdir()
     (root / "checkpoint").write_bytes(bytes(4096))
@@ -250,7 +250,7 @@ def test_an_unknown_number_of_slots_is_reported_and_not_guessed(tmp_path: Path) 
     config = BrokerConfig({"maxHashSlotNum": "77", "maxIndexNum": "50"})
     findings = Findings()
     assert check_index(open_store(tmp_path, config), findings).unchecked == []
-    assert said(findings) == [("IX-HEADER", "index", path.name, 24)]
+    assert located(findings) == [("IX-HEADER", "index", path.name, 24)]
 
 
 def test_files_without_an_entry_need_no_slots(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_an_index_file_that_expires_meanwhile_makes_nothing_missing(store_copy: 
 
 
 @pytest.mark.parametrize("seed", seeds(12))
-def test_any_bytes_are_survived(store_copy: Copy, seed: int) -> None:
+def test_any_bytes_are_checked_without_an_exception(store_copy: Copy, seed: int) -> None:
     import random
 
     from tests.damage import garble

@@ -1,4 +1,4 @@
-"""Index files against themselves: headers, chains, slots and lengths, on copies of real stores."""
+"""Consistency inside an index file: header, chains, slots and length, on copies of real stores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rmqstore.checks.problems.report import Findings
 from rmqstore.files.store import open_store
 from rmqstore.formats import index
 from tests.checks.index_looks import SLOTS, Copy, check, first_index, last_index, units_of
-from tests.checks.sound import said
+from tests.checks.sound import located
 from tests.damage import cut, flip, grow, overwrite
 
 
@@ -26,18 +26,18 @@ def test_the_number_of_slots_is_found_without_a_configuration(store_copy: Copy) 
 def test_a_wrong_begin_or_end_offset_in_the_header_is_named(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     flip(first_index(store), 23)
-    assert said(check(open_store(store))) == [("IX-HEADER", "index", first_index(store).name, 16)]
+    assert located(check(open_store(store))) == [("IX-HEADER", "index", first_index(store).name, 16)]
     store = store_copy("5.1.4-clean")
     flip(first_index(store), 31, 3)
     findings = check(open_store(store))
-    assert said(findings) == [("IX-HEADER", "index", first_index(store).name, 24)]
+    assert located(findings) == [("IX-HEADER", "index", first_index(store).name, 24)]
     assert findings.listed[0].facts["field"] == "end_phy_offset"
 
 
 def test_a_wrong_end_time_in_the_header_is_named(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     flip(first_index(store), 13, 4)
-    assert said(check(open_store(store))) == [("IX-HEADER", "index", first_index(store).name, 8)]
+    assert located(check(open_store(store))) == [("IX-HEADER", "index", first_index(store).name, 8)]
 
 
 @pytest.mark.parametrize("count", [0x7FFFFFFF, -1, 401, 300])
@@ -46,7 +46,7 @@ def test_a_wrong_count_in_the_header_is_named(store_copy: Copy, count: int) -> N
     path = first_index(store)
     overwrite(path, 36, count.to_bytes(4, "big", signed=True))
     findings = check(open_store(store))
-    assert said(findings) == [("IX-HEADER", "index", path.name, 36)]
+    assert located(findings) == [("IX-HEADER", "index", path.name, 36)]
     assert findings.listed[0].facts["field"] == "index_count"
 
 
@@ -54,7 +54,7 @@ def test_a_wrong_slot_count_in_the_header_is_named(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     path = first_index(store)
     overwrite(path, 32, (9999).to_bytes(4, "big"))
-    assert said(check(open_store(store))) == [("IX-HEADER", "index", path.name, 32)]
+    assert located(check(open_store(store))) == [("IX-HEADER", "index", path.name, 32)]
 
 
 def test_a_slot_count_that_counts_puts_is_of_an_old_broker(store_copy: Copy) -> None:
@@ -64,7 +64,7 @@ def test_a_slot_count_that_counts_puts_is_of_an_old_broker(store_copy: Copy) -> 
 
 
 def _chain(path: Path) -> tuple[int, int]:
-    """A unit and its predecessor, both in the middle of a chain."""
+    """Return a unit and its predecessor, both in the middle of a chain."""
     units = units_of(path)
     for i in range(200, 400):
         prev = int(units["prev_index"][i])
@@ -84,7 +84,7 @@ def test_a_chain_that_leads_back_is_a_loop(store_copy: Copy) -> None:
     path = first_index(store)
     unit, prev = _chain(path)
     at = _set_prev(path, prev, unit)
-    assert said(check(open_store(store))) == [("IX-CHAIN-LOOP", "index", path.name, at)]
+    assert located(check(open_store(store))) == [("IX-CHAIN-LOOP", "index", path.name, at)]
 
 
 def test_a_unit_that_points_to_itself_is_not_a_loop_to_the_broker(store_copy: Copy) -> None:
@@ -92,18 +92,18 @@ def test_a_unit_that_points_to_itself_is_not_a_loop_to_the_broker(store_copy: Co
     path = first_index(store)
     unit, _ = _chain(path)
     at = _set_prev(path, unit, unit)
-    assert [c for c, *_ in said(check(open_store(store)))] in (["IX-BAD-ENTRY"], ["IX-CHAIN-LOOP"])
-    assert said(check(open_store(store)))[0] == ("IX-BAD-ENTRY", "index", path.name, at)
+    assert [c for c, *_ in located(check(open_store(store)))] in (["IX-BAD-ENTRY"], ["IX-CHAIN-LOOP"])
+    assert located(check(open_store(store)))[0] == ("IX-BAD-ENTRY", "index", path.name, at)
 
 
 @pytest.mark.parametrize("prev", [-5, 0x7FFFFFFF, 1])
-def test_a_predecessor_of_no_sense_is_a_bad_entry(store_copy: Copy, prev: int) -> None:
+def test_an_impossible_predecessor_is_a_bad_entry(store_copy: Copy, prev: int) -> None:
     store = store_copy("5.4.0-clean")
     path = first_index(store)
     unit, _ = _chain(path)
     at = _set_prev(path, unit, prev)
     findings = check(open_store(store))
-    assert said(findings) == [("IX-BAD-ENTRY", "index", path.name, at)]
+    assert located(findings) == [("IX-BAD-ENTRY", "index", path.name, at)]
     assert findings.listed[0].facts == {"what": "unit", "unit": unit, "count": 1}
 
 
@@ -115,7 +115,7 @@ def test_a_slot_that_holds_another_unit_is_a_bad_entry(store_copy: Copy, value: 
     slot = next(i for i in range(SLOTS) if slots[i] not in (0, value))
     overwrite(path, index.slot_at(slot), value.to_bytes(4, "big", signed=True))
     findings = check(open_store(store))
-    assert said(findings) == [("IX-BAD-ENTRY", "index", path.name, index.slot_at(slot))]
+    assert located(findings) == [("IX-BAD-ENTRY", "index", path.name, index.slot_at(slot))]
     assert findings.listed[0].facts == {"what": "slot", "count": 1}
 
 
@@ -125,14 +125,14 @@ def test_a_short_index_file_has_the_wrong_length(store_copy: Copy, length: int) 
     path = first_index(store)
     cut(path, length)
     findings = check(open_store(store))
-    assert said(findings)[0] == ("IX-FILE-LENGTH", "index", path.name, 0)
+    assert located(findings)[0] == ("IX-FILE-LENGTH", "index", path.name, 0)
     assert findings.listed[0].facts == {"length": length, "expected": 8440}
 
 
 def test_a_long_index_file_has_the_wrong_length_and_nothing_else(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     grow(first_index(store), 20)
-    assert said(check(open_store(store))) == [("IX-FILE-LENGTH", "index", first_index(store).name, 0)]
+    assert located(check(open_store(store))) == [("IX-FILE-LENGTH", "index", first_index(store).name, 0)]
 
 
 def test_an_empty_last_file_is_normal_after_a_kill_only(store_copy: Copy) -> None:
@@ -140,5 +140,5 @@ def test_an_empty_last_file_is_normal_after_a_kill_only(store_copy: Copy) -> Non
     assert last_index(store).stat().st_size == 0
     assert check(open_store(store)).listed == []
     (store / "abort").unlink()
-    codes = [c for c, *_ in said(check(open_store(store)))]
+    codes = [c for c, *_ in located(check(open_store(store)))]
     assert codes[0] == "IX-FILE-LENGTH"

@@ -1,4 +1,4 @@
-"""Files missing before the log: expired, or too young for that."""
+"""Files missing at the beginning of the log: expired, or too young to have expired."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_files_too_young_to_expire_are_noted(name: str, log: str, tmp_path: Path
 
 
 def test_files_that_were_old_enough_are_not(tmp_path: Path) -> None:
-    """The broker ran on for 73 hours after the last message."""
+    """The broker continued to run for 73 hours after the last message."""
     store = copy_store("5.1.4-killed", tmp_path)
     open_store(store).logs[0][0].files[0].path.unlink()
     checkpoint = store / "checkpoint"

@@ -1,4 +1,4 @@
-"""Files that the broker's user may not write."""
+"""Files without write permission for the broker's user."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _kept(finding: Finding) -> Findings:
 def test_a_file_that_may_not_be_read_is_neither_zeros_nor_left_out(
     store_copy: Copy, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What cannot be read ends verify: a queue file read as zeros, or an index not looked at, gives a wrong verdict."""
+    """verify ends with an error, because a skipped index or a queue file taken as zeros would give a wrong verdict."""
     store = store_copy("5.4.0-clean")
     access = os.access
     monkeypatch.setattr(os, "access", lambda at, *a, **k: at != store / path and access(at, *a, **k))

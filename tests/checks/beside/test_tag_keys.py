@@ -1,4 +1,4 @@
-"""Whether a store's broker indexes whole TAGS values: its newest index entries say it."""
+"""Detection, from the newest index units, of whether a store's broker indexes whole TAGS values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def written(root: Path, *, before: bool, after: bool, units: int) -> bool:
     return indexes_tags(look, examine(look).logs, files, SMALL.index_slots)
 
 
-@pytest.mark.parametrize("units", [60, 1000])  # several index files, and one that both brokers wrote to
+@pytest.mark.parametrize("units", [60, 1000])  # several index files, or one written by both brokers
 @pytest.mark.parametrize("before", [False, True])
 @pytest.mark.parametrize("after", [False, True])
 def test_broker_that_wrote_last_decides(tmp_path: Path, before: bool, after: bool, units: int) -> None:
@@ -43,7 +43,7 @@ def test_broker_that_wrote_last_decides(tmp_path: Path, before: bool, after: boo
 
 
 @pytest.mark.parametrize("name", ["4.9.7-killed", "5.1.4-clean", "5.1.4-dledger", "5.4.0-killed", "5.4.0-dledger"])
-def test_stores_of_real_brokers_say_what_their_version_does(tmp_path: Path, name: str) -> None:
+def test_stores_of_real_brokers_show_the_indexing_of_their_version(tmp_path: Path, name: str) -> None:
     store = open_store(copy_store(name, tmp_path))
     files = [entry.path for entry in reversed(store.index_files)]
     assert files

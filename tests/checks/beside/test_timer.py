@@ -14,7 +14,7 @@ from rmqstore.checks.verify import verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import consumequeue, timer
-from tests.checks.sound import opened, queue_range, said
+from tests.checks.sound import located, opened, queue_range
 from tests.damage import copy_span, cut, flip, garble, grow, overwrite, zero
 from tests.stores import STORES
 
@@ -43,7 +43,7 @@ def test_a_damaged_unit_stops_the_timer_log(store_copy: Copy, at: int) -> None:
     store = store_copy("5.4.0-formats")
     flip(store / "timerlog" / LOG, 20 * 52 + at, 7)
     findings, facts = check(open_store(store))
-    assert [f for f in said(findings) if f[0] == "TM-LOG"] == [("TM-LOG", "timerlog", LOG, 20 * 52)]
+    assert [f for f in located(findings) if f[0] == "TM-LOG"] == [("TM-LOG", "timerlog", LOG, 20 * 52)]
     assert facts.wrote == 20 * 52
 
 
@@ -51,20 +51,20 @@ def test_zeros_in_the_middle_stop_the_timer_log(store_copy: Copy) -> None:
     store = store_copy("5.1.4-formats")
     zero(store / "timerlog" / LOG, 520, 104)
     findings, _ = check(open_store(store))
-    assert said(findings)[0] == ("TM-LOG", "timerlog", LOG, 520)
+    assert located(findings)[0] == ("TM-LOG", "timerlog", LOG, 520)
 
 
 def test_bytes_behind_the_end_are_damage_but_not_beside_a_live_broker(store_copy: Copy) -> None:
     store = store_copy("5.4.0-formats")
     overwrite(store / "timerlog" / LOG, END + 100, b"\1")
     findings, facts = check(open_store(store))
-    assert said(findings) == [("TM-LOG", "timerlog", LOG, END)]
+    assert located(findings) == [("TM-LOG", "timerlog", LOG, END)]
     assert findings.listed[0].length == 101
     assert facts.wrote == END
     assert check(open_store(store), live=True)[0].listed == []
 
 
-def test_a_blank_closes_a_file_and_the_next_goes_on(tmp_path: Path) -> None:
+def test_a_blank_ends_a_file_and_the_next_file_follows(tmp_path: Path) -> None:
     size = 52 * 4 + 30
     unit = timer.LOG_UNIT.build(prev_pos=-1, magic=1, message_size=100)
     first = unit * 3 + timer.LOG_BLANK.build(size=size - 156)
@@ -78,7 +78,7 @@ def test_a_blank_closes_a_file_and_the_next_goes_on(tmp_path: Path) -> None:
     assert findings.listed == []
     assert (facts.units, facts.wrote) == (4, size + 52)
     (tmp_path / "timerlog" / LOG).write_bytes((unit * 3).ljust(size, b"\0"))
-    assert said(check(open_store(tmp_path))[0]) == [("TM-LOG", "timerlog", LOG, 156)]
+    assert located(check(open_store(tmp_path))[0]) == [("TM-LOG", "timerlog", LOG, 156)]
 
 
 def test_units_behind_the_log_dangle(store_copy: Copy) -> None:
@@ -88,7 +88,7 @@ def test_units_behind_the_log_dangle(store_copy: Copy) -> None:
     cut_at = sorted(offsets)[100]
     findings, _ = check(store, LogRange(0, cut_at))
     first = next(i for i, o in enumerate(offsets) if o >= cut_at)
-    assert said(findings) == [("TM-DANGLING", "timerlog", LOG, first * 52)]
+    assert located(findings) == [("TM-DANGLING", "timerlog", LOG, first * 52)]
     assert findings.listed[0].facts["count"] == UNITS - 100
 
 
@@ -101,7 +101,7 @@ def test_a_wheel_of_another_length_is_named(store_copy: Copy, change: int) -> No
     else:
         grow(path, change)
     findings, _ = check(open_store(store))
-    assert said(findings) == [("TM-WHEEL-LENGTH", "timerwheel", "timerwheel", 0)]
+    assert located(findings) == [("TM-WHEEL-LENGTH", "timerwheel", "timerwheel", 0)]
     assert findings.listed[0].facts == {"length": 38_707_200 + change, "expected": 38_707_200}
 
 
@@ -114,19 +114,19 @@ def test_an_empty_wheel_is_filled_by_the_broker(store_copy: Copy) -> None:
 def test_a_wheel_snapshot_of_another_length_is_named(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     (store / "timerwheel.6708").write_bytes(bytes(64))
-    assert said(check(open_store(store))[0]) == [("TM-WHEEL-LENGTH", "timerwheel", "timerwheel.6708", 0)]
+    assert located(check(open_store(store))[0]) == [("TM-WHEEL-LENGTH", "timerwheel", "timerwheel.6708", 0)]
 
 
 def test_a_short_timercheck_is_named(store_copy: Copy) -> None:
     store = store_copy("5.1.4-formats")
     cut(store / "config" / "timercheck", 100)
-    assert said(check(open_store(store))[0]) == [("TM-CHECK", "config", "timercheck", 0)]
+    assert located(check(open_store(store))[0]) == [("TM-CHECK", "config", "timercheck", 0)]
 
 
 def test_a_missing_timercheck_matters_only_with_a_timer_log(store_copy: Copy) -> None:
     store = store_copy("5.1.4-formats")
     (store / "config" / "timercheck").unlink()
-    assert said(check(open_store(store))[0]) == [("TM-CHECK", "config", "timercheck", 0)]
+    assert located(check(open_store(store))[0]) == [("TM-CHECK", "config", "timercheck", 0)]
     assert check(opened("4.9.7-clean"))[0].listed == []
 
 
@@ -143,7 +143,7 @@ def test_positions_of_timercheck_behind_the_end_are_named(store_copy: Copy, at: 
     store = store_copy("5.4.0-formats")
     overwrite(store / "config" / "timercheck", at, value.to_bytes(8, "big", signed=True))
     findings, _ = check(open_store(store))
-    assert said(findings) == [("TM-CHECK", "config", "timercheck", at)]
+    assert located(findings) == [("TM-CHECK", "config", "timercheck", at)]
     assert findings.listed[0].facts["field"] == field
 
 
@@ -187,7 +187,7 @@ def test_file_names_of_both_halves_must_be_equal(store_copy: Copy) -> None:
     _, queue = halves(store)
     (queue / LOG).unlink()
     findings = compaction(store)
-    assert said(findings) == [("TM-COMPACTION", "Compact_11/0", LOG, 0)]
+    assert located(findings) == [("TM-COMPACTION", "Compact_11/0", LOG, 0)]
     assert findings.listed[0].facts == {"reason": "missing", "in": "compactionCq"}
     assert compaction(store, live=True).listed == []
 
@@ -197,7 +197,7 @@ def test_a_damaged_record_is_named(store_copy: Copy) -> None:
     log, _ = halves(store)
     garble(log / LOG, 4 * 263 + 90, 4)
     findings = compaction(store)
-    assert said(findings)[0] == ("TM-COMPACTION", "Compact_11/0", LOG, 4 * 263)
+    assert located(findings)[0] == ("TM-COMPACTION", "Compact_11/0", LOG, 4 * 263)
     assert findings.listed[0].facts["fault"] == "BODY_CRC"
 
 
@@ -206,7 +206,7 @@ def test_a_unit_that_points_to_no_record_is_named(store_copy: Copy) -> None:
     _, queue = halves(store)
     flip(queue / LOG, 5 * 46 + 7)
     findings = compaction(store)
-    assert said(findings) == [("TM-COMPACTION", "Compact_11/0", LOG, 5 * 46)]
+    assert located(findings) == [("TM-COMPACTION", "Compact_11/0", LOG, 5 * 46)]
     assert findings.listed[0].facts == {"reason": "unit", "in": "compactionCq", "count": 1}
 
 
@@ -215,7 +215,7 @@ def test_units_out_of_order_are_named(store_copy: Copy) -> None:
     _, queue = halves(store)
     copy_span(queue / LOG, 3 * 46, 5 * 46, 46)
     findings = compaction(store)
-    assert said(findings) == [("TM-COMPACTION", "Compact_11/0", LOG, 5 * 46)]
+    assert located(findings) == [("TM-COMPACTION", "Compact_11/0", LOG, 5 * 46)]
     assert findings.listed[0].facts["reason"] == "order"
 
 
@@ -225,7 +225,7 @@ def test_an_end_marker_closes_a_compacted_queue_file(store_copy: Copy) -> None:
     overwrite(queue / LOG, 20 * 46, consumequeue.SPARSE_END)
     assert compaction(store).listed == []
     overwrite(queue / LOG, 20 * 46 + 3, b"\0")
-    assert said(compaction(store)) == [("TM-COMPACTION", "Compact_11/0", LOG, 20 * 46)]
+    assert located(compaction(store)) == [("TM-COMPACTION", "Compact_11/0", LOG, 20 * 46)]
 
 
 def test_work_directories_are_normal_and_other_entries_are_not(store_copy: Copy) -> None:
@@ -234,4 +234,4 @@ def test_work_directories_are_normal_and_other_entries_are_not(store_copy: Copy)
     (log / "compacting").mkdir()
     assert compaction(store).listed == []
     (log / "notes.txt").write_text("x")
-    assert said(compaction(store)) == [("TM-COMPACTION", "Compact_11/0", "notes.txt", 0)]
+    assert located(compaction(store)) == [("TM-COMPACTION", "Compact_11/0", "notes.txt", 0)]

@@ -1,4 +1,4 @@
-"""Slots of the timer wheel and chains of the timer log: what a start leaves wrong, and nothing else."""
+"""Slots of the timer wheel and chains of the timer log: only errors that a broker start does not correct are found."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.damage import overwrite
 FILE = 52 * 9 + 52  # 9 units and a BLANK
 START = 1_795_000_000  # s
 UNITS = 45
-OLD = 18  # units behind which a start links again
+OLD = 18  # number of units before those that a start links again
 
 
 class Timer:
-    """A timer log of small files with its wheel: unit k is due `k % 6` ticks from START on, from OLD on `6 + k % 3`."""
+    """A timer log of small files and its wheel: unit k is due `k % 6` ticks after START, `6 + k % 3` from OLD on."""
 
     def __init__(self, root: Path, *, ms: int = 1000, skip: int = 0) -> None:
         self.root, self.ms = root, ms
@@ -167,7 +167,7 @@ def test_what_a_start_leaves_wrong_is_named(made: Timer, name: str) -> None:
     assert made.found() == expected
 
 
-def test_slots_that_are_read_already_say_nothing(made: Timer) -> None:
+def test_slots_that_were_already_read_are_ignored(made: Timer) -> None:
     made.slot(0, 0, 0, time=-START)
     made.prev(6, 3)
     made.check(read=(START + 1) * 1000)
@@ -190,7 +190,7 @@ def test_the_newest_snapshot_is_the_wheel_where_it_is_used(made: Timer) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, (_, expected) in DAMAGES.items() if expected])
-def test_what_recover_writes_is_what_the_log_says(made: Timer, name: str) -> None:
+def test_recover_writes_the_slots_that_the_log_requires(made: Timer, name: str) -> None:
     change, expected = DAMAGES[name]
     change(made)
     codes = {code for code, _ in expected}

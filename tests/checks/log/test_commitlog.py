@@ -1,4 +1,4 @@
-"""The log as a whole, on copies of real stores: each damage has its one code, whatever the split."""
+"""The whole log, on copies of real stores: each kind of damage has exactly one code, however the log is split."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_bit_that_nothing_else_knows_is_not_guessed_at(store: Path, field: str
 
 @pytest.mark.parametrize("bit", [6, 7])
 def test_a_topic_that_is_not_text_is_reported_once(store: Path, bit: int) -> None:
-    shutil.rmtree(store / "index")  # its keys hold the topic
+    shutil.rmtree(store / "index")  # its keys contain the topic
     middle(store).flip("topic", 0, bit)
     report = look(store)
     assert report.findings.counts == {"CL-TOPIC": 1}
@@ -111,18 +111,18 @@ def test_a_lost_separator_of_properties_is_damage(store: Path) -> None:
     record = middle(store)
     at = record.properties.index(b"\x02")
     damage.flip(record.file, record.at + record.parts["properties"][0] + at, 7)
-    # the key in front of it is another one now; the finding explains why the index contradicts it
+    # the key before it has changed, too; the finding explains why the index contradicts it
     assert counts(store) == {"CL-PROPERTIES": 1}
 
 
-def test_a_changed_tag_is_seen_by_its_unit(store: Path) -> None:
+def test_a_changed_tag_is_detected_by_its_unit(store: Path) -> None:
     record = middle(store)
     at = record.properties.index(b"TagA")
     damage.flip(record.file, record.at + record.parts["properties"][0] + at + 3, 1)
     assert counts(store) == {"CQ-WRONG-TAG": 1}
 
 
-def test_every_bit_below_a_record_crc_is_seen_and_called_so(tmp_path: Path) -> None:
+def test_every_flipped_bit_of_a_record_with_a_record_crc_is_found(tmp_path: Path) -> None:
     store = copy_store("head_formats_propcrc", tmp_path)
     record = records(store)[0]
     for field in ("flag", "born_timestamp", "store_host", "reconsume_times", "queue_id", "topic", "prepared_offset"):
@@ -194,7 +194,7 @@ def test_a_torn_last_record_is_a_dirty_tail(store: Path) -> None:
     damage.zero(last.file, last.at + 60, last.size - 60)
     found = counts(store)
     assert found.pop("CL-DIRTY-TAIL") == 1
-    assert found == {"CQ-BEYOND-LOG": 1, "IX-DANGLING-ENTRY": 1}  # they had been written already
+    assert found == {"CQ-BEYOND-LOG": 1, "IX-DANGLING-ENTRY": 1}  # the unit and the index unit of the torn record
 
 
 @pytest.mark.parametrize("content", [b"\x01", b"\xda\xa3\x20\xa7" * 40, b"\0\0\0\x5b\xaa\xbb\xcc\xdd"])
@@ -230,7 +230,7 @@ def test_zeros_in_place_of_a_blank_are_a_missing_blank(store: Path) -> None:
     assert counts(store) == {"CL-NO-BLANK": 1}
 
 
-def test_bytes_behind_a_blank_mean_nothing(store: Path) -> None:
+def test_bytes_behind_a_blank_are_ignored(store: Path) -> None:
     file, at = max((blank_of(store, name) for name in (0, 16384, 32768, 49152)), key=lambda place: -place[1])
     damage.garble(file, at + 8, file.stat().st_size - at - 8)
     assert counts(store) == {}

@@ -1,4 +1,4 @@
-"""A store whose broker has a messageDelayLevel of its own is sound, also for someone without its broker.conf."""
+"""A store whose broker has its own messageDelayLevel is sound, also if verify runs without its broker.conf."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXT = "2s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"  # level 1 i
 
 
 def later(store: Path, level: int, by: int, units: slice = slice(None)) -> int:
-    """Makes the due times of a level later, as a broker with another delay writes them; gives how many."""
+    """Move the due times of a level, as a broker with another delay writes them; return the number of units."""
     path = store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / str(level - 1) / f"{0:020d}"
     rows = [row for row in UNIT.array(path.read_bytes()).tolist() if row[1]]
     for number in range(len(rows))[units]:
@@ -64,7 +64,7 @@ def test_what_no_setting_explains_stays_wrong(store_copy: Copy, by: int, units: 
     assert "CQ-WRONG-TAG" in found(open_store(store))
 
 
-def test_a_given_setting_is_for_what_comes(store_copy: Copy) -> None:
+def test_a_given_setting_applies_to_new_units(store_copy: Copy) -> None:
     store = store_copy("4.9.7-clean")
     count = later(store, 1, 1000)
     conf = BrokerConfig({"messageDelayLevel": TEXT.replace("2s", "7s", 1)})
@@ -98,13 +98,13 @@ def test_units_of_a_setting_that_was_changed_are_right_as_they_are(store_copy: C
 
 @pytest.mark.parametrize("units", [slice(3, 4), slice(0, 2), slice(-1, None)])
 def test_a_few_units_of_another_setting_are_not_rewritten(store_copy: Copy, units: slice) -> None:
-    """Too few to say what the setting was; a broker delivers by them all the same."""
+    """There are too few to infer the setting, but a broker uses their due times."""
     store = store_copy("4.9.7-clean")
     later(store, 1, 4000, units)
     assert found(open_store(store)) == {}
     path = schedule(store, 1)
     before = path.read_bytes()
-    overwrite(path, 5 * UNIT.size + 8, bytes(4))  # the size of another unit: the queue is written again
+    overwrite(path, 5 * UNIT.size + 8, bytes(4))  # the size of another unit, so that the queue is rebuilt
     opened = open_store(store)
     journal.apply(plan_recovery(opened, examine(opened)))
     assert path.read_bytes() == before
@@ -149,7 +149,7 @@ def schedule(store: Path, level: int) -> Path:
 
 
 def stored(store: Path, level: int) -> list[int]:
-    """Store times of the messages of a level's units."""
+    """Return the store times of the messages of a level's units."""
     rows = [row for row in UNIT.array(schedule(store, level).read_bytes()).tolist() if row[1]]
     log = open_store(store).commitlog
     assert log is not None

@@ -1,4 +1,4 @@
-"""The ports of BORNHOST and STOREHOST: every bit that no port has is found and cleared, and no other is touched."""
+"""The ports of BORNHOST and STOREHOST: set bits beyond 16 are found and cleared, and no other bits are changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CODE = "CL-HOST"
 
 
 def port_at(row: Row, field: str) -> int:
-    """Position of a port's first byte in its record."""
+    """Return the position of a port's first byte in its record."""
     born = len(row.message.born_host)
     if field == "born":
         return HEAD.at("born_host") + born - 4
@@ -52,7 +52,7 @@ def test_what_is_cleared_is_what_was_written(tmp_path: Path) -> None:
     for field in ("born", "store"):
         for bit in (16, 23, 24, 31):
             flip(row, field, bit)
-    damage.flip(row.path, row.at + FLAG_AT + 3, 0)  # SYSFLAG too: both are mended in one step
+    damage.flip(row.path, row.at + FLAG_AT + 3, 0)  # also SYSFLAG: one step repairs both
     done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
     assert done["cures"] == [CODE, "CL-SYSFLAG"]
     assert row.path.read_bytes() == sound
@@ -67,12 +67,12 @@ def test_a_replica_is_left(tmp_path: Path) -> None:
     assert plan["facts"]["stays"][CODE]["why"].startswith("a replica must equal its master")
 
 
-def test_the_record_crc_tells_and_the_record_is_as_before(tmp_path: Path) -> None:
+def test_the_record_crc_finds_the_bit_and_the_record_is_restored(tmp_path: Path) -> None:
     store = copy_store("5.4.0-formats", tmp_path)
     row = pick(store, lambda r: b"__CRC32#" in r.message.properties, 3)
     sound = row.path.read_bytes()
     flip(row, "born", 16)
-    flip(row, "store", 31)  # two bits: the CRC alone would not find them
+    flip(row, "store", 31)  # a second bit, so that the CRC alone cannot find them
     found = counts(store)
     assert (found.get(CODE, 0), found["CL-RECORD-CRC"]) == (0, 1)
     run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
@@ -80,7 +80,7 @@ def test_the_record_crc_tells_and_the_record_is_as_before(tmp_path: Path) -> Non
 
 
 def test_a_port_under_a_record_crc_that_fits_is_cleared_too(tmp_path: Path) -> None:
-    """No broker writes one: it was changed before the record was sealed, by memory, or by a tool."""
+    """No broker writes such a port: bad memory or a tool changed it before the record CRC was computed."""
     store = copy_store("5.4.0-formats", tmp_path)
     row = pick(store, lambda r: b"__CRC32#" in r.message.properties, 3)
     sound = row.path.read_bytes()
@@ -93,7 +93,7 @@ def test_a_port_under_a_record_crc_that_fits_is_cleared_too(tmp_path: Path) -> N
 
 
 def test_what_is_made_of_a_damaged_record_has_ports(tmp_path: Path) -> None:
-    """A record that is mended, and a filler that takes its host over from the next record."""
+    """The store has a repaired record, and a filler, which copies its host from the next record."""
     store = copy_store("5.4.0-clean", tmp_path)
     mended, (lost, behind) = pick(store, lambda r: len(r.message.body) > 20, 40), rows(store)[100:102]
     assert (lost.path, lost.stop) == (behind.path, behind.at)

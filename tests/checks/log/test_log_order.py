@@ -1,4 +1,4 @@
-"""Records of the commitlog that are sound one by one: queue offsets that do not go on, old records, clocks."""
+"""Individually sound records that contradict each other: queue offsets with gaps, old records, clock changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def restart(store: Path, number: int) -> None:
-    """T deleted and created again before record `number`: queue offsets and units begin again at 0."""
+    """Simulate that T was deleted and created again before record `number`: queue offsets and units restart at 0."""
     later = records(store)[number:]
     queue = store / "consumequeue" / "T" / "0"
     old = Units(queue)
@@ -78,7 +78,7 @@ def test_queue_offsets_that_skip_some_are_a_gap(store: Path) -> None:
     assert [(f.facts["expected"], f.facts["got"]) for f in found] == [(225, 275)]
 
 
-def test_a_gap_that_damage_explains_is_not_said_twice(store: Path) -> None:
+def test_a_gap_explained_by_damage_is_not_reported_again(store: Path) -> None:
     first, last = records(store)[200], records(store)[219]
     damage.garble(first.file, first.at, last.at + last.size - first.at)
     assert counts(store) == {"CL-MAGIC": 1}
@@ -88,13 +88,13 @@ def test_a_gap_that_damage_explains_is_not_said_twice(store: Path) -> None:
 
 
 def set_forward(store: Path, begin: int, stop: int) -> None:
-    """The records [begin, stop) were written two hours after all others."""
+    """Move the times of the records [begin, stop) two hours after all others."""
     for record in records(store)[begin:stop]:
         record.put("store_timestamp", record.field("store_timestamp") + 7_200_000)
 
 
 def test_a_clock_that_was_set_back_is_a_note(store: Path) -> None:
-    shutil.rmtree(store / "index")  # it holds the times too
+    shutil.rmtree(store / "index")  # it contains the times, too
     set_forward(store, 0, 225)
     report = look(store, parallel=True)
     assert report.findings.counts == {"CL-TIME-BACK": 1}
@@ -103,7 +103,7 @@ def test_a_clock_that_was_set_back_is_a_note(store: Path) -> None:
 
 
 def truncated(store: Path, number: int) -> None:
-    """The log was truncated before `number`, and then two records were written over two that were longer."""
+    """Simulate that the log was truncated before `number`, and that two shorter records overwrote the next two."""
     shutil.rmtree(store / "index")
     set_forward(store, 0, number + 2)
     queue = Units(store / "consumequeue" / "T" / "0")
@@ -137,7 +137,7 @@ def test_old_records_that_meet_the_end_exactly_are_known_by_their_queue_offsets(
 
 
 def test_old_records_in_earlier_files_are_not_a_tail(store: Path) -> None:
-    """A truncation deletes the files behind: damage and a clock must not make a tail of half a log."""
+    """A truncation deletes later files, so damage and a clock change must not turn half of a log into a stale tail."""
     shutil.rmtree(store / "index")
     set_forward(store, 0, 225)
     torn = records(store)[225]
@@ -168,7 +168,7 @@ def test_a_wrong_queue_offset_is_reported_where_a_split_begins(tmp_path: Path) -
         record.put("queue_offset", before)
 
 
-def test_two_wrong_neighbours_are_both_told(store: Path) -> None:
+def test_two_wrong_neighbours_are_both_reported(store: Path) -> None:
     for number, byte in ((224, 4), (225, 5)):
         records(store)[number].flip("queue_offset", byte)
     report = look(store)

@@ -1,4 +1,4 @@
-"""A bit of a store time that makes more than a minute is found, where the born time agrees with the neighbours."""
+"""A flipped bit that changes a store time by over a minute is found if the born time agrees with the neighbours."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_no_store_of_a_broker_has_one(name: str) -> None:
 
 @pytest.mark.quick_rows(5)
 @pytest.mark.parametrize("bit", range(12))
-def test_seconds_say_nothing(bit: int, tmp_path: Path) -> None:
+def test_a_change_of_seconds_is_not_reported(bit: int, tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     _flip(rows(store)[100], bit)
     assert _found(store) == []
@@ -64,7 +64,7 @@ def test_a_wrong_time_is_not_the_time_of_the_log(tmp_path: Path) -> None:
 
 
 def test_a_delayed_message_after_a_pause_ends_a_file(tmp_path: Path) -> None:
-    """Its broker was killed, started a minute later, and delivered what was due: a file ends with such a record."""
+    """Its broker was killed, and a minute later started and delivered due messages: one of them ends a file."""
     store = copy_store("5.4.0-clean", tmp_path)
     all_rows = rows(store)
     last = max(i for i, row in enumerate(all_rows) if row.path == all_rows[100].path)

@@ -1,4 +1,4 @@
-"""UnitReader: reading a page of units at a time gives what single reads give, with far fewer reads."""
+"""UnitReader: reading a page of units at a time has the same result as single reads, with far fewer system calls."""
 
 from __future__ import annotations
 

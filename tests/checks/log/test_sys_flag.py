@@ -1,4 +1,4 @@
-"""SYSFLAG's compression bits against the body: every single flipped bit, told and mended where the body proves it."""
+"""SYSFLAG's compression bits compared with the body: each flipped bit is found and repaired if the body proves it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def faults(store: Path) -> int:
 
 
 def told(before: int, after: int) -> bool:
-    """Whether a reader is misled: a type bit without the COMPRESSED bit on a plain body changes nothing."""
+    """Return whether a change misleads a reader; type bits without the COMPRESSED bit are ignored on a plain body."""
     if not before & 1:
         return bool(after & 1)
     return {0: 3}.get(after >> 8 & 7, after >> 8 & 7) != before >> 8 & 7 or not after & 1
@@ -35,7 +35,7 @@ def told(before: int, after: int) -> bool:
 @pytest.mark.quick_rows
 @pytest.mark.parametrize("flag", [0x301, 0x101, 0x201, 0])
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger"])
-def test_every_bit_that_misleads_a_reader_is_found_and_mended(name: str, flag: int, tmp_path: Path) -> None:
+def test_every_bit_that_misleads_a_reader_is_found_and_repaired(name: str, flag: int, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     row = pick(store, lambda r: r.message.sys_flag & 0x70F == flag and len(r.message.body) > 20, 3)
     sound = row.path.read_bytes()
@@ -75,5 +75,5 @@ def test_what_nothing_proves_stays() -> None:
     assert proved_sys_flag(0x1, b"\x78\x9cnothing that inflates") is None  # it begins like a zlib stream
     assert proved_sys_flag(0x301, packed[Compression.LZ4]) == 0x101
     assert proved_sys_flag(0x401, packed[Compression.ZLIB]) == 0x1
-    assert proved_sys_flag(0x300, packed[Compression.ZLIB][:-3]) is None  # cut: it does not unpack to its end
-    assert proved_sys_flag(0, packed[Compression.ZLIB]) == 0x1  # asked only where a type bit says something
+    assert proved_sys_flag(0x300, packed[Compression.ZLIB][:-3]) is None  # truncated, so it does not unpack completely
+    assert proved_sys_flag(0, packed[Compression.ZLIB]) == 0x1  # verify calls it only if a type bit is set

@@ -1,4 +1,4 @@
-"""The attributes of the rows of the table of problems agree with each other."""
+"""The attributes of each row of the table of problems are consistent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_an_unsafe_repair_has_one_reason_for_asking(row: Problem) -> None:
 
 
 @ROWS
-def test_a_problem_without_a_repair_says_what_the_operator_can_do(row: Problem) -> None:
+def test_a_problem_without_a_repair_has_advice_for_the_operator(row: Problem) -> None:
     if row.remedy is None and row.severity > Severity.NOTE:
         assert row.needs_operator is not None
         assert row.needs_operator.why
@@ -70,7 +70,7 @@ def test_a_finding_damages_the_log_only_in_the_log() -> None:
     assert not Finding("CL-QUEUE-OFFSET", "commitlog").damages_log
 
 
-def test_a_cut_takes_the_problems_behind_it() -> None:
+def test_a_truncation_removes_the_problems_behind_it() -> None:
     findings = Findings()
     findings.add(Finding("CL-MAGIC", "commitlog", offset=100))
     findings.add(Finding("CL-BODY-CRC", "commitlog", offset=300))

@@ -1,4 +1,4 @@
-"""Batch consume queues against the log, on copies of a real store."""
+"""Batch consume queues compared with the log, on copies of a real store."""
 
 from __future__ import annotations
 

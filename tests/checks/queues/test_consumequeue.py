@@ -1,4 +1,4 @@
-"""Consume queues against the log, on copies of real stores: each damage has its own code, whatever the split."""
+"""Consume queues compared with the log, on copies of real stores: each kind of damage has its own code."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_units_behind_a_lost_one_are_shifted(store: Path) -> None:
 
 
 def more(store: Path) -> Path:
-    """An empty consume queue file behind the last one, which is full."""
+    """Add an empty consume queue file after the last one, which is full."""
     file = store / "consumequeue" / "T" / "0" / f"{9000:020d}"
     file.write_bytes(bytes(1000))
     return file
@@ -178,7 +178,7 @@ def test_a_stretch_of_zeros_and_pre_blanks_is_counted_once(first: int, stop: int
     missing = [f.facts for f in report.findings.listed if f.code == "CQ-MISSING-UNIT"]
     pieces = [(a, b - a) for a, b in ((0, first), (stop, 26)) if a < b]
     assert [(f["queue_offset"], f["messages"]) for f in missing] == pieces
-    assert [f["queue_offset"] for f in missing if "first_offset" in f] == [0] * (first > 0)  # else it is not known
+    assert [f["queue_offset"] for f in missing if "first_offset" in f] == [0] * (first > 0)  # otherwise unknown
 
 
 def test_a_queue_of_pre_blanks_only_is_reported(store: Path) -> None:
@@ -301,8 +301,8 @@ def test_a_unit_that_is_half_written_is_dangling(store: Path) -> None:
     assert counts(store) == {"CQ-DANGLING-UNIT": 1}
 
 
-def test_queues_of_another_broker_do_not_change_what_the_log_says(tmp_path: Path) -> None:
-    """Some records begin where units of the other log point to, at files' starts above all: that proves nothing."""
+def test_queues_of_another_broker_prove_nothing_about_the_log(tmp_path: Path) -> None:
+    """Some records, above all at the start of files, begin where units of the other log point to; it proves nothing."""
     store = copy_store("5.4.0-clean", tmp_path)
     shutil.rmtree(store / "commitlog")
     (copy_store("5.1.4-clean", tmp_path / "other") / "commitlog").rename(store / "commitlog")

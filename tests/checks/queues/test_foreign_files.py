@@ -1,4 +1,4 @@
-"""Queues and log files that are not of one store, or of another queue: said as such; no record is changed for it."""
+"""Queue or log files of another store or queue are reported as such, and no record is changed because of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def of_the_log(plan: Plan) -> list[str]:
 
 @pytest.mark.parametrize("name", ["Order_10", "Order_11.bak"])
 def test_a_renamed_topic_directory_proves_no_record_wrong(tmp_path: Path, name: str) -> None:
-    """`Order_10` is one bit away from the topic of all the messages."""
+    """`Order_10` differs in one bit from the topic of all the messages."""
     store = copy_store("5.4.0-clean", tmp_path)
     queues = store / "consumequeue"
     (queues / "Order_11").rename(queues / name)
@@ -42,7 +42,7 @@ def test_a_renamed_topic_directory_proves_no_record_wrong(tmp_path: Path, name: 
     assert not plan.brakes
 
 
-def test_a_queue_of_one_message_is_recognised_by_topics_json(tmp_path: Path) -> None:
+def test_a_queue_of_one_message_is_recognized_by_topics_json(tmp_path: Path) -> None:
     store = copy_store("5.4.0-killed", tmp_path)
     queues = store / "consumequeue"
     (queues / "RMQ_SYS_TRANS_OP_HALF_TOPIC").rename(queues / "RMQ_SYS_TRANS_OP_HALF_TOPIB")
@@ -53,7 +53,7 @@ def test_a_queue_of_one_message_is_recognised_by_topics_json(tmp_path: Path) -> 
 
 
 def test_a_log_of_another_broker_with_records_of_the_same_sizes_is_not_mended(tmp_path: Path) -> None:
-    """Every unit meets a record of its own size, most of them one bit away from the queue that has the unit."""
+    """Every unit points to a record of its size, and most records differ in one bit from the queue of the unit."""
     store = copy_store("498_many", tmp_path)
     for number, record in enumerate(records(store)):
         with record.file.open("r+b") as file:
@@ -68,7 +68,7 @@ def test_a_log_of_another_broker_with_records_of_the_same_sizes_is_not_mended(tm
     assert len(plan.brakes) == 1
 
 
-def test_queues_of_another_broker_are_written_again_when_somebody_says_so(tmp_path: Path) -> None:
+def test_queues_of_another_broker_are_rebuilt_on_request(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     shutil.rmtree(store / "consumequeue")
     (copy_store("5.1.4-clean", tmp_path / "other") / "consumequeue").rename(store / "consumequeue")
@@ -89,7 +89,7 @@ def test_a_file_of_another_log_stops_every_repair(tmp_path: Path) -> None:
     assert verified.report.verdict.endswith(", but 1 file belongs to another log")
     assert plan.steps == ()
     assert len(plan.brakes) == 1
-    (store / "commitlog" / name).unlink()  # the other way out: a file that is missing
+    (store / "commitlog" / name).unlink()  # the alternative for the operator: a missing file
     verified, _ = planned(store)
     (gone,) = [f for f in verified.report.findings.listed if f.code == "CL-MISSING-FILE"]
     assert gone.facts["messages"] == 71
@@ -98,7 +98,7 @@ def test_a_file_of_another_log_stops_every_repair(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("queues", [True, False])
 def test_the_own_last_file_behind_one_of_another_log_is_not_a_stale_tail(tmp_path: Path, queues: bool) -> None:
-    """It is older, and repeats queue offsets; but a truncated log keeps no whole file behind its end."""
+    """It is older and repeats queue offsets, but a truncation leaves no whole file after the end of the log."""
     store = copy_store("5.4.0-clean", tmp_path)
     name = "00000000000000393216"
     shutil.copyfile(copy_store("5.4.0-killed", tmp_path / "other") / "commitlog" / name, store / "commitlog" / name)

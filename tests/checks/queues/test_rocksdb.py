@@ -1,4 +1,4 @@
-"""Consume queues in RocksDB against the messages: a real 5.4.0 store, and rows changed in copies of it."""
+"""Consume queues in RocksDB compared with the messages, on a real 5.4.0 store and on copies with changed rows."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_message_of_a_real_store_has_its_row() -> None:
     assert sum(q.max - q.min for q in report.queues.values()) == 292
 
 
-def test_queues_begin_and_end_where_the_broker_says() -> None:
+def test_queues_have_the_bounds_that_the_broker_reports() -> None:
     told = {name: (q.min, q.max) for name, q in meta(NAME).oracle_load.queues.items()}
     states = look(unpack(NAME)).queues
     assert {name: (q.min, q.max) for name, q in states.items()} == told
@@ -71,7 +71,7 @@ def test_reading_changes_nothing_and_leaves_nothing(tmp_path: Path, monkeypatch:
     assert list(room.iterdir()) == []
 
 
-def test_workers_say_what_one_process_says(tmp_path: Path) -> None:
+def test_workers_find_the_same_as_one_process(tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
     with changing(store) as rows:
         rows.drop(TOPIC, QUEUE, 5)
@@ -214,7 +214,7 @@ def test_a_beginning_behind_rows_hides_their_messages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("far", [1 << 33, 1 << 58])
-def test_a_row_far_away_costs_no_walk_to_it(tmp_path: Path, far: int) -> None:
+def test_a_row_far_away_is_reached_without_a_walk(tmp_path: Path, far: int) -> None:
     def change(rows: Rows) -> None:
         rows.put(TOPIC, QUEUE, far, commitlog_offset=11, size=200)
         rows.end(TOPIC, QUEUE, far, 11)
@@ -233,7 +233,7 @@ def test_a_queue_offset_that_no_queue_can_have_is_dangling(tmp_path: Path, numbe
     assert finding.facts["reason"] == "no valid queue offset"
 
 
-def test_keys_that_are_none_are_noted(tmp_path: Path) -> None:
+def test_invalid_keys_are_noted(tmp_path: Path) -> None:
     def change(rows: Rows) -> None:
         for key in (b"\0", b"what is this", b"\xff" * 40):
             rows.units[key] = b"x"
@@ -352,9 +352,9 @@ def test_a_database_without_its_store_is_not_taken_for_clean() -> None:
 
 
 def test_a_batch_has_one_row_and_its_topic_is_not_called_clean(tmp_path: Path) -> None:
-    """As whole brokers of 5.4.0 write them: rows at the first queue offset of each batch, and gaps between them.
+    """Observed with whole brokers of 5.4.0: there is one row at the first queue offset of each batch, then a gap.
 
-    Such a broker read 5 messages of the two queues of a store with 16 batches.
+    Such a broker read only 5 messages from the two queues of a store with 16 batches.
     """
     store = copy_store("5.4.0-formats", tmp_path)
     for directory in ("consumequeue", "batchconsumequeue"):

@@ -1,4 +1,4 @@
-"""Fixed-size units as arrays."""
+"""Reading fixed-size units as arrays."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_holes_are_left_out_and_units_over_their_edges_are_whole(tmp_path: Path)
     assert read < 65_536
 
 
-def test_extents_of_a_file_without_data_are_none(tmp_path: Path) -> None:
+def test_a_file_without_data_has_no_extents(tmp_path: Path) -> None:
     path = tmp_path / "f"
     with path.open("wb") as out:
         out.truncate(1 << 30)
@@ -89,7 +89,7 @@ def test_a_short_file_gives_its_whole_units(tmp_path: Path) -> None:
     assert [len(c.units) for c in unit_chunks(queue, consumequeue.UNIT)] == [2]
 
 
-def test_a_vanished_file_gives_nothing(tmp_path: Path) -> None:
+def test_a_vanished_file_has_no_units(tmp_path: Path) -> None:
     queue = queue_of(tmp_path, unit(1))
     queue.files[0].path.unlink()
     assert list(unit_chunks(queue, consumequeue.UNIT)) == []
@@ -131,14 +131,14 @@ def test_recovery_does_not_notice_a_missing_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in BROKER_STORES if not meta(n).abort_present and "rocksdb" not in n])
-def test_recovery_ends_where_the_real_store_said(name: str) -> None:
+def test_recovery_ends_where_that_of_the_real_store_does(name: str) -> None:
     queues = meta(name).oracle_load.queues
     store = opened(name)
     ends = {q.label: recovery_end(q.queue).end // 20 for q in store.consume_queues() if q.kind.value == "simple"}
     assert {k: v.max for k, v in queues.items() if k in ends} == {k: v for k, v in ends.items() if k in queues}
 
 
-def test_a_sparse_dledger_index_costs_what_it_holds() -> None:
+def test_reading_a_sparse_dledger_index_skips_its_holes() -> None:
     dl = opened("5.4.0-dledger").dledger
     assert dl is not None
     assert dl.index.file_size == 167_772_160

@@ -1,4 +1,4 @@
-"""Java's reading of text. Expected values printed by Java 17."""
+"""Text parsed like in Java. The expected values were printed by Java 17."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import org.apache.rocketmq.client.consumer.listener.*;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
- * The traffic of the fixtures: every kind of message that a client can send.
+ * Generates the traffic of the fixtures: every kind of message that a client can send.
  *
  * <pre>Flow NAMESRV SEED SENT.jsonl [key=value]…</pre>
  *
@@ -442,7 +442,7 @@ public class Flow {
     }
 }
 
-/** What only 5.x has: timer messages, batch consume queues, light queues, compaction, long topics, pop. */
+/** Generates what only 5.x supports: timer messages, batch consume queues, light queues, compaction, long topics, pop. */
 class Formats {
     static void note(String k, Object v) {
         synchronized (Flow.class) {

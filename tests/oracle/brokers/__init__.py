@@ -1,1 +1,1 @@
-"""How the stores in fixtures/stores were made."""
+"""Scripts that created the stores in fixtures/stores."""

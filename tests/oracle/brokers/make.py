@@ -1,9 +1,9 @@
-"""Makes a fixture: a real broker, real traffic, and what is left on disk when it ends.
+"""Create a fixture: run a real broker with real traffic, and pack what is on disk when it ends.
 
     python -m tests.oracle.brokers.make VERSION SCENARIO OUTDIR [--seed N]
 
-`README.md` beside this file has the scenarios. Two runs never give equal bytes: times, ids and the interleaving of
-threads differ.
+`README.md` beside this file describes the scenarios. Two runs never create equal bytes: times, ids and the interleaving
+of threads differ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.real_broker.oracle import Oracle, OracleResult
 from tests.real_broker.whole_broker import WholeBroker
 from tests.stores import clone
 
-# What the oracle must know to open the store again.
+# The settings that the oracle needs to open the store.
 _STORE_SETTINGS = (
     *("mappedFileSizeCommitLog", "mappedFileSizeConsumeQueue", "mappedFileSizeTimerLog", "maxHashSlotNum"),
     *("maxIndexNum", "flushDiskType", "enableDLegerCommitLog", "dLegerGroup", "dLegerSelfId", "storeType"),
@@ -43,7 +43,7 @@ _IPV6 = {"brokerIP1": "::1", "brokerIP2": "::1", "bindAddress": "::"}
 
 
 class Maker:
-    """One scenario's brokers, sends and stores."""
+    """The brokers, sends and stores of one scenario."""
 
     def __init__(self, version: str, scenario: str, out: Path, seed: int, folder: Path) -> None:
         self.version, self.scenario, self.out, self.seed, self.folder = version, scenario, out, seed, folder
@@ -52,7 +52,7 @@ class Maker:
         self.brokers: list[WholeBroker] = []
 
     def broker(self, store: str, conf: Mapping[str, str], name_server: str | None = None) -> WholeBroker:
-        """A broker with files so small that a few hundred messages fill several."""
+        """Create a broker with files so small that a few hundred messages fill several of them."""
         large = self.seed % 2 == 1 and self.seed > 1000
         own = {
             "brokerName": f"broker-{self.seed}",
@@ -77,17 +77,17 @@ class Maker:
         return self.brokers[-1]
 
     def dledger(self, node: str = "n0") -> dict[str, str]:
-        """Settings of a DLedger broker; without peers it is a group of one."""
+        """Return the settings of a DLedger broker, by default in a group of one."""
         return {"enableDLegerCommitLog": "true", "dLegerGroup": f"broker-{self.seed}", "dLegerSelfId": node}
 
     def flow(self, broker: WholeBroker, **words: str | int) -> object:
-        """Sends through `broker`'s name server; gives the counts."""
+        """Send messages through the broker's name server, and return the counts."""
         arguments = [broker.name_server, str(self.seed), str(self.sent_file)]
-        said = broker.run_java("Flow", *arguments, *(f"{key}={value}" for key, value in words.items()))
-        return json.loads(said.splitlines()[-1])
+        text = broker.run_java("Flow", *arguments, *(f"{key}={value}" for key, value in words.items()))
+        return json.loads(text.splitlines()[-1])
 
     def finish(self, name: str, broker: WholeBroker, sent: object, stopped: str, note: str = "") -> None:
-        """Records what the real classes read from copies, and packs the store."""
+        """Record what the real classes read from copies of a store, and pack the store."""
         conf = {key: value for key, value in broker.conf.items() if key not in _NOT_RECORDED}
         settings = {key: conf[key] for key in _STORE_SETTINGS if key in conf}
         oracle_args = [f"{key}={value}" for key, value in settings.items() if key != "flushDiskType"]
@@ -146,7 +146,7 @@ def _recorded(result: OracleResult) -> dict[str, object]:
 
 
 def single(maker: Maker) -> None:
-    """clean, killed, dledger, dledger-killed, formats, rocksdb, ipv6: one broker, one way to end."""
+    """Create clean, killed, dledger, dledger-killed, formats, rocksdb or ipv6: one broker, stopped or killed."""
     scenario, conf, words = maker.scenario, dict[str, str](), dict[str, str | int](_EVERY_KIND)
     if scenario.startswith("dledger"):
         conf = maker.dledger()
@@ -180,7 +180,7 @@ def single(maker: Maker) -> None:
 
 
 def mixed(maker: Maker, plain: WholeBroker, sent: object, stopped: str) -> None:
-    """before-dledger, dledger-mixed: the plain store just made, then a restart with DLedger and 200 messages more."""
+    """Create before-dledger and dledger-mixed: pack the plain store, restart with DLedger, and send 200 messages."""
     maker.scenario = "mixed"
     before = f"{maker.version}-before-dledger"
     maker.finish(before, plain, sent, f"byte copy of {maker.version}-clean", "state before enableDLegerCommitLog=true")
@@ -194,7 +194,7 @@ def mixed(maker: Maker, plain: WholeBroker, sent: object, stopped: str) -> None:
 
 
 def dledger3(maker: Maker) -> None:
-    """dledger3: a group of three; a follower is killed before the last 100 messages."""
+    """Create dledger3: a group of three, in which a follower is killed before the last 100 messages."""
     brokers = [maker.broker("store-n0", maker.dledger("n0"))]
     brokers += [maker.broker(f"store-{name}", maker.dledger(name), brokers[0].name_server) for name in ("n1", "n2")]
     peers = ";".join(f"n{node}-{broker.dledger_address}" for node, broker in enumerate(brokers))
@@ -220,7 +220,7 @@ def dledger3(maker: Maker) -> None:
 
 
 def masterslave(maker: Maker) -> None:
-    """master, slave: asynchronous replication; the slave is killed in the middle."""
+    """Create master and slave: asynchronous replication; the slave is killed in the middle."""
     master = maker.broker("store-m", {"brokerRole": "ASYNC_MASTER"})
     master.start()
     slave = maker.broker("store-s", {"brokerRole": "SLAVE", "brokerId": "1"}, master.name_server)
@@ -236,10 +236,10 @@ def masterslave(maker: Maker) -> None:
 
 
 def controller(maker: Maker) -> None:
-    """controller-master, controller-slave, controller-diverged: three nodes and a controller.
+    """Create controller-master, controller-slave and controller-diverged: three nodes and a controller.
 
-    A is the first master, B its slave. B is killed before A gets its last messages, then A: its store is `diverged`.
-    B comes back alone and becomes the master of a new epoch; C is its new slave, killed in the middle.
+    A is the first master, B its slave. B is killed before A receives its last messages, then A is killed: its store is
+    `diverged`. B is restarted alone and becomes the master of a new epoch; its new slave C is killed in the middle.
     """
     names = maker.broker("unused", {})
     names.start_name_server(controller=True)
@@ -285,7 +285,7 @@ def _leader(currterm: Path) -> str:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("version")
     parser.add_argument("scenario", choices=sorted(SCENARIOS))

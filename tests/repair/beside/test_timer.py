@@ -1,4 +1,4 @@
-"""After a cut no wheel slot points behind the timer log, and the others are as the broker wrote them."""
+"""After a truncation, no wheel slot points beyond the timer log, and the other slots are as the broker wrote them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_wheel_follows_a_log_whose_last_file_is_gone(tmp_path: Path) -> None:
     before, units = _wheel(store), _units(store)
     (store / "commitlog" / "00000000000000393216").unlink()
     verdict = run_json("verify", str(store), exit_code=1)["verdict"]
-    assert "without consume queue units" not in str(verdict)  # those messages are gone, not left behind
+    assert "without consume queue units" not in str(verdict)  # those messages are lost and not only without units
     run_json("recover", str(store), "--apply", exit_code=0)
     after, left = _wheel(store), _units(store)
     end = 52 * len(left)
@@ -58,7 +58,7 @@ def test_slot_without_a_unit_left_is_emptied(tmp_path: Path) -> None:
         wheel.seek(timer.slot_at(index) + timer.WHEEL_SLOT.at("first_pos"))
         wheel.write((52 * last).to_bytes(8, "big") * 2)
     with (store / "timerlog" / LOG).open("r+b") as log:
-        for n in np.flatnonzero(due[:last] // 1000 == due[last] // 1000).tolist():  # no other unit is due then
+        for n in np.flatnonzero(due[:last] // 1000 == due[last] // 1000).tolist():  # due alone
             log.seek(52 * n + timer.LOG_UNIT.at("delayed_time"))
             log.write((int(units["delayed_time"][n]) + 5000).to_bytes(4, "big"))
         log.seek(52 * last + timer.LOG_UNIT.at("commitlog_offset"))

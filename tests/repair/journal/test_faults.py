@@ -1,8 +1,8 @@
-"""A fault at every single call of the disk: an error, an error for good, a torn write, kill -9.
+"""A fault at every single call of the disk: an error, a permanent error, a torn write, kill -9.
 
-A torn write differs from an error, or a kill, only where the call is a write: only those calls are torn. An error for
-good and a kill leave nearly the same. Quick runs disturb every call of an apply in one of three ways, in turn, and
-every second call of an undo or a resume; slow runs disturb the others.
+Only writes can be torn; other calls would behave as with an error or a kill. A permanent error and a kill have almost
+the same result. Quick runs disturb each call of an apply in one of three ways, in turn, and every second call of an
+undo or a resume; slow runs disturb the others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.repair.trees import (
 
 @pytest.fixture
 def copies(tmp_path: Path) -> Callable[[str], Path]:
-    """`copies(name)`: a fresh store; all of them are alike, with times."""
+    """A function: `copies(name)` creates a new store; all of them are identical, including times."""
     original = build(tmp_path / "original")
 
     def make(name: str) -> Path:
@@ -46,14 +46,14 @@ def copy(source: Path, target: Path) -> Path:
 
 
 def after_apply(store: Path) -> tuple[dict[str, Entry], list[str]]:
-    """What an apply without a fault leaves, and its calls."""
+    """Return the result of an apply without a fault, and its calls."""
     disk = CountingDisk()
     journal.apply(full_plan(store), disk=disk)
     return look(store, folder_times=False), disk.calls
 
 
 def check_undo_and_resume(store: Path, before: dict[str, Entry], after: dict[str, Entry], place: Path) -> str:
-    """Undo one copy, resume another, whatever state the journal is in; gives that state."""
+    """Undo in one copy and resume in another, in any state of the journal, and return that state."""
     infos = journal.list_journals(store)
     if not infos:
         assert look(store, folder_times=False) == _without_folder_times(before)
@@ -85,7 +85,7 @@ def _without_root_time(seen: dict[str, Entry]) -> dict[str, Entry]:
 
 
 def parts(count: int, quick: int) -> pytest.MarkDecorator:
-    """Every `count`-th call, from call number `part`; a quick run takes one of these parts."""
+    """Parametrize with parts of the calls: every `count`-th call from call number `part`; one part is quick."""
     rows = [pytest.param(n, marks=() if n == quick else pytest.mark.slow) for n in range(count)]
     return pytest.mark.parametrize("part", rows)
 
@@ -145,7 +145,7 @@ def test_kill_at_any_call_leaves_a_store_that_undo_and_resume_end(
 
 
 def _ends() -> Iterator[object]:
-    """Every way from a finished journal; from half-applied ones the kills and the errors in turn."""
+    """Yield all kinds of faults for a finished journal, and kills and errors in turn for half-applied ones."""
     for stopped_after, name in ((None, "done"), (120, "half-1"), (150, "half-2")):
         for way in ("error", "torn", "kill", "kill-torn"):
             often = stopped_after is None or way.startswith("kill") == (stopped_after == 120)

@@ -1,4 +1,4 @@
-"""apply, undo and resume where nothing fails but the circumstances."""
+"""apply, undo and resume without disk faults, in unusual circumstances."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_journals_are_undone_newest_first(store: Path) -> None:
     assert [info.state for info in journal.list_journals(store)] == ["undone", "undone"]
 
 
-def test_names_tell_the_order_when_the_clock_goes_back(store: Path) -> None:
+def test_journal_names_keep_the_order_when_the_clock_goes_back(store: Path) -> None:
     future = store / ".rmqstore" / "20990101T000000.000000Z"
     one = apply_full(store)
     one.rename(future)
@@ -193,7 +193,7 @@ def test_resume_refuses_what_somebody_else_changed(store: Path) -> None:
     flip(store / QUEUE2, 0)
     (store / QUEUE2).write_bytes(b"longer than before" * 100)
     before = look(store, root_time=False)
-    del before["lock"]  # what the apply left that failed for good is removed, as it made it
+    del before["lock"]  # undo removes it, because the failed apply created it
     with pytest.raises(ChangedSince, match=QUEUE2):
         journal.resume(path, disk=CountingDisk())
     assert look(store, root_time=False) == before
@@ -213,7 +213,7 @@ def test_resume_after_undo_is_refused(store: Path) -> None:
         journal.resume(path)
 
 
-def test_ctrl_c_takes_back_what_was_done(store: Path) -> None:
+def test_ctrl_c_undoes_the_applied_steps(store: Path) -> None:
     before = look(store)
 
     def interrupt(done: int, of: int) -> None:
@@ -300,7 +300,7 @@ def test_span_longer_than_its_file_is_stale(store: Path) -> None:
 
 
 def test_lazy_content_is_staged_before_the_first_change(store: Path) -> None:
-    """A source may read what the plan itself overwrites."""
+    """A source may read bytes that the plan overwrites."""
     old = (store / LOG).read_bytes()
 
     def source() -> object:

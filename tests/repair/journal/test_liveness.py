@@ -1,4 +1,4 @@
-"""A store that somebody uses is found out, and its lock is held as the broker would hold it."""
+"""A store in use is detected, and its lock is held like by a broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [
 
 @contextlib.contextmanager
 def other_process(script: str, *arguments: object) -> Iterator[int]:
-    """A Python process that runs the script, says so, and then waits."""
+    """Run a script in another Python process, wait until it is done, and keep the process alive in the block."""
     text = f"import sys, fcntl, mmap, os\n{script}\nprint('ready', flush=True)\nsys.stdin.read()\n"
     command = [sys.executable, "-c", text, *map(str, arguments)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -62,7 +62,7 @@ def ask_lock(store: Path) -> str:
     ).stdout.strip()
 
 
-def test_lock_of_a_broker_is_seen_without_taking_it(store: Path) -> None:
+def test_lock_of_a_broker_is_detected_without_taking_it(store: Path) -> None:
     (store / "lock").write_bytes(b"lock")
     assert lock_state(store / "lock") == LockState(True, False)
     with other_process(HOLD, store / "lock") as pid:
@@ -188,12 +188,12 @@ def test_own_open_files_do_not_make_a_store_live(store: Path) -> None:
         assert find_users([store], snapshot([store])).seen == ()
 
 
-def test_store_of_nobody_has_no_user(store: Path) -> None:
+def test_unused_store_has_no_user(store: Path) -> None:
     assert find_users([store], snapshot([store])).seen == ()
     assert find_users([store], {}, Path("/nowhere")) == Users()
 
 
-def test_lock_held_by_this_process_is_told_without_opening_the_file(
+def test_lock_held_by_this_process_is_known_without_opening_the_file(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = store / "lock"
@@ -203,7 +203,7 @@ def test_lock_held_by_this_process_is_told_without_opening_the_file(
         assert lock_state(lock) == LockState(True, True, os.getpid()) and lock_state(lock).own
         monkeypatch.undo()
         assert lock_state(lock).own
-        assert ask_lock(store) == "held"  # asking has not released it
+        assert ask_lock(store) == "held"  # the query has not released it
     finally:
         held.release()
     assert ask_lock(store) == "free" and lock_state(lock) == LockState(True, False)
@@ -252,10 +252,10 @@ def test_lock_file_that_was_replaced_while_it_was_taken_is_taken_again(store: Pa
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes processes of other users")
-def test_process_of_another_user_that_cannot_be_seen_is_named_and_refused_without_a_word(
+def test_process_of_another_user_that_cannot_be_examined_is_named_and_refused_without_confirmation(
     store: Path, tmp_path: Path
 ) -> None:
-    """The broker is idle, `lock` is gone, and rmqstore runs as another user than the broker."""
+    """The broker is idle, `lock` is deleted, and rmqstore runs as another user than the broker."""
     for path in (store, *store.rglob("*")):
         path.chmod(0o777 if path.is_dir() else 0o666)
     for path in tmp_path.parents:
@@ -276,10 +276,10 @@ def test_process_of_another_user_that_cannot_be_seen_is_named_and_refused_withou
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     with other_process(WRITE, used) as pid:
-        said, pids = ask().splitlines()
+        output, pids = ask().splitlines()
         assert str(pid) in pids.split()
-        assert "cannot tell whether these processes of other users write to it: process" in said
-        assert "add --broker-is-stopped" in said
+        assert "cannot tell whether these processes of other users write to it: process" in output
+        assert "add --broker-is-stopped" in output
         assert len(ask("stopped").splitlines()) == 1
 
 

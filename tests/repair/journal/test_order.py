@@ -1,4 +1,4 @@
-"""What must be on the platter before what: the order of writes and fsyncs, and what is left of half steps."""
+"""The order of writes and fsyncs, and recovery from half-executed steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOG = "commitlog/00000000000000000000"
 
 
 class StrictDisk(Disk):
-    """Keeps what is not fsynced yet, and complains when the next thing must not happen before it is."""
+    """A disk that tracks unsynced changes, and fails if the next operation requires that they are synced."""
 
     def __init__(self, store: Path) -> None:
         self.store = store
@@ -94,7 +94,7 @@ def test_nothing_is_changed_before_its_way_back_is_durable_nor_marked_before_it_
     assert disk.changes >= 13 and disk.marks == 10
     back = StrictDisk(store)
     journal.undo(path, disk=back)
-    assert back.changes >= 13 and back.marks == 9  # batch by batch, as apply
+    assert back.changes >= 13 and back.marks == 9  # batch by batch, like apply
 
 
 def test_journal_that_never_began_is_swept_by_the_next_apply(store: Path) -> None:
@@ -106,12 +106,12 @@ def test_journal_that_never_began_is_swept_by_the_next_apply(store: Path) -> Non
     assert path is not None and [info.path for info in journal.list_journals(store)] == [path]
     journal.undo(path, disk=CountingDisk())
     after = look(store, root_time=False)
-    after.pop("lock", None)  # the killed apply made it: for the next one it was there before
+    after.pop("lock", None)  # the killed apply created it, so for the next apply it already existed
     assert after == {**before, ".": (*before["."][:4], 0, before["."][5])}
 
 
 def torn(store: Path) -> Path:
-    """An apply that stopped when half of an overwrite was written."""
+    """Create the journal of an apply that stopped in the middle of an overwrite."""
     plan = Plan(str(store), (overwrite(store, LOG, 100, Literal(pattern(1000, 9))),))
     calls = CountingDisk()
     seen = build(store.parent / "counted")
@@ -126,11 +126,11 @@ def torn(store: Path) -> Path:
 
 
 @pytest.mark.parametrize("at", [100, 350, 599, 600, 850, 1099])
-def test_foreign_byte_in_a_half_written_range_is_told_from_the_half(store: Path, at: int) -> None:
+def test_foreign_byte_in_a_half_written_range_is_detected(store: Path, at: int) -> None:
     path = torn(store)
     with (store / LOG).open("r+b") as file:
         file.seek(at)
-        file.write(b"\0")  # neither before nor after: both patterns have no zeros
+        file.write(b"\0")  # neither the old nor the new content, which contain no zeros
     before = (store / LOG).read_bytes()
     for change in (journal.undo, journal.resume):
         with pytest.raises(ChangedSince, match=LOG):
@@ -147,7 +147,7 @@ def test_half_written_range_is_undone_and_resumed(store: Path) -> None:
 
 
 def test_resume_makes_a_file_whose_neighbour_it_has_discarded(store: Path) -> None:
-    """A file is replaced by one with its own owner and times: the discard is done, the create is not."""
+    """A file is replaced by one with another owner and times; the discard is done, but not the create."""
     name = "config/topics.json"
     before = look(store)
     plan = Plan(str(store), (discard(store, name), Create(name, 3, Literal(b"new"), name)))
@@ -183,7 +183,7 @@ def test_undo_log_ends_at_the_last_complete_batch(tmp_path: Path) -> None:
         {number: Meta(number, "sha256:00", size=7, mtime_ns=number)} for number in range(2)
     ]
     assert list(log.before(log.batches[1].images[1])) == [(5, b"before"), (11, bytes(1000))]
-    assert log.stop == len(whole) < 800  # zeros are counted, not stored
+    assert log.stop == len(whole) < 800  # runs of zeros are stored as a count
     first = log.batches[0].stop
     for size in range(0, len(whole), 7):
         path.write_bytes(whole[:size])

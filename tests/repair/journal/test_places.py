@@ -1,4 +1,4 @@
-"""A journal outside of its store, on other file systems, through links: where its quarantine is, what is refused."""
+"""A journal outside its store, on other file systems, through links: the place of its quarantine, and refusals."""
 
 from __future__ import annotations
 

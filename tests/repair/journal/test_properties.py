@@ -1,4 +1,4 @@
-"""Generated plans over generated trees: apply + undo is identity, and a fault anywhere changes nothing about that."""
+"""Random plans for random trees: undo after apply restores the tree, with or without a fault at any call."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def short_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @st.composite
 def trees(draw: st.DrawFn) -> dict[str, bytes]:
-    """Names and bytes of a few files; sparse ones, empty ones and random ones."""
+    """Generate names and bytes of a few sparse, empty and random files."""
     names = draw(st.lists(st.tuples(st.sampled_from(FOLDERS), st.integers(0, 5)), min_size=1, max_size=7, unique=True))
     data = st.binary(max_size=200) | st.integers(0, 9000).map(bytes) | st.integers(1, 9000).map(pattern)
     return {f"{folder}/{number:020}": draw(data) for folder, number in names}
@@ -112,7 +112,7 @@ def draw_plan(draw: st.DrawFn, store: Path, tree: dict[str, bytes]) -> Plan:
 def draw_names(
     draw: st.DrawFn, store: Path, tree: dict[str, bytes], steps: list[Step], spans: list[Span]
 ) -> tuple[list[Step], list[Span]]:
-    """Some files of one folder get each other's names, or one that is free; steps on them speak of the new ones."""
+    """Rename some files of one folder to each other's names or to free ones; other steps use the new names."""
     folder = draw(st.sampled_from(FOLDERS))
     gone = {step.path for step in steps if isinstance(step, Discard)}
     names = [name for name in tree if name.startswith(f"{folder}/") and name not in gone]
@@ -187,5 +187,5 @@ def test_fault_in_any_plan_can_be_undone_and_resumed(data: st.DataObject) -> Non
 
 
 def look_untimed(store: Path) -> dict[str, tuple[str, int, int, int, int, bytes]]:
-    """Files made without a neighbour have the time of their making."""
+    """Take a snapshot without the times of files that have the time of their creation, for want of a neighbour."""
     return {name: (*row[:4], 0, row[5]) for name, row in look(store).items()}

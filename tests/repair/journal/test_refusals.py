@@ -1,4 +1,4 @@
-"""What a journal refuses before the first write: stale plans, changes by others, damaged journals."""
+"""Refusals before the first write: stale plans, changes by others, damaged journals."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_forged_state_cannot_name_folders_elsewhere(store: Path) -> None:
         journal.undo(path)
 
 
-def test_damaged_state_is_not_taken_for_an_apply_that_never_began(store: Path) -> None:
+def test_damaged_state_is_not_mistaken_for_an_apply_that_never_began(store: Path) -> None:
     path = half_apply(store)
     (path / "state").write_bytes(b"\0" * 100)
     assert [info.state for info in journal.find_unfinished(store)] == ["missing"]
@@ -205,7 +205,7 @@ def test_a_store_in_a_journal_s_place_names_its_last_one(store: Path) -> None:
     assert path.name not in told.value.advice
 
 
-def test_journal_inside_of_the_store_cannot_be_asked_for(store: Path) -> None:
+def test_journal_inside_the_store_is_refused(store: Path) -> None:
     with pytest.raises(UsageError, match="is inside the store"):
         journal.apply(full_plan(store), journal_dir=store / "commitlog")
 
@@ -216,7 +216,7 @@ def test_journal_below_a_file_is_refused(store: Path, tmp_path: Path) -> None:
         journal.apply(full_plan(store), journal_dir=tmp_path / "file" / "journals")
 
 
-def test_store_that_is_gone_is_said_so(tmp_path: Path) -> None:
+def test_missing_store_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NotAStore):
         journal.apply(Plan(str(tmp_path / "gone"), (MakeDirectory("x"),)))
 
@@ -230,7 +230,7 @@ def test_a_journal_folder_that_vanishes_while_it_is_looked_at_never_began(
     listing = Path.iterdir
 
     def iterdir(path: Path) -> Iterator[Path]:
-        if path.name == "quarantine":  # of three applies at once one drops what the others had begun to make
+        if path.name == "quarantine":  # one of three concurrent applies removes what the others have begun to create
             shutil.rmtree(folder)
         return listing(path)
 
@@ -247,7 +247,7 @@ def test_a_journal_folder_that_vanishes_while_it_is_looked_at_never_began(
     ],
 )
 def test_a_file_with_another_name_is_not_written(store: Path, step: Callable[[Path], Step]) -> None:
-    """A backup of hard links (`cp -al`) would change with it, and so would another log file of the store."""
+    """Otherwise a backup with hard links (`cp -al`), or another log file of the store, would change, too."""
     one = step(store)
     backup = store.parent / "backup"
     os.link(store / one.path, backup)

@@ -1,7 +1,7 @@
-"""Files that get each other's names: a fault at every call, kill -9, undo, resume; and never a hole that a broker sees.
+"""Renames of files to each other's names: a fault at every call, kill -9, undo, resume; a broker never sees a gap.
 
-The plan has all that may meet: a circle of three, a file that goes to a free name (where an empty one is), steps on
-files that are renamed, and a new file where one has left.
+The plan combines all kinds of renames: a cycle of three files, a file that moves to a free name (or to that of an empty
+file), steps on renamed files, and a new file with a name that has become free.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def rename(store: Path, moves: dict[int, int]) -> list[Step]:
 
 
 def after(store: Path, old: int, new: int, at: int, size: int) -> Overwrite:
-    """An overwrite of the file that will have the name `new`; its bytes are under `old` before."""
+    """Return an overwrite of the file that is renamed from `old` to `new`."""
     expect = fingerprint_range(store / name(old), at, size)
     return Overwrite(name(new), at, Literal(pattern(size, 9)), expect, "test")
 
@@ -120,7 +120,7 @@ def test_files_have_their_names_and_the_steps_on_them_are_done(store: Path) -> N
     assert now[name(4 * SIZE)] == last[:500] + pattern(2000, 9) + last[2500:] + pattern(50, 7)
     assert now[name(3 * SIZE)] == pattern(60) + bytes(SIZE - 60)
     assert sorted(now) == sorted(before)
-    for old, new in (CIRCLE | FREE).items():  # mode, owner and time go with the file
+    for old, new in (CIRCLE | FREE).items():  # a rename keeps mode, owner and time
         assert rows[name(new)][1:5] == seen[name(old)][1:5]
     assert (path / "lost+found/100.bin").read_bytes() == first[100:400]
     journal.undo(path, disk=CountingDisk())
@@ -128,7 +128,7 @@ def test_files_have_their_names_and_the_steps_on_them_are_done(store: Path) -> N
 
 
 class Guard(CountingDisk):
-    """At every call: the names of the log are all as before, or all as after, or one of them is not an offset."""
+    """A disk that checks before every call that all log names are old, or all new, or one of them is not an offset."""
 
     def __init__(self, store: Path, sound: list[set[str]], at: Callable[[int, str], None]) -> None:
         super().__init__(self._look)
@@ -167,7 +167,7 @@ def test_names_are_durable_before_the_next_batch_begins(store: Path) -> None:
 
 
 def stores(place: Path) -> Iterator[Path]:
-    """The same store again and again, with the times of the first."""
+    """Yield copies of the same store, all with the times of the first one."""
     original = build(place / "original")
     while True:
         store = Path(shutil.copytree(original, place / "store", symlinks=True))
@@ -366,6 +366,6 @@ def test_steps_of_renamed_files_come_back_from_json(store: Path) -> None:
         ),
     ],
 )
-def test_renames_that_make_no_sense_are_refused(steps: tuple[Step, ...], why: str) -> None:
+def test_contradicting_renames_are_refused(steps: tuple[Step, ...], why: str) -> None:
     with pytest.raises(BrokenPlan, match=why):
         Plan("/store", steps)

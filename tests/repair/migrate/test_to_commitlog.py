@@ -1,4 +1,4 @@
-"""migrate-to-commitlog: what comes along and where it goes, what is refused, and that the source is only read."""
+"""migrate-to-commitlog: the parts that are migrated, the refusals, and that the source is only read."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_references_to_half_messages_follow_them(tmp_path: Path) -> None:
     assert document["unmapped"] == 0
 
 
-def test_legacy_files_stay_byte_for_byte_and_re_laid_records_go_on_behind_them(tmp_path: Path) -> None:
+def test_legacy_files_stay_byte_for_byte_and_moved_records_follow_them(tmp_path: Path) -> None:
     source, output = unpack("5.4.0-dledger-mixed"), tmp_path / "plain"
     document = migrate(source, output)
     legacy = sorted((source / "commitlog").iterdir())
@@ -110,7 +110,7 @@ def test_queues_checkpoint_and_configuration_fit_without_the_marks_of_the_old_st
 
 
 def _units(store: Path) -> dict[str, list[bytes]]:
-    """Size and tags code of every unit; the address is left out."""
+    """Return size and tags code of every unit, without its commitlog offset."""
     out = {}
     for directory in sorted((store / "consumequeue").glob("*/*")):
         data = b"".join(path.read_bytes() for path in sorted(directory.iterdir()))
@@ -125,7 +125,7 @@ def test_units_stand_at_the_same_queue_offsets_with_the_same_tags(name: str, tmp
     assert _units(output) == _units(source)
 
 
-def test_record_crc_is_computed_anew(tmp_path: Path) -> None:
+def test_record_crc_is_recomputed(tmp_path: Path) -> None:
     store = _made_store(tmp_path, [build_message(topic="T", body=b"%d" % i, append_crc=True) for i in range(3)])
     output = tmp_path / "plain"
     migrate(store, output)
@@ -138,7 +138,7 @@ def test_record_crc_is_computed_anew(tmp_path: Path) -> None:
 
 
 def _made_store(tmp_path: Path, bodies: list[bytes], *, queue_offset: int = 0) -> Path:
-    """A DLedger store with these records, as a broker would have written them, without queues."""
+    """Create a DLedger store with these records as a broker writes them, without queues."""
     from rmqstore.formats.dledger import ENTRY, INDEX_UNIT
     from rmqstore.formats.message import set_record_crc
 
@@ -170,7 +170,7 @@ def _made_store(tmp_path: Path, bodies: list[bytes], *, queue_offset: int = 0) -
 
 
 def test_log_begins_one_file_later_where_a_queue_begins_late(tmp_path: Path) -> None:
-    """At offset 0 brokers of 5.x would find a wrong minimum among the pre-blanks of such a queue."""
+    """With a log at offset 0, brokers of 5.x would find a wrong minimum among the pre-blanks of such a queue."""
     store = _made_store(tmp_path, [build_message(topic="T", body=b"%d" % i) for i in range(3)], queue_offset=5)
     output = tmp_path / "plain"
     document = migrate(store, output, "-c", str(_sizes(tmp_path)))
@@ -188,7 +188,7 @@ def _sizes(tmp_path: Path) -> Path:
 # --- there and back -------------------------------------------------------------------------------------------------
 
 
-def test_there_and_back_again_gives_the_same_messages(tmp_path: Path) -> None:
+def test_migration_to_dledger_and_back_keeps_all_messages(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     migrate(unpack("5.4.0-dledger-mixed"), plain)
     before, last = list(plain_records(plain)), end_of(plain)
@@ -216,7 +216,7 @@ def test_store_that_was_migrated_and_never_started_comes_back(tmp_path: Path) ->
 
 
 def _with_timers(store: Path, count: int) -> list[int]:
-    """A timer log with a unit for each of the last messages; their addresses."""
+    """Write a timer log with a unit for each of the last messages, and return their offsets."""
     from rmqstore.formats.timer import LOG_UNIT, TIMERCHECK
 
     records = all_records(store)[-count:]
@@ -318,7 +318,7 @@ def test_queues_and_index_in_bulk_equal_those_of_the_broker(name: str, tmp_path:
 
 
 def _queue_bytes(folder: Path) -> dict[str, bytes]:
-    """What every queue holds up to its last unit; queues without one are left out."""
+    """Return the bytes of every queue up to its last unit; queues without units are left out."""
     out = {}
     for directory in sorted(folder.glob("*/*")):
         data = b"".join(path.read_bytes() for path in sorted(directory.iterdir())).rstrip(b"\0")

@@ -1,4 +1,4 @@
-"""migrate-to-commitlog: which entries count, and what it refuses, with nothing written."""
+"""migrate-to-commitlog: which entries are migrated, and refusals, after which nothing is written."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tests.stores import copy_store, unpack
 
 
 def test_size_of_the_group_must_be_known_where_entries_are_above_the_committed_index(tmp_path: Path) -> None:
-    said = refused(unpack("5.4.0-dledger-killed"), tmp_path / "plain")
-    assert "the size of the group is not known" in said
-    assert "--include-uncommitted" in said
+    text = refused(unpack("5.4.0-dledger-killed"), tmp_path / "plain")
+    assert "the size of the group is not known" in text
+    assert "--include-uncommitted" in text
 
 
-def test_larger_group_needs_the_other_nodes_or_a_word(tmp_path: Path) -> None:
+def test_larger_group_needs_the_other_nodes_or_confirmation(tmp_path: Path) -> None:
     source = unpack("5.4.0-dledger3-n2")
-    said = refused(source, tmp_path / "plain", "--peers", "3")
-    assert "entries 70 to 300 are above the committedIndex on disk (69)" in said
-    assert "--replica" in said
+    text = refused(source, tmp_path / "plain", "--peers", "3")
+    assert "entries 70 to 300 are above the committedIndex on disk (69)" in text
+    assert "--replica" in text
 
 
 def test_majority_decides_what_of_a_follower_counts(tmp_path: Path) -> None:
@@ -51,9 +51,9 @@ def test_entries_on_one_node_only_are_left_out_when_all_nodes_are_given(tmp_path
 
 def test_follower_that_lacks_committed_entries_is_refused_in_favour_of_the_leader(tmp_path: Path) -> None:
     leader = unpack("5.4.0-dledger3-n0")
-    said = refused(unpack("5.4.0-dledger3-n2"), tmp_path / "plain", "--peers", "3", "--replica", str(leader))
-    assert "ends at index 401, this store at 300" in said
-    assert f"migrate {leader} instead" in said
+    text = refused(unpack("5.4.0-dledger3-n2"), tmp_path / "plain", "--peers", "3", "--replica", str(leader))
+    assert "ends at index 401, this store at 300" in text
+    assert f"migrate {leader} instead" in text
 
 
 @pytest.mark.parametrize(("option", "last"), [("--only-committed", 69), ("--include-uncommitted", 300)])
@@ -124,7 +124,7 @@ def test_missing_files_are_refused(which: str, tmp_path: Path) -> None:
     assert refused(source, tmp_path / "plain")
 
 
-def test_several_dledger_directories_need_a_word(tmp_path: Path) -> None:
+def test_several_dledger_directories_need_a_choice(tmp_path: Path) -> None:
     source = copy_store("4.9.7-dledger", tmp_path)
     shutil.copytree(source / "dledger-n0", source / "dledger-n1")
     assert "choose one with --self-id" in refused(source, tmp_path / "plain")
@@ -133,8 +133,8 @@ def test_several_dledger_directories_need_a_word(tmp_path: Path) -> None:
 
 def test_directory_of_another_node_is_refused(tmp_path: Path) -> None:
     source = copy_store("4.9.7-dledger", tmp_path)
-    said = refused(source, tmp_path / "plain", "--self-id", "n7")
-    assert "dLegerSelfId=n7, but there is only dledger-n0" in said
+    text = refused(source, tmp_path / "plain", "--self-id", "n7")
+    assert "dLegerSelfId=n7, but there is only dledger-n0" in text
 
 
 def test_live_store_is_refused_by_both_directions(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_live_store_is_refused_by_both_directions(tmp_path: Path) -> None:
     assert not (tmp_path / "plain").exists()
 
 
-def test_source_that_changes_while_it_is_read_gives_no_store(tmp_path: Path) -> None:
+def test_source_that_changes_while_it_is_read_creates_no_store(tmp_path: Path) -> None:
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.errors import PlanStale
     from rmqstore.files.store import open_store

@@ -1,4 +1,4 @@
-"""migrate-to-dledger: what it plans in each situation, what it refuses and why, and that undo gives every byte back."""
+"""migrate-to-dledger: its plan in each situation, its refusals with their reasons, and that undo restores all bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.repair.trees import killed_at
 from tests.stores import copy_store, unpack
 from tests.untouched import assert_untouched
 
-DIVIDED = 524288  # behind the eight files of 5.4.0-before-dledger
+DIVIDED = 524288  # the end of the eight files of 5.4.0-before-dledger
 LAST = "commitlog/00000000000000458752"
 FIRST = f"dledger-n0/data/{DIVIDED:020d}"
 
@@ -30,7 +30,7 @@ def _plan(store: Path, *more: str, exit_code: int = 1) -> Mapping[str, object]:
 
 
 def _refused(store: Path, *more: str) -> str:
-    """The reasons and advice of a refusal; nothing may have been written."""
+    """Run a refused migration, check that it wrote nothing, and return its reasons and advice."""
     before = tree(store)
     document = _plan(store, *more, "--apply", exit_code=5)
     assert tree(store) == before
@@ -80,7 +80,7 @@ def test_each_situation_is_padded_where_the_broker_pads(
     assert (pad_row["file"] if isinstance(pad_row, dict) else None) == padded
 
 
-def test_apply_then_undo_gives_every_byte_back(tmp_path: Path) -> None:
+def test_undo_after_apply_restores_every_byte(tmp_path: Path) -> None:
     store = make("5.4.0", "zero-file-behind", tmp_path)
     before = tree(store)
     document = _plan(store, "--apply", exit_code=0)
@@ -118,7 +118,7 @@ def test_second_migration_is_refused(tmp_path: Path) -> None:
 
 
 def test_migration_that_was_killed_half_way_is_refused_until_undone_or_ended(tmp_path: Path) -> None:
-    """Killed at every call of the disk: whatever is left is refused or migrated, never taken for another store."""
+    """After a kill at any call of the disk, the migration is refused or completed; the store is always recognized."""
     saved = tmp_path / "plan.json"
     _plan(make("5.4.0", "zero-file-behind", tmp_path, rename="store"), "--plan-out", str(saved))
     shutil.rmtree(tmp_path / "store")
@@ -130,9 +130,9 @@ def test_migration_that_was_killed_half_way_is_refused_until_undone_or_ended(tmp
         killed = killed_at(at, lambda disk, plan=plan: apply(plan, disk=disk))  # type: ignore[misc]
         left = find_unfinished(store)
         if left and left[0].state.value == "applying":
-            said = _refused(store)
-            assert f"rmqstore undo {left[0].path}" in said
-            assert f"rmqstore resume {left[0].path}" in said
+            text = _refused(store)
+            assert f"rmqstore undo {left[0].path}" in text
+            assert f"rmqstore resume {left[0].path}" in text
             assert run("undo", str(left[0].path)).exit_code == 0
             assert tree(store) == before
             seen.add("applying")
@@ -143,7 +143,7 @@ def test_migration_that_was_killed_half_way_is_refused_until_undone_or_ended(tmp
     assert not killed
 
 
-def test_migration_goes_on_where_only_the_pad_was_written(tmp_path: Path) -> None:
+def test_migration_continues_if_only_the_blank_was_written(tmp_path: Path) -> None:
     store = make("5.4.0", "partly-filled", tmp_path)
     pad(store)
     document = _plan(store, "--apply", exit_code=0)
@@ -191,22 +191,22 @@ def test_an_unsound_store_is_sent_to_the_command_that_repairs_it(
 ) -> None:
     store = make("5.4.0", "partly-filled", tmp_path)
     damage(store)
-    said = _refused(store)
-    assert code in said
+    text = _refused(store)
+    assert code in text
     command = "rmqstore rebuild" if code == "CQ-MISSING-QUEUE" else "rmqstore recover"
-    assert command in said
+    assert command in text
 
 
 def test_queues_behind_the_log_are_refused_since_nothing_would_dispatch_them(tmp_path: Path) -> None:
     store = copy_store("5.4.0-killed", tmp_path)
-    said = _refused(store)
-    assert "2 consume queues are behind the log" in said
-    named = re.findall(r"`rmqstore ([^`]*)`", said)
+    text = _refused(store)
+    assert "2 consume queues are behind the log" in text
+    named = re.findall(r"`rmqstore ([^`]*)`", text)
     assert [run(*shlex.split(words)).exit_code for words in named] == [0]
     assert run_json("migrate-to-dledger", str(store), "--self-id", "n0", exit_code=1)["ready"] is True
 
 
-def test_killed_but_sound_store_is_migrated_and_its_file_ahead_goes(tmp_path: Path) -> None:
+def test_killed_but_sound_store_is_migrated_without_its_preallocated_file(tmp_path: Path) -> None:
     store = copy_store("5.1.4-killed", tmp_path)
     document = _plan(store, "--apply", exit_code=0)
     assert document["divided_commitlog_offset"] == 1703936
@@ -234,9 +234,9 @@ def test_dledger_store_is_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_directory_of_another_node_is_refused(tmp_path: Path) -> None:
-    said = _refused(copy_store("5.4.0-dledger-mixed", tmp_path), "--self-id", "n1")
-    assert "dledger-n0 is the DLedger directory of another node" in said
-    assert "--self-id n0" in said
+    text = _refused(copy_store("5.4.0-dledger-mixed", tmp_path), "--self-id", "n1")
+    assert "dledger-n0 is the DLedger directory of another node" in text
+    assert "--self-id n0" in text
 
 
 def test_directory_with_leftovers_of_this_node_is_refused(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_directory_with_leftovers_of_this_node_is_refused(tmp_path: Path) -> Non
     assert "half-way" in _refused(store)
 
 
-def test_empty_directories_of_this_node_are_taken(tmp_path: Path) -> None:
+def test_empty_directories_of_this_node_are_used(tmp_path: Path) -> None:
     store = make("5.4.0", "partly-filled", tmp_path)
     (store / "dledger-n0" / "data").mkdir(parents=True)
     document = _plan(store, "--apply", exit_code=0)
@@ -269,7 +269,7 @@ def test_old_brokers_are_refused_what_they_cannot_read(tmp_path: Path) -> None:
     assert "V2 records" in _refused(store, "--broker", "4.9.7")
 
 
-def test_consume_queues_without_a_log_go_only_by_force(tmp_path: Path) -> None:
+def test_consume_queues_without_a_log_are_removed_only_with_force(tmp_path: Path) -> None:
     store = make("5.4.0", "no-log", tmp_path)
     before = tree(store)
     planned = _plan(store)
@@ -312,15 +312,15 @@ def test_shorter_replica_or_its_fingerprint_is_refused(tmp_path: Path) -> None:
     with assert_untouched(slave):
         assert run("compare", str(slave), "--fingerprint-out", str(file)).exit_code == 0
         for proof in (slave, file):
-            said = _refused(store, "--peers", PEERS, "--check-replica", str(proof))
-            assert "other is prefix" in said
+            text = _refused(store, "--peers", PEERS, "--check-replica", str(proof))
+            assert "other is prefix" in text
 
 
 def test_replica_that_would_be_padded_elsewhere_is_refused(tmp_path: Path) -> None:
     store = make("5.4.0", "partly-filled", tmp_path, rename="n0")
     replica = make("5.4.0", "zero-file-behind-blank", tmp_path, rename="n1")
-    said = _refused(store, "--peers", PEERS, "--check-replica", str(replica))
-    assert "DLedger would begin at 589,824 there, at 524,288 here" in said
+    text = _refused(store, "--peers", PEERS, "--check-replica", str(replica))
+    assert "DLedger would begin at 589,824 there, at 524,288 here" in text
 
 
 def test_node_that_was_migrated_already_is_an_equal_replica(tmp_path: Path) -> None:

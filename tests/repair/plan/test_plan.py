@@ -1,4 +1,4 @@
-"""Plans as values: JSON there and back, the digest, the order of steps, and what is refused."""
+"""Plans as values: conversion to JSON and back, the digest, the order of steps, and refusals."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def test_lazy_content_is_written_out_and_read_back_with_the_same_digest() -> Non
     step = again.steps[0]
     assert isinstance(step, Create) and b"".join(chunks(step.content)) == data
     assert again.digest == lazy.digest == Plan("/store", (Create("a", len(data), Literal(data)),)).digest
-    assert len("".join(lazy.iter_json())) < 110_000  # blocks of zeros are counted
+    assert len("".join(lazy.iter_json())) < 110_000  # runs of zeros are written as a count
 
 
 @given(parts, st.integers(1, 100_000))
 @settings(max_examples=examples(60), deadline=None)
-def test_content_says_the_same_in_every_form(given_parts: list[Literal | Zeros], take: int) -> None:
+def test_content_is_the_same_in_every_form(given_parts: list[Literal | Zeros], take: int) -> None:
     data = b"".join(part.data if isinstance(part, Literal) else bytes(part.size) for part in given_parts)
     forms: list[Content] = [Parts(tuple(given_parts)), Literal(data), lazily(data, take)]
     forms.append(content_from_json(json.loads(json.dumps(content_to_json(forms[0])))))
@@ -82,12 +82,12 @@ def test_content_says_the_same_in_every_form(given_parts: list[Literal | Zeros],
         assert reader.take(take) + reader.take(len(data)) == data
 
 
-def test_digest_tells_contents_apart_that_differ_in_zeros_only() -> None:
+def test_digest_distinguishes_contents_that_differ_only_in_zeros() -> None:
     contents: list[Content] = [Zeros(0), Zeros(65536), Zeros(65537), Zeros(131072), Literal(b"\0" * 65535 + b"\1")]
     assert len({content_digest(content) for content in contents}) == len(contents)
 
 
-def test_digest_of_a_terabyte_of_zeros_costs_nothing() -> None:
+def test_digest_of_a_terabyte_of_zeros_is_fast() -> None:
     assert len(content_digest(Parts((Literal(b"x"), Zeros(1 << 40), Literal(b"y"))))) == 64
 
 
@@ -103,7 +103,7 @@ def test_lazy_content_of_another_size_is_stale(data: bytes) -> None:
         list(Reencoded(10, lambda: iter([data])).pieces())
 
 
-def test_fingerprint_follows_the_kind_that_is_asked_for() -> None:
+def test_fingerprint_has_the_requested_kind() -> None:
     assert fingerprint(b"abc") == "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert fingerprint([b"a", b"bc"], "blake2b:") == (
         "blake2b:bddd813c634239723171ef3fee98579b94964e3bb1cb3e427262c8c068d52319"
@@ -273,7 +273,7 @@ CLASHES: list[tuple[Step, ...]] = [
 
 
 @pytest.mark.parametrize("steps", CLASHES, ids=range(len(CLASHES)))
-def test_steps_that_get_in_each_others_way_are_refused(steps: tuple[Step, ...]) -> None:
+def test_conflicting_steps_are_refused(steps: tuple[Step, ...]) -> None:
     with pytest.raises(BrokenPlan, match="plan:"):
         Plan("/store", steps)
 
@@ -292,7 +292,7 @@ def test_steps_that_only_look_like_a_clash_make_room_for_each_other(steps: tuple
     assert Plan("/store", steps).ordered() == order
 
 
-def test_order_makes_room_first_and_goes_into_directories_last() -> None:
+def test_order_frees_names_first_and_writes_into_directories_last() -> None:
     steps = (
         Overwrite("z", 0, Zeros(1), HASH),
         Create("n/m/f", 1, Zeros(1)),

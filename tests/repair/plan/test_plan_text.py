@@ -1,4 +1,4 @@
-"""What a person reads of a plan: its description, its steps in short, its loss."""
+"""The text of a plan: its description, a summary of its steps, its loss."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rmqstore.repair.plan.steps import Create, MakeDirectory, Step
 from tests.repair.plans import full
 
 
-def test_description_says_the_loss_first() -> None:
+def test_description_begins_with_the_loss() -> None:
     lines = describe(full())
     assert lines[:4] == [
         "Lost: 3 messages of 2 topics, 500 bytes.",

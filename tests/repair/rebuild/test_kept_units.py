@@ -1,4 +1,4 @@
-"""Units that a verification keeps: plans and forecasts are those that a second look at the log would give."""
+"""Units kept by a verification: plans and forecasts are the same as with a second pass over the log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def with_log(name: str) -> bool:
 
 
 def every_kind_once() -> list[object]:
-    """All stores; those that are made like another one of a newer version are slow."""
+    """Return all stores; those for which a newer version has the same kind of store are slow."""
     kinds = {name.partition("-")[2]: name for name in BROKER_STORES if with_log(name)}
     return [
         pytest.param(name, marks=() if name in kinds.values() else pytest.mark.slow)
@@ -73,7 +73,7 @@ def test_plans_and_forecasts_are_the_same(name: str, tmp_path: Path) -> None:
 
 
 def test_units_that_a_dledger_start_cuts_are_dispatched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A group without a committed index: all is dispatched once more, also what was cut 48 bytes an entry too early."""
+    """Without a committed index, everything is dispatched again, also units truncated 48 bytes per entry too early."""
     store = copy_store("5.4.0-dledger", tmp_path)
     conf = write_broker_conf("5.4.0-dledger", store)
     (store / "abort").touch()
@@ -95,7 +95,7 @@ def test_units_that_a_dledger_start_cuts_are_dispatched_again(tmp_path: Path, mo
     ],
 )
 def test_what_has_its_units_is_dispatched_in_vain(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The forecast of a store that is owed nothing, and of one without a queue's units, is that of a whole dispatch."""
+    """The forecast of a complete store, and of one without the units of a queue, is that of a full dispatch."""
     store = copy_store(name, tmp_path)
     conf = write_broker_conf(name, store)
     (store / "abort").touch()
@@ -138,12 +138,12 @@ def test_the_forecast_of_a_sound_store_does_not_read_the_log(tmp_path: Path, mon
     assert report.broker["commitlog_stop"] == 479958
 
 
-def test_the_forecast_takes_the_kept_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_forecast_uses_the_kept_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     shutil.rmtree(store / "consumequeue")
     kept = looked_at(store, None, KeptUnits())
     assert kept.legacy is not None
-    monkeypatch.setattr("rmqstore.brokers.log.files.scan_file", None)  # no look at the log
+    monkeypatch.setattr("rmqstore.brokers.log.files.scan_file", None)  # fails if the log is read
     (store / "abort").unlink(missing_ok=True)
     opened = open_store(store)
     forecast = simulate_start(

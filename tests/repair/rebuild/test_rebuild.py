@@ -1,4 +1,4 @@
-"""rebuild: consume queues, index, checkpoint and DLedger index from the log are what the broker had written."""
+"""rebuild: consume queues, index, checkpoint and DLedger index built from the log equal those of the broker."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_units_of_expired_messages_stay(tmp_path: Path) -> None:
     assert queue.read_bytes() == before
 
 
-def test_damage_in_the_log_is_told_and_its_unit_stays(tmp_path: Path) -> None:
+def test_damage_in_the_log_is_reported_and_its_unit_stays(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     path, at = locate_record(store / "commitlog", "record 225 body")
     damage.flip(path, at)
@@ -207,7 +207,7 @@ def test_a_log_without_queue_offsets_needs_a_decision(tmp_path: Path) -> None:
         assert [brake for brake in plan.brakes if brake.startswith(text)]
 
 
-def test_a_checkpoint_that_is_gone_gets_the_logs_last_time(tmp_path: Path) -> None:
+def test_a_missing_checkpoint_is_created_with_the_last_time_of_the_log(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     (store / "checkpoint").unlink()
     apply(plan_of(store, "checkpoint"))
@@ -282,7 +282,7 @@ def test_the_first_record_of_a_queue_offset_counts() -> None:
 
 
 def test_a_topic_that_was_created_again_keeps_its_units_where_its_first_message_is_damaged(tmp_path: Path) -> None:
-    """The log then does not show that the queue began again at 0, and has two messages of each queue offset."""
+    """The log does not show that the queue restarted at 0, and contains two messages for each queue offset."""
     store = copy_store("5.4.0-clean", tmp_path)
     mine = [row for row in rows(store) if (row.message.topic, row.message.queue_id) == (b"Order_11", 0)]
     new = mine[len(mine) // 2 :]

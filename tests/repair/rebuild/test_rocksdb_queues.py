@@ -1,4 +1,4 @@
-"""Consume queues in RocksDB from the log: which rows the new database has, how it is put in place, what is refused."""
+"""Rebuild of consume queues in RocksDB: the rows of the new database, its installation, and refusals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def content(store: Path) -> dict[str, object]:
 
 
 def all_rows(store: Path) -> tuple[dict[tuple[str, int, int], tuple[int, ...]], Ends, int | None]:
-    """Every row, the last message of every queue, and the end of what was dispatched."""
+    """Return all rows, the last message of every queue, and the offset up to which messages were dispatched."""
     queues = RocksDBQueues(opened(store))
     rows = {}
     for name in queues.names():
@@ -71,7 +71,7 @@ def break_rows(store: Path) -> None:
 
 @pytest.mark.parametrize("how", ["no manifest", "nothing at all", "one row"])
 def test_all_that_the_broker_wrote_comes_back(how: str, tmp_path: Path) -> None:
-    """Tags codes, delivery times of delay levels, store times, ends, what was dispatched: as the broker has them."""
+    """Tags codes, delivery times, store times, ends of queues and the dispatched offset are the broker's."""
     store = copy_store(NAME, tmp_path)
     if how == "no manifest":
         next((store / "consumequeue").glob("MANIFEST-*")).unlink()
@@ -90,7 +90,7 @@ def test_a_sound_database_is_left_alone() -> None:
         assert recovery_of(unpack(NAME)).empty
 
 
-def test_rows_of_expired_messages_go_and_the_ends_of_their_queues_stay(tmp_path: Path) -> None:
+def test_rows_of_expired_messages_are_removed_and_the_ends_of_their_queues_stay(tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
     before = all_rows(store)[1]
     for path in sorted((store / "commitlog").iterdir())[:-1]:
@@ -165,7 +165,7 @@ def test_stopped_at_any_call_it_can_be_undone_and_resumed(way: str, tmp_path: Pa
     rows_done = all_rows(done)
     one = tmp_path / "one"
     clone(store, one)
-    plan = recovery_of(one)  # holds for every other copy at this path
+    plan = recovery_of(one)  # the plan also applies to every other copy at this path
     states = set()
     for index in range(3, len(counted.calls), 7):
         shutil.rmtree(one)
@@ -224,7 +224,7 @@ def test_a_newer_format_is_refused_with_that_reason(newer: Callable[[Path], None
         recovery_of(store)
 
 
-def test_as_the_refusal_says_a_database_without_its_files_is_made_again(tmp_path: Path) -> None:
+def test_a_removed_database_is_rebuilt_as_the_refusal_advises(tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
     newer_tables(store / "consumequeue")
     for path in (store / "consumequeue").iterdir():
@@ -235,7 +235,7 @@ def test_as_the_refusal_says_a_database_without_its_files_is_made_again(tmp_path
 
 @pytest.mark.parametrize("key", ["transRocksDBEnable", "timerRocksDBEnable"])
 def test_other_rows_that_nothing_writes_stay_while_the_log_keeps_its_end(key: str, tmp_path: Path) -> None:
-    """They hold offsets and sizes of messages, which a repair in place does not change."""
+    """They contain offsets and sizes of messages, which a repair in place does not change."""
     store = copy_store(NAME, tmp_path)
     (store / "rocksdbstore").mkdir(exist_ok=True)
     break_rows(store)

@@ -1,4 +1,4 @@
-"""Pairs of stores that real brokers kept as replicas of each other, damage to one of them, and its healing."""
+"""Pairs of replicas written by real brokers, damage to one of them, and its healing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.repair.salvaging import Row, look
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A store and its replicas, by fixture names. A store beside itself: a backup."""
+    """A store and its replicas, by fixture names. If both are the same, the replica is a backup."""
 
     store: str
     replicas: tuple[str, ...]
@@ -52,21 +52,21 @@ def plan_healing(
 
 
 def restored(plan: Plan) -> Any:
-    """What a plan says of the bytes that come from replicas."""
+    """Return the facts of a plan about the bytes that it takes from replicas."""
     return plan.facts["restored"]
 
 
 def log_files(store: Path) -> dict[str, bytes]:
-    """The files of all logs by name, whole."""
+    """Return the content of all log files by name."""
     opened = open_store(store)
     queues = [opened.commitlog, opened.dledger.data if opened.dledger is not None else None]
     return {f.path.name: f.path.read_bytes() for queue in queues if queue is not None for f in queue.files}
 
 
 def wound(rng: random.Random, found: Sequence[Row]) -> str:
-    """Damages one place of a store, in a way that verify can see; returns what was done, "" where nothing could be.
+    """Damage one place of a store in a way that verify can find; return a description, or "" if nothing was done.
 
-    `found`: the records that are left.
+    `found`: the remaining records.
     """
     paths = sorted({row.path for row in found})
     path = rng.choice(paths)

@@ -1,4 +1,4 @@
-"""Records whose properties are damaged in the replica, where no CRC covers them: its index and queues show it."""
+"""Records whose properties, which no CRC covers, are damaged in the replica: its index and queues show it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.stores import copy_store, unpack
 
 
 def value_of(row: Row, name: str) -> int:
-    """Where the value of a property begins in its file."""
+    """Return the position of a property's value in its file."""
     return row.stop - len(row.message.properties) + row.message.properties.index(f"{name}\1".encode()) + len(name) + 1
 
 
@@ -26,20 +26,20 @@ def has(row: Row, name: str) -> bool:
 
 
 def other_letters(row: Row, name: str) -> None:
-    """Two other letters, so that the value is still text, and no single flipped bit explains it."""
+    """Change two letters, so that the value is still text, and no single flipped bit explains the change."""
     old = row.path.read_bytes()[value_of(row, name) :][:2]
     damage.overwrite(row.path, value_of(row, name), bytes(ord("q") if c != ord("q") else ord("z") for c in old))
 
 
 def damaged(plan: Plan) -> list[object]:
-    """The offsets of the messages that a plan lists as damaged."""
+    """Return the offsets of the messages that a plan lists as damaged."""
     listed = plan.facts.get("damaged", [])
     assert isinstance(listed, list)
     return [row["offset"] for row in listed if isinstance(row, dict)]
 
 
 def pair(tmp_path: Path, name: str) -> tuple[Path, Path, int]:
-    """A store with a damaged body, its backup with a damaged property in the same record, and the record's number."""
+    """Damage a record's body in a store, and its property in the backup; return both stores and the record's number."""
     store, backup = (copy_store("4.9.7-clean", tmp_path, rename=word) for word in ("store", "backup"))
     found = rows(store)
     number = next(n for n, row in enumerate(found) if n > 20 and has(row, name) and len(row.message.body) > 40)
@@ -59,7 +59,7 @@ def test_a_record_with_damaged_keys_is_taken_and_listed(tmp_path: Path) -> None:
     assert any(note.startswith("properties damaged in the replica") for note in plan.notes)
     journal.apply(plan)
     assert rows(store)[number].message == theirs.message
-    assert problem_counts(look(store)[1].report) == {codes.CL_CONTRADICTED: 1}  # the trace stays
+    assert problem_counts(look(store)[1].report) == {codes.CL_CONTRADICTED: 1}  # the index still shows the damage
 
 
 def test_a_sound_replica_is_preferred_to_one_with_damaged_keys(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_damaged_keys_are_not_replaced_by_others_that_are_damaged_too(tmp_path: 
 
 
 def behind_the_end(tmp_path: Path, name: str) -> tuple[Path, Path, Row]:
-    """A slave that was behind, its master, and a record of which the slave has nothing, with a damaged property."""
+    """Return a slave that lagged, its master, and a record with a damaged property that the slave does not have."""
     store, master = (copy_store(one, tmp_path) for one in ("5.4.0-slave", "5.4.0-master"))
     (store / "abort").unlink()
     index = look(store)[1].index
@@ -105,7 +105,7 @@ def test_only_the_index_of_the_replica_knows_the_keys_behind_the_end(tmp_path: P
     journal.apply(plan)
     verified = look(store)[1]
     assert problem_counts(verified.report) == {codes.CL_CONTRADICTED: 1}
-    assert key_hashes(store, row) == key_hashes(unpack("5.4.0-master"), row)  # the trace stays
+    assert key_hashes(store, row) == key_hashes(unpack("5.4.0-master"), row)  # the index still shows the damage
 
 
 def test_only_the_queue_of_the_replica_knows_the_tags_behind_the_end(tmp_path: Path) -> None:
@@ -119,14 +119,14 @@ def test_only_the_queue_of_the_replica_knows_the_tags_behind_the_end(tmp_path: P
 
 
 def key_hashes(store: Path, row: Row) -> list[int]:
-    """The key hashes of all index entries of a record."""
+    """Return the key hashes of all index units of a record."""
     index = look(store)[1].index
     assert index is not None
     return sorted(index.hashes(row.offset, row.offset + 1)[1].tolist())
 
 
 def unit_of(store: Path, row: Row) -> dict[str, int]:
-    """The consume queue unit of a record."""
+    """Return the consume queue unit of a record."""
     topic, queue_id, queue_offset = row.seat
     raw = (store / "consumequeue" / topic / str(queue_id) / f"{0:020}").read_bytes()
     found = consumequeue.UNIT.parse(raw, queue_offset * consumequeue.UNIT.size)
@@ -135,7 +135,7 @@ def unit_of(store: Path, row: Row) -> dict[str, int]:
 
 
 def test_a_damaged_blank_of_the_replica_does_not_replace_a_good_one(tmp_path: Path) -> None:
-    """A lost end begins behind the last record, before the BLANK; here, only the file after it is lost."""
+    """A lost end begins after the last record, before the BLANK; here, only the next file is lost."""
     store, backup = (copy_store("4.9.7-clean", tmp_path, rename=word) for word in ("store", "backup"))
     last = rows(store)[-1].path
     closed = max((row for row in rows(backup) if row.path.name != last.name), key=lambda row: row.offset)

@@ -1,7 +1,8 @@
-"""`recover --replica` with a replica that has another history behind some offset, on the command line.
+"""`recover --replica`, on the command line, with a replica that has diverged from the store at some offset.
 
-A store and a replica of each kind of group. In classic HA and DLedger, the branch has the messages of the fixture up to
-the fork, and others after it, as a second master or leader would have written. The controller group has a real one.
+There is a store and a replica for each kind of group. For classic HA and DLedger, the tests write the branch: it has
+the messages of the fixture up to the fork, and then others, like those of a second master or leader. For the
+controller group, it was written by real brokers.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _SKIPPED = 2
 
 @dataclass(frozen=True, slots=True)
 class Diverged:
-    """Two nodes with equal records before record number `fork`, which begins at `offset` in both logs."""
+    """Two nodes with equal records before record number `fork`, which is at `offset` in both logs."""
 
     store: Path
     replica: Path
@@ -44,7 +45,7 @@ class Diverged:
     role: str
 
     def hurt(self, *numbers: int) -> None:
-        """Damages records of the store, by their distance from the fork."""
+        """Damage records of the store, given by their distance from the fork."""
         for number in numbers:
             row = self.found[self.fork + number]
             damage.garble(row.path, row.at - row.lead, row.lead + 60)
@@ -63,12 +64,12 @@ class Diverged:
 
 @pytest.fixture(scope="module")
 def branches(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """`branches(name)`: the branch of a fixture, which is written once."""
+    """A function: `branches(name)` returns the branch of a fixture, which is written once."""
     return functools.cache(lambda name: branch(name, tmp_path_factory.mktemp("branch") / "branch"))
 
 
 def branch(name: str, target: Path) -> Path:
-    """The messages of a fixture up to the fork, then others; in DLedger, those are of the next term."""
+    """Write the messages of a fixture up to the fork, then others (in DLedger, of the next term)."""
     store = open_store(unpack(name))
     group = store.dledger
     options = options_like(unpack(name), dict(meta(name).settings), meta(name).version)
@@ -85,7 +86,7 @@ def branch(name: str, target: Path) -> Path:
 
 
 def another(message: NewMessage) -> NewMessage:
-    """A message of the same size, sent by another client a millisecond later."""
+    """Return a message of the same size, sent by another client one millisecond later."""
     given = re.sub(rb"(UNIQ_KEY\x01)..", rb"\1ZZ", message.properties)
     return replace(message, store_timestamp=message.store_timestamp + 1, properties=given)
 
@@ -129,7 +130,7 @@ def nodes(request: pytest.FixtureRequest, branches: Branches, tmp_path: Path) ->
 
 @pytest.fixture(params=["former", "new"])
 def diverged(request: pytest.FixtureRequest, nodes: tuple[Path, Path, str], tmp_path: Path) -> Diverged:
-    """Both directions: either node may be the one that is damaged."""
+    """Both directions: one or the other node is damaged."""
     one, other, role = nodes
     return pair(tmp_path, other, one, role) if request.param == "former" else pair(tmp_path, one, other, role)
 
@@ -176,7 +177,7 @@ def test_damage_behind_the_fork_alone_is_refused(number: int, extend: tuple[str,
 
 
 def test_damage_at_the_fork_is_refused(diverged: Diverged) -> None:
-    """The epochs name the fork; otherwise the first record behind it that differs is named."""
+    """The refusal names the fork if there are epochs, and otherwise the first different record after it."""
     diverged.hurt(0)
     before = snapshot(diverged.store)
     answer = run(*diverged.words(), "--role", diverged.role, "--apply")
@@ -199,8 +200,8 @@ def lose_the_end(diverged: Diverged, number: int) -> None:
 
 
 @pytest.mark.quick_rows(4)
-def test_a_lost_end_is_not_taken_from_another_branch(diverged: Diverged) -> None:
-    """No record behind the fork is left, but queues, index, epochs and DLedger's index know of them."""
+def test_a_lost_end_is_not_restored_from_another_branch(diverged: Diverged) -> None:
+    """No records remain after the fork, but queues, index, epochs and DLedger's index refer to them."""
     lose_the_end(diverged, 0)
     before = snapshot(diverged.store)
     answer = run(*diverged.words(), "--role", "single", "--apply")
@@ -209,7 +210,7 @@ def test_a_lost_end_is_not_taken_from_another_branch(diverged: Diverged) -> None
 
 
 def forget_the_end(diverged: Diverged) -> None:
-    """Nothing but the log is left to tell branches apart."""
+    """Remove everything except the log that distinguishes the branches after the fork."""
     lose_the_end(diverged, 0)
     for name in ("index", "consumequeue"):
         shutil.rmtree(diverged.store / name)
@@ -217,7 +218,7 @@ def forget_the_end(diverged: Diverged) -> None:
 
 
 @pytest.mark.parametrize("nodes", [classic, controller], indirect=True)
-def test_a_lost_end_without_any_witness_is_not_taken(diverged: Diverged) -> None:
+def test_a_lost_end_without_any_witness_is_not_restored(diverged: Diverged) -> None:
     forget_the_end(diverged)
     before = snapshot(diverged.store)
     answer = run(*diverged.words(), "--role", "single", "--apply")
@@ -238,7 +239,7 @@ def test_with_extend_the_plan_says_that_nothing_was_left_to_compare(diverged: Di
 
 
 def test_the_rest_of_a_message_proves_a_lost_end(tmp_path: Path) -> None:
-    """Its unique key is still where the replica has it, though its body is damaged."""
+    """Its body is damaged, but its unique key is at the same place as in the replica."""
     store = tmp_path / "store"
     clone(unpack("5.4.0-master"), store)
     for name in ("index", "consumequeue"):
@@ -257,7 +258,7 @@ def test_the_rest_of_a_message_proves_a_lost_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.quick_rows(4)
-def test_of_a_lost_end_the_common_part_is_taken(diverged: Diverged) -> None:
+def test_the_common_part_of_a_lost_end_is_restored(diverged: Diverged) -> None:
     lose_the_end(diverged, -5)
     planned = run_json(*diverged.words(), "--role", "single", exit_code=1)
     restored = planned["facts"]["restored"]  # type: ignore[index]

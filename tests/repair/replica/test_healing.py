@@ -1,4 +1,4 @@
-"""Damage is healed from a replica: the original bytes come back, undo works, and the replica is untouched."""
+"""Healing from a replica: the original bytes are restored, undo works, and the replica is unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.untouched import snapshot
 
 
 def body_of(row: Row) -> int:
-    """Where the body begins in its file."""
+    """Return the position of the body in its file."""
     tail = len(row.message.properties) + len(row.message.topic) + 3
     return row.stop - tail - len(row.message.body)
 
@@ -72,7 +72,7 @@ HARMS = (one_bit, some_records, first_record, a_page, end_of_file, torn_file, mi
 
 
 def _all() -> Iterator[object]:
-    """Every harm to every pair; the tests of each run do all harms to some pairs, and the worst to all."""
+    """Yield all kinds of damage for all pairs; quick: all kinds for some pairs, and the worst one for all pairs."""
     for name, pair in PAIRS.items():
         for harm in HARMS:
             often = harm is several or name in ("slave", "follower", "backup, mixed")
@@ -117,7 +117,7 @@ def test_random_damage_is_healed(name: str, seed: int, tmp_path: Path) -> None:
     assert plan.loss.messages == 0
     journal.apply(plan, force_digest=plan.digest if plan.brakes else None)
     healed = log_files(store)
-    for file, content in whole.items():  # behind a lost end, the replica may have more
+    for file, content in whole.items():  # after a lost end, the replica may have more records
         assert healed[file].startswith(content.rstrip(b"\0")), (done, file)
     assert problem_counts(look(store)[1].report) == before
 
@@ -165,7 +165,7 @@ def test_two_replicas_help_each_other_out(tmp_path: Path) -> None:
     assert found[20].offset != found[22].offset
 
 
-def test_replicas_that_disagree_give_nothing(tmp_path: Path) -> None:
+def test_nothing_is_restored_from_replicas_that_disagree(tmp_path: Path) -> None:
     names = ("store", "first", "second")
     store, first, second = (copy_store("4.9.7-clean", tmp_path, rename=name) for name in names)
     row, other = rows(store)[20], rows(second)[20]
@@ -206,7 +206,7 @@ def test_entries_before_a_committed_one_that_the_replica_lost_are_committed_too(
     assert plan.loss.messages == 0
     journal.apply(plan)
     for name, content in whole.items():
-        assert log_files(store)[name].startswith(content.rstrip(b"\0"))  # the replica had more
+        assert log_files(store)[name].startswith(content.rstrip(b"\0"))  # the replica had more records
 
 
 def test_dledgers_index_proves_a_lost_end_behind_a_file_that_the_replica_lost(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_entries_not_known_to_be_committed_are_not_taken_without_an_index(tmp_pa
 
 
 def lose_the_uncommitted(store: Path, other: Path) -> list[Row]:
-    """Zero the end of a log, which the other node has too, but does not know to be committed."""
+    """Zero the end of a log that the other node also has, but does not know to be committed."""
     found = rows(store)
     lost = [row for row in found if row.offset > 262144]
     assert committed(other) < 262144 < rows(other)[-1].offset
@@ -258,7 +258,7 @@ def lose_the_uncommitted(store: Path, other: Path) -> list[Row]:
 
 
 def committed(store: Path) -> int:
-    """Offset of the last message that a DLedger node's checkpoint says to be committed."""
+    """Return the offset of the last message that is committed according to a DLedger node's checkpoint."""
     [group] = store.glob("dledger-*")
     index = dledger.parse_dledger_checkpoint((group / "checkpoint").read_bytes()).committed_index
     assert index is not None
@@ -277,7 +277,7 @@ def test_missing_first_files_come_back_with_extend(tmp_path: Path) -> None:
 
 @pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", ["master", "leader", "backup", "backup, formats"])
-def test_fillers_of_an_earlier_repair_give_way_to_the_messages(name: str, tmp_path: Path) -> None:
+def test_fillers_of_an_earlier_repair_are_replaced_by_the_messages(name: str, tmp_path: Path) -> None:
     pair = PAIRS[name]
     store = copy_store(pair.store, tmp_path)
     other, whole, found = unpack(pair.replicas[0]), log_files(store), rows(store)
@@ -296,12 +296,12 @@ def test_fillers_of_an_earlier_repair_give_way_to_the_messages(name: str, tmp_pa
     assert not problem_counts(look(store)[1].report)
 
 
-def test_a_record_that_a_witness_contradicts_gives_way_to_the_replica(tmp_path: Path) -> None:
+def test_a_record_that_a_witness_contradicts_is_replaced_from_the_replica(tmp_path: Path) -> None:
     store = copy_store("4.9.7-clean", tmp_path)
     whole, found = log_files(store), rows(store)
     row = next(r for r in found if b"KEYS\x01" in r.message.properties and len(r.message.body) > 9)
     at = row.stop - len(row.message.properties) + row.message.properties.index(b"KEYS\x01") + 5
-    damage.garble(row.path, at, 3)  # not a single bit, so that the index cannot tell what it was
+    damage.garble(row.path, at, 3)  # more than a single bit, so that the index cannot prove the original value
     assert problem_counts(look(store)[1].report)
     journal.apply(plan_healing(store, [unpack("4.9.7-clean")]))
     assert log_files(store) == whole
@@ -326,7 +326,7 @@ def test_several_replicas_outvote_a_record_that_no_crc_covers(tmp_path: Path) ->
     assert not problem_counts(look(store)[1].report)
     backup = copy_store("4.9.7-clean", tmp_path, rename="backup")
     with pytest.raises(Refused, match="no damage that a replica can repair"):
-        plan_healing(store, [backup])  # one against one
+        plan_healing(store, [backup])  # store and replica contradict each other
     plan = plan_healing(store, [backup, unpack("4.9.7-clean")])
     assert [place["was"] for place in restored(plan)["places"]] == ["outvoted", "outvoted"]
     journal.apply(plan)
@@ -334,7 +334,7 @@ def test_several_replicas_outvote_a_record_that_no_crc_covers(tmp_path: Path) ->
 
 
 def diverged_behind_damage(tmp_path: Path) -> tuple[Path, list[Path], list[Row]]:
-    """A damaged record, and behind it nothing that is equal in two replicas."""
+    """Create a store with a damaged record, after which no record is equal in two replicas."""
     store = copy_store("4.9.7-clean", tmp_path)
     found = rows(store)
     for row in found[300:]:
@@ -363,7 +363,7 @@ HALVES = {"5.4.0-master": ("5.4.0-slave", "index"), "5.4.0-controller-master": (
 
 @pytest.mark.parametrize("name", HALVES)
 def test_a_replica_that_ends_inside_the_damage_is_proved_by(name: str, tmp_path: Path) -> None:
-    """... the index in classic HA, and by the common epoch in controller mode."""
+    """In classic HA, the index proves it, and in controller mode, the common epoch."""
     other, witness = HALVES[name]
     store, theirs = copy_store(name, tmp_path), rows(unpack(other))
     found = rows(store)
@@ -382,7 +382,7 @@ def test_a_replica_that_ends_inside_the_damage_is_proved_by(name: str, tmp_path:
     assert first.path.read_bytes()[: found[last].stop] == whole[: found[last].stop]
 
 
-def test_the_master_of_an_earlier_epoch_gives_nothing_behind_its_end(tmp_path: Path) -> None:
+def test_nothing_is_restored_behind_the_end_of_an_earlier_epoch_of_the_replica(tmp_path: Path) -> None:
     store, other = copy_store("5.4.0-controller-master", tmp_path), unpack("5.4.0-controller-diverged")
     found, theirs = rows(store), rows(other)
     fork = next(n for n, row in enumerate(theirs) if row.message != found[n].message)
@@ -548,7 +548,7 @@ def message(row: Row) -> object:
     return row.message
 
 
-def test_a_store_time_that_the_index_contradicts_gives_way_to_the_replica(tmp_path: Path) -> None:
+def test_a_store_time_that_the_index_contradicts_is_replaced_from_the_replica(tmp_path: Path) -> None:
     store = copy_store("5.4.0-slave", tmp_path)
     whole, row = log_files(store), rows(store)[260]
     damage.flip(row.path, row.at + 56 + 6, 7)  # STORETIMESTAMP: half a minute

@@ -1,4 +1,4 @@
-"""What is no replica is refused on the command line: exit code 5, the reason, and both stores unchanged."""
+"""A store that is not a replica is refused on the command line: exit code 5, the reason, both stores unchanged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def broken(name: str, target: Path) -> Path:
 
 
 def refused(store: Path, replica: Path, *options: str) -> str:
-    """The reason; both stores are as before."""
+    """Run a refused recover, check that both stores are unchanged, and return the reason."""
     before = snapshot(store), snapshot(replica)
     answer = run("recover", str(store), "--replica", str(replica), "--apply", *options)
     assert answer.exit_code == 5, answer.output
@@ -44,7 +44,7 @@ def refused(store: Path, replica: Path, *options: str) -> str:
 
 
 def rewritten(name: str, target: Path, *, topic: bytes = b"", file_size: int = 0) -> Path:
-    """A store of the same messages, with another beginning of the topics, or with files of another size."""
+    """Create a store of the same messages, but with another beginning of the topics, or another file size."""
     group = open_store(unpack(name)).dledger
     options = options_like(unpack(name), dict(meta(name).settings), meta(name).version)
     if group is not None:
@@ -91,7 +91,7 @@ def test_foreign_store(name: str, other: str, reason: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("options", [(), ("--extend",), ("--heal-fillers",)], ids=["", "extend", "heal-fillers"])
 @pytest.mark.parametrize("name", NODES)
 def test_other_topics(name: str, options: tuple[str, ...], tmp_path: Path) -> None:
-    """Records of the same size at the same offsets."""
+    """The records have the same sizes and offsets."""
     other = rewritten(name, tmp_path / "other", topic=b"Zz")
     assert [row.offset for row in rows(other)] == [row.offset for row in rows(unpack(name))]
     assert f"{other} is not a replica" in refused(broken(name, tmp_path), other, *options)
@@ -100,7 +100,7 @@ def test_other_topics(name: str, options: tuple[str, ...], tmp_path: Path) -> No
 @pytest.mark.parametrize(("file_size", "border"), [(131_072, 65_536), (32_768, 32_768)])
 @pytest.mark.parametrize("name", NODES)
 def test_other_file_sizes(name: str, file_size: int, border: int, tmp_path: Path) -> None:
-    """The same messages, so that the first records are equal, and later ones have other offsets."""
+    """The messages are the same, so the first records are equal, but later ones have other offsets."""
     other = rewritten(name, tmp_path / "other", file_size=file_size)
     reason = refused(broken(name, tmp_path), other)
     assert f"has files of {file_size:,} bytes, those of this store have 65,536" in reason

@@ -1,4 +1,4 @@
-"""Copies of log files in the store's own log directories give back what the log lost."""
+"""Copies of log files in the store's own log directories are used to restore the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def answer(*words: str, exit_code: int) -> Any:
 
 
 def files_of(store: Path) -> list[Path]:
-    """The files of the last log that has any."""
+    """Return the files of the last log that has files."""
     return [file.path for file in open_store(store).logs[-1][0].files]
 
 
@@ -48,7 +48,7 @@ def in_a_directory(path: Path) -> Path:
 
 
 def far_behind(path: Path) -> Path:
-    """A name of a log file, but of one that the log does not have."""
+    """Return a valid name of a log file far beyond the end of the log."""
     return path.with_name(f"{int(path.name) + 50 * path.stat().st_size:020}")
 
 
@@ -59,7 +59,7 @@ COPIES = (misaligned, backup, in_a_directory, far_behind)
 @pytest.mark.quick_rows
 @pytest.mark.parametrize("copied", COPIES, ids=lambda copied: copied.__name__)
 @pytest.mark.parametrize("name", STORES)
-def test_a_copy_gives_back_what_its_file_lost(name: str, copied: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_a_copy_restores_what_its_file_lost(name: str, copied: Callable[[Path], Path], tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     before, path = log_files(store), files_of(store)[1]
     other = copied(path)
@@ -75,7 +75,7 @@ def test_a_copy_gives_back_what_its_file_lost(name: str, copied: Callable[[Path]
     assert other.read_bytes() == before[path.name]
 
 
-def test_an_older_state_of_the_last_file_gets_its_end_from_a_copy(tmp_path: Path) -> None:
+def test_the_end_of_an_outdated_last_file_is_restored_from_a_copy(tmp_path: Path) -> None:
     store = copy_store("5.4.0-dledger", tmp_path)
     before, path = log_files(store), max({row.path for row in rows(store)})
     own = [row for row in rows(store) if row.path == path]
@@ -93,7 +93,7 @@ def test_the_beginning_of_a_file_is_a_copy_too(tmp_path: Path) -> None:
     damage.cut(backup(path), [row for row in rows(store) if row.path == path][9].at + 30)
     hurt(store, path)
     done = answer("recover", str(store), "--role", "single", "--accept-fillers", "--apply", exit_code=0)
-    assert done["facts"]["restored"]["messages"] == 4  # the fourth place begins in the copy, and ends behind it
+    assert done["facts"]["restored"]["messages"] == 4  # the fourth place begins in the copy, and ends after it
     assert done["loss"]["messages"] == 3
 
 
@@ -110,8 +110,8 @@ def test_a_copy_with_the_name_of_another_log_file_is_used(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.1.4-dledger"])
-def test_a_copy_gives_back_a_file_of_which_nothing_is_left(name: str, tmp_path: Path) -> None:
-    """No record of the copy is left in the log, but index, consume queues and terms agree with it."""
+def test_a_copy_restores_a_completely_lost_file(name: str, tmp_path: Path) -> None:
+    """No record of the copy remains in the log, but index, consume queues and terms agree with it."""
     store = copy_store(name, tmp_path)
     before, path = log_files(store), files_of(store)[1]
     shutil.copy(path, misaligned(path))
@@ -137,7 +137,7 @@ def test_two_copies_of_a_missing_file_complete_each_other(tmp_path: Path) -> Non
 
 
 def test_a_copy_that_the_queues_contradict_is_not_used(tmp_path: Path) -> None:
-    """Nothing is left of the file, and the file of another store has other messages at these addresses."""
+    """Nothing remains of the file, and the file of another store has other messages at these offsets."""
     store, other = copy_store("5.4.0-clean", tmp_path / "a"), copy_store("5.1.4-clean", tmp_path / "b")
     path = files_of(store)[1]
     shutil.copy(files_of(other)[1], misaligned(path))
@@ -165,7 +165,7 @@ def test_while_other_files_have_wrong_names_these_come_first(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("only", ["DIR-STRAY-FILE", "CQ-BEYOND-LOG"])
-def test_a_repair_of_other_problems_takes_nothing(only: str, tmp_path: Path) -> None:
+def test_a_repair_of_other_problems_uses_no_copy(only: str, tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     path = files_of(store)[1]
     shutil.copy(path, misaligned(path))

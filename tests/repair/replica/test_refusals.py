@@ -1,4 +1,4 @@
-"""No proof, no bytes: what is not a replica is refused with its reason, and nothing is changed."""
+"""A store that is not proved to be a replica is refused with a reason, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def broken(tmp_path: Path, name: str = "4.9.7-clean", numbers: tuple[int, ...] =
 
 
 def diverge(store: Path, number: int) -> list[Row]:
-    """From the N-th record on, this store has other records than its replicas."""
+    """Change the records from the N-th one on, so that they differ from those of the replicas."""
     found = rows(store)
     for row in found[number:]:
         damage.flip(row.path, row.at + _BORN_HOST, 0)
@@ -41,7 +41,7 @@ def diverge(store: Path, number: int) -> list[Row]:
     return found
 
 
-def test_nothing_behind_a_divergence_is_taken(tmp_path: Path) -> None:
+def test_no_bytes_behind_a_divergence_are_used(tmp_path: Path) -> None:
     store = broken(tmp_path)
     other = copy_store("4.9.7-clean", tmp_path, rename="other")
     found = diverge(other, 40)
@@ -96,7 +96,7 @@ def test_an_entry_of_another_term_is_a_divergence(tmp_path: Path) -> None:
     assert [place["messages"] for place in found_there["places"]] == [1]
 
 
-def test_arguments_in_the_wrong_order_are_told(tmp_path: Path) -> None:
+def test_arguments_in_the_wrong_order_are_reported(tmp_path: Path) -> None:
     store = broken(tmp_path)
     good = copy_store("4.9.7-clean", tmp_path)
     answer = run("recover", str(good), "--replica", str(store))
@@ -196,7 +196,7 @@ def test_a_saved_plan_needs_the_replica_no_longer(tmp_path: Path) -> None:
     assert log_files(store) == whole
 
 
-def test_the_text_says_what_came_from_where(tmp_path: Path) -> None:
+def test_the_text_lists_the_restored_places_by_replica(tmp_path: Path) -> None:
     store, other = broken(tmp_path), unpack("4.9.7-clean")
     text = run("recover", str(store), "--replica", str(other)).stdout
     assert "Nothing is lost." in text

@@ -1,4 +1,4 @@
-"""Fillers in topics that a broker reads itself, in light message queues, batches and long-named retry topics."""
+"""Fillers in topics that the broker reads itself, in light queues, in batches and in retry topics with long names."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_pop_batch_light_and_long_named_queues_keep_their_units(name: str, whole
 
 
 def test_a_filler_gets_the_unit_that_only_light_queues_had(tmp_path: Path) -> None:
-    """The message's own queue has zeros for its unit, and the queue of the filler follows from that gap."""
+    """The message's own queue has zeros in place of its unit; the filler's queue is derived from that gap."""
     store = copy_store("5.4.0-formats", tmp_path)
     row = [r for r in rows(store) if b"INNER_MULTI_DISPATCH" in r.message.properties][5]
     queue = store / "consumequeue" / row.message.topic_text / str(row.message.queue_id)

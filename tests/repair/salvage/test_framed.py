@@ -1,4 +1,4 @@
-"""Several damaged headers of one record, none of them covered by a checksum: one plan mends them all."""
+"""Several damaged header fields of one record, none covered by a checksum: one plan repairs all of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def host(row: Row) -> None:
 
 
 def text(row: Row) -> None:
-    """UNIQ_KEY's separator becomes a letter: the property has no name any more."""
+    """Change UNIQ_KEY's separator to a letter, so that the property has no name."""
     damage.flip(row.path, row.stop - len(row.message.properties) + row.message.properties.index(b"UNIQ_KEY") + 8, 6)
 
 
@@ -57,7 +57,7 @@ def test_one_plan_mends_all(names: tuple[str, ...], tmp_path: Path) -> None:
 
 
 def test_a_sys_flag_that_is_garbage_is_not_believed(tmp_path: Path) -> None:
-    """Its transaction bits say that no queue has the message; its unit says that one has."""
+    """By its transaction bits, the message is in no queue, but it has a unit."""
     store = copy_store("4.9.7-clean", tmp_path)
     row = pick(store, _plain, 7)
     damage.overwrite(row.path, row.at + HEAD.at("sys_flag"), b"mmiD")

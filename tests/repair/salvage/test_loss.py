@@ -1,4 +1,4 @@
-"""The end of the log is cut or lost: what stood there is counted from the units that still name it, one by one."""
+"""A truncated or lost end of the log: the lost messages are counted by the units that still point to them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def of_last_file(found: list[Row]) -> list[Row]:
 
 
 def end_lost(found: list[Row], kind: str) -> list[Row]:
-    """Damages the end of the log; gives the rows that are gone by it."""
+    """Damage the end of the log, and return the lost rows."""
     hit = of_last_file(found)[-7:]
     first, last = hit[0], hit[-1]
     match kind:
@@ -59,7 +59,7 @@ def test_a_damaged_unit_does_not_hide_those_after_it(tmp_path: Path) -> None:
     unit = queue_offset * UNIT.size
     file_size = next((store / "consumequeue" / label).iterdir()).stat().st_size
     path = store / "consumequeue" / label / f"{unit // file_size * file_size:020d}"
-    damage.flip(path, unit % file_size + 3, 4)  # its offset in the log is 64 GiB too large
+    damage.flip(path, unit % file_size + 3, 4)  # its commitlog offset is 64 GiB too large
     loss = recover("4.9.7-clean", store)
     assert loss["queues"] == {**expected, label: expected[label] - 1}
 
@@ -83,7 +83,7 @@ def test_a_killed_broker_may_not_have_dispatched_its_last_messages(tmp_path: Pat
     assert (loss["messages"], loss["at_least"]) == (len(hit) - 2, True)  # the last two have no unit
 
 
-def test_truncation_in_the_middle_counts_what_stood_behind_a_lost_end_too(tmp_path: Path) -> None:
+def test_truncation_in_the_middle_also_counts_the_lost_end(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     found = rows(store)
     hit = end_lost(found, "file")
@@ -95,9 +95,7 @@ def test_truncation_in_the_middle_counts_what_stood_behind_a_lost_end_too(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["5.4.0-clean", "5.1.4-dledger"])
-def test_without_units_the_index_or_the_entries_tell_how_many_and_it_is_a_lower_bound(
-    name: str, tmp_path: Path
-) -> None:
+def test_without_units_the_index_or_the_entries_give_a_lower_bound(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     hit = end_lost(rows(store), "file")
     shutil.rmtree(store / "consumequeue")
@@ -106,7 +104,7 @@ def test_without_units_the_index_or_the_entries_tell_how_many_and_it_is_a_lower_
     assert f"Lost: at least {len(hit)} messages" in run("recover", str(store)).output
 
 
-def test_with_nothing_that_tells_the_checkpoint_makes_it_a_lower_bound(tmp_path: Path) -> None:
+def test_without_any_evidence_the_checkpoint_makes_the_loss_a_lower_bound(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     end_lost(rows(store), "file")
     for name in ("consumequeue", "index"):
@@ -126,7 +124,7 @@ def test_units_left_behind_a_gap_or_out_of_order_are_ghosts_and_no_loss(tmp_path
     raw = path.read_bytes()
     used = len(raw.rstrip(b"\0")) // UNIT.size + 1
     ghost = UNIT.build(commitlog_offset=end + 900, size=300)
-    damage.overwrite(path, (used + 1) * UNIT.size, ghost)  # behind a zero unit
+    damage.overwrite(path, (used + 1) * UNIT.size, ghost)  # after a zero unit
     path = store / "consumequeue" / "Order_11" / "1" / f"{0:020}"
     raw = path.read_bytes()
     used = -(-len(raw.rstrip(b"\0")) // UNIT.size)
@@ -137,7 +135,7 @@ def test_units_left_behind_a_gap_or_out_of_order_are_ghosts_and_no_loss(tmp_path
 
 
 def test_a_unit_that_points_where_no_log_ever_was_is_no_loss(tmp_path: Path) -> None:
-    """As after a misdirected write: other bytes are where a queue's first unit belongs."""
+    """Like after a misdirected write, there are other bytes in place of a queue's first unit."""
     store = copy_store("5.4.0-clean", tmp_path)
     path = store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "17" / f"{0:020}"
     count = len(path.read_bytes().rstrip(b"\0")) // UNIT.size + 1
@@ -152,7 +150,7 @@ def test_units_of_two_lives_are_not_both_counted(tmp_path: Path) -> None:
     queue = next(row.seat[:2] for row in reversed(found) if row.seat[0] not in {r.seat[0] for r in hit})
     path = store / "consumequeue" / queue[0] / str(queue[1]) / f"{0:020}"
     used = max(row.seat[2] for row in found if row.seat[:2] == queue) + 1
-    old = UNIT.build(commitlog_offset=hit[2].offset + 11, size=500)  # a message of an earlier life stood across these
+    old = UNIT.build(commitlog_offset=hit[2].offset + 11, size=500)  # an old message that overlapped these
     damage.overwrite(path, used * UNIT.size, old)
     answer = run_json("recover", str(store), exit_code=1)
     loss, notes = answer["loss"], answer["notes"]
@@ -162,7 +160,7 @@ def test_units_of_two_lives_are_not_both_counted(tmp_path: Path) -> None:
     assert any("left over from an earlier log" in str(note) for note in notes)
 
 
-def test_a_loss_is_told_once(tmp_path: Path) -> None:
+def test_a_loss_is_counted_once(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     hit = end_lost(rows(store), "zeros")
     done = run_json("recover", str(store), "--apply", exit_code=0)
@@ -173,7 +171,7 @@ def test_a_loss_is_told_once(tmp_path: Path) -> None:
     assert (loss["messages"], after["messages"]) == (len(hit), 0)
 
 
-def test_a_damaged_unit_of_a_message_that_is_there_names_none_behind_the_end(tmp_path: Path) -> None:
+def test_a_damaged_unit_of_an_existing_message_is_no_loss_behind_the_end(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     row = next(r for r in reversed(rows(store)) if r.seat[0] == "Order_11")  # the last of its queue
     damage.flip(store / "consumequeue" / "Order_11" / str(row.seat[1]) / f"{0:020}", row.seat[2] * UNIT.size + 4, 4)
@@ -192,4 +190,4 @@ def test_the_end_of_a_legacy_log_is_no_end_but_damage_in_front_of_dledger(kind: 
     conf = write_broker_conf(name, store)
     done = run_json("recover", str(store), "-c", str(conf), "--role", "single", "--apply", exit_code=0)
     assert done["remaining"] == {"counts": {}}
-    assert {row.seat: row.offset for row in rows(store)}.keys() >= {row.seat for row in hit}  # a filler in every place
+    assert {row.seat: row.offset for row in rows(store)}.keys() >= {row.seat for row in hit}  # each place has a filler

@@ -1,4 +1,4 @@
-"""Damage too short for a record: only with --merge-neighbours, and then exactly one good message is counted as lost."""
+"""Damage too short for a filler is covered only with --merge-neighbours, which counts one good message as lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.stores import VERSIONS, copy_store
 
 
 def in_the_middle(store: Path, number: int) -> tuple[list[Row], int]:
-    """The records of the second file, and the place of one with a body that can be made shorter."""
+    """Return the records of the second file, and the index of one with a body that can be shortened."""
     found = rows(store)
     path = sorted({row.path for row in found})[1]
     of_file = [row for row in found if row.path == path]
@@ -63,7 +63,7 @@ def test_short_damage_is_refused_until_a_message_is_given_up_for_it(name: str, t
     assert snapshot(store) == undamaged
 
 
-def test_plan_and_json_say_what_is_given_up(tmp_path: Path) -> None:
+def test_plan_and_json_list_the_merged_messages(tmp_path: Path) -> None:
     store = copy_store("5.1.4-clean", tmp_path)
     of_file, i = in_the_middle(store, 1)
     shrink(of_file[i], 40)
@@ -88,7 +88,7 @@ def test_plan_and_json_say_what_is_given_up(tmp_path: Path) -> None:
     assert log_faults(store) == {}
 
 
-def test_the_message_that_groups_have_consumed_goes_first(tmp_path: Path) -> None:
+def test_a_consumed_message_is_given_up_first(tmp_path: Path) -> None:
     for waiting in (0, 1):
         store = copy_store("5.4.0-clean", tmp_path / str(waiting))
         of_file, _ = in_the_middle(store, 0)
@@ -105,7 +105,7 @@ def test_the_message_that_groups_have_consumed_goes_first(tmp_path: Path) -> Non
         topic, queue_id, offset = beside[waiting].seat
         own = beside[1 - waiting].seat
         table = {f"{topic}@slow": {queue_id: offset}, f"{own[0]}@fast": {own[1]: own[2] + 1}}
-        if topic == own[0]:  # other queues of the same topic
+        if topic == own[0]:  # in other queues of the same topic
             table = {f"{topic}@slow": {queue_id: offset, own[1]: own[2] + 1}}
         (store / "config" / "consumerOffset.json").write_bytes(build_config_json({"offsetTable": table}))
         shrink(beside[0], 33)
@@ -133,11 +133,11 @@ def test_a_brokers_own_message_is_given_up_last(tmp_path: Path) -> None:
     assert loss["queues"] == {f"{behind.seat[0]}/{behind.seat[1]}": 1}
     assert log_faults(store) == {}
     after = {row.seat: row for row in rows(store)}
-    assert after[behind.seat].offset == behind.offset - 50  # the filler begins where the damage did
+    assert after[behind.seat].offset == behind.offset - 50  # the filler begins where the damage began
 
 
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger"])
-def test_short_damage_before_a_blank_costs_nothing(name: str, tmp_path: Path) -> None:
+def test_short_damage_before_a_blank_loses_nothing(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     found = rows(store)
     last = next(a for a, b in pairwise(found) if a.path != b.path and len(a.message.body) > 60)

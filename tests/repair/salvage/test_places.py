@@ -1,4 +1,4 @@
-"""Damage at the edges of files, lost files and queues, DLedger entries: where fillers go, and who sees them."""
+"""Damage at the borders of files, lost files and queues, DLedger entries: the places of fillers, and who sees them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def of_file(store: Path, number: int) -> list[Row]:
 
 
 def spans_and_indexes(store: Path, number: int) -> list[tuple[int, int, int]]:
-    """Offset, size and DLedger index of the entries of a file."""
+    """Return offset, size and DLedger index of the entries of a file."""
     heads = [(row, dledger.ENTRY.parse(row.path.read_bytes(), row.at - 48)) for row in of_file(store, number)]
     return [(row.offset, row.size, head["index"]) for row, head in heads]
 
@@ -48,7 +48,7 @@ def test_damaged_blank_is_written_again_and_nothing_is_lost(tmp_path: Path) -> N
     assert (result.loss.messages, result.fillers, log_faults(store)) == (0, (), {})
 
 
-def test_damage_over_a_file_end_costs_its_last_records_only(tmp_path: Path) -> None:
+def test_damage_across_a_file_end_loses_only_the_last_records(tmp_path: Path) -> None:
     store = copy_store("5.1.4-clean", tmp_path)
     found = of_file(store, 3)
     damage.zero(found[0].path, found[-3].at + 10, 65536 - found[-3].at - 10)
@@ -84,7 +84,7 @@ def test_short_file_in_the_middle_is_filled_up(tmp_path: Path) -> None:
     assert snapshot(store) == before
 
 
-def test_missing_file_waits_for_the_word_and_then_becomes_a_file_of_fillers(tmp_path: Path) -> None:
+def test_missing_file_becomes_a_file_of_fillers_after_confirmation(tmp_path: Path) -> None:
     store = copy_store("4.9.7-clean", tmp_path)
     found = of_file(store, 2)
     before = rows(store)

@@ -1,4 +1,4 @@
-"""A unit that proves its message damaged is never made to fit the damage, by whatever command."""
+"""No command changes a unit that proves its message to be damaged to match the damage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTS = ("commitlog", "consumequeue", "index", "dledger-n0")
 
 
 def flip_tags(store: Path, number: int = 0) -> Row:
-    """One bit of the TAGS of the N-th message that has some, in a queue's own topic."""
+    """Flip one bit in the TAGS of the N-th message with TAGS that is in a queue of its own topic."""
     row = pick(store, _tagged, number)
     tags = row.message.properties.index(b"TAGS\x01") + 5
     damage.flip(row.path, row.stop - len(row.message.properties) + tags, 2)
@@ -48,7 +48,7 @@ def parts(store: Path) -> dict[str, object]:
 @pytest.mark.quick_rows
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger"])
-def test_the_unit_stays_and_it_is_said(name: str, words: tuple[str, ...], tmp_path: Path) -> None:
+def test_the_unit_stays_and_this_is_reported(name: str, words: tuple[str, ...], tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     row = flip_tags(store, 5)
     before = parts(store)
@@ -73,7 +73,7 @@ def test_what_is_made_from_such_a_message_is_made_from_what_it_was(tmp_path: Pat
     file = next(queue.iterdir())
     was = file.read_bytes()
     other = (row.message.queue_offset + 3) * 20
-    damage.flip(file, other + 5)  # another unit of the queue: that one is written again
+    damage.flip(file, other + 5)  # another unit of the queue, so that the queue is rewritten
     assert run("rebuild", str(store), "cq", "--apply").exit_code == 1
     assert file.read_bytes() == was
 

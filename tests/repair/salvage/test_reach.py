@@ -1,4 +1,4 @@
-"""Messages behind the last good record of a log: kept where they are proved, in plain logs and in DLedger."""
+"""Messages after the last good record of a log are kept if they are proved, in plain logs and in DLedger."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DLEDGER = ("4.9.7-dledger", "5.1.4-dledger-killed", "5.4.0-dledger-mixed")
 
 
 def recover(name: str, store: Path, *words: str) -> Mapping[str, object]:
-    """What `recover --apply` says: nothing is left to repair."""
+    """Run `recover --apply`, check that nothing remains to be repaired, and return its output."""
     conf = write_broker_conf(name, store)
     role = () if "--role" in words else ("--role", "single")
     done = run_json("recover", str(store), "-c", str(conf), *role, *words, "--apply", exit_code=0)
@@ -33,7 +33,7 @@ def lost(done: Mapping[str, object]) -> object:
 
 
 def hit_header(row: Row, length: int) -> None:
-    """Zeros over the first bytes of an entry, or of a record."""
+    """Overwrite the first bytes of an entry or a record with zeros."""
     damage.zero(row.path, row.at - row.lead, length)
 
 
@@ -100,7 +100,7 @@ def test_the_last_record_of_a_plain_log_is_mended_from_its_unit(field: str, tmp_
     assert (lost(recover("5.4.0-clean", store)), rows(store)) == (0, found)
 
 
-def test_a_record_that_nothing_proves_goes_and_what_is_behind_the_proved_one_too(tmp_path: Path) -> None:
+def test_unproved_records_are_truncated_also_behind_a_proved_one(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     found = rows(store)
     last, before = found[-1], found[-2]

@@ -1,4 +1,4 @@
-"""Damage in the middle of a real log: what is lost gets a filler, what can be proved is mended, the rest stays."""
+"""Damage in the middle of a real log: lost records get fillers, proved fields are repaired, the rest is unchanged."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_topic_and_topic_length_are_put_back(tmp_path: Path) -> None:
     first, second, third = (pick(store, plain, n) for n in (10, 25, 40))
     topic_at = first.at + HEAD.size + len(first.message.body)
     damage.flip(first.path, topic_at, 1)  # the length
-    damage.flip(second.path, second.at + HEAD.size + len(second.message.body) + 3, 7)  # no UTF-8 any more
+    damage.flip(second.path, second.at + HEAD.size + len(second.message.body) + 3, 7)  # no longer UTF-8
     damage.flip(third.path, third.at + HEAD.size + len(third.message.body) + 3, 0)  # another topic
     result = salvage(store)
     apply(store, result)
@@ -118,13 +118,13 @@ def test_property_that_nothing_proves_is_made_readable_and_the_message_stays(tmp
     apply(store, result)
     assert (result.loss.messages, result.fillers, len(result.spans)) == (0, (), 1)
     assert "cannot be identified" in result.notes[0]
-    assert log_faults(store) == {"CL-CONTRADICTED": 1}  # the index still has the key that is lost
+    assert log_faults(store) == {"CL-CONTRADICTED": 1}  # the index still contains the lost key
     new = next(r.message for r in rows(store) if r.offset == row.offset)
     assert (new.body, new.topic, property_faults(new.properties)) == (row.message.body, row.message.topic, [])
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_zeroed_page_costs_exactly_the_messages_that_it_touched(version: str, tmp_path: Path) -> None:
+def test_zeroed_page_loses_exactly_the_messages_that_it_touched(version: str, tmp_path: Path) -> None:
     store = copy_store(f"{version}-clean", tmp_path)
     before = rows(store)
     path = sorted({r.path for r in before})[2]

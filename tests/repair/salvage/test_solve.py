@@ -1,4 +1,4 @@
-"""The solver's three answers: Keep, Mended with fields and witnesses, Lost with the queue slot."""
+"""The three results of the solver: Keep, Mended with fields and witnesses, Lost with the queue slot."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Asked:
         return self.row.path.read_bytes()[self.row.at : self.row.stop]
 
     def answer(self, raw: bytes, slot: QueueSlot | None) -> Answer:
-        """What the solver says of other bytes in the record's place; `slot`: what its unit says."""
+        """Solve for other bytes in place of the record; `slot`: the queue slot of its unit."""
         evidence = Evidence(*look(self.store))
         neighbours = Neighbours(evidence.logs.results, 1)
         solver = Solver(evidence, neighbours, delay_levels(evidence.store))
@@ -57,13 +57,13 @@ def test_sound_record_behind_a_wrong_dledger_header_is_kept() -> None:
     assert asked.answer(asked.raw, QueueSlot(*asked.row.seat)) == Keep(asked.raw)
 
 
-def test_flipped_bit_of_the_body_is_mended_by_its_crc(asked: Asked) -> None:
+def test_flipped_bit_of_the_body_is_repaired_by_its_crc(asked: Asked) -> None:
     answer = asked.answer(flip(asked.raw, HEAD.size + 5), QueueSlot(*asked.row.seat))
     assert isinstance(answer, Mended)
     assert (answer.record, answer.fields, answer.witnesses) == (asked.raw, ("body",), ("body CRC",))
 
 
-def test_field_that_the_unit_knows_is_mended_by_unit_and_crc(asked: Asked) -> None:
+def test_field_in_the_unit_is_repaired_by_unit_and_crc(asked: Asked) -> None:
     answer = asked.answer(flip(asked.raw, HEAD.at("queue_offset") + 7), QueueSlot(*asked.row.seat))
     assert isinstance(answer, Mended)
     assert (answer.record, answer.fields) == (asked.raw, ("queue_offset",))
@@ -71,7 +71,7 @@ def test_field_that_the_unit_knows_is_mended_by_unit_and_crc(asked: Asked) -> No
 
 
 def test_record_whose_unit_names_another_slot_is_not_taken_as_it_is(asked: Asked) -> None:
-    """Every candidate says what the unit says; none says what the header says against the unit."""
+    """All candidates agree with the unit, and none agrees with the header against the unit."""
     topic, queue_id, number = asked.row.seat
     answer = asked.answer(flip(asked.raw, HEAD.size + 5), QueueSlot(topic, queue_id, number + 1))
     assert answer == Lost(QueueSlot(topic, queue_id, number + 1))

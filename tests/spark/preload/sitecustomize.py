@@ -1,7 +1,7 @@
-"""For the daemons that Spark forks its planning workers from: what each worker would import for most of a second.
+"""Import modules in the daemons from which Spark forks its planning workers, to save each worker almost a second.
 
-Python runs this file at its start. `spark.python.daemon.module` is only for the workers of executors; for planning,
-Spark starts `pyspark.daemon` whatever the settings say.
+Python runs this file at its start. The setting `spark.python.daemon.module` applies only to the workers of executors;
+for planning, Spark always starts `pyspark.daemon`.
 """
 
 import sys

@@ -1,1 +1,1 @@
-"""Evidence about damaged places: what is known, and which witness says so."""
+"""Evidence about damaged places: what is known, and from which witness."""

@@ -1,4 +1,4 @@
-"""Consumer progress per queue: it tells which groups will read a filler, and which messages must have existed."""
+"""Consumer progress per queue: it shows which groups will read a filler, and which messages must have existed."""
 
 from __future__ import annotations
 

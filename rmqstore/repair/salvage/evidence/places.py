@@ -25,7 +25,7 @@ from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.scan.tiling import Kind, Run
 
 _LOCALHOST = bytes([127, 0, 0, 1])
-_FAR = 1 << 62  # global offset behind every log
+_FAR = 1 << 62  # global offset beyond every log
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def _of_another_file(log: LogResult, run: Run) -> bool:
 
 
 def _per_file(run: Run, size: int, end: int = _FAR) -> Iterator[Run]:
-    """The parts of a run before `end` (global offset), one for each file."""
+    """Yield the parts of a run before `end` (global offset), one for each file."""
     at, end = run.start, min(run.stop, end)
     while at < end:
         stop = min(end, at - at % size + size)

@@ -100,7 +100,7 @@ class Ranges:
 class Evidence:
     """The evidence table of one store.
 
-    `mends_end`: messages behind the last good record of the log are kept where they are proved. `end` is the global
+    `mends_end`: messages after the last good record of the log are kept where they are proved. `end` is the global
     offset where the log ends then; `reach.py` sets it.
     """
 

@@ -1,4 +1,4 @@
-"""BatchCQ: what a unit proves of its record comes back, byte for byte as the broker wrote it; else the unit follows."""
+"""BatchCQ: fields that a unit proves are restored in the record as the broker wrote them; else the unit is changed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTS = ("commitlog", "batchconsumequeue")
 
 
 def batches(store: Path, queue_id: int = 0) -> list[Row]:
-    """The inner batches of one queue."""
+    """Return the inner batches of one queue."""
     return [row for row in rows(store) if row.seat[:2] == (TOPIC, queue_id)]
 
 
@@ -30,7 +30,7 @@ def in_header(name: str, byte: int = 0) -> Callable[[Row], int]:
 
 
 def in_store_time(row: Row) -> int:
-    """The byte of the store time that counts units of about 49 days."""
+    """Return the position of the store time's byte that counts units of about 49 days."""
     return row.at + HEADS_BY_FLAG[row.message.sys_flag & 0x30].at("store_timestamp") + 3
 
 

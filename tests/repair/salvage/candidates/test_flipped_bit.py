@@ -1,4 +1,4 @@
-"""One flipped bit in a body: its CRC tells which, and the original bytes come back. Other damage gets a filler."""
+"""A single flipped bit in a body is found by its CRC, and the body is restored; other damage gets a filler."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Flip(NamedTuple):
 
 
 def body_at(row: Row) -> int:
-    """Where the body begins in its record."""
+    """Return the position of the body in its record."""
     return HEADS_BY_FLAG[row.message.sys_flag & 0x30].size
 
 
@@ -57,7 +57,7 @@ def has_body(row: Row) -> bool:
 
 
 def chosen(store: Path, seed: int, count: int) -> list[Row]:
-    """Records that are not neighbours, and not the last ones: those are a torn end, which a broker cuts."""
+    """Choose records that are not adjacent and not the last ones, which would be a torn end that a broker truncates."""
     found = [row for row in rows(store)[:-5:2] if has_body(row)]
     return sorted(random.Random(seed).sample(found, count), key=lambda row: row.offset)
 
@@ -69,7 +69,7 @@ def flip_one(row: Row, noise: random.Random) -> Flip:
 
 
 def expected(flip: Flip) -> dict[str, object]:
-    """What a plan lists of it."""
+    """Return the facts that a plan lists about a flip."""
     topic, queue_id, queue_offset = flip.row.seat
     return {
         "offset": flip.row.offset,
@@ -89,7 +89,7 @@ def recover(store: Path, *options: str) -> Mapping[str, Any]:
 
 
 def files(store: Path) -> dict[str, bytes]:
-    """Bytes of all files, by name."""
+    """Return the bytes of all files by name."""
     found = sorted(path for path in store.rglob("*") if path.is_file())
     return {str(p.relative_to(store)): p.read_bytes() for p in found if JOURNAL not in p.parts}
 
@@ -99,7 +99,7 @@ def stored_crc(row: Row, value: int) -> None:
 
 
 def claim(row: Row, body: bytes, at: int, bit: int) -> None:
-    """Put a body into a record, with the CRC that it would have were this bit of it another."""
+    """Write a body into a record, with the CRC of that body with one bit flipped."""
     other = bytearray(body)
     other[at] ^= 1 << bit
     place = row.at + body_at(row)
@@ -165,7 +165,7 @@ def test_several_wrong_bytes_get_a_filler(name: str, tmp_path: Path) -> None:
     assert "mended" not in answer["facts"]
 
 
-def test_no_false_mend_in_random_damage_and_every_flip_is_found() -> None:
+def test_no_false_repair_in_random_damage_and_every_flip_is_found() -> None:
     noise = random.Random(17)
     mended = 0
     for _ in range(3000):
@@ -232,7 +232,7 @@ def test_unknown_compression_gets_a_filler() -> None:
 
 
 @pytest.mark.parametrize(("bit", "mended"), [(7, 0), (0, 1)])
-def test_text_that_would_become_no_text_gets_a_filler(bit: int, mended: int, tmp_path: Path) -> None:
+def test_text_that_would_become_invalid_gets_a_filler(bit: int, mended: int, tmp_path: Path) -> None:
     def text(row: Row) -> bool:
         body = row.message.body
         return not row.message.sys_flag & COMPRESSED and len(body) > 50 and all(32 <= byte < 127 for byte in body)
@@ -247,7 +247,7 @@ def test_text_that_would_become_no_text_gets_a_filler(bit: int, mended: int, tmp
 
 
 def large_store(path: Path, length: int) -> Row:
-    """A store with one large body, of random bytes; gives its record."""
+    """Create a store with one large body of random bytes, and return its record."""
     noise = random.Random(length)
     body = noise.randbytes(length)
     options = replace(OPTIONS, commitlog_file_size=1 << 16)
@@ -295,7 +295,7 @@ def test_odds_over_1_in_10_000_need_the_option(length: int, accepted: bool) -> N
     assert found.record == raw
 
 
-def test_plan_says_how_many_and_the_odds(tmp_path: Path) -> None:
+def test_plan_contains_the_number_of_flips_and_the_odds(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     noise = random.Random(9)
     flips = [flip_one(row, noise) for row in chosen(store, 9, 2)]
@@ -326,7 +326,7 @@ def test_a_stored_crc_with_more_than_31_bits_names_no_bit(stored: int) -> None:
 
 @pytest.mark.parametrize("bits", [(31,), (31, 30), (31, 3)])
 def test_a_damaged_stored_body_crc_is_no_reason_to_fail(bits: tuple[int, ...], tmp_path: Path) -> None:
-    """One wrong bit of the stored CRC is corrected; with more of them nothing proves the body."""
+    """One wrong bit of the stored CRC is corrected; with more wrong bits, nothing proves the body."""
     store = copy_store("5.4.0-clean", tmp_path)
     row = pick(store, lambda r: r.seat[0].startswith("Order") and len(r.message.body) > 40)
     for bit in bits:
@@ -376,11 +376,11 @@ def test_plan_names_bits_and_bytes(tmp_path: Path) -> None:
     damage.flip(bit.path, bit.at + body_at(bit) + 3, 1)
     wrong_byte(byte, body_at(byte) + 3, 0x03)
     odds = 2**31 / (255 * len(byte.message.body))
-    said = run("recover", str(store), "--accept-odds").stdout
-    assert "Mended: 1 message (one flipped bit in its body: the only bit that makes the CRC fit; odds" in said
+    output = run("recover", str(store), "--accept-odds").stdout
+    assert "Mended: 1 message (one flipped bit in its body: the only bit that makes the CRC fit; odds" in output
     assert (
         "Mended: 1 message (one wrong byte in its body: the only byte that makes the CRC fit; odds of a false match "
-        f"at most 1 in {odds:,.0f})" in said
+        f"at most 1 in {odds:,.0f})" in output
     )
 
 
@@ -395,8 +395,8 @@ def test_wrong_byte_above_the_odds_is_never_mended(length: int, accepted: bool) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
-def test_what_is_mended_of_flips_anywhere_in_records_is_the_original(name: str, tmp_path: Path) -> None:
-    """One bit in every second record, in any of its bytes. RMQSTORE_ROUNDS is the number of rounds (1)."""
+def test_repaired_flips_anywhere_in_records_restore_the_original(name: str, tmp_path: Path) -> None:
+    """Flip one bit in every second record, in any of its bytes. RMQSTORE_ROUNDS is the number of rounds (1)."""
     flips = mended = same = 0
     for seed in seeds(int(os.environ.get("RMQSTORE_ROUNDS", "1"))):
         dice, store = random.Random(f"{name} {seed}"), copy_store(name, tmp_path / str(seed))
@@ -415,11 +415,11 @@ def test_what_is_mended_of_flips_anywhere_in_records_is_the_original(name: str, 
         same += sum(stored(row) == before[offset] for offset, row in found.items())
         shutil.rmtree(store)
     print(f"{name}: {flips:,} flips, {mended:,} mended by a CRC, {same:,} records are the original again")
-    assert mended > flips // 8  # short bodies leave most flips to header and properties
+    assert mended > flips // 8  # bodies are short, so most flips hit header and properties
 
 
 def stored(row: Row) -> bytes:
-    """What is in the place of a record now."""
+    """Return the current bytes at the place of a record."""
     return row.path.read_bytes()[row.at : row.stop]
 
 
@@ -442,7 +442,7 @@ def test_false_mends_of_multi_byte_damage_are_not_more_than_the_odds() -> None:
     assert false <= odds + 4 * odds**0.5 + 0.5
 
 
-def test_no_false_mend_in_multi_byte_damage_and_every_wrong_byte_is_found() -> None:
+def test_no_false_repair_in_multi_byte_damage_and_every_wrong_byte_is_found() -> None:
     noise = random.Random(23)
     mended = 0
     for _ in range(1000):

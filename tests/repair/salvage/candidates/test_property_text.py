@@ -1,4 +1,4 @@
-"""TAGS that a unit contradicts: mended where one bit of the message explains it, never where the unit may be wrong."""
+"""TAGS that a unit contradicts are repaired if one flipped bit of the message explains it, and the unit is right."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.stores import unpack
 
 
 def record() -> tuple[bytes, Message]:
-    """The first record of a real store."""
+    """Return the first record of a real store."""
     data = sorted((unpack("5.4.0-clean") / "commitlog").iterdir())[0].read_bytes()
     raw = data[: HEAD.parse(data)["size"]]
     message, _ = parse_message(raw)
@@ -36,7 +36,7 @@ def test_every_flipped_bit_of_the_tags_is_put_right() -> None:
             now, _ = parse_message(damaged)
             assert now is not None
             if properties.property_faults(now.properties):
-                continue  # told by its grammar: CL-PROPERTIES
+                continue  # a grammar error, reported as CL-PROPERTIES
             found = proved_tags(damaged, now, code)
             assert found in (None, raw)
             told += 1
@@ -60,11 +60,11 @@ def test_one_bit_apart(a: int, b: int, apart: bool) -> None:
     [
         (2598919, 2658501, True),
         (-2598919, 2658501, True),
-        (2598919, 0, True),  # the message has no TAGS any more
+        (2598919, 0, True),  # the message no longer has TAGS
         (0, 2658501, False),  # a torn unit
         (2658501 ^ 8, 2658501, False),  # one bit
-        (1 << 40 | 2598919, 2658501, False),  # no hash
-        (-(1 << 62), 2658501, False),  # an address of the extension
+        (1 << 40 | 2598919, 2658501, False),  # not a hash
+        (-(1 << 62), 2658501, False),  # an address in the extension
     ],
 )
 def test_only_another_hash_may_be_right(code: int, expected: int, may: bool) -> None:

@@ -1,4 +1,4 @@
-"""Files where a directory belongs, and directories whose names no message can have."""
+"""Files in place of directories, and directories with names that no topic or queue can have."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_pipe_in_the_place_of_a_directory_is_refused_before_anything_is_writte
     assert "move it away by hand" in result.stderr
 
 
-def test_a_pipe_in_the_place_of_a_log_file_is_refused_where_fillers_would_take_it(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_a_log_file_that_needs_fillers_is_refused(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     file = store / "commitlog" / "00000000000000065536"
     file.unlink()

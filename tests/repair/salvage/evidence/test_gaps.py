@@ -1,4 +1,4 @@
-"""Queue offsets that nothing fills: said, counted, and only carried out with --accept-shift."""
+"""Queue offsets without a filler: reported and counted; such a plan is applied only with --accept-shift."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def texts(answer: object) -> str:
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_queue_offset_without_message_needs_the_word_when_its_queue_is_gone(version: str, tmp_path: Path) -> None:
+def test_queue_offset_without_message_and_queue_needs_confirmation(version: str, tmp_path: Path) -> None:
     store = copy_store(f"{version}-clean", tmp_path)
     row = pick(store, plain, 10)
     topic, queue_id, offset = row.seat
-    for bit in (2, 3):  # a rollback record now: no queue gets it
+    for bit in (2, 3):  # now a rollback record, which is in no queue
         damage.flip(row.path, row.at + HEAD.at("sys_flag") + 3, bit)
     shutil.rmtree(store / "consumequeue" / topic / str(queue_id))
     plan = run_json("recover", str(store), exit_code=1)
@@ -46,11 +46,11 @@ def test_queue_offset_without_message_needs_the_word_when_its_queue_is_gone(vers
     assert f"no message in the log has queue offset {offset};" in texts(done["notes"])
     raw = b"".join(file.read_bytes() for file in sorted((store / "consumequeue" / topic / str(queue_id)).iterdir()))
     offsets = {r.seat: r.offset for r in rows(store) if r.seat[:2] == (topic, queue_id) and r.offset != row.offset}
-    for (_, _, at), place in offsets.items():  # no message behind the gap moves up
+    for (_, _, at), place in offsets.items():  # no message after the gap moves
         assert UNIT.parse(raw, at * UNIT.size)["commitlog_offset"] == place
 
 
-def test_zeros_in_place_of_a_unit_that_no_message_is_owed_end_the_queue_for_a_broker(tmp_path: Path) -> None:
+def test_zeros_in_place_of_a_unit_without_message_end_the_queue_for_a_broker(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     row = pick(store, plain, 10)
     topic, queue_id, offset = row.seat
@@ -62,14 +62,14 @@ def test_zeros_in_place_of_a_unit_that_no_message_is_owed_end_the_queue_for_a_br
     plan = run_json("recover", str(store), exit_code=1)
     assert f"{topic}/{queue_id}: no message in the log has queue offset {offset};" in texts(plan["brakes"])
     run_json("recover", str(store), "--accept-shift", "--apply", exit_code=1)
-    assert UNIT.parse(path.read_bytes(), offset * UNIT.size) == before  # no zeros, no pre-blank
+    assert UNIT.parse(path.read_bytes(), offset * UNIT.size) == before  # neither zeros nor a pre-blank
     assert log_faults(store) == {"CL-QUEUE-OFFSET-GAP": 1, "CQ-SHIFTED": 1}
 
 
-def test_lost_message_without_room_is_counted_and_needs_the_word(tmp_path: Path) -> None:
+def test_lost_message_without_room_is_counted_and_needs_confirmation(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     row = pick(store, lambda r: plain(r) and r.size < 300, 2)
-    folder = store / "consumequeue" / "Squeezed" / "0"  # its message was in the middle of where another is now
+    folder = store / "consumequeue" / "Squeezed" / "0"  # its message was in the middle of what is now another message
     folder.mkdir(parents=True)
     (folder / f"{0:020}").write_bytes(
         UNIT.build(commitlog_offset=row.offset + 40, size=row.size - 60).ljust(2000, b"\0")
@@ -89,7 +89,7 @@ def test_lost_message_without_room_is_counted_and_needs_the_word(tmp_path: Path)
     loss = done["loss"]
     assert isinstance(loss, dict)
     assert loss["messages"] == 2
-    assert log_faults(store) == {"CL-QUEUE-OFFSET-GAP": 1, "CQ-SHIFTED": 1}  # said, and no unit points astray
+    assert log_faults(store) == {"CL-QUEUE-OFFSET-GAP": 1, "CQ-SHIFTED": 1}  # reported, and all units are right
 
 
 def test_cut_in_the_legacy_log_leaves_no_commit_of_entries_that_are_gone(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_cut_in_the_legacy_log_leaves_no_commit_of_entries_that_are_gone(tmp_pat
 
 
 def test_messages_that_only_light_queues_point_to_get_the_queue_that_misses_them(tmp_path: Path) -> None:
-    """Their own queue's files are gone, and so is the file of the log: what is left are units of light queues."""
+    """The files of their own queue and of the log are lost; only units of light queues remain."""
     store = copy_store("5.4.0-formats", tmp_path)
     shutil.rmtree(store / "consumequeue" / "Order_11" / "3")
     (store / "commitlog" / "00000000000000131072").unlink()
@@ -121,7 +121,7 @@ def test_messages_that_only_light_queues_point_to_get_the_queue_that_misses_them
 
 
 def test_where_several_queues_miss_them_each_gets_one_of_their_places(tmp_path: Path) -> None:
-    """Their own queues' files are gone as well: what is missing is known, not which of them stood where."""
+    """The files of their own queues are lost, too: it is known which messages are missing, but not at which offset."""
     store = copy_store("5.4.0-formats", tmp_path)
     for number in range(4):
         shutil.rmtree(store / "consumequeue" / "Order_11" / str(number))
@@ -153,7 +153,7 @@ def test_where_several_queues_miss_them_each_gets_one_of_their_places(tmp_path: 
 def test_damaged_unit_between_units_of_lost_messages_keeps_its_queue_offset(
     name: str, offset: bytes, tmp_path: Path
 ) -> None:
-    """The last messages of a queue are lost: no good one behind them shows a gap, their units do."""
+    """The last messages of a queue are lost: no later good message shows a gap, but their units do."""
     store = copy_store(name, tmp_path)
     lost = [row for row in rows(store) if row.seat[:2] == ("Order_11", 1)][-4:]
     for row in lost:

@@ -1,6 +1,6 @@
-"""A legacy commitlog whose last file is lost, in front of DLedger's entries: what stood there is filled, or left alone.
+"""A mixed store that lost the last file of its legacy commitlog: the file is filled, or the gap is left.
 
-tests/real_broker/test_random_damage.py has the real store read what comes of it.
+In tests/real_broker/test_random_damage.py, the real store reads the results.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_without_accepted_fillers_nothing_is_planned(tmp_path: Path) -> None:
 
 
 def test_units_of_a_missing_file_stay_beside_another_repair_of_their_queue(tmp_path: Path) -> None:
-    """They alone know of its messages: fillers that are accepted later take their places from them."""
+    """Only these units refer to its messages: fillers that are accepted later get their places from them."""
     store = copy_store("5.4.0-clean", tmp_path)
     (store / "commitlog" / "00000000000000393216").unlink()
     lost = run_json("recover", str(store), "--role", "single", "--accept-fillers", exit_code=1)["loss"]
@@ -50,7 +50,7 @@ def test_units_of_a_missing_file_stay_beside_another_repair_of_their_queue(tmp_p
     was = queue.read_bytes()
     damage.flip(queue, 3 * 20 + 11, 2)  # the size of another unit
     words = ("recover", str(store), "--role", "single", "--only", "CQ-WRONG-SIZE")
-    digest = run_json(*words, exit_code=1)["digest"]  # more than a tenth of this log is gone: it asks
+    digest = run_json(*words, exit_code=1)["digest"]  # more than a tenth of this log is lost, so it asks
     run(*words, "--apply", "--force", str(digest))
     assert queue.read_bytes() == was
     assert run_json("recover", str(store), "--role", "single", "--accept-fillers", exit_code=1)["loss"] == lost
@@ -79,7 +79,7 @@ def planned(store: Path, *words: str) -> dict[str, Any]:
 
 
 def test_a_missing_first_entry_is_no_legacy_tail(tmp_path: Path) -> None:
-    """DLedger's own first file is gone: the legacy log is whole, nothing is made behind it."""
+    """DLedger's own first file is lost: the legacy log is complete, and nothing is added to it."""
     store, first = without_first_entries(tmp_path)
     plan = planned(store, "--accept-fillers")
     assert not any(step["path"].startswith("commitlog/") for step in plan["steps"])
@@ -95,8 +95,8 @@ def test_without_accepted_fillers_the_units_of_dledgers_first_entries_stay(tmp_p
     assert "--accept-fillers" in plan["facts"]["stays"]["DL-MISSING-FILE"]["do"]
 
 
-def test_where_nothing_says_whose_file_is_missing_none_is_made(tmp_path: Path) -> None:
-    """Without DLedger's index and without consume queues the file may be the legacy log's as well."""
+def test_no_file_is_created_if_nothing_shows_whose_file_is_missing(tmp_path: Path) -> None:
+    """Without DLedger's index and without consume queues, the lost file may be one of the legacy log."""
     store, _ = without_first_entries(tmp_path)
     for folder in (store / "dledger-n0" / "index", store / "consumequeue"):
         shutil.rmtree(folder)

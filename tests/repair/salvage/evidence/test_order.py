@@ -1,4 +1,4 @@
-"""Queue offsets of neighbouring records with the same flipped bit: units prove them, nothing is lost or moves."""
+"""The same flipped bit in the queue offsets of adjacent records: units prove the right ones, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def of_queue(store: Path) -> list[Row]:
 @pytest.mark.parametrize("bit", [0, 1, 3, 4, 5])
 @pytest.mark.parametrize(("first", "count"), [(10, 2), (16, 3), (-2, 2), (-3, 3)])
 @pytest.mark.parametrize("name", ["5.4.0-clean", "5.1.4-dledger"])
-def test_neighbours_get_back_what_their_units_say(name: str, first: int, count: int, bit: int, tmp_path: Path) -> None:
+def test_neighbours_are_repaired_by_their_units(name: str, first: int, count: int, bit: int, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     hit = of_queue(store)[first : first + count or None]
     assert len(hit) == count
@@ -40,7 +40,7 @@ def test_neighbours_get_back_what_their_units_say(name: str, first: int, count: 
 
 
 def test_units_that_moved_do_not_change_the_log(tmp_path: Path) -> None:
-    """Here the headers rise and the units do not, or come too early: the queue is mended, not the log."""
+    """Here, the headers rise and the units do not, or come too early: the queue is repaired, not the log."""
     store = copy_store("5.4.0-clean", tmp_path)
     logs = {path: path.read_bytes() for path in (store / "commitlog").iterdir()}
     first, second = (store / "consumequeue" / "Order_11" / str(q) / f"{0:020}" for q in (0, 1))

@@ -1,4 +1,4 @@
-"""The last messages of a queue are lost and its consume queue is gone too: what is still known, and "at least"."""
+"""The last messages of a queue and its consume queue are lost: what is still known, and "at least" in the loss."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.stores import copy_store
 
 
 def last_of(store: Path, topic: str) -> Row:
-    """The last message of a queue, with other queues' messages behind it."""
+    """Return the last message of a queue that has messages of other queues after it."""
     found = rows(store)
     last = {row.seat[:2]: row for row in found}
     return next(row for name, row in last.items() if name[0] == topic and row.offset < found[-10].offset)
 
 
 def lose(store: Path, row: Row, *, known: bool = False, index: bool = True) -> None:
-    """The record and its topic's consume queues; the progress of consumers unless it is `known`."""
+    """Destroy a record and its topic's consume queues, and unless `known`, the progress of consumers."""
     damage.garble(row.path, row.at - row.lead, row.size + row.lead)
     shutil.rmtree(store / "consumequeue" / row.seat[0])
     if not known:
@@ -40,7 +40,7 @@ def progress(store: Path, row: Row, offset: int) -> None:
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-clean", "5.1.4-dledger"])
-def test_a_consumer_that_came_further_tells_where_the_queue_ended(name: str, tmp_path: Path) -> None:
+def test_progress_of_a_consumer_shows_where_the_queue_ended(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     row = last_of(store, "Order_11")
     lose(store, row)
@@ -55,7 +55,7 @@ def test_a_consumer_that_came_further_tells_where_the_queue_ended(name: str, tmp
     assert {r.seat: r.offset for r in rows(store)}[row.seat] == row.offset
 
 
-def test_a_delay_level_that_came_further_tells_it_too(tmp_path: Path) -> None:
+def test_progress_of_a_delay_level_shows_where_the_queue_ended(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     row = last_of(store, SCHEDULE_TOPIC)
     lose(store, row)
@@ -68,7 +68,7 @@ def test_a_delay_level_that_came_further_tells_it_too(tmp_path: Path) -> None:
     assert log_faults(store) == {}
 
 
-def test_without_any_word_of_it_the_loss_is_a_lower_bound_and_the_index_counts(tmp_path: Path) -> None:
+def test_without_progress_the_index_gives_a_lower_bound_of_the_loss(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     row = last_of(store, "Order_11")
     lose(store, row)
@@ -86,7 +86,7 @@ def test_without_any_word_of_it_the_loss_is_a_lower_bound_and_the_index_counts(t
     assert (loss["messages"], loss["at_least"]) == (1, True)
 
 
-def test_without_an_index_nothing_is_counted_but_it_is_said(tmp_path: Path) -> None:
+def test_without_an_index_no_loss_is_counted_but_a_note_is_printed(tmp_path: Path) -> None:
     store = copy_store("5.1.4-clean", tmp_path)
     lose(store, last_of(store, "Order_11"), index=False)
     result = salvage(store)
@@ -142,7 +142,7 @@ def test_offsets_behind_a_damaged_last_record_are_cut_with_it(tmp_path: Path) ->
     store = copy_store("5.4.0-clean", tmp_path)
     last = rows(store)[-1]
     progress(store, last, last.seat[2] + 1)
-    damage.garble(last.path, last.at + 88, 4)  # its body: framed, and nothing behind it
+    damage.garble(last.path, last.at + 88, 4)  # its body: its frame is intact, and nothing follows
     done = run_json("recover", str(store), "--apply", exit_code=0)
     assert done["remaining"] == {"counts": {}}
     loss = done["loss"]

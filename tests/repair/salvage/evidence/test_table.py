@@ -1,4 +1,4 @@
-"""The evidence table: which rows damage gives, by whom, and what they say together."""
+"""The evidence table: the rows for each kind of damage, their witnesses, and the combined result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def queue_of(store: Path, record: Record) -> list[Record]:
 
 
 def busy(store: Path) -> list[Record]:
-    """The records of a queue of plain messages that has more than ten."""
+    """Return the records of a queue with more than ten plain messages."""
     found = rows(store)
     first = next(r for r in found if r.seat[0].startswith("Order") and len(queue_of(store, r)) > 10)
     return queue_of(store, first)
@@ -38,7 +38,7 @@ def test_sound_store_has_no_rows_about_damage(tmp_path: Path) -> None:
     assert [row for row in evidence_of(store).rows if row.exact or (row.field == MISSED and row.start >= 0)] == []
 
 
-def test_unit_that_points_into_damage_gives_slot_and_size(tmp_path: Path) -> None:
+def test_unit_that_points_into_damage_proves_slot_and_size(tmp_path: Path) -> None:
     store = copy_store(STORE, tmp_path)
     row = busy(store)[5]
     damage.garble(row.path, row.at, row.size)
@@ -104,7 +104,7 @@ def test_consumers_behind_the_end_of_a_queue_are_a_row(tmp_path: Path) -> None:
     assert [slot for _, _, slot in known.between] == [QueueSlot(*row.seat)]
 
 
-def test_rows_are_asked_for_the_spans_that_matter_only(tmp_path: Path) -> None:
+def test_rows_are_read_only_for_the_given_spans(tmp_path: Path) -> None:
     store = copy_store(STORE, tmp_path)
     one, two = busy(store)[3], busy(store)[7]
     for row in (one, two):
