@@ -102,10 +102,17 @@ class Window:
 
     def _read_ahead(self, at: int) -> None:
         """Make the kernel read the next chunk, from file position `at` on, while the scan examines this one."""
-        if _WILLNEED is not None:
-            stop = min(at + len(self.buf) - SLACK, self.end)
+        stop = min(at + len(self.buf) - SLACK, self.end)
+        if _WILLNEED is not None and not self._is_cached(stop - 1):
             for start in range(at, stop, _READ_AHEAD):
                 os.posix_fadvise(self.fd, start, min(_READ_AHEAD, stop - start), _WILLNEED)
+
+    def _is_cached(self, at: int) -> bool:
+        """Whether the byte at a file position is in the page cache; False where the system cannot tell."""
+        try:
+            return os.preadv(self.fd, [bytearray(1)], at, os.RWF_NOWAIT) == 1
+        except (OSError, AttributeError):
+            return False
 
     def grow(self, size: int) -> None:
         """Enlarge the buffer for a record of `size` bytes."""

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.scan.kernels import keep_freed_memory
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
 
-SPLIT_SIZE = 64 << 20
+SPLIT_SIZE = 128 << 20
 WORTH_PROCESSES = 64 << 20  # size in bytes from which several processes are faster than one
 _MAX_JOBS = 32
 
@@ -142,6 +143,7 @@ def worker_pool(jobs: int, begin: Callable[..., None] = begin_worker, *given: An
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
+    keep_freed_memory()  # for the forks, and for the checks that follow in this process
     context = multiprocessing.get_context("fork" if can_fork() else "spawn")
     pool = ProcessPoolExecutor(jobs, context, begin, given)
     try:
