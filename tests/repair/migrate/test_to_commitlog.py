@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.formats.message import build_message, parse_message, record_crc
+from rmqstore.formats.properties import TIMER_TOPIC, build_properties
 from tests.command import run_json
 from tests.repair.migrating import migrate, verified
 from tests.repair.migration_stores import FILE_SIZE, all_records, dledger_records, end_of, plain_records, tree
@@ -251,7 +252,9 @@ def _timer_addresses(store: Path) -> list[int]:
 
 
 def _timer_store(tmp_path: Path) -> Path:
-    return _made_store(tmp_path, [build_message(topic="rmq_sys_wheel_timer", body=b"%d" % i) for i in range(5)])
+    needed = build_properties({"REAL_TOPIC": "Orders", "REAL_QID": "0", "TIMER_OUT_MS": "1795245023000"})
+    timed = [build_message(topic=TIMER_TOPIC, body=b"%d" % i, properties=needed) for i in range(5)]
+    return _made_store(tmp_path, timed)
 
 
 def test_timer_log_follows_its_messages(tmp_path: Path) -> None:
