@@ -14,7 +14,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import Offset, bytes_text, fitted, many, title, wrapped
 from rmqstore.cli.shared.options import command
 from rmqstore.cli.shared.reading import note_live
-from rmqstore.errors import Refused, UsageError
+from rmqstore.errors import OutputExists, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -70,7 +70,7 @@ def bundle(
     if (around is not None) + (topic is not None) + whole > 1:
         raise UsageError("--around, --topic and --whole exclude each other", "give one of them")
     if out.is_file:
-        raise Refused(f"{out.path} already exists", "choose another name, or remove it")
+        raise OutputExists(f"{out.path} already exists")
     opened = open_store(store, config)
     size = opened.log_bytes
     if size > _ASK and around is None and topic is None and not whole:

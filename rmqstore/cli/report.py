@@ -9,7 +9,7 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.shared.options import FILE, Work, broker_option, command
-from rmqstore.errors import Refused
+from rmqstore.errors import OutputExists
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -54,9 +54,9 @@ def report(out: Output, store: Path, config: BrokerConfig, work: Work) -> int:
 
 
 def refuse_existing(path: Path) -> None:
-    """Errors: Refused for a page that exists: it may be an older report that is still needed."""
+    """Errors: OutputExists for a page that exists: it may be an older report that is still needed."""
     if Output(path=path).is_file:
-        raise Refused(f"{path} already exists", "choose another name, or remove it")
+        raise OutputExists(f"{path} already exists")
 
 
 def write_page(out: Output, found: StoreReport) -> None:

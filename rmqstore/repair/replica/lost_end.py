@@ -39,7 +39,7 @@ class LostEnd:
 
     `agreed` is the end of the last record that the index proves, `fits` of the last one that any witness fits, and
     `diverges_at` the start of the first one that is contradicted, without a later record that agrees. `supported`: at
-    least one witness agrees.
+    least one witness of a plain log agrees.
     """
 
     agreed: int
@@ -73,7 +73,7 @@ def compare_lost_end(store: Store, verified: Verified, replica: Replica, place: 
     first = min(found, default=None)
     fits = by_unit.agreed
     in_epoch = common_epoch_end(store, replica) > place.start
-    supported = bool(lead or fits > place.start or in_epoch or key_remains(replica, place))
+    supported = fits > place.start or in_epoch or key_remains(replica, place)
     return LostEnd(by_key.agreed if first is None else min(by_key.agreed, first), first, fits, supported)
 
 
