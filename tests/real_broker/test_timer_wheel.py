@@ -13,6 +13,7 @@ import pytest
 
 from rmqstore.formats import timer
 from rmqstore.formats.properties import TIMER_TOPIC, UNIQ_KEY, parse_properties
+from tests import damage
 from tests.command import run_json
 from tests.real_broker.whole_broker import WholeBroker
 from tests.repair.salvaging import Row, rows
@@ -118,12 +119,18 @@ def read_until(store: Path) -> int:
     return timer.parse_timercheck((store / "config" / "timercheck").read_bytes())["last_read_time"]
 
 
-def deliver(version: str, store: Path, conf: Path, base: int, start: Callable[..., WholeBroker]) -> dict[int, int]:
-    """Run a broker until it has read all slots; return how often it delivered the message of each unit."""
+def deliver(
+    version: str, store: Path, conf: Path, base: int, start: Callable[..., WholeBroker], *, least: float = 0
+) -> dict[int, int]:
+    """Run a broker until it has read all slots, and for `least` seconds.
+
+    Returns how often it delivered the message of each unit.
+    """
     before, wanted = len(rows(store)), timers(store)
     settings = dict(line.split("=", 1) for line in conf.read_text().splitlines())
     end = time.monotonic() + DEADLINE_SECONDS
     with start(version, store, settings):
+        time.sleep(least)
         while True:
             with contextlib.suppress(OSError):
                 if read_until(store) > (base + 10) * 1000:
@@ -134,16 +141,21 @@ def deliver(version: str, store: Path, conf: Path, base: int, start: Callable[..
     return {k: new[key(row)] for k, row in enumerate(wanted)}
 
 
+def configured(version: str, tmp_path: Path) -> Path:
+    """Write a broker.conf for a store with small files of the timer log."""
+    conf = tmp_path / "broker.conf"
+    settings = {**meta(f"{version}-formats").broker_conf, "mappedFileSizeTimerLog": str(FILE)}
+    for word in ("storePathRootDir", "storePathCommitLog"):
+        settings.pop(word, None)
+    conf.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+    return conf
+
+
 @pytest.mark.parametrize("version", ["5.1.4", "5.4.0"])
 def test_slots_and_chains_as_a_broker_reads_them(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
-    name = f"{version}-formats"
-    conf = tmp_path / "broker.conf"
-    settings = {**meta(name).broker_conf, "mappedFileSizeTimerLog": str(FILE)}
-    for word in ("storePathRootDir", "storePathCommitLog"):
-        settings.pop(word, None)
-    conf.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+    name, conf = f"{version}-formats", configured(version, tmp_path)
     base = int(time.time()) - 60
     store = copy_store(name, tmp_path)
     write_timer(store, base)
@@ -167,3 +179,20 @@ def test_slots_and_chains_as_a_broker_reads_them(
     assert run_json("verify", str(mended), "-c", str(conf), exit_code=0)["counts"] == {}
     assert deliver(version, store, conf, base, whole_broker) == expected
     assert deliver(version, mended, conf, base, whole_broker) == dict.fromkeys(range(UNITS), 1)
+
+
+@pytest.mark.parametrize("version", ["5.1.4", "5.4.0"])
+def test_read_time_in_the_future_stops_the_timer_until_it_is_repaired(
+    version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
+) -> None:
+    name, conf = f"{version}-formats", configured(version, tmp_path)
+    base = int(time.time()) - 60
+    store = copy_store(name, tmp_path)
+    write_timer(store, base)
+    damage.flip(store / "config" / "timercheck", 1, 6)
+    assert run_json("verify", str(store), "-c", str(conf), exit_code=1)["counts"] == {"TM-CHECK": 1}
+    damaged = tmp_path / "damaged"
+    shutil.copytree(store, damaged)
+    assert deliver(version, damaged, conf, base, whole_broker, least=20) == dict.fromkeys(range(UNITS), 0)
+    run_json("recover", str(store), "-c", str(conf), "--apply", "--only", "TM-CHECK", exit_code=0)
+    assert deliver(version, store, conf, base, whole_broker) == dict.fromkeys(range(UNITS), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from rmqstore.formats.properties import TIMER_TOPIC
 from rmqstore.scan.units import last_nonzero_in
 
 _UNIT = timer.LOG_UNIT
+_AHEAD = 60_000  # ms; how far ahead of this clock, and of the time of the file, the clock of a broker may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,15 @@ def _slots(store: Store, queue: MappedFileQueue, findings: Findings) -> None:
         findings.add(Finding(codes.TM_CHAIN, "timerlog", queue.name_at(first), first, _UNIT.size, facts))
 
 
+def latest_read_time(written: float) -> int:
+    """Return the latest time (ms) up to which a broker can have read slots, if it wrote timercheck at `written` (s).
+
+    It reads slots when they are due. After a start, it skips all slots before the time in timercheck.
+    Source: TimerMessageStore#recover, #dequeue, RocketMQ 5.4.0
+    """
+    return round(max(time.time(), written) * 1000) + _AHEAD
+
+
 def _timercheck(
     store: Store, timer_log: TimerFacts, top: tuple[int, int] | None, findings: Findings, live: bool
 ) -> None:
@@ -176,17 +187,18 @@ def _timercheck(
         return
     path = store.path if alone else store.root / "config" / "timercheck"
     try:
-        length = path.stat().st_size
+        status = path.stat()
     except OSError:
         if timer_log.units:
             findings.add(Finding(codes.TM_CHECK, "config", path.name, facts={"reason": "missing"}))
         return
+    length = status.st_size
     raw = read_at(path, timer.TIMERCHECK_FILE_SIZE, 0)
     if length != timer.TIMERCHECK_FILE_SIZE:
         findings.add(Finding(codes.TM_CHECK, "config", path.name, 0, length, {"reason": "length", "length": length}))
     values = timer.parse_timercheck(raw)
     limits: dict[str, int | None] = {
-        "last_read_time": None,
+        "last_read_time": latest_read_time(status.st_mtime),
         "last_timer_log_flush_pos": None if alone else timer_log.wrote,
         "last_timer_queue_offset": top[1] if top else None,
         "master_timer_queue_offset": None,
@@ -197,5 +209,7 @@ def _timercheck(
         if value >= 0:
             if live or limit is None or value <= limit:
                 continue
-            facts |= {"reason": "behind the end", "end": limit}
+            facts |= (
+                {"reason": "in the future"} if name == "last_read_time" else {"reason": "behind the end", "end": limit}
+            )
         findings.add(Finding(codes.TM_CHECK, "config", path.name, timer.TIMERCHECK.at(name), 8, facts))

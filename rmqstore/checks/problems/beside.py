@@ -351,7 +351,10 @@ TIMER: Rows = (
         severity=_W,
         repair=Repair.ON_REQUEST,
         asked="`recover` changes timercheck only on request",
-        about="timercheck is too short, or its positions are behind the end of the timer log or of the timer queue.",
+        about=(
+            "timercheck is too short, or its positions are behind the end of the timer log or of the timer queue. Or "
+            "its read time is in the future: brokers never deliver timed messages that are due before it."
+        ),
     ),
     Problem(
         code=codes.TM_COMPACTION,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqstore.checks.beside.timer import latest_read_time
 from rmqstore.checks.beside.timer_wheel import Judged, good_units, judge, precision, read_wheel
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
@@ -198,7 +199,7 @@ def _relink_units(draft: PlanBuilder, queue: MappedFileQueue, judged: Judged) ->
 
 
 def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int) -> None:
-    """Limit positions to the ends of timer log and timer queue; derive a missing read time from the log's last time."""
+    """Limit positions to the ends of timer log and timer queue; derive a wrong read time from the log's last time."""
     path = draft.store.root / "config" / "timercheck"
     exists = path.is_file()
     if not exists and draft.store.timer_log is None:
@@ -211,7 +212,7 @@ def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int
     values["last_timer_log_flush_pos"] = max(0, min(values["last_timer_log_flush_pos"], end))
     for name in ("last_timer_queue_offset", "master_timer_queue_offset"):
         values[name] = max(0, values[name] if top is None else min(values[name], top))
-    if values["last_read_time"] <= 0:
+    if not 0 < values["last_read_time"] <= latest_read_time(path.stat().st_mtime if exists else 0):
         values["last_read_time"] = max(0, (last_time - _MARGIN) // timer.DEFAULT_PRECISION * timer.DEFAULT_PRECISION)
     content = timer.TIMERCHECK.build({k: max(0, v) for k, v in values.items()}).ljust(timer.TIMERCHECK_FILE_SIZE, b"\0")
     if read_at(path, timer.TIMERCHECK_FILE_SIZE + 1, 0) == content:

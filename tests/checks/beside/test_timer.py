@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -145,6 +147,19 @@ def test_positions_of_timercheck_behind_the_end_are_named(store_copy: Copy, at: 
     findings, _ = check(open_store(store))
     assert located(findings) == [("TM-CHECK", "config", "timercheck", at)]
     assert findings.listed[0].facts["field"] == field
+
+
+def test_read_time_in_the_future_is_named(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-formats")
+    path = store / "config" / "timercheck"
+    for seconds, found in ((30, []), (90, [("TM-CHECK", "config", "timercheck", 0)])):
+        overwrite(path, 0, round((time.time() + seconds) * 1000).to_bytes(8, "big"))
+        findings, _ = check(open_store(store))
+        assert located(findings) == found
+    assert findings.listed[0].facts["reason"] == "in the future"
+    later = time.time() + 90
+    os.utime(path, (later, later))  # the clock of this machine is behind that of the broker
+    assert located(check(open_store(store))[0]) == []
 
 
 def test_a_slave_may_know_more_of_the_timer_queue_than_it_has(store_copy: Copy) -> None:
