@@ -141,24 +141,24 @@ def deliver(
     return {k: new[key(row)] for k, row in enumerate(wanted)}
 
 
-def configured(version: str, tmp_path: Path) -> Path:
-    """Write a broker.conf for a store with small files of the timer log."""
+def prepare(version: str, tmp_path: Path) -> tuple[Path, Path, int]:
+    """Return a store with sound timers, its broker.conf with small files of the timer log, and the base of `tick`."""
     conf = tmp_path / "broker.conf"
     settings = {**meta(f"{version}-formats").broker_conf, "mappedFileSizeTimerLog": str(FILE)}
     for word in ("storePathRootDir", "storePathCommitLog"):
         settings.pop(word, None)
     conf.write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
-    return conf
+    base = int(time.time()) - 60
+    store = copy_store(f"{version}-formats", tmp_path)
+    write_timer(store, base)
+    return store, conf, base
 
 
 @pytest.mark.parametrize("version", ["5.1.4", "5.4.0"])
 def test_slots_and_chains_as_a_broker_reads_them(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
-    name, conf = f"{version}-formats", configured(version, tmp_path)
-    base = int(time.time()) - 60
-    store = copy_store(name, tmp_path)
-    write_timer(store, base)
+    store, conf, base = prepare(version, tmp_path)
     assert run_json("verify", str(store), "-c", str(conf), exit_code=0)["counts"] == {}
     expected = hurt(store, base)
     report = run_json("verify", str(store), "-c", str(conf), exit_code=1)
@@ -169,7 +169,7 @@ def test_slots_and_chains_as_a_broker_reads_them(
     assert facts["TM-WHEEL-SLOT", "lost"] == {"reason": "lost", "count": 4, "messages": 12}
     assert facts["TM-WHEEL-SLOT", "foreign"]["count"] == 1
     assert facts["TM-CHAIN", None]["count"] == 1
-    mended = copy_store(name, tmp_path, rename="mended")
+    mended = copy_store(f"{version}-formats", tmp_path, rename="mended")
     for part in ("timerlog", "timerwheel", "config"):
         path = mended / part
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -185,10 +185,7 @@ def test_slots_and_chains_as_a_broker_reads_them(
 def test_read_time_in_the_future_stops_the_timer_until_it_is_repaired(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
-    name, conf = f"{version}-formats", configured(version, tmp_path)
-    base = int(time.time()) - 60
-    store = copy_store(name, tmp_path)
-    write_timer(store, base)
+    store, conf, base = prepare(version, tmp_path)
     damage.flip(store / "config" / "timercheck", 1, 6)
     assert run_json("verify", str(store), "-c", str(conf), exit_code=1)["counts"] == {"TM-CHECK": 1}
     damaged = tmp_path / "damaged"

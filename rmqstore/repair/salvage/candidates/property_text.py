@@ -106,10 +106,10 @@ def _with_needed(text: bytes, missing: list[str], queue_id: int) -> bytes:
 
 def _is_similar(other: bytes, name: bytes) -> bool:
     """Whether a property's name may be `name` after damage: no other known name, and half of its bytes are the same."""
-    if other == name or len(other) != len(name):
-        return other == name
-    equal = sum(a == b for a, b in zip(other, name, strict=True))
-    return 2 * equal >= len(name) and other.decode("utf-8", "replace") not in _NAMES
+    if other == name:
+        return True
+    equal = sum(a == b for a, b in zip(other, name, strict=False))
+    return len(other) == len(name) <= 2 * equal and other.decode("utf-8", "replace") not in _NAMES
 
 
 def _one_bit(text: bytes, places: Iterable[int], fits: Callable[[bytes], bool]) -> bytes | None:
