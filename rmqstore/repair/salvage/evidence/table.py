@@ -415,7 +415,7 @@ def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: Ranges) -> Iterato
 
 
 def _between_units(files: ConsumeQueueFiles, logs: Logs, units: Sequence[tuple[int, int, int, int]]) -> Iterator[Row]:
-    """Yield queue offsets with a damaged unit: their messages were between those of the units on both sides.
+    """Yield lost queue offsets with a damaged unit: their messages were between those of the units on both sides.
 
     `units` are those that point into damage; units of good messages beside them also count.
     """
@@ -432,9 +432,21 @@ def _between_units(files: ConsumeQueueFiles, logs: Logs, units: Sequence[tuple[i
         owned = [(number, unit["commitlog_offset"]) for number, unit in beside if unit is not None]
         places = sorted((*owned, *inside))
         for (before, start), (behind, stop) in pairwise(places):
-            if behind - before > 1 and start < stop:
-                slots = (files.topic, files.queue_id, range(before + 1, behind))
+            if behind - before == 1 or start >= stop:
+                continue
+            for low, high in _without_message(part, before + 1, behind):
+                slots = (files.topic, files.queue_id, range(low, high))
                 yield Row(start, stop, MISSED, slots, f"units {files.label} {before} and {behind}")
+
+
+def _without_message(part: QueuePart | None, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of queue offsets within [start, stop) of which the log has no good message."""
+    if part is None:
+        yield start, stop
+        return
+    for low, high in ((start, part.first), *((g.expected, g.got) for g in part.gaps), (part.next, stop)):
+        if max(low, start) < min(high, stop):
+            yield max(low, start), min(high, stop)
 
 
 def _batch_rows(files: ConsumeQueueFiles, ranges: Ranges) -> Iterator[Row]:
