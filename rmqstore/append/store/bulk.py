@@ -16,8 +16,8 @@ from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.consumequeue import ConsumeQueue, Put
 from rmqstore.append.store.dispatch import Dispatcher, QueueState, WrittenRecord
 from rmqstore.checks.index.keys import KeyReader
-from rmqstore.checks.log.owed_units import owed_units
 from rmqstore.errors import MessageRefused
+from rmqstore.formats.message import is_dispatched
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
@@ -106,12 +106,12 @@ class BulkDispatch:
             self._to_index(columns, numbers, offsets, properties)
         self._dispatcher.timestamp = int(columns.store_timestamp[-1])
         texts = read_texts(columns, texts=properties)
-        owed = owed_units(columns)
+        dispatched = is_dispatched(columns.sys_flag)
         singly = np.full(len(columns), bool(options.lmq and texts.fan_out))
         if self._one_by_one:
             singly |= np.isin(numbers, list(self._one_by_one))
-        self._singly(columns, np.flatnonzero(owed & singly), numbers, offsets)
-        self._together(columns, np.flatnonzero(owed & ~singly), numbers, offsets, texts.tags_code)
+        self._singly(columns, np.flatnonzero(dispatched & singly), numbers, offsets)
+        self._together(columns, np.flatnonzero(dispatched & ~singly), numbers, offsets, texts.tags_code)
         self._relax()
 
     def _together(self, columns: Columns, rows: I64, numbers: I64, offsets: I64, tags: I64) -> None:

@@ -44,7 +44,6 @@ from rmqstore.append.store.recovery import recover
 from rmqstore.append.store.store_flush import StoreFlush
 from rmqstore.append.store.store_lock import StoreLock, mark_clean, mark_running
 from rmqstore.append.store.store_options import StoreOptions
-from rmqstore.checks.log.owed_units import owed_units
 from rmqstore.errors import MessageRefused, OutputExists, Refused, RmqStoreError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.formats.message import (
@@ -330,12 +329,12 @@ class MessageStore:
         numbers, states = self._bulk.states(columns)
         ends: dict[tuple[str, int], int] = {}
         queue_offset = np.zeros(len(columns), dtype=np.int64)
-        owed = np.flatnonzero(owed_units(columns))
-        if not len(owed):
+        dispatched = np.flatnonzero(is_dispatched(columns.sys_flag))
+        if not len(dispatched):
             return numbers, queue_offset, ends
         # NumPy uses a radix sort, which is faster, for 16-bit numbers
         narrow = np.uint16 if len(states) < 1 << 16 else np.int64
-        rows = owed[np.argsort(numbers[owed].astype(narrow), kind="stable")]
+        rows = dispatched[np.argsort(numbers[dispatched].astype(narrow), kind="stable")]
         starts = np.flatnonzero(np.diff(numbers[rows], prepend=-1))  # of the queues
         given, count = encoded.given["queue_offset"][rows], encoded.counts[rows]
         first = np.empty(len(starts), dtype=np.int64)

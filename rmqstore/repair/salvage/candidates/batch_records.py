@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.owed_units import batch_extent
+from rmqstore.checks.log.dispatch_rules import batch_extent
 from rmqstore.checks.problems import codes
 from rmqstore.files.records import message_at
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
