@@ -13,7 +13,7 @@ Read:
 Verify and repair:
 
     report = rmqstore.verify(store)
-    plan = rmqstore.plan_recovery(store, rmqstore.examine(store))    # writes nothing; read plan.loss and plan.brakes
+    plan = rmqstore.plan_recovery(store, rmqstore.examine(store))    # writes nothing; read plan.loss and plan.decisions
     applied = rmqstore.apply(plan)
     rmqstore.undo(applied.journal)
 

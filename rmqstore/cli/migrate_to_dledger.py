@@ -221,7 +221,7 @@ def _plan_lines(migration: DLedgerMigration) -> Iterator[str]:
     yield ""
     yield from _settings_lines(migration.settings)
     yield ""
-    force = f" --force {migration.plan.digest}" if migration.plan.brakes else ""
+    force = f" --force {migration.plan.digest}" if migration.plan.decisions else ""
     yield f"Nothing was written. To apply the plan, add --apply{force}"
 
 

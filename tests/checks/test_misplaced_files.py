@@ -202,7 +202,7 @@ def test_a_copy_of_a_legacy_file_in_the_address_space_of_dledger_goes_into_quara
     assert stays(found) == {copy.name: "another file with the same bytes has this name"}
     made = plan(store)
     assert [(step.do, step.path) for step in made.steps] == [("discard", f"commitlog/{copy.name}")]
-    assert (made.loss.messages, made.brakes) == (0, ())
+    assert (made.loss.messages, made.decisions) == (0, ())
 
 
 def test_two_different_files_of_one_place_stay(store_copy: Copy) -> None:

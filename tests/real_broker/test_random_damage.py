@@ -338,10 +338,10 @@ def _recover(store: Path, *words: str) -> tuple[Mapping[str, Any], bool]:
     if any(reason in done.stderr for reason in _NO_REPAIR):
         raise NotRepaired
     plan = run_json("recover", str(store), *words, exit_code=1)
-    brakes = plan["brakes"]
-    assert isinstance(brakes, list)
-    assert brakes
-    assert [brake for brake in brakes if not _DECISIONS.fullmatch(brake)] == []
+    decisions = plan["brakes"]
+    assert isinstance(decisions, list)
+    assert decisions
+    assert [decision for decision in decisions if not _DECISIONS.fullmatch(decision)] == []
     forced = run("recover", str(store), *words, "--apply", "--force", str(plan["digest"]), "--json")
     assert forced.exit_code in (0, 1), forced.output
     return json.loads(forced.stdout), True

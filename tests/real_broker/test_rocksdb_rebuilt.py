@@ -125,7 +125,7 @@ def test_every_message_of_a_sound_log_is_read_again(
     before = content(store)
     assert len(messages(reads(store, oracle_servers))) < MESSAGES
     plan = recovery_of(store)
-    assert (plan.brakes, plan.loss.messages, plan.digest) == ((), 0, recovery_of(store).digest)
+    assert (plan.decisions, plan.loss.messages, plan.digest) == ((), 0, recovery_of(store).digest)
     result = apply(plan)
     report = examine(opened(store), VerifyOptions(jobs=1)).report
     assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (0, {}, [])

@@ -178,7 +178,7 @@ def after_change(what: str, advice: str) -> Iterator[None]:
 
 def _left(report: Report, plan: Plan) -> int:
     """Return the exit code of an empty plan: problems may remain that it does not repair, or that were not checked."""
-    return 1 if plan.brakes else report.exit_code
+    return 1 if plan.decisions else report.exit_code
 
 
 def _apply(out: Output, change: Change, applying: Applying) -> Path | None:
@@ -214,7 +214,7 @@ def _print(
     elif change.plan.empty and not change.report.clean:
         lines += _unsaid_lines(change.report, change.plan)
     elif not change.plan.empty:
-        force = f" --force {change.plan.digest}" if change.plan.brakes else ""
+        force = f" --force {change.plan.digest}" if change.plan.decisions else ""
         lines.append(f"Nothing was written. To apply the plan, add --apply{force}")
     out.lines(lines, wrap=True)
 
@@ -237,7 +237,7 @@ def _json(change: Change, applied: bool, journal: Path | None, after: Report | N
         "loss": loss,
         "cures": list(plan.cures),
         "notes": list(plan.notes),
-        "brakes": list(plan.brakes),
+        "brakes": list(plan.decisions),
         "steps": plan.summaries(),
         "remaining": {"counts": problem_counts(report) if applied or plan.empty else {}},
         "facts": dict(plan.facts),

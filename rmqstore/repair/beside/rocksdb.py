@@ -78,7 +78,7 @@ def _way_out(store: Store) -> str:
 
 
 def tell_left(draft: PlanBuilder, *, touches_log: bool) -> None:
-    """Add notes and a brake for a RocksDB beside queues in files that the plan leaves unchanged."""
+    """Add notes and a decision for a RocksDB beside queues in files that the plan leaves unchanged."""
     draft.notes.append(_LEFT)
     if touches_log and says_where(draft.store.config) is not QueueHome.FILES:
-        draft.brakes.append(_WHICH)
+        draft.decisions.append(_WHICH)

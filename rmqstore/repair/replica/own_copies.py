@@ -16,7 +16,7 @@ from rmqstore.errors import RmqStoreError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import OddKind
 from rmqstore.files.store import Store, open_store
-from rmqstore.repair.brakes import sizes_brakes
+from rmqstore.repair.decisions import sizes_decisions
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.log.misplaced_files import plan_misplaced
 from rmqstore.repair.log.store_guard import data_roots
@@ -73,8 +73,8 @@ def names_of_copies(store: Store, verified: Verified) -> list[str]:
 
 def _renames(store: Store, verified: Verified, names: Sequence[str]) -> Plan:
     draft = PlanBuilder(store)
-    draft.brakes.extend(sizes_brakes(store, verified.report.findings.listed))
-    if not draft.brakes:
+    draft.decisions.extend(sizes_decisions(store, verified.report.findings.listed))
+    if not draft.decisions:
         plan_misplaced(draft, verified)
     draft.notes.insert(0, f"run recover again after this plan: it can restore messages from {' and '.join(names)}")
     return draft.plan(data_roots(store))

@@ -50,7 +50,7 @@ def test_short_damage_is_refused_until_a_message_is_given_up_for_it(name: str, t
     assert gone.offset in (of_file[i].offset, of_file[i + 1].offset)
     assert filler.length == gone.size + 61
     assert (result.given_up, result.loss.messages, result.loss.queues) == (1, 1, {f"{gone.seat[0]}/{gone.seat[1]}": 1})
-    assert (result.refusals, result.brakes) == ((), ())
+    assert (result.refusals, result.decisions) == ((), ())
     assert "a good message is given up" in result.notes[0]
     done = apply(store, result)
     (kept,) = (done / "lost+found").iterdir()

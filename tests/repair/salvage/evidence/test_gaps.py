@@ -79,10 +79,10 @@ def test_lost_message_without_room_is_counted_and_needs_confirmation(tmp_path: P
     assert result.loss.messages == 2
     assert result.loss.queues == {f"{row.seat[0]}/{row.seat[1]}": 1, "Squeezed/0": 1}
     name = f"{row.seat[0]}/{row.seat[1]} {row.seat[2]}"
-    assert f"no room for a filler for {name}" in result.brakes[0]
-    assert "--accept-shift" in result.brakes[0]
+    assert f"no room for a filler for {name}" in result.decisions[0]
+    assert "--accept-shift" in result.decisions[0]
     allowed = salvage(store, allow_shift=True)
-    assert allowed.brakes == ()
+    assert allowed.decisions == ()
     assert any(f"no room for a filler for {name}" in note for note in allowed.notes)
     run_json("recover", str(store), "--apply", exit_code=5)
     done = run_json("recover", str(store), "--accept-shift", "--apply", exit_code=1)
@@ -165,7 +165,7 @@ def test_damaged_unit_between_units_of_lost_messages_keeps_its_queue_offset(
     value = (topic, queue_id, range(number, number + 1))
     assert EvidenceRow(lost[0].offset, lost[2].offset, MISSED, value, witness) in Evidence(*look(store)).rows
     result = salvage(store)
-    assert (result.brakes, result.refusals, result.loss.messages) == ((), (), 4)
+    assert (result.decisions, result.refusals, result.loss.messages) == ((), (), 4)
     seats = {(f.offset, f.queue_offset) for f in result.fillers if f.kind == "visible"}
     assert seats == {(row.offset, row.seat[2]) for row in lost}
     apply(store, result)
