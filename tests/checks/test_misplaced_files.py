@@ -60,9 +60,9 @@ def stays(found: Misplaced) -> dict[str, str]:
     return {file.claim.file.name: file.why_not for file in found.files if file.why_not}
 
 
-def plan(store: Path, **wishes: object) -> Plan:
+def plan(store: Path, **heal_options: object) -> Plan:
     opened = open_store(store)
-    return plan_recovery(opened, examine(opened), RecoverOptions(**wishes))  # type: ignore[arg-type]
+    return plan_recovery(opened, examine(opened), RecoverOptions(**heal_options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("store", STORES)
