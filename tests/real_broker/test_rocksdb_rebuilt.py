@@ -314,7 +314,7 @@ def test_light_queues_are_read_again(tmp_path: Path, oracle: Real, oracle_server
         for index in range(3, 9):
             changed.drop("%LMQ%two", 0, index)
         changed.put("%LMQ%one", 0, 4, commitlog_offset=77)
-    damaged = next(row for row in rows(store) if row.seat == ("Order", 1, 4))
+    damaged = next(row for row in rows(store) if row.slot == ("Order", 1, 4))
     damage.flip(damaged.path, damaged.at + 84 + 8, 3)  # the body
     assert read() != sound
     apply(recovery_of(store))

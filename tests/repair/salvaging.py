@@ -46,7 +46,7 @@ class Row:
         return self.at + self.size
 
     @property
-    def seat(self) -> tuple[str, int, int]:
+    def slot(self) -> tuple[str, int, int]:
         return self.message.topic_text, self.message.queue_id, self.message.queue_offset
 
 

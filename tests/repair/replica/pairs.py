@@ -63,7 +63,7 @@ def log_files(store: Path) -> dict[str, bytes]:
     return {f.path.name: f.path.read_bytes() for queue in queues if queue is not None for f in queue.files}
 
 
-def wound(rng: random.Random, found: Sequence[Row]) -> str:
+def damage_place(rng: random.Random, found: Sequence[Row]) -> str:
     """Damage one place of a store in a way that verify can find; return a description, or "" if nothing was done.
 
     `found`: the remaining records.

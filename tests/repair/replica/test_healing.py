@@ -16,7 +16,7 @@ from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.plan import Plan
 from tests import damage
 from tests.command import run, run_json
-from tests.repair.replica.pairs import PAIRS, Pair, log_files, plan_healing, restored, wound
+from tests.repair.replica.pairs import PAIRS, Pair, damage_place, log_files, plan_healing, restored
 from tests.repair.salvaging import Row, look, rows
 from tests.repair.trees import CountingDisk, killed_at
 from tests.seeds import seeds
@@ -110,7 +110,7 @@ def test_random_damage_is_healed(name: str, seed: int, tmp_path: Path) -> None:
     whole, before = log_files(store), problem_counts(look(store)[1].report)
     done = ""
     for _ in range(rng.choice((1, 2, 4, 8))):
-        done += wound(rng, rows(store))
+        done += damage_place(rng, rows(store))
     if not done:
         return
     plan = plan_healing(store, [unpack(replica) for replica in pair.replicas])
