@@ -273,16 +273,6 @@ class MappedFileQueue:
         self._drop(deleted)
         return deleted
 
-    def retry_delete_first_file(self, interval_forcibly: int = HANG_TIME) -> bool:
-        """Try again to delete the first file after somebody held it; True if it is deleted now.
-
-        Source: MappedFileQueue#retryDeleteFirstFile
-        """
-        if self.files and not self.files[0].available and self.files[0].destroy(interval_forcibly):
-            self._drop([self.files[0].path])
-            return True
-        return False
-
     def _drop(self, deleted: Sequence[Path]) -> None:
         if deleted:
             paths = set(deleted)
