@@ -375,16 +375,16 @@ def _merge(known: Known, offset: int, rows: Sequence[Row]) -> None:
     own = [row for row in rows if row.field == SLOT]
     light = tuple((row.value.topic, row.value.queue_offset) for row in rows if row.field == LIGHT_SLOT)
     first = own[0] if own else rows[0]
-    said = {row.field: row.value for row in rows if row.witness == first.witness}
+    values = {row.field: row.value for row in rows if row.witness == first.witness}
     if len(own) > 1:
         names = ", ".join(f"{row.value.topic}/{row.value.queue_id}" for row in own)
         known.notes.append(f"several queues point to {offset:,} ({names}): the first one is used")
     slot: QueueSlot = first.value
     if own:
         slot = QueueSlot(slot.topic, slot.queue_id, slot.queue_offset, slot.tags_code, slot.count, light)
-        known.at[offset] = Expected(slot, offset, said[SIZE], said.get(TIME))
+        known.at[offset] = Expected(slot, offset, values[SIZE], values.get(TIME))
     else:
-        known.light[offset] = Expected(QueueSlot("", 0, -1, slot.tags_code, 1, light), offset, said[SIZE])
+        known.light[offset] = Expected(QueueSlot("", 0, -1, slot.tags_code, 1, light), offset, values[SIZE])
 
 
 def _fanned_out(slot: QueueSlot) -> Iterator[tuple[Name, int]]:
