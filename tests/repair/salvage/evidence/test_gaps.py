@@ -178,11 +178,11 @@ def test_damaged_unit_between_units_of_lost_messages_keeps_its_queue_offset(
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-clean", "5.4.0-dledger"])
 def test_good_message_with_a_damaged_unit_before_a_lost_message_is_not_lost(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
-    good, lost = [row for row in rows(store) if row.seat[:2] == ("Order_11", 1)][4:6]
+    good, lost = [row for row in rows(store) if row.slot[:2] == ("Order_11", 1)][4:6]
     damage.garble(lost.path, lost.at, lost.size)
-    topic, queue_id, number = good.seat
+    topic, queue_id, number = good.slot
     path = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
     damage.flip(path, number * UNIT.size + 4, 2)  # the unit points behind the log
     result = salvage(store)
-    assert (result.brakes, result.refusals, result.loss.messages) == ((), (), 1)
-    assert [(f.offset, f.queue_offset) for f in result.fillers] == [(lost.offset, lost.seat[2])]
+    assert (result.decisions, result.refusals, result.loss.messages) == ((), (), 1)
+    assert [(f.offset, f.queue_offset) for f in result.fillers] == [(lost.offset, lost.slot[2])]
