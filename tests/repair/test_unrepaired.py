@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_text import describe
 from tests import damage
 from tests.cases.case import make, options, read_case
-from tests.command import run
+from tests.command import run, run_json
 from tests.stores import copy_store
 
 CASES = (
@@ -110,3 +112,20 @@ def test_a_replica_is_not_cut_at_control_characters_that_are_allowed(tmp_path: P
     assert plan["facts"]["strategy"] == "truncate"
     assert plan["steps"] == []
     assert plan["loss"]["messages"] == 0
+
+
+def test_a_damaged_log_file_that_is_a_link_is_refused_with_the_command_that_helps(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path / "store")
+    path, target = store / "commitlog" / "00000000000000000000", tmp_path / "disk 2" / "file"
+    target.parent.mkdir()
+    path.rename(target)
+    path.symlink_to(target)
+    damage.flip(target, 88, 0)
+    done = run("recover", str(store))
+    message, _, advice = done.stderr.strip().partition(" — ")
+    assert message == f"error: {path} is a symbolic link, and a repair never writes through a link"
+    assert done.exit_code == 5
+    assert "damaged messages are not listed" in run("lost", str(store)).stderr
+    subprocess.run(shlex.split(advice.partition(": ")[2]), check=True)
+    assert not path.is_symlink() and path.read_bytes() == target.read_bytes()
+    assert run_json("recover", str(store), exit_code=1)["cures"] == ["CL-BODY-CRC"]
