@@ -24,7 +24,7 @@ from rmqstore.repair.beside.directory import gone_with_files, plan_directories
 from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left, tell_rows
 from rmqstore.repair.beside.timer import plan_timer
-from rmqstore.repair.brakes import damage_brakes, offset_brakes, path_brakes, sizes_brakes
+from rmqstore.repair.brakes import damage_brakes, offset_brakes, packed_brakes, path_brakes, sizes_brakes
 from rmqstore.repair.log.contradicted import doubtful_tags, list_damaged, note_contradicted
 from rmqstore.repair.log.misplaced_files import plan_misplaced, store_in_place, without_renames
 from rmqstore.repair.log.redispatch import Dispatcher, Name
@@ -98,6 +98,7 @@ class Recovery:
             draft.brakes.extend(damage_brakes(self.results, self.counts, options))
             draft.brakes.extend(offset_brakes(self.results))
             draft.brakes.extend(path_brakes(self.store, self.counts))
+            draft.brakes.extend(packed_brakes(self.verified.report.findings.listed))
             plan_misplaced(draft, self.verified)
             filled = options.accept_fillers or self.choice.strategy == TRUNCATE
             plan_directories(draft, self.verified, options, filled=filled)

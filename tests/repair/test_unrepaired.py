@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shlex
 import subprocess
@@ -129,3 +130,20 @@ def test_a_damaged_log_file_that_is_a_link_is_refused_with_the_command_that_help
     subprocess.run(shlex.split(advice.partition(": ")[2]), check=True)
     assert not path.is_symlink() and path.read_bytes() == target.read_bytes()
     assert run_json("recover", str(store), exit_code=1)["cures"] == ["CL-BODY-CRC"]
+
+
+def test_a_compressed_log_file_must_be_decompressed_before_its_messages_are_given_up(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    name = "00000000000000131072"
+    path = store / "commitlog" / name
+    original = path.read_bytes()
+    packed = path.with_name(f"{name}.gz")
+    packed.write_bytes(gzip.compress(original))
+    path.unlink()
+    words = f"commitlog/{name}.gz may be {name}, compressed: decompress it there, and run this command again"
+    assert words in str(run_json("recover", str(store), "--accept-fillers", exit_code=1)["brakes"])
+    assert run("recover", str(store), "--accept-fillers", "--apply").exit_code == 5
+    path.write_bytes(gzip.decompress(packed.read_bytes()))
+    plan = run_json("recover", str(store), exit_code=1)
+    assert plan["brakes"] == []
+    assert plan["cures"] == ["DIR-STRAY-FILE"]
