@@ -357,6 +357,8 @@ def _next(report: Report, width: int) -> Iterator[Styled]:
         "undoes it.",
         width,
     )
+    if report.is_lone_part:
+        yield from _below("STORE is the whole store that this belongs to: a part alone is not repaired.", width)
     if any(PROBLEMS[code].damages_log for code in codes):
         yield from _below(
             "With --replica DIR (another node's store, or a backup), it restores the original bytes.", width
