@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config, check_offsets
@@ -301,7 +302,11 @@ class Examination:
 
             self.report.notes.extend(too_young_to_expire(self.on_disk, results[0]))
         if queue_range is not None and self.partial is None:
-            check_offsets(self.verified.config, queue_range, self.findings)
+            from rmqstore.checks.queues.undelivered import due_after
+
+            since = max((r.latest for r in results), default=0)
+            undelivered = partial(due_after, store, since)
+            check_offsets(self.verified.config, queue_range, self.findings, undelivered=undelivered)
         self.verified.config.tables = {}
 
     def of_all_messages(self) -> None:
@@ -318,7 +323,10 @@ class Examination:
         from rmqstore.checks.beside.compaction import check_compaction
         from rmqstore.checks.beside.timer import LogRange, check_timer
 
-        span = LogRange(min(r.min_offset for r in results), results[-1].reaches) if results else None
+        span = None
+        if results:
+            latest = max(r.latest for r in results)
+            span = LogRange(min(r.min_offset for r in results), results[-1].reaches, latest)
         self.verified.timer = check_timer(store, span, self.findings, queue_range=self.queue_range, live=live)
         check_compaction(store, self.findings, live=live)
         if any(result.fillers for result in results) or os.path.lexists(store.journal_directory):

@@ -14,7 +14,13 @@ from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.damage_words import damage_words
 from rmqstore.checks.problems.report import Fact, Finding, Report
 from rmqstore.checks.problems.table import PROBLEMS
-from rmqstore.checks.queues.undelivered import AllDispatched, all_dispatched, left_unreadable, never_dispatched
+from rmqstore.checks.queues.undelivered import (
+    AllDispatched,
+    all_dispatched,
+    left_unreadable,
+    never_dispatched,
+    withheld_words,
+)
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.text.counts import many
 
@@ -55,6 +61,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     if forecast.starts and forecast.not_dispatched is not None and store.commitlog is not None:
         gone = never_dispatched(store.commitlog, forecast.not_dispatched, verified.logs.queues)
         left = replace(left, gone=gone)
+    left = replace(left, withheld=withheld_words(report.findings) if forecast.starts else "")
     damage = damage_words(report.findings)
     if not forecast.consume_queues_simulated and problem_codes.CQ_MISSING_UNIT in report.findings.counts:
         damage = damage or "Consumers do not get all messages"  # the forecast does not know these rows

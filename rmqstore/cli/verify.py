@@ -246,6 +246,7 @@ def _remember(store: Store, report: Report) -> None:
 @contextlib.contextmanager
 def _sink(out: Output, store: Store, path: Path | None) -> Iterator[Callable[[Finding], None] | None]:
     """Yield a function that writes a finding to --findings-out; the file appears when all are written."""
+    from rmqstore.checks.problems.report import WHOLE_STORE
     from rmqstore.files.recognise import store_above
 
     if path is None:
@@ -253,11 +254,11 @@ def _sink(out: Output, store: Store, path: Path | None) -> Iterator[Callable[[Fi
         return
     target = Output(path=path, string_ints=out.string_ints)
     target.keep_out_of(store.path)
-    above = store_above(store.path, store.config) if store.part is not None else None
+    home = (store_above(store.path, store.config) or WHOLE_STORE) if store.part is not None else store.path
     with target.stream() as file:
 
         def write(finding: Finding) -> None:
-            line = finding.to_json(str(above or store.path), store.config.source)
+            line = finding.to_json(str(home), store.config.source)
             file.write(json_bytes(line) + b"\n")
 
         yield write

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from rmqstore.checks.problems import codes as problem_codes
+from rmqstore.checks.problems.damage_words import damaged_records
 from rmqstore.checks.problems.report import (
     Fact,
     Finding,
@@ -92,11 +94,14 @@ def _verdict(report: Report) -> tuple[str, str]:
 def _what(report: Report, width: int) -> Iterator[Styled]:
     live = ", a broker is running on it" if report.live else ""
     yield Styled(f"{report.store}: {KINDS[report.kind]}{live}")
+    damaged = Counter(log for log, _ in damaged_records(report.findings))
     if report.commitlog:
-        yield from _row("commitlog", _log_words(report.commitlog, "messages", "min_offset"), width)
+        words = _log_words(report.commitlog, "messages", "min_offset", damaged["commitlog"])
+        yield from _row("commitlog", words, width)
     if report.dledger:
         d = report.dledger
-        yield from _row(d.get("group_dir") or "dledger", _log_words(d, "entries", "first_pos"), width)
+        words = _log_words(d, "entries", "first_pos", damaged["dledger"])
+        yield from _row(d.get("group_dir") or "dledger", words, width)
         yield from _row("", f"index {d['first_index']:,} to {d['last_index']:,}, term {d['term']}", width)
     if report.queues:
         behind = sum(1 for q in report.queues.values() if q.max < q.expected_max)
@@ -130,8 +135,11 @@ def reused_words(reused: Reused) -> str:
     return f"{files} ({bytes_text(reused.bytes)}) {were} not read again; no problems on {time_text(reused.read_at)}"
 
 
-def _log_words(log: dict[str, Any], counted: str, start: str) -> str:
+def _log_words(log: dict[str, Any], counted: str, start: str, listed: int) -> str:
+    """Describe a log; `listed` counts its damaged records with a finding, also those that brokers accept."""
     good, damaged = int(log[counted]), int(log.get("damaged") or 0)
+    accepted = max(0, listed - damaged)
+    good, damaged = good - accepted, damaged + accepted
     if damaged:
         text = many(good, "good message") if counted == "messages" else many(good, "good entry", "good entries")
         text += f" and {damaged:,} damaged"
@@ -349,6 +357,8 @@ def _next(report: Report, width: int) -> Iterator[Styled]:
         "undoes it.",
         width,
     )
+    if report.is_lone_part:
+        yield from _below("STORE is the whole store that this belongs to: a part alone is not repaired.", width)
     if any(PROBLEMS[code].damages_log for code in codes):
         yield from _below(
             "With --replica DIR (another node's store, or a backup), it restores the original bytes.", width

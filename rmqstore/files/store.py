@@ -399,6 +399,7 @@ class Store(StoreQueues):
 
 
 S = TypeVar("S", bound=Store)
+_PACKED = (".bz2", ".gz", ".lz4", ".tar", ".tgz", ".xz", ".zip", ".zst")
 
 
 def _can_be_index_file(entry: DirEntry) -> bool:
@@ -441,5 +442,7 @@ def recognised(store: S) -> S:
     if store.part == "":
         found = store_below(path, config)
         advice = (f"did you mean {found}?",) if found is not None else ()
+        if stat.S_ISREG(mode) and path.suffix in _PACKED:
+            advice = ("unpack it first",)
         raise NotAStore(f"{path} is neither a RocketMQ store nor a part of one", *advice)
     return store

@@ -57,6 +57,14 @@ def damage_decisions(results: Iterable[LogResult], counts: Mapping[str, int], op
             yield f"{result.queue.name} has no good record"
 
 
+def packed_decisions(findings: Iterable[Finding]) -> Iterator[str]:
+    """Yield compressed files beside the log files: they may hold what the log lacks."""
+    for finding in findings:
+        if name := finding.facts.get("compressed_file"):
+            path = finding.facts["path"]
+            yield f"{path} may be {name}, compressed: decompress it there, and run this command again"
+
+
 def path_decisions(store: Store, counts: Mapping[str, int]) -> Iterator[str]:
     """Yield empty data directories if log files are missing: their disks may not be mounted."""
     if store.commitlog is None or not (counts.get(codes.CL_MISSING_FILE) or counts.get(codes.CQ_BEYOND_LOG)):

@@ -24,7 +24,13 @@ from rmqstore.repair.beside.directory import gone_with_files, plan_directories
 from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left, tell_rows
 from rmqstore.repair.beside.timer import plan_timer
-from rmqstore.repair.decisions import damage_decisions, offset_decisions, path_decisions, sizes_decisions
+from rmqstore.repair.decisions import (
+    damage_decisions,
+    offset_decisions,
+    packed_decisions,
+    path_decisions,
+    sizes_decisions,
+)
 from rmqstore.repair.log.contradicted import doubtful_tags, list_damaged, note_contradicted
 from rmqstore.repair.log.misplaced_files import plan_misplaced, store_in_place, without_renames
 from rmqstore.repair.log.redispatch import Dispatcher, Name
@@ -98,6 +104,7 @@ class Recovery:
             draft.decisions.extend(damage_decisions(self.results, self.counts, options))
             draft.decisions.extend(offset_decisions(self.results))
             draft.decisions.extend(path_decisions(self.store, self.counts))
+            draft.decisions.extend(packed_decisions(self.verified.report.findings.listed))
             plan_misplaced(draft, self.verified)
             filled = options.accept_fillers or self.choice.strategy == TRUNCATE
             plan_directories(draft, self.verified, options, filled=filled)

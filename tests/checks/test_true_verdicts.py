@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,16 +14,76 @@ from rmqstore.checks.verify import VerifyOptions, examine, verify
 from rmqstore.files.store import Store, open_store
 from rmqstore.files.topic_types import batch_topics, configured_types
 from rmqstore.formats.message import BLANK_MAGIC
+from rmqstore.formats.text.counts import many
 from rmqstore.repair.migrate.to_dledger_preflight import Target, preflight
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from tests.checks.looks import Units, unit
-from tests.damage import cut, overwrite, zero
+from tests.damage import cut, flip, overwrite, zero
 from tests.stores import copy_store
 
+TIMER_UNITS = 129  # in 5.4.0-formats
 DLEDGER = [f"{v}-{kind}" for v in ("4.9.7", "5.1.4", "5.4.0") for kind in ("dledger", "dledger-mixed")]
+
+
+def timer_units(root: Path) -> list[tuple[int, int, int, int, int]]:
+    """Return (link to the previous unit, magic, time due in ms, log offset, size) of the units of the timer log."""
+    with (root / "timerlog" / "00000000000000000000").open("rb") as file:
+        raw = file.read(TIMER_UNITS * 52)
+    rows = struct.iter_unpack(">iqiqiqi12x", raw)
+    return [(prev, magic, written + delay, offset, size) for _, prev, magic, written, delay, offset, size in rows]
+
+
+def verdict_of(root: Path) -> tuple[str, dict[str, int]]:
+    report = verify(open_store(root))
+    return report.verdict, dict(report.findings.counts)
+
+
+def test_timed_messages_before_a_wrong_read_time_are_never_delivered(tmp_path: Path) -> None:
+    root = copy_store("5.4.0-formats", tmp_path)
+    flip(root / "config" / "timercheck", 1, 6)
+    log = verify(open_store(root)).commitlog
+    assert log is not None
+    latest = log["last_timestamp"]
+    waiting = sum(due > latest for _, _, due, _, _ in timer_units(root))
+    assert waiting > 0
+    assert verdict_of(root) == (
+        f"RocketMQ 5.4.0 would start and never deliver {waiting} timed messages",
+        {"TM-CHECK": 1},
+    )
+
+
+def test_timed_messages_behind_a_wrong_link_are_part_of_the_verdict(tmp_path: Path) -> None:
+    root = copy_store("5.4.0-formats", tmp_path)
+    units = timer_units(root)
+    due = max(unit[2] for unit in units)
+    mine = [k for k, unit in enumerate(units) if unit[2] == due]
+    assert len(mine) > 1
+    overwrite(root / "timerlog" / "00000000000000000000", mine[-1] * 52 + 4, (-1).to_bytes(8, "big", signed=True))
+    expected = many(len(mine) - 1, "timed message")
+    assert verdict_of(root) == (f"RocketMQ 5.4.0 would start and never deliver up to {expected}", {"TM-CHAIN": 1})
+
+
+def test_a_timer_log_without_a_first_unit_delivers_nothing(tmp_path: Path) -> None:
+    root = copy_store("5.4.0-formats", tmp_path)
+    flip(root / "timerlog" / "00000000000000000000", 0, 7)
+    verdict, counts = verdict_of(root)
+    assert counts["TM-LOG"] == 1
+    assert verdict == f"RocketMQ 5.4.0 would start and never deliver up to {TIMER_UNITS} timed messages"
+
+
+def test_delayed_messages_that_an_offset_skips_are_part_of_the_verdict(tmp_path: Path) -> None:
+    root = copy_store("5.4.0-clean", tmp_path)
+    path = root / "config" / "delayOffset.json"
+    path.write_text(path.read_text().replace("18:0", "18:9"))
+    assert verdict_of(root) == (
+        "RocketMQ 5.4.0 would start and never deliver 2 delayed messages",
+        {"CFG-DELAY-BEYOND": 1},
+    )
+    path.write_text(path.read_text().replace("18:9", "18:0").replace("1:18", "1:99"))  # all of level 1 are delivered
+    assert verdict_of(root) == ("RocketMQ 5.4.0 would start and lose nothing", {"CFG-DELAY-BEYOND": 1})
 
 
 def close_early(store: Store, file_index: int, count: int) -> list[tuple[int, int]]:

@@ -42,6 +42,24 @@ def test_headline_names_one_damaged_message_and_one_lost_page(tmp_path: Path) ->
     assert verdict == "1 message and 1 stretch of the log are damaged; RocketMQ 5.4.0 would start and cut nothing"
 
 
+def test_headline_and_log_line_count_the_same_damaged_messages(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    _damage_bodies(store, 2)
+    record = next(r for r in read_folder(store / "commitlog") if r.position > 65_536 and r.properties)
+    flip(store / "commitlog" / f"{65_536:020d}", record.position + record.size - 65_536 - 3, 7)  # not valid UTF-8
+    assert _headline(store).startswith("3 messages are damaged; ")
+    assert "550 good messages and 3 damaged in 8 files" in run("verify", str(store)).stdout
+
+
+def test_a_page_of_zeros_over_several_dledger_entries_is_not_one_message(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger", tmp_path)
+    zero(store / "dledger-n0" / "data" / f"{65_536:020d}", 4096, 4096)  # the end of an entry, and four more
+    assert _headline(store).startswith("1 stretch of the log is damaged; ")
+    loss = run_json("recover", str(store), exit_code=1)["loss"]
+    assert isinstance(loss, dict)
+    assert loss["messages"] == 4
+
+
 def test_headline_of_a_start_that_cuts_the_log_leads_with_the_cut(tmp_path: Path) -> None:
     store = copy_store("4.9.7-clean", tmp_path)
     record = list(read_folder(store / "commitlog"))[560]

@@ -204,3 +204,30 @@ def test_the_next_command_gives_the_broker_its_rights_again(tmp_path: Path) -> N
     assert [following] == commands(text, "cure: ")
     subprocess.run(following, check=True)
     assert run("verify", str(store)).exit_code == 0
+
+
+def test_a_part_without_its_store_does_not_suggest_a_command_that_is_refused(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path / "store")
+    name = "00000000000000000000"
+    flip(store / "commitlog" / name, 90)
+    part = tmp_path / "copy" / name
+    part.parent.mkdir()
+    (store / "commitlog" / name).rename(part)
+    finding = run_json("verify", str(part), exit_code=1)["findings"][0]  # type: ignore[index]
+    assert finding["next"] == "rmqstore recover STORE"
+    text = run("verify", str(part)).stdout
+    assert "STORE is the whole store that this belongs to" in " ".join(text.split())
+    assert f"recover {part}" not in text
+
+
+def test_an_archive_must_be_unpacked_first(tmp_path: Path) -> None:
+    path = tmp_path / "store.tar"
+    path.write_bytes(bytes(10_240))
+    done = run("info", str(path))
+    assert (done.exit_code, done.stderr.strip().partition(" — ")[2]) == (3, "unpack it first")
+
+
+def test_undo_of_a_store_names_the_command_that_lists_its_journals(tmp_path: Path) -> None:
+    done = run("undo", str(copy_store("5.4.0-clean", tmp_path)))
+    assert done.exit_code == 3
+    assert "`rmqstore journals STORE` lists them" in done.stderr

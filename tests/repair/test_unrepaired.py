@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_text import describe
 from tests import damage
 from tests.cases.case import make, options, read_case
-from tests.command import run
+from tests.command import run, run_json
 from tests.stores import copy_store
 
 CASES = (
@@ -110,3 +113,37 @@ def test_a_replica_is_not_cut_at_control_characters_that_are_allowed(tmp_path: P
     assert plan["facts"]["strategy"] == "truncate"
     assert plan["steps"] == []
     assert plan["loss"]["messages"] == 0
+
+
+def test_a_damaged_log_file_that_is_a_link_is_refused_with_the_command_that_helps(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path / "store")
+    path, target = store / "commitlog" / "00000000000000000000", tmp_path / "disk 2" / "file"
+    target.parent.mkdir()
+    path.rename(target)
+    path.symlink_to(target)
+    damage.flip(target, 88, 0)
+    done = run("recover", str(store))
+    message, _, advice = done.stderr.strip().partition(" — ")
+    assert message == f"error: {path} is a symbolic link, and a repair never writes through a link"
+    assert done.exit_code == 5
+    assert "damaged messages are not listed" in run("lost", str(store)).stderr
+    subprocess.run(shlex.split(advice.partition(": ")[2]), check=True)
+    assert not path.is_symlink() and path.read_bytes() == target.read_bytes()
+    assert run_json("recover", str(store), exit_code=1)["cures"] == ["CL-BODY-CRC"]
+
+
+def test_a_compressed_log_file_must_be_decompressed_before_its_messages_are_given_up(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    name = "00000000000000131072"
+    path = store / "commitlog" / name
+    original = path.read_bytes()
+    packed = path.with_name(f"{name}.gz")
+    packed.write_bytes(gzip.compress(original))
+    path.unlink()
+    words = f"commitlog/{name}.gz may be {name}, compressed: decompress it there, and run this command again"
+    assert words in str(run_json("recover", str(store), "--accept-fillers", exit_code=1)["brakes"])
+    assert run("recover", str(store), "--accept-fillers", "--apply").exit_code == 5
+    path.write_bytes(gzip.decompress(packed.read_bytes()))
+    plan = run_json("recover", str(store), exit_code=1)
+    assert plan["brakes"] == []
+    assert plan["cures"] == ["DIR-STRAY-FILE"]

@@ -108,8 +108,17 @@ def check_batch_topics(store: Store, facts: ConfigFacts, topics: Iterable[str], 
     findings.add(Finding(codes.CFG_NO_TOPICS, "config", "topics.json", facts={"count": len(names), "topics": named}))
 
 
-def check_offsets(facts: ConfigFacts, queue_range: QueueRange, findings: Findings) -> None:
+def check_offsets(
+    facts: ConfigFacts,
+    queue_range: QueueRange,
+    findings: Findings,
+    *,
+    undelivered: Callable[[int], int] = lambda queue_id: 0,
+) -> None:
     """Compare consumer and delay offsets with the ends of their queues.
+
+    `undelivered` returns how many messages of a queue of SCHEDULE_TOPIC_XXXX have certainly not been delivered: a
+    delay offset beyond the end skips them.
 
     The offsets must have been read before the queues: on a live broker both move on, so a later offset could be ahead
     of an earlier queue end.
@@ -122,6 +131,8 @@ def check_offsets(facts: ConfigFacts, queue_range: QueueRange, findings: Finding
     for queue_id, offset in (delay_offsets(facts.tables.get("delayOffset.json", {})) or {}).items():
         if beyond := _beyond(queue_range, SCHEDULE_TOPIC, queue_id, offset):
             label = f"{SCHEDULE_TOPIC}/{queue_id}"
+            if messages := undelivered(queue_id):
+                beyond["messages"] = messages
             findings.add(Finding(codes.CFG_DELAY_BEYOND, label, "delayOffset.json", facts=beyond))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ _CODE = {
     OddKind.SPECIAL: codes.DIR_STRAY_FILE,
     OddKind.UNREADABLE: codes.DIR_UNREADABLE,
 }
+_PACKED = re.compile(r"(?P<name>\d{20})\.(gz|bz2|xz|zst|lz4|lzo|zip|Z|tgz|tar(\.\w+)?)")
 _FOR_ALL = (OddKind.UNREADABLE, OddKind.DUPLICATE)
 """Kinds that keep their own code in DLedger's directories, because no repair can decide about them."""
 _WRONG_SIZE = (OddKind.WRONG_LENGTH, OddKind.MISALIGNED)
@@ -186,6 +188,9 @@ def _file_size(findings: Findings, name: str, key: str, configured: int, actual:
 def _odd(store: Store, name: str, queue: MappedFileQueue, odd: OddEntry, code: str) -> Finding:
     start = file_name_to_offset(odd.path.name) or 0
     facts: dict[str, Fact] = {"reason": odd.kind.value, "path": store.relative(odd.path)}
+    packed = _PACKED.fullmatch(odd.path.name)
+    if packed is not None and all(f.name != packed["name"] for f in queue.files):
+        facts["compressed_file"] = packed["name"]
     if odd.kind is OddKind.WRONG_LENGTH:
         facts["length"] = odd.length
         facts["expected"] = queue.file_size

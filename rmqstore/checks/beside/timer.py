@@ -23,10 +23,11 @@ _AHEAD = 60_000  # ms; how far ahead of this clock, and of the time of the file,
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """The log that timers point into: [min_offset, wrote), bytes."""
+    """The log that timers point into: [min_offset, wrote), bytes; `latest` is its latest store time (ms)."""
 
     min_offset: int
     wrote: int
+    latest: int = 0
 
 
 @dataclass(slots=True)
@@ -53,7 +54,7 @@ def check_timer(
     if store.timer_log is not None and store.part is None and not live:
         _slots(store, store.timer_log, findings)
     top = queue_range(TIMER_TOPIC, 0) if queue_range is not None else None
-    _timercheck(store, facts, top, findings, live)
+    _timercheck(store, facts, top, findings, live, since=log.latest if log is not None else None)
     return facts
 
 
@@ -72,6 +73,8 @@ def _log(queue: MappedFileQueue, log: LogRange | None, findings: Findings, facts
         filled = last_nonzero_in(file, 1)
         if filled is not None and filled >= end.at:
             found: dict[str, Fact] = {"size": end.size, "magic": end.magic, "behind": filled + 1 - end.at}
+            if not end.at:  # a start reads the timer queue again from the unit before: without one, from its end
+                found["messages"] = -(-(filled + 1) // _UNIT.size)
             findings.add(Finding(codes.TM_LOG, "timerlog", file.name, file.start + end.at, filled + 1 - end.at, found))
         elif any(last_nonzero_in(f, 1) is not None for f in queue.files if f.start > file.start):
             found = {"size": 0, "magic": 0, "behind": 0}
@@ -164,7 +167,8 @@ def _slots(store: Store, queue: MappedFileQueue, findings: Findings) -> None:
             "count": len(judged.at),
             "prev_pos": int(judged.link[0]),
             "expected": int(judged.prev[0]),
-            "endless": bool((judged.link >= judged.at).any()),
+            "endless": judged.endless,
+            "messages": judged.waiting if judged.endless else judged.unlinked,
         }
         findings.add(Finding(codes.TM_CHAIN, "timerlog", queue.name_at(first), first, _UNIT.size, facts))
 
@@ -178,10 +182,31 @@ def latest_read_time(written: float) -> int:
     return round(max(time.time(), written) * 1000) + _AHEAD
 
 
+def _never_read(queue: MappedFileQueue, since: int, until: int) -> int:
+    """Return how many timed messages are due after `since`, and before `until`, from where a broker reads (ms)."""
+    from rmqstore.checks.beside.timer_wheel import good_units
+
+    count = 0
+    for _, units in good_units(queue):
+        due = units["write_time"].astype(np.int64) + units["delayed_time"].astype(np.int64)
+        kept = (units["magic"].astype(np.int64) & timer.MAGIC_DELETE) == 0
+        count += int(np.count_nonzero(kept & (due > since) & (due < until)))
+    return count
+
+
 def _timercheck(
-    store: Store, timer_log: TimerFacts, top: tuple[int, int] | None, findings: Findings, live: bool
+    store: Store,
+    timer_log: TimerFacts,
+    top: tuple[int, int] | None,
+    findings: Findings,
+    live: bool,
+    *,
+    since: int | None,
 ) -> None:
-    """Check timercheck; `top` is the range of the timer queue."""
+    """Check timercheck; `top` is the range of the timer queue, `since` the latest store time (ms) of the log.
+
+    No message that is due after that time has been delivered: it would be in the log.
+    """
     alone = store.part == "timercheck"
     if store.part is not None and not alone:
         return
@@ -209,7 +234,11 @@ def _timercheck(
         if value >= 0:
             if live or limit is None or value <= limit:
                 continue
-            facts |= (
-                {"reason": "in the future"} if name == "last_read_time" else {"reason": "behind the end", "end": limit}
-            )
+            if name != "last_read_time":
+                facts |= {"reason": "behind the end", "end": limit}
+            else:
+                facts |= {"reason": "in the future"}
+                if store.timer_log is not None and since is not None:
+                    never = _never_read(store.timer_log, since, value)
+                    facts |= {"messages": never} if never else {}
         findings.add(Finding(codes.TM_CHECK, "config", path.name, timer.TIMERCHECK.at(name), 8, facts))

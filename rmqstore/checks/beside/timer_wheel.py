@@ -77,6 +77,15 @@ class Judged:
     at: I64
     prev: I64
     link: I64
+    unlinked: int
+    """Number of units before such a link in their slot; some of them may still be read."""
+    waiting: int
+    """Number of units that are still to be read."""
+
+    @property
+    def endless(self) -> bool:
+        """Whether a link leads to its own unit or forward: reading that slot never ends."""
+        return bool((self.link >= self.at).any())
 
     @property
     def slots(self) -> I64:
@@ -88,7 +97,7 @@ class Judged:
 class _Log:
     """The slots that are still to be read, according to the timer log.
 
-    Shape: first, last, count (SLOTS,). Units: positions in bytes, -1 for none.
+    Shape: first, last, count, units, unlinked (SLOTS,). Units: positions in bytes, -1 for none.
     """
 
     oldest: int
@@ -98,6 +107,9 @@ class _Log:
     first: I64 = field(default_factory=lambda: np.full(SLOTS, _NONE, dtype=np.int64))
     last: I64 = field(default_factory=lambda: np.full(SLOTS, _NONE, dtype=np.int64))
     count: I64 = field(default_factory=lambda: np.zeros(SLOTS, dtype=np.int64))
+    units: I64 = field(default_factory=lambda: np.zeros(SLOTS, dtype=np.int64))
+    unlinked: I64 = field(default_factory=lambda: np.zeros(SLOTS, dtype=np.int64))
+    """The number of units before the last wrong link of the slot."""
     wrong: list[tuple[I64, I64, I64]] = field(default_factory=list)
 
     def tick(self, numbers: I64) -> I64:
@@ -119,15 +131,19 @@ class _Log:
         before[1:] = position[:-1]
         before[head] = self.last[number[head]]
         link = units["prev_pos"][mine].astype(np.int64)
+        order = np.arange(len(mine))
+        rank = self.units[number] + order - np.maximum.accumulate(np.where(head, order, 0))  # within its slot
         expired = (before == _NONE) & (link >= 0) & (link < self.start)
         bad = np.flatnonzero((link != before) & ~expired)
         if len(bad):
             bad = bad[np.argsort(position[bad])]
             self.wrong.append((position[bad], before[bad], link[bad]))
+            self.unlinked[number[bad]] = rank[bad]
         new = head & (before == _NONE)
         self.first[number[new]] = position[new]
         tail = np.append(head[1:], True)
         self.last[number[tail]] = position[tail]
+        self.units[number[tail]] = rank[tail] + 1
         step = np.where(units["magic"][mine].astype(np.int64) & timer.MAGIC_DELETE, -1, 1)
         np.add.at(self.count, number, step)
 
@@ -279,7 +295,7 @@ def judge(store: Store, queue: MappedFileQueue) -> Judged | None:
     lost = numbers[due & ~(now & (there == log.last[numbers]))]
     stray = now & ~due & (there >= queue.start)
     none = np.zeros(0, dtype=np.int64)
-    broken = [np.concatenate([none, *(part[k] for part in log.wrong)]) for k in range(3)]
+    wrong_at, prev, link = (np.concatenate([none, *(part[k] for part in log.wrong)]) for k in range(3))
     return Judged(
         wheel,
         lost,
@@ -287,7 +303,11 @@ def judge(store: Store, queue: MappedFileQueue) -> Judged | None:
         numbers[stray & (there >= end)],
         int(np.abs(log.count[lost]).sum()),
         log.rows(),
-        *broken,
+        wrong_at,
+        prev,
+        link,
+        int(log.unlinked.sum()),
+        int(log.units.sum()),
     )
 
 

@@ -284,6 +284,7 @@ CONFIG: Rows = (
         severity=_W,
         repair=Repair.ON_REQUEST,
         asked="the delay offsets may be right and the queue too short: `recover` lowers them only on request",
+        withholds=True,
         about=(
             "delayOffset.json is ahead of a queue of SCHEDULE_TOPIC_XXXX: the broker would skip messages of that level."
         ),
@@ -297,7 +298,13 @@ TIMER: Rows = (
         severity=_W,
         repair=Repair.ON_REQUEST,
         asked="the repair cuts timer units, whose timed messages are then not delivered",
-        about="A unit of the timer log has a wrong size or magic. Recovery stops there.",
+        withholds=True,
+        withholds_at_most=True,
+        about=(
+            "A unit of the timer log has a wrong size or magic. Recovery stops there, and cuts the rest. The broker "
+            "then reads the timer queue again, from the message of the last unit on. If no unit of that file is left, "
+            "it does not: the timed messages of the units that were cut are never delivered."
+        ),
     ),
     Problem(
         code=codes.TM_DANGLING,
@@ -326,6 +333,8 @@ TIMER: Rows = (
         severity=_E,
         repair=Repair.ON_REQUEST,
         asked="with slots that match the timer log, the broker delivers timed messages that it would not deliver now",
+        withholds=True,
+        withholds_at_most=True,
         about=(
             "A start relinks only the newest part of the timer log. Beyond that part, slots that have yet to be read "
             "do not lead to the last unit that is due in them: those timed messages are never delivered. Or they lead "
@@ -339,6 +348,8 @@ TIMER: Rows = (
         severity=_E,
         repair=Repair.ON_REQUEST,
         asked="with its units linked again, the broker delivers timed messages that it would not deliver now",
+        withholds=True,
+        withholds_at_most=True,
         about=(
             "The previous position in a unit that is still to be delivered is not that of the unit before it in its "
             "slot. The units before it are never delivered. If it links back to itself, the dequeue service reads on "
@@ -351,6 +362,7 @@ TIMER: Rows = (
         severity=_W,
         repair=Repair.ON_REQUEST,
         asked="`recover` changes timercheck only on request",
+        withholds=True,
         about=(
             "timercheck is too short, or its positions are behind the end of the timer log or of the timer queue. Or "
             "its read time is in the future: brokers never deliver timed messages that are due before it."

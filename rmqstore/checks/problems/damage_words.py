@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from rmqstore.checks.problems.problem import Extent
-from rmqstore.checks.problems.report import Findings
+from rmqstore.checks.problems.report import Finding, Findings
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.formats.text.counts import many
 
 
 def damage_words(findings: Findings) -> str:
     """Say what is damaged in the logs: "4 messages and 1 stretch of the log are damaged"; "" for no damage."""
-    records, places, listed = set[tuple[str, int]](), 0, 0
-    for finding in findings.listed:
-        extent = finding.problem.extent
-        if not finding.in_log or extent is Extent.NOTHING:
-            continue
-        listed += 1
-        if extent is Extent.RECORD or "topic" in finding.facts:
-            records.add((finding.queue, finding.offset))
-        else:
-            places += 1
+    of_log = [f for f in findings.listed if f.in_log and f.problem.extent is not Extent.NOTHING]
+    records, listed = damaged_records(findings), len(of_log)
+    places = sum(not _is_record(f) for f in of_log)
     counted = sum(n for code, n in findings.counts.items() if PROBLEMS[code].extent is not Extent.NOTHING)
     unlisted = max(0, counted - listed)
     messages = len(records) + unlisted
@@ -29,3 +22,13 @@ def damage_words(findings: Findings) -> str:
     if places:
         parts.append(many(places, "stretch of the log", "stretches of the log"))
     return f"{' and '.join(parts)} {'is' if messages + places == 1 else 'are'} damaged" if parts else ""
+
+
+def damaged_records(findings: Findings) -> set[tuple[str, int]]:
+    """Return the damaged records that are listed, each as its log and offset."""
+    return {(f.queue, f.offset) for f in findings.listed if f.in_log and _is_record(f)}
+
+
+def _is_record(finding: Finding) -> bool:
+    extent = finding.problem.extent
+    return extent is Extent.RECORD or (extent is Extent.RECORD_OR_BYTES and "topic" in finding.facts)

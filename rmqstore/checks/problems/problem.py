@@ -101,6 +101,10 @@ class Problem:
     """The part of `rebuild` that repairs it, if it does not follow from the area."""
     not_here: str = ""
     """For the verdict: the place of messages or units that a start neither loses nor restores."""
+    withholds: bool = False
+    """Whether timed or delayed messages are not delivered because of it; the fact "messages" has their number."""
+    withholds_at_most: bool = False
+    """Whether that number is only an upper limit."""
     explains: int = 0
     """Rank among the problems that explain others, which `verify` lists first: 1 before 2; 0 for all others."""
 

@@ -28,8 +28,8 @@ CONSUME_QUEUE: Rows = (
         lacks_units=True,
         migration_repairs=True,
         about=(
-            "Messages of this queue are in the log, but its consume queue does not exist. 5.x does not rebuild it "
-            "after a clean exit."
+            "Messages of this queue are in the log, but its consume queue does not exist. After a clean exit, 5.x does "
+            "not rebuild it, unless no other queue is left either."
         ),
     ),
     Problem(

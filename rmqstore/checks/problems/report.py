@@ -11,6 +11,7 @@ from typing import Any
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Problem, Severity
 from rmqstore.checks.problems.table import PROBLEMS
+from rmqstore.files.store import StoreKind
 from rmqstore.formats.consumequeue import may_be_right
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.formats.text.counts import many
@@ -79,6 +80,10 @@ def tags_in_doubt(finding: Finding) -> bool:
     if finding.code != codes.CQ_WRONG_TAG or finding.queue.startswith(f"{SCHEDULE_TOPIC}/"):
         return False
     return isinstance(code, int) and isinstance(expected, int) and may_be_right(code, expected)
+
+
+WHOLE_STORE = "STORE"
+"""Stands for the path of an unknown store in suggested commands."""
 
 
 def option_of(problem: Problem) -> str:
@@ -241,8 +246,13 @@ class Report:
 
     @property
     def repairable(self) -> str:
-        """The path to pass to a repair."""
-        return self.whole or self.store
+        """The path to pass to a repair; "STORE" for a part whose store is unknown: a part alone is not repaired."""
+        return self.whole or (WHOLE_STORE if self.is_lone_part else self.store)
+
+    @property
+    def is_lone_part(self) -> bool:
+        """Whether only a part of a store was checked, and the store that it belongs to is unknown."""
+        return self.kind == StoreKind.PART and not self.whole
 
     @property
     def exit_code(self) -> int:

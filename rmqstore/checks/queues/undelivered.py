@@ -11,16 +11,20 @@ from rmqstore.checks.log.commitlog import Misfiled
 from rmqstore.checks.log.logs import Name
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.problems.problem import Area
-from rmqstore.checks.problems.report import QueueState
+from rmqstore.checks.problems.report import Findings, QueueState
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.store import Store
+from rmqstore.formats import consumequeue
 from rmqstore.formats.message import is_dispatched
+from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.formats.text.counts import many
 from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
+from rmqstore.scan.units import unit_chunks
 from rmqstore.scan.window import ScanOptions
 
 Interval = tuple[int, int]
@@ -68,14 +72,19 @@ class Undelivered:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Messages that a start leaves in the log: `gone` for consumers, or `moved` to wrong queue offsets."""
+    """Messages that a start leaves in the log: `gone` for consumers, or `moved` to wrong queue offsets.
+
+    `withheld` says which other messages the services of the broker do not deliver; "" for none.
+    """
 
     gone: Undelivered
     moved: Undelivered
+    withheld: str = ""
 
     def is_nothing(self, forecast: StartForecast) -> bool:
         """Return whether the start removes no message, and delivers all messages of the log at their queue offsets."""
-        return forecast.starts and not (forecast.messages_taken or self.gone.messages or self.moved.messages)
+        nothing_left = not (self.gone.messages or self.moved.messages or self.withheld)
+        return forecast.starts and nothing_left and not forecast.messages_taken
 
     def sentence(self, forecast: StartForecast, damage: str = "") -> str:
         """Return the verdict. It says "lose nothing" only if consumers get all messages of the log undamaged.
@@ -96,10 +105,39 @@ class Left:
                 then.append(f"never deliver {self.gone.text()}, which would stay in the log {no_units}")
         if self.moved.messages:
             then.append(f"put {self.moved.text()} at wrong queue offsets")
+        if self.withheld:
+            then.append(f"never deliver {self.withheld}")
         if not then:
             return forecast.sentence()
         # the sentence about a start that takes messages includes the caveat
         return start + ", and ".join(then) + ("" if forecast.messages_taken else forecast.caveat)
+
+
+def withheld_words(findings: Findings) -> str:
+    """Return how many messages the services for timed and delayed messages do not deliver; "" for none."""
+    timed = delayed = 0
+    limit = False
+    for finding in findings.listed:
+        row = finding.problem
+        if not row.withholds or not (messages := int(finding.facts.get("messages") or 0)):
+            continue
+        if row.area is Area.TIMER:
+            timed, limit = timed + messages, limit or row.withholds_at_most
+        else:
+            delayed += messages
+    words = many(timed, "timed message")
+    parts = [f"up to {words}" if limit else words] if timed else []
+    return " and ".join(parts + ([many(delayed, "delayed message")] if delayed else []))
+
+
+def due_after(store: Store, since: int, queue_id: int) -> int:
+    """Return how many messages of a queue of SCHEDULE_TOPIC_XXXX are due after `since`, the log's latest time (ms).
+
+    None of them has been delivered: it would be in the log.
+    """
+    queue = store.consume_queue(SCHEDULE_TOPIC, queue_id).queue
+    chunks = unit_chunks(queue, consumequeue.UNIT)
+    return sum(int(((c.units["size"] > 0) & (c.units["tags_code"] > since)).sum()) for c in chunks)
 
 
 def left_unreadable(

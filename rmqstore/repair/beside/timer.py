@@ -209,6 +209,7 @@ def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int
     top = draft.ends.get(f"{TIMER_TOPIC}/0")
     if top is None and state is not None:
         top = max(state.max, state.expected_max)
+    given = dict(values)
     values["last_timer_log_flush_pos"] = max(0, min(values["last_timer_log_flush_pos"], end))
     for name in ("last_timer_queue_offset", "master_timer_queue_offset"):
         values[name] = max(0, values[name] if top is None else min(values[name], top))
@@ -217,5 +218,14 @@ def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int
     content = timer.TIMERCHECK.build({k: max(0, v) for k, v in values.items()}).ljust(timer.TIMERCHECK_FILE_SIZE, b"\0")
     if read_at(path, timer.TIMERCHECK_FILE_SIZE + 1, 0) == content:
         return
-    draft.replace(path, content, "positions within the timer log and its queue", old="positions after the end")
+    timed = values["last_read_time"] != given["last_read_time"]
+    moved = values != given | {"last_read_time": values["last_read_time"]}
+    if timed and moved:
+        why, old = "positions and read time that match the timer log, its queue and the log", "wrong positions and time"
+    elif timed:
+        why, old = "a read time before the last message of the log", "wrong read time"
+    else:
+        why, old = "positions within the timer log and its queue", "positions after the end"
+        old = old if moved else "wrong length"
+    draft.replace(path, content, why, old=old)
     draft.cures.add(codes.TM_CHECK)

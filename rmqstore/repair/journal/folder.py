@@ -352,7 +352,7 @@ def open_folder(path: Path, disk: Disk) -> JournalFolder:
     if record is None:
         without_effect = (State.PREPARING, State.UNDONE)
         known = [one.name for one in list_folders(place, disk) if one.record.state not in without_effect]
-        advice = "name a folder below STORE/.rmqstore"
+        advice = "name a folder below STORE/.rmqstore; `rmqstore journals STORE` lists them"
         if known:
             advice = f"the last one of this store: {path / JOURNAL_FOLDER / known[-1]}"
         raise NotAStore(f"{path} is not an rmqstore journal", advice)

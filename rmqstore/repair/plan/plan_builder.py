@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shlex
 import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -10,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.errors import NotReadable, Refused
+from rmqstore.files.disk.paths import real_path
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
 from rmqstore.repair.plan.content import Content, Json, Literal, Zeros
@@ -216,11 +219,19 @@ def _hash_for(path: Path) -> str:
 
 
 def readable(path: Path, work: Callable[[], str]) -> str:
-    """Return the result of `work`. Errors: NotReadable without permission to read the file."""
+    """Return the result of `work`. Errors: NotReadable without permission to read the file; Refused for a link."""
     try:
         return work()
     except PermissionError as error:
         raise NotReadable(f"no permission to read {path}") from error
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        places = f"{shlex.quote(str(real_path(path)))} {shlex.quote(str(path))}"
+        raise Refused(
+            f"{path} is a symbolic link, and a repair never writes through a link",
+            f"replace the link with the file: cp -a --sparse=auto --remove-destination {places}",
+        ) from error
 
 
 def absolute_path(path: Path) -> Path:

@@ -66,3 +66,23 @@ def test_slot_without_a_unit_left_is_emptied(tmp_path: Path) -> None:
     assert any(_wheel(store)[index].tolist())
     run_json("recover", str(store), "--apply", "--only", "TM-DANGLING", exit_code=0)
     assert not any(_wheel(store)[index].tolist())
+
+
+def _reasons(store: Path) -> list[str]:
+    steps = run_json("recover", str(store), "--only", "TM-CHECK", exit_code=1)["steps"]
+    assert isinstance(steps, list)
+    return [step["why"] for step in steps]
+
+
+def test_the_plan_names_what_changes_in_timercheck(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-formats", tmp_path)
+    check = store / "config" / "timercheck"
+    sound = check.read_bytes()
+    check.write_bytes(sound[:1] + b"\x40" + sound[2:])
+    assert _reasons(store) == ["wrong read time", "a read time before the last message of the log"]
+    check.write_bytes(sound[:8] + b"\x40" + sound[9:])
+    assert _reasons(store) == ["positions after the end", "positions within the timer log and its queue"]
+    check.write_bytes(sound[:1] + b"\x40" + sound[2:8] + b"\x40" + sound[9:])
+    assert _reasons(store)[0] == "wrong positions and time"
+    check.write_bytes(sound[:100])
+    assert _reasons(store)[0] == "wrong length"
