@@ -23,7 +23,8 @@ DIRECTORY: Rows = (
             "does not fit, or (before 5.1.0) a directory. The broker does not start because of it: `length not matched "
             "message store config value` or NumberFormatException, exit code 253. If a file has the place of "
             "consumequeue/, the broker starts, but no message gets a unit; in the place of index/, the start or all "
-            "later dispatch ends at the first message with a key."
+            "later dispatch ends at the first message with a key. A queue file whose name does not have 20 digits is "
+            "sorted wrongly: the queue may end before it."
         ),
     ),
     Problem(
