@@ -160,10 +160,10 @@ class _Log:
 
     def judge(self) -> None:
         misnamed = {odd.path for odd in self.queue.odd if odd.kind is OddKind.MISNAMED}
-        odd_names = {odd.path.name for odd in self.queue.odd}
+        twice = {odd.path.name for odd in self.queue.odd if odd.kind is OddKind.DUPLICATE}
         for file in self.queue.files:
             claim = _claim(file, self.lead)
-            if claim is None and file.path in misnamed and offset_to_file_name(file.start) not in odd_names:
+            if claim is None and file.path in misnamed and offset_to_file_name(file.start) not in twice:
                 claim = Claim(file, file.start, *_count(file, self.lead)[:2])
             if claim is not None:
                 self.claims.append(claim)

@@ -396,4 +396,17 @@ BROKER: Rows = (
             "normal one."
         ),
     ),
+    Problem(
+        code=codes.BR_NO_START,
+        title="the broker does not start with a sound store",
+        severity=_E,
+        needs_operator=OperatorTask(
+            why="the configuration or the rules of this broker version stop it, not damage of the store",
+            do="correct the setting that is named above, or start another version",
+        ),
+        about=(
+            "No other error explains why the broker does not start: for example, a messageDelayLevel that it cannot "
+            "parse (`1x`, or two blanks between levels; exit 253)."
+        ),
+    ),
 )
