@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config, check_offsets
+from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config, check_delays, check_offsets
 from rmqstore.checks.beside.directory import check_directory
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.commitlog import PassWork, end_of_log, join_queues, reach_of, read_log
@@ -302,6 +302,8 @@ class Examination:
             self.report.notes.extend(too_young_to_expire(self.on_disk, results[0]))
         if queue_range is not None and self.partial is None:
             check_offsets(self.verified.config, queue_range, self.findings)
+            if end is not None and not self.report.live:
+                check_delays(store, self.verified.config, queue_range, end.last_store_timestamp, self.findings)
         self.verified.config.tables = {}
 
     def of_all_messages(self) -> None:
@@ -318,7 +320,10 @@ class Examination:
         from rmqstore.checks.beside.compaction import check_compaction
         from rmqstore.checks.beside.timer import LogRange, check_timer
 
-        span = LogRange(min(r.min_offset for r in results), results[-1].reaches) if results else None
+        span = None
+        if results:
+            latest = max(r.latest for r in results)
+            span = LogRange(min(r.min_offset for r in results), results[-1].reaches, latest)
         self.verified.timer = check_timer(store, span, self.findings, queue_range=self.queue_range, live=live)
         check_compaction(store, self.findings, live=live)
         if any(result.fillers for result in results) or os.path.lexists(store.journal_directory):

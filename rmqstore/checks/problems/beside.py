@@ -289,6 +289,21 @@ CONFIG: Rows = (
             "delayOffset.json is ahead of a queue of SCHEDULE_TOPIC_XXXX: the broker would skip messages of that level."
         ),
     ),
+    Problem(
+        code=codes.CFG_DELAY_BEHIND,
+        title="delay offset before messages that were due long ago",
+        severity=_W,
+        needs_operator=OperatorTask(
+            why="nothing in delayOffset.json shows which of them were delivered",
+            do="take config/delayOffset.json from a slave or a backup that is not older than the log",
+        ),
+        about=(
+            "delayOffset.json is missing, or older than the log: by its offset, the broker has not delivered messages "
+            "of this level that were due more than 20 seconds before the last message of the log. Running brokers "
+            "deliver when messages are due, and save the offset every 10 seconds. The next start delivers these "
+            "messages again."
+        ),
+    ),
 )
 
 TIMER: Rows = (
@@ -354,7 +369,9 @@ TIMER: Rows = (
         asked="`recover` changes timercheck only on request",
         about=(
             "timercheck is too short, or its positions are behind the end of the timer log or of the timer queue. Or "
-            "its read time is in the future: brokers never deliver timed messages that are due before it."
+            "its read time is in the future: brokers never deliver timed messages that are due before it. Or a value "
+            "is more than 15 seconds older than the log (`behind the log`), and the next start delivers timed messages "
+            "again."
         ),
     ),
     Problem(
