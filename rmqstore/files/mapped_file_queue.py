@@ -312,13 +312,21 @@ class MappedFileQueue:
         return queue
 
     def without_oldest(self, count: int) -> MappedFileQueue:
-        """Return this queue without its `count` oldest files; the last file always stays."""
-        expired = {f.path for f in self.files[: min(count, len(self.files) - 1)]} if count > 0 and self.files else set()
+        """Return this queue without its `count` oldest files; the last file that begins with data always stays.
+
+        A broker creates up to two files ahead of the one that it writes.
+        """
+        expired = {f.path for f in self.files[: min(count, self._last_with_data())]} if count > 0 else set()
         if not expired:
             return self
         files = [f for f in self.files if f.path not in expired]
         odd = [o for o in self.odd if o.path not in expired]
         return MappedFileQueue(self.name, self.directories, self.file_size, files, odd, self.size_from)
+
+    def _last_with_data(self) -> int:
+        """Return the index of the last file whose first bytes are not all zero, else of the last file."""
+        last = max(len(self.files) - 1, 0)
+        return next((i for i in range(last, -1, -1) if any(read_at(self.files[i].path, 8, 0))), last)
 
     @property
     def start(self) -> int:
