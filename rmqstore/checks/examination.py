@@ -302,8 +302,9 @@ class Examination:
             self.report.notes.extend(too_young_to_expire(self.on_disk, results[0]))
         if queue_range is not None and self.partial is None:
             check_offsets(self.verified.config, queue_range, self.findings)
-            # without config/, the store was imported, or written without a broker: it never delivered anything
-            if end is not None and not self.report.live and os.path.lexists(store.root / "config"):
+            # a store with topics.json alone was imported: it never delivered anything
+            ran = any(name != "topics.json" for name in self.verified.config.tables)
+            if end is not None and ran and not self.report.live:
                 check_delays(store, self.verified.config, queue_range, end.last_store_timestamp, self.findings)
         self.verified.config.tables = {}
 

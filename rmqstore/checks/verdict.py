@@ -12,7 +12,6 @@ from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.log import delay_levels
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.damage_words import damage_words
-from rmqstore.checks.problems.problem import Severity
 from rmqstore.checks.problems.report import Fact, Finding, Report
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.queues.undelivered import NothingOwed, left_unreadable, never_dispatched, nothing_owed
@@ -70,7 +69,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     if forecast.starts and taken and report.clean and not report.live:
         facts = {"messages": taken, "broker": forecast.version}
         report.findings.add(Finding(problem_codes.BR_START_LOSES, "store", "", 0, 0, facts))
-    if not forecast.starts and report.findings.worst is not Severity.ERROR and not report.live:
+    if not forecast.starts and report.clean and not report.live:
         facts = {"reason": forecast.reason or "", "broker": forecast.version}
         report.findings.add(Finding(problem_codes.BR_NO_START, "store", "", 0, 0, facts))
     if note := delay_levels.note(store):
