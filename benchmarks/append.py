@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks import rivals
+from benchmarks import baselines
 from benchmarks.measure import run
 from rmqstore.append.files.flush import FlushPolicy
 from rmqstore.append.messages.encoder import NewMessage
@@ -65,9 +65,9 @@ def ask(command: list[str], work: Path) -> float | str:
 def compare(work: Path, version: str, rounds: int, scale: float) -> list[dict[str, object]]:
     """Run all cases `rounds` times, and return one row per case and side with the median rate."""
     try:
-        broker: rivals.Broker | None = rivals.broker(version, work)
+        broker: baselines.Broker | None = baselines.broker(version, work)
         why = ""
-    except rivals.Missing as missing:
+    except baselines.Missing as missing:
         broker, why = None, str(missing)
     found: dict[tuple[int, str, str], list[float | str]] = {}
     for _ in range(rounds):

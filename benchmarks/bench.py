@@ -1,7 +1,7 @@
 """Measure rmqstore, the real broker, mqadmin and a C loop on the same generated stores, in one run.
 
 Each case is a whole process. The cases alternate, round by round, so that a slow minute of the machine affects all of
-them. The table contains median, minimum, maximum and the ratios to the rivals. If a command or a rival is not
+them. The table contains median, minimum, maximum and the ratios to the baselines. If a command or a baseline is not
 available, the table gives the reason, and the other cases run.
 """
 
@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases import Case, append_cases, remove, rival_cases, start_cases, store_cases, unavailable
+from benchmarks.cases import Case, append_cases, baseline_cases, remove, start_cases, store_cases, unavailable
 from benchmarks.generate import generate, parse_size
 from benchmarks.measure import last_line, run
 from benchmarks.parts import Options
@@ -88,7 +88,7 @@ def rate(case: Case) -> float:
 
 
 def row(case: Case, cases: list[Case]) -> dict[str, Any]:
-    """Return the figures of one case, with its ratios to the rival and to the C loop."""
+    """Return the figures of one case, with its ratios to the baseline and to the C loop."""
     others = {c.name: c for c in cases if c.store == case.store and c.series.seconds}
     figures: dict[str, Any] = {
         "store": case.store,
@@ -115,9 +115,9 @@ def row(case: Case, cases: list[Case]) -> dict[str, Any]:
     }
     if case.store == "append" and case.series.inside:  # without the start of the process
         figures["million_messages_per_second"] = rate(case) / 1e6
-    if case.rival in others:
-        figures["rival"] = case.rival
-        figures["times_faster_than_rival"] = rate(case) / rate(others[case.rival])
+    if case.baseline in others:
+        figures["baseline"] = case.baseline
+        figures["times_faster_than_baseline"] = rate(case) / rate(others[case.baseline])
     limits = [c.series.median for n, c in others.items() if n.startswith("C ")]
     if limits and case.bytes and not case.name.startswith("C "):
         figures["times_of_limit"] = median / min(limits) * (max(c.bytes for c in others.values()) / case.bytes)
@@ -133,7 +133,7 @@ HEADINGS = (
     "CPU s",
     "GB/s",
     "M msg/s",
-    "× rival",
+    "× baseline",
     "÷ C",
     "anon MB",
     "remark",
@@ -164,7 +164,7 @@ def table(rows: list[dict[str, Any]]) -> list[list[str]]:
                 number(r.get("cpu"), ".3f"),
                 number(r.get("gigabytes_per_second"), ".2f"),
                 number(rates, ".3f" if (rates or 0) >= 0.1 else ".5f"),
-                number(r.get("times_faster_than_rival"), ".2f"),
+                number(r.get("times_faster_than_baseline"), ".2f"),
                 number(r.get("times_of_limit"), ".1f"),
                 number(anonymous / 1e6 if anonymous else None, ".0f"),
                 remark,
@@ -193,9 +193,9 @@ def report(result: dict[str, Any]) -> str:
         "",
         f"Made by `make bench` on {result['when'][:10]}: {where['cpu']}, {where['cores']} cores, "
         f"{where['memory_gib']} GiB, Python {where['python']}. Whole processes, files in the page cache, "
-        f"medians of {result['arguments']['repeat']} alternating rounds. × rival: messages per second divided by the "
-        "rival's (broker load for verify, dumpCompactionLog for dump, the broker's rebuild for rebuild); ÷ C: time "
-        "as a multiple of the C loop's. Absolute figures depend on the machine: use the ratios.",
+        f"medians of {result['arguments']['repeat']} alternating rounds. × baseline: messages per second divided by "
+        "the baseline's (broker load for verify, dumpCompactionLog for dump, the broker's rebuild for rebuild); ÷ C: "
+        "time as a multiple of the C loop's. Absolute figures depend on the machine: use the ratios.",
         "",
         "| " + " | ".join(rows[0]) + " |",
         "|" + "---|" * len(rows[0]),
@@ -255,7 +255,7 @@ def prepared(work: Path, args: argparse.Namespace, notes: list[str]) -> list[Cas
         inside = work / f"views {name}".replace(" ", "-")
         cases += store_cases(name, store, made, inside, args)
         if size == args.size:  # the big store is only for measuring memory
-            cases += rival_cases(name, store, made, inside, args, notes, work / "tools")
+            cases += baseline_cases(name, store, made, inside, args, notes, work / "tools")
         if not any(c.store == "start" for c in cases):
             cases += start_cases(store, work, args)
     if args.append:

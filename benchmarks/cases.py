@@ -1,4 +1,4 @@
-"""The cases: which command runs on which store, and which rival it is compared with."""
+"""The cases: which command runs on which store, and which baseline it is compared with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from benchmarks import rivals
+from benchmarks import baselines
 from benchmarks.measure import Series, run
 from benchmarks.parts import EPOCH, Made
 from rmqstore.formats import message
@@ -22,7 +22,7 @@ START_ROUNDS = 15  # these runs are so short that more of them cost almost no ti
 class Case:
     """One command to measure.
 
-    `rival` is the name of the case to compare with. `prepare` is called before and after each run, and is not timed.
+    `baseline` is the name of the case to compare with. `prepare` is called before and after each run, and is not timed.
     `trouble` is the reason for missing figures, or empty. `seen` is the number of messages that the process reports.
     `rounds` is 0 for the number of rounds given by the user.
     """
@@ -32,7 +32,7 @@ class Case:
     command: list[str]
     bytes: int = 0
     messages: int = 0
-    rival: str = ""
+    baseline: str = ""
     prepare: Callable[[], object] = lambda: None
     series: Series = field(default_factory=Series)
     anonymous: int = 0
@@ -43,12 +43,12 @@ class Case:
 
     @property
     def words(self) -> list[str]:
-        """The arguments of `rmqstore`; empty for a rival."""
+        """The arguments of `rmqstore`; empty for a baseline."""
         return self.command[self.command.index("rmqstore") + 1 :] if "rmqstore" in self.command else []
 
     @property
     def mine(self) -> bool:
-        """Whether this is a case of rmqstore and not of a rival."""
+        """Whether this is a case of rmqstore and not of a baseline."""
         return self.name.startswith("rmqstore")
 
     def failed(self, exit_code: int) -> bool:
@@ -108,13 +108,13 @@ def store_cases(name: str, store: Path, made: Made, work: Path, args: argparse.N
     log = str(store / "commitlog")
     load, rebuild, dump = (f"broker {args.broker} {t}" for t in ("load", "load, queues rebuilt", "dumpCompactionLog"))
     alone = [*ours, "verify", log, "--json", "--jobs", "1"]
-    yield Case(name, "rmqstore verify commitlog, one core", one_core(alone), *size, rival=f"{load}, one core")
+    yield Case(name, "rmqstore verify commitlog, one core", one_core(alone), *size, baseline=f"{load}, one core")
     numpy = one_core(["env", "RMQSTORE_FAST=0", *alone])
-    yield Case(name, "rmqstore verify commitlog, one core, NumPy alone", numpy, *size, rival=f"{load}, one core")
-    yield Case(name, "rmqstore verify commitlog, jobs 1", alone, *size, rival=load)
-    yield Case(name, "rmqstore verify commitlog, jobs all", alone[:-2], *size, rival=load)
-    yield Case(name, "rmqstore verify store", [*ours, "verify", str(store), "--json"], *size, rival=load)
-    yield Case(name, "rmqstore dump ndjson", [*ours, "dump", log, "--format", "ndjson"], *size, rival=dump)
+    yield Case(name, "rmqstore verify commitlog, one core, NumPy alone", numpy, *size, baseline=f"{load}, one core")
+    yield Case(name, "rmqstore verify commitlog, jobs 1", alone, *size, baseline=load)
+    yield Case(name, "rmqstore verify commitlog, jobs all", alone[:-2], *size, baseline=load)
+    yield Case(name, "rmqstore verify store", [*ours, "verify", str(store), "--json"], *size, baseline=load)
+    yield Case(name, "rmqstore dump ndjson", [*ours, "dump", log, "--format", "ndjson"], *size, baseline=dump)
     bare = linked(store, work / "bare")
     made_new = [bare / "consumequeue", bare / ".rmqstore", bare / "lock"]
     sizes = work / "broker.conf"  # a store without consume queues does not show the size of their files
@@ -122,29 +122,29 @@ def store_cases(name: str, store: Path, made: Made, work: Path, args: argparse.N
     command = [*ours, "rebuild", str(bare), "cq", "--config", str(sizes)]
     again = partial(remove, *made_new)
     plan = one_core([*command, "--jobs", "1"])
-    yield Case(name, "rmqstore rebuild cq, plan, one core", plan, *size, rival=f"{rebuild}, one core", prepare=again)
-    yield Case(name, "rmqstore rebuild cq, plan", command, *size, rival=rebuild, prepare=again)
-    yield Case(name, "rmqstore rebuild cq --apply", [*command, "--apply"], *size, rival=rebuild, prepare=again)
+    yield Case(name, "rmqstore rebuild cq, plan, one core", plan, *size, baseline=f"{rebuild}, one core", prepare=again)
+    yield Case(name, "rmqstore rebuild cq, plan", command, *size, baseline=rebuild, prepare=again)
+    yield Case(name, "rmqstore rebuild cq --apply", [*command, "--apply"], *size, baseline=rebuild, prepare=again)
 
 
-def rival_cases(
+def baseline_cases(
     name: str, store: Path, made: Made, work: Path, args: argparse.Namespace, notes: list[str], tools: Path
 ) -> Iterator[Case]:
     """Yield the cases of the broker, mqadmin and the C loop on one store."""
     size = (made.wrote, made.messages)
     files = sorted(str(f) for f in (store / "commitlog").iterdir())
     try:
-        program, crc = rivals.limit(tools)
+        program, crc = baselines.limit(tools)
         for way in ("mmap", "read"):
             yield Case(name, f"C {way}, CRC of {crc}", [str(program), way, *files], *size)
-    except rivals.Missing as why:
+    except baselines.Missing as why:
         notes.append(f"C loop: {why}")
     if args.no_java:
         notes.append("broker: left out (--no-java)")
         return
     try:
-        java = rivals.broker(args.broker, tools)
-    except rivals.Missing as why:
+        java = baselines.broker(args.broker, tools)
+    except baselines.Missing as why:
         notes.append(f"broker: {why}")
         return
     settings = [
@@ -173,22 +173,22 @@ def rival_cases(
 
 def append_cases(work: Path, args: argparse.Namespace, notes: list[str], tools: Path) -> Iterator[Case]:
     """Yield the append cases of rmqstore and the broker: one thread each, into a new store on the same disk."""
-    java: rivals.Broker | None = None
+    java: baselines.Broker | None = None
     if not args.no_java:
         try:
-            java = rivals.broker(args.broker, tools)
-        except rivals.Missing as why:
+            java = baselines.broker(args.broker, tools)
+        except baselines.Missing as why:
             notes.append(f"putMessage: {why}")
     for body in (256, 1024):
         for flush, count in (("async", 200_000), ("sync", 3_000)):
             root = work / f"put-{body}-{flush}"
             words = (str(root), str(body), str(count), flush)
             again = partial(remove, root)
-            rival = f"broker {args.broker} put {body} B {flush}"
+            real = f"broker {args.broker} put {body} B {flush}"
             ours = [args.python, "-m", "benchmarks.append", "--inside", *words]
-            yield Case("append", f"rmqstore put {body} B {flush}", ours, messages=count, rival=rival, prepare=again)
+            yield Case("append", f"rmqstore put {body} B {flush}", ours, messages=count, baseline=real, prepare=again)
             if java is not None:
-                yield Case("append", rival, java.command("Bench", "put", *words), messages=count, prepare=again)
+                yield Case("append", real, java.command("Bench", "put", *words), messages=count, prepare=again)
 
 
 def start_cases(store: Path, work: Path, args: argparse.Namespace) -> Iterator[Case]:

@@ -3,7 +3,7 @@
  * Walks the records of the given files, and checks the magic code, the physical offset, the sum of the lengths and the
  * CRC of every body. Prints records, bytes and seconds as JSON. `limit mmap FILE...` maps the files; `limit read FILE...`
  * reads them in pieces of 4 MiB. CRC-32 comes from ISA-L if compiled with -DUSE_ISAL, otherwise from zlib.
- * rivals.py defines the positions of the fields (AT_..., HEAD_SIZE, ...) as macros, from rmqstore.formats.message.
+ * baselines.py defines the positions of the fields (AT_..., HEAD_SIZE, ...) as macros, from rmqstore.formats.message.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks import rivals
+from benchmarks import baselines
 from benchmarks.append import ask
 from benchmarks.generate import generate, parse_size
 from benchmarks.measure import run
@@ -120,11 +120,11 @@ def main() -> None:
             ).stdout.split()
             found.setdefault("pyarrow alone", []).append((float(text[0]), float(text[1])))
             try:
-                broker = rivals.broker(args.broker, work)
+                broker = baselines.broker(args.broker, work)
                 rate = ask(broker.command("Bench", "put", str(work / "put"), args.body, "100000", "async"), work)
                 shutil.rmtree(work / "put", ignore_errors=True)
                 rates += [rate] if isinstance(rate, float) else []
-            except rivals.Missing as why:
+            except baselines.Missing as why:
                 print(f"putMessage: {why}", file=sys.stderr)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -26,7 +26,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.bench import machine
-from benchmarks.cases import remove, rival_cases
+from benchmarks.cases import baseline_cases, remove
 from benchmarks.generate import generate, parse_size
 from benchmarks.measure import run
 from benchmarks.parts import Made, Options
@@ -141,7 +141,7 @@ def cases_of(store: Path, made: Made, work: Path, args: argparse.Namespace, note
         for cores in args.cores:
             command = [*ours, *local[job], "--jobs", str(cores)]
             out.append(Case(job, "local", cores, partial(process, command, work, [table], lambda: None)))
-    for one in rival_cases("", store, made, work / "views", args, notes, work / "tools"):
+    for one in baseline_cases("", store, made, work / "views", args, notes, work / "tools"):
         if " load" in one.name:
             job = "rebuild" if "rebuilt" in one.name else "cross-check"
             load = partial(process, one.command, work, [], one.prepare)
@@ -193,9 +193,9 @@ def report(cases: list[Case], made: Made, starts: dict[int, float], args: argpar
         if not case.seconds:
             lines.append(f"{head} | | | | | | {remark} |")
             continue
-        rivals_of = [c for c in cases if (c.job, c.who, c.cores) == (case.job, "local", case.cores) and c.seconds]
-        other = case.who != "local" and rivals_of
-        ratio = f"{median(case.seconds) / median(rivals_of[0].seconds):.2f}" if other else ""
+        same_job = [c for c in cases if (c.job, c.who, c.cores) == (case.job, "local", case.cores) and c.seconds]
+        other = case.who != "local" and same_job
+        ratio = f"{median(case.seconds) / median(same_job[0].seconds):.2f}" if other else ""
         times = f"{median(case.seconds):.2f} | {min(case.seconds):.2f} | {max(case.seconds):.2f} | {case.first:.2f}"
         lines.append(f"{head} {times} | {ratio} | {case.peak / 1e6:.0f} | {remark} |")
     starts_text = ", ".join(f"{seconds:.1f} s (local[{n}])" for n, seconds in starts.items())

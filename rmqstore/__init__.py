@@ -13,7 +13,7 @@ Read:
 Verify and repair:
 
     report = rmqstore.verify(store)
-    plan = rmqstore.plan_recovery(store, rmqstore.examine(store))    # writes nothing; read plan.loss and plan.brakes
+    plan = rmqstore.plan_recovery(store, rmqstore.examine(store))    # writes nothing; read plan.loss and plan.decisions
     applied = rmqstore.apply(plan)
     rmqstore.undo(applied.journal)
 
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 # public name -> (module, name in it)
-_DOOR = {
+_EXPORTS = {
     "PROBLEMS": ("rmqstore.checks.problems.table", "PROBLEMS"),
     "BrokerConfig": ("rmqstore.files.broker_config", "BrokerConfig"),
     "CommitLogChoice": ("rmqstore.repair.migrate.to_commitlog", "Choice"),
@@ -163,15 +163,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _DOOR:
+    if name not in _EXPORTS:
         raise AttributeError(f"module 'rmqstore' has no attribute {name!r}")
     import importlib
 
-    module, attribute = _DOOR[name]
+    module, attribute = _EXPORTS[name]
     value = getattr(importlib.import_module(module), attribute)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_DOOR])
+    return sorted([*globals(), *_EXPORTS])

@@ -153,7 +153,7 @@ present
 Parts = list[str]
 
 
-class Said(NamedTuple):
+class SourceText(NamedTuple):
     """A text of the catalogue: `plural` is its English plural, `place` FILE:LINE, `whole` what it is a part of."""
 
     english: str
@@ -162,20 +162,20 @@ class Said(NamedTuple):
     whole: str
 
 
-def texts(root: Path = ROOT) -> dict[str, Said]:
+def texts(root: Path = ROOT) -> dict[str, SourceText]:
     """Return all texts, by their English, in the order of the source."""
-    out: dict[str, Said] = {}
+    out: dict[str, SourceText] = {}
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
         if not name.startswith(tuple(_NOT_FOR_PEOPLE.split())):
-            for said in _Source(name, ast.parse(path.read_text("utf-8"))).said():
-                out.setdefault(said.english, said)
+            for one in _Source(name, ast.parse(path.read_text("utf-8"))).collect():
+                out.setdefault(one.english, one)
     for where, outside in (("cli/printing/output.py", WORDS), ("click", CLICK), ("strerror", SYSTEM)):
         for text in outside.strip().replace("@", HOLE).splitlines():
             for form in pieces(text):
-                out.setdefault(numbered(form), Said(numbered(form), "", where, ""))
-    plurals = {said.plural for said in out.values() if said.plural}
-    return {english: said for english, said in out.items() if english not in plurals}
+                out.setdefault(numbered(form), SourceText(numbered(form), "", where, ""))
+    plurals = {one.plural for one in out.values() if one.plural}
+    return {english: one for english, one in out.items() if english not in plurals}
 
 
 class _Source:
@@ -184,9 +184,9 @@ class _Source:
     def __init__(self, name: str, tree: ast.Module) -> None:
         self.name = name
         self.tree = _Inlined().visit(tree)
-        self.found: list[Said] = []
+        self.found: list[SourceText] = []
 
-    def said(self) -> list[Said]:
+    def collect(self) -> list[SourceText]:
         """Collect the texts."""
         self._visit(self.tree)
         return self.found
@@ -327,7 +327,7 @@ class _Source:
         place = f"{self.name}:{getattr(node, 'lineno', 0)}"
         form = form if plural else bare(form)
         more = "" if form == bare(whole) else " ".join(whole.replace(HOLE, "{}").split())
-        self.found.append(Said(numbered(form), numbered(plural), place, more))
+        self.found.append(SourceText(numbered(form), numbered(plural), place, more))
 
 
 class _Inlined(ast.NodeTransformer):
@@ -462,12 +462,12 @@ def updated(path: Path = CATALOGUE, more: Sequence[Path] = ()) -> list[str]:
     files = [*([path] if path.exists() else []), *more]
     have = {entry.english: entry.chinese for file in files for entry in catalogue.read(file) if entry.chinese}
     entries = []
-    for said in texts().values():
-        chinese = have.get(said.english, "")
-        comments = [f"#: {said.place.partition(':')[0]}"]
-        if said.whole and not chinese:
-            comments.insert(0, f"#. in: {said.whole}")
-        entries.append(catalogue.Entry(said.english, said.plural, chinese, tuple(comments)))
+    for one in texts().values():
+        chinese = have.get(one.english, "")
+        comments = [f"#: {one.place.partition(':')[0]}"]
+        if one.whole and not chinese:
+            comments.insert(0, f"#. in: {one.whole}")
+        entries.append(catalogue.Entry(one.english, one.plural, chinese, tuple(comments)))
     path.write_text(catalogue.written(entries), "utf-8")
     return [entry.english for entry in entries if not entry.chinese]
 

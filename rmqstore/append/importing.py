@@ -23,7 +23,8 @@ from rmqstore.append.files.disk import make_directories, replace_file, sync_dire
 from rmqstore.append.files.flush import FlushPolicy
 from rmqstore.append.messages.encoder import RowRefused
 from rmqstore.append.messages.exchange import Chunk
-from rmqstore.append.store.message_store import EncodedTable, MessageStore, StoreOptions
+from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.append.store.tables import EncodedTable
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.formats.message import INNER_BATCH

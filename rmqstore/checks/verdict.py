@@ -14,7 +14,7 @@ from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.damage_words import damage_words
 from rmqstore.checks.problems.report import Fact, Finding, Report
 from rmqstore.checks.problems.table import PROBLEMS
-from rmqstore.checks.queues.undelivered import NothingOwed, left_unreadable, never_dispatched, nothing_owed
+from rmqstore.checks.queues.undelivered import AllDispatched, all_dispatched, left_unreadable, never_dispatched
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.text.counts import many
 
@@ -122,11 +122,11 @@ def _not_here(report: Report) -> str:
 def _known_units(store: Store, verified: Verified) -> KnownUnits | None:
     """Return known units, so that the forecast need not read the log again; None if they are unknown.
 
-    `NothingOwed` does not apply in DLedger mode: an abnormal start of 5.2 and newer cuts units and dispatches their
+    `AllDispatched` does not apply in DLedger mode: an abnormal start of 5.2 and newer cuts units and dispatches their
     messages again.
     """
     logs, report = verified.logs, verified.report
     whole = store.kind is StoreKind.PLAIN and not any(r.batches for r in logs.results)
-    if whole and nothing_owed(logs.queues, report.queues, report.findings.counts):
-        return NothingOwed()
+    if whole and all_dispatched(logs.queues, report.queues, report.findings.counts):
+        return AllDispatched()
     return verified.units

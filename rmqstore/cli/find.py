@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.messages.rows import BodyStyle
-    from rmqstore.views.find.fate import Fate
-    from rmqstore.views.find.related import Story
+    from rmqstore.views.find.message_status import MessageStatus
+    from rmqstore.views.find.related import Lifecycle
     from rmqstore.views.find.search import Answer, Trace
     from rmqstore.views.lookup import Found
 
@@ -151,17 +151,17 @@ def find(
     return 0 if found else 1
 
 
-def _described(opened: Store, answer: Answer) -> Iterator[tuple[Found, Fate, Story]]:
-    from rmqstore.views.find.fate import Fates
-    from rmqstore.views.find.related import Stories
+def _described(opened: Store, answer: Answer) -> Iterator[tuple[Found, MessageStatus, Lifecycle]]:
+    from rmqstore.views.find.message_status import MessageStatuses
+    from rmqstore.views.find.related import Lifecycles
 
     found = answer.sorted()
     if not found:
         return
-    fates = Fates(opened)
-    stories = Stories(opened, fates.index)
+    statuses = MessageStatuses(opened)
+    lifecycles = Lifecycles(opened, statuses.index)
     for one in found:
-        yield one, fates.of(one), stories.of(one, found)
+        yield one, statuses.of(one), lifecycles.of(one, found)
 
 
 def _tell(out: Output, texts: tuple[str, ...], answer: Answer) -> None:
@@ -200,25 +200,25 @@ def _trace_row(trace: Trace) -> dict[str, Any]:
     return {"offset": trace.offset, "topic": trace.topic, "key": trace.key, "state": trace.state}
 
 
-def _row(found: Found, fate: Fate, story: Story, body: BodyStyle) -> dict[str, Any]:
+def _row(found: Found, status: MessageStatus, lifecycle: Lifecycle, body: BodyStyle) -> dict[str, Any]:
     from rmqstore.messages.rows import message_row
 
     assert found.offset is not None
     row = message_row(found.message, found.offset, found.file, found.sound, body)
     consumers = None
-    if fate.consumers is not None:
+    if status.consumers is not None:
         consumers = [
             {"group": p.group, "offset": p.offset, "consumed": p.has_consumed(found.message.queue_offset)}
-            for p in fate.consumers
+            for p in status.consumers
         ]
-    entry, index = fate.queue_entry, fate.index
+    entry, index = status.queue_entry, status.index
     return row | {
-        "record": fate.record,
+        "record": status.record,
         "queue_entry": {"state": entry.state, "offset": entry.offset, "tag_matches": entry.tag_matches},
         "index": {"state": index.state, "present": list(index.present), "missing": list(index.missing)},
         "consumers": consumers,
-        "outcome": story.outcome or None,
-        "due": story.due,
+        "outcome": lifecycle.outcome or None,
+        "due": lifecycle.due,
         "related": [
             {
                 "relation": r.relation,
@@ -228,7 +228,7 @@ def _row(found: Found, fate: Fate, story: Story, body: BodyStyle) -> dict[str, A
                 "offset": r.found.offset,
                 "store_timestamp": r.found.message.store_timestamp,
             }
-            for r in story.related
+            for r in lifecycle.related
         ],
     }
 
@@ -236,20 +236,22 @@ def _row(found: Found, fate: Fate, story: Story, body: BodyStyle) -> dict[str, A
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
-def _text(found: list[tuple[Found, Fate, Story]], answer: Answer, body: BodyStyle, width: int) -> Iterator[str]:
-    for number, (one, fate, story) in enumerate(found):
+def _text(
+    found: list[tuple[Found, MessageStatus, Lifecycle]], answer: Answer, body: BodyStyle, width: int
+) -> Iterator[str]:
+    for number, (one, status, lifecycle) in enumerate(found):
         if number:
             yield ""
         yield from _place(one, "", width)
-        yield f"  record       {_record(fate)}"
-        yield f"  queue entry  {_queue_entry(one, fate)}"
-        yield f"  index        {_index(one, fate)}"
-        yield from _consumers(one, fate)
-        if story.outcome:
-            due = f" (due {time_text(story.due)})" if story.due else ""
-            label = title("transaction") if story.due is None else title("delay")
-            yield f"  {fitted(label, 13)}{_OUTCOMES[story.outcome]}{due}"
-        for related in story.related:
+        yield f"  record       {_record(status)}"
+        yield f"  queue entry  {_queue_entry(one, status)}"
+        yield f"  index        {_index(one, status)}"
+        yield from _consumers(one, status)
+        if lifecycle.outcome:
+            due = f" (due {time_text(lifecycle.due)})" if lifecycle.due else ""
+            label = title("transaction") if lifecycle.due is None else title("delay")
+            yield f"  {fitted(label, 13)}{_OUTCOMES[lifecycle.outcome]}{due}"
+        for related in lifecycle.related:
             yield from _place(related.found, f"    {_RELATIONS[related.relation]:<19}", width)
         if body.style:
             yield from _body(one, body)
@@ -275,12 +277,12 @@ def _place(found: Found, label: str, width: int) -> Iterator[str]:
         yield f"{' ' * max(2, len(label))}{log}"
 
 
-def _record(fate: Fate) -> str:
-    return "sound (body CRC matches)" if fate.record == "sound" else f"damaged: {in_words(fate.record)}"
+def _record(status: MessageStatus) -> str:
+    return "sound (body CRC matches)" if status.record == "sound" else f"damaged: {in_words(status.record)}"
 
 
-def _queue_entry(found: Found, fate: Fate) -> str:
-    entry = fate.queue_entry
+def _queue_entry(found: Found, status: MessageStatus) -> str:
+    entry = status.queue_entry
     if entry.state == "present":
         tag = {True: ", tag matches", False: ", but with another tag", None: ""}[entry.tag_matches]
         return f"present{tag}"
@@ -293,8 +295,8 @@ def _queue_entry(found: Found, fate: Fate) -> str:
     }[entry.state]
 
 
-def _index(found: Found, fate: Fate) -> str:
-    index = fate.index
+def _index(found: Found, status: MessageStatus) -> str:
+    index = status.index
     if index.state == "present":
         return f"present ({_keys(found, index.present)})"
     if index.state == "partly":
@@ -317,24 +319,24 @@ def _keys(found: Found, keys: tuple[str, ...]) -> str:
     return ", ".join([*words, *(["unique id"] if unique in keys else [])])
 
 
-def _consumers(found: Found, fate: Fate) -> Iterator[str]:
-    if fate.consumers is None:
+def _consumers(found: Found, status: MessageStatus) -> Iterator[str]:
+    if status.consumers is None:
         yield "  consumers    unknown: the progress of consumer groups cannot be read"
         return
     if found.message.topic_text in (SCHEDULE_TOPIC, TIMER_TOPIC):
         return  # only the broker reads it
-    if not fate.consumers:
+    if not status.consumers:
         yield "  consumers    no group has consumed this topic"
         return
     offset = found.message.queue_offset
-    for number, progress in enumerate(fate.consumers[:_GROUPS]):
+    for number, progress in enumerate(status.consumers[:_GROUPS]):
         name = "" if number else title("consumers")
         if progress.has_consumed(offset):
             yield f"  {fitted(name, 13)}{progress.group} has consumed it (at {progress.offset:,})"
         else:
             yield f"  {fitted(name, 13)}{progress.group} has not consumed it (at {progress.offset:,})"
-    if len(fate.consumers) > _GROUPS:
-        yield f"  {'':<13}… and {many(len(fate.consumers) - _GROUPS, 'more group')} (--json)"
+    if len(status.consumers) > _GROUPS:
+        yield f"  {'':<13}… and {many(len(status.consumers) - _GROUPS, 'more group')} (--json)"
 
 
 def _body(found: Found, style: BodyStyle) -> Iterator[str]:

@@ -84,9 +84,9 @@ def page(found: StoreReport) -> Iterator[str]:
 
 def _text(value: object) -> str:
     """Escape and shorten a text."""
-    said = str(value)
-    said = said if len(said) <= _LONGEST else said[:_LONGEST] + "…"
-    return html.escape(said.encode("utf-8", "backslashreplace").decode().translate(_CONTROLS))
+    shown = str(value)
+    shown = shown if len(shown) <= _LONGEST else shown[:_LONGEST] + "…"
+    return html.escape(shown.encode("utf-8", "backslashreplace").decode().translate(_CONTROLS))
 
 
 def _head(found: StoreReport) -> Iterator[str]:
@@ -237,9 +237,9 @@ def _bar(row: Row, stops: Iterable[int]) -> str:
             parts.append(
                 f'<line class="stop" x1="{x:.2f}" x2="{x:.2f}" y2="14"><title>cut at {offset:,}</title></line>'
             )
-    said = ", ".join(sorted({_KINDS[s.kind] for s in row.stretches}))
+    shown = ", ".join(sorted({_KINDS[s.kind] for s in row.stretches}))
     return (
-        f'<svg viewBox="0 0 1000 14" height="14" preserveAspectRatio="none" role="img" aria-label="{said}">'
+        f'<svg viewBox="0 0 1000 14" height="14" preserveAspectRatio="none" role="img" aria-label="{shown}">'
         f"{''.join(parts)}</svg>"
     )
 

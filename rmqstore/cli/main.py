@@ -28,7 +28,7 @@ READING = "Read a store"
 CHANGING = "Change a store (print the plan; write nothing without --apply)"
 MAKING = "Make a new store (--dry-run writes nothing)"
 REPAIRS = "Undo or finish a repair"
-FLEET = "Many stores"
+MANY_STORES = "Many stores"
 
 # command -> (module, section, short help); the order is that of `rmqstore --help`
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -53,7 +53,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "import": ("import_", MAKING, "Make a store from exported messages."),
     "undo": ("undo", REPAIRS, "Undo a repair, byte for byte."),
     "resume": ("resume", REPAIRS, "Continue an interrupted repair."),
-    "pipeline": ("pipeline", FLEET, "Run a job on many or very large stores, with Spark."),
+    "pipeline": ("pipeline", MANY_STORES, "Run a job on many or very large stores, with Spark."),
 }
 
 MEANT = {
@@ -109,7 +109,7 @@ class CommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
-        for section in (READING, CHANGING, MAKING, REPAIRS, FLEET):
+        for section in (READING, CHANGING, MAKING, REPAIRS, MANY_STORES):
             with formatter.section(section):
                 formatter.write_dl([(n.ljust(width), text) for n, (_, own, text) in COMMANDS.items() if own == section])
 

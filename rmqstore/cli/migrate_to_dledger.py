@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +11,14 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import many
-from rmqstore.cli.shared.apply_command import after_apply, open_other, read_plan, save_plan, tell_refusals
+from rmqstore.cli.shared.apply_command import (
+    apply_and_verify,
+    open_other,
+    read_plan,
+    save_plan,
+    tell_refusals,
+    undo_command,
+)
 from rmqstore.cli.shared.options import Applying, Work, applying, broker_option, command, gathered
 from rmqstore.errors import NotReadable, UsageError
 
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from rmqstore.files.store import Store
     from rmqstore.repair.migrate.to_dledger import DLedgerMigration
     from rmqstore.repair.migrate.to_dledger_preflight import ReplicaCheck, Target
+    from rmqstore.repair.plan.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,7 @@ def migrate_to_dledger(
     With more than one peer, give --check-replica for each other node: if nodes close their commitlogs at different
     offsets, they can never agree again. Exit code 0: done; 1: the plan was not applied; 5: refused.
     """
-    from rmqstore.checks.verify import VerifyOptions, examine
+    from rmqstore.checks.verify import examine
     from rmqstore.files.store import open_store
     from rmqstore.repair.journal.liveness import refuse_in_use
     from rmqstore.repair.migrate.to_dledger import plan_migration_to_dledger
@@ -89,30 +95,28 @@ def migrate_to_dledger(
     opened = open_store(store, config)
     refuse_in_use(opened.root, opened.places, stopped=applying.stopped or not applying.apply_it)
     target = _target(opened, member, work.broker)
+    migration: DLedgerMigration | None = None
     if applying.plan_file is not None:
-        return _apply_saved(out, opened, applying.plan_file, applying)
-    checks = [_compare(opened, path, work.jobs) for path in replicas]
-    with out.progress("verify", opened.log_bytes) as progress:
-        verified = examine(opened, work.verifying(progress.add))
-    migration = plan_migration_to_dledger(opened, verified, target, replicas=checks)
-    document = migration.to_json() | {"applied": False, "journal": None}
-    if not migration.ready:
-        return tell_refusals(out, migration.target.store, document, migration.refusals)
-    assert migration.plan is not None
+        plan, document = _saved(opened, applying.plan_file)
+    else:
+        checks = [_compare(opened, path, work.jobs) for path in replicas]
+        with out.progress("verify", opened.log_bytes) as progress:
+            verified = examine(opened, work.verifying(progress.add))
+        migration = plan_migration_to_dledger(opened, verified, target, replicas=checks)
+        document = migration.to_json() | {"applied": False, "journal": None}
+        if migration.plan is None:
+            return tell_refusals(out, target.store, document, migration.refusals)
+        plan = migration.plan
     if applying.plan_out is not None:
-        save_plan(applying.plan_out, migration.plan, store)
+        save_plan(applying.plan_out, plan, store)
     if not applying.apply_it:
-        _tell(out, document, _plan_lines(migration))
+        _tell(out, document, _plan_lines(plan, migration))
         return 1
-    from rmqstore.repair.journal.journal import apply
-
     out.check()
-    applied = apply(migration.plan, **applying.how)
-    with after_apply(out, applied.journal):
-        after = examine(open_store(store, config), VerifyOptions(jobs=work.jobs)).report
+    with apply_and_verify(out, opened, plan, applying, work.jobs) as (journal, after):
         left = _remaining(after)
-        document |= {"applied": True, "journal": str(applied.journal), "remaining": {"counts": left}}
-        _tell(out, document, _done_lines(migration, applied.journal, left))
+        document |= {"applied": True, "journal": str(journal), "remaining": {"counts": left}}
+        _tell(out, document, _done_lines(plan, migration, journal, left))
     return 1 if left else 0
 
 
@@ -174,73 +178,68 @@ def _remaining(report: Report) -> dict[str, int]:
     return {code: n for code, n in problem_counts(report).items() if not PROBLEMS[code].ignored_by_brokers}
 
 
-def _apply_saved(out: Output, store: Store, plan_file: Path, applying: Applying) -> int:
-    """Show or apply a saved plan. Errors: UsageError for a plan of another command or store."""
-    from rmqstore.repair.journal.journal import apply
+def _saved(store: Store, plan_file: Path) -> tuple[Plan, dict[str, Any]]:
+    """Return a saved plan and its JSON object. Errors: UsageError for a plan of another command or store."""
     from rmqstore.repair.migrate.to_dledger import COMMAND, SCHEMA
-    from rmqstore.repair.plan.plan_text import describe
 
     roots = [*store.config.paths("storePathCommitLog"), *store.config.paths("storePathDLedgerCommitLog")]
     plan = read_plan(plan_file, store, [*roots, *(p.parent for p in roots)])
     if plan.facts.get("command") != COMMAND:
         raise UsageError(f"{plan_file} is not a plan of {COMMAND}", "apply it with the command that made it")
-    journal_at: Path | None = None
-    if applying.apply_it:
-        out.check()
-        journal_at = apply(plan, **applying.how).journal
-    document = {
+    return plan, {
         "schema": SCHEMA,
         "store": str(store.path),
-        "applied": applying.apply_it,
+        "applied": False,
         "ready": True,
         "refusals": [],
         "divided_commitlog_offset": plan.facts.get("divided_commitlog_offset"),
         "steps": plan.summaries(),
-        "journal": None if journal_at is None else str(journal_at),
+        "journal": None,
     }
-    with after_apply(out, journal_at) if journal_at is not None else contextlib.nullcontext():
-        _tell(out, document, [*describe(plan), *_journal_lines(journal_at)])
-    return 0 if applying.apply_it else 1
 
 
-def _settings_lines(settings: Sequence[str]) -> Iterator[str]:
-    yield "Set in broker.conf:"
-    yield from (f"  {line}" for line in settings)
+def _settings_lines(migration: DLedgerMigration | None) -> Iterator[str]:
+    if migration is not None:
+        yield "Set in broker.conf:"
+        yield from (f"  {line}" for line in migration.settings)
+        yield ""
 
 
-def _plan_lines(migration: DLedgerMigration) -> Iterator[str]:
+def _plan_lines(plan: Plan, migration: DLedgerMigration | None) -> Iterator[str]:
+    """Describe a plan; `migration` is None for a saved one."""
     from rmqstore.repair.plan.plan_text import describe
 
-    assert migration.plan is not None
-    if migration.divided_commitlog_offset >= 0:
-        yield f"DLedger begins at offset {migration.divided_commitlog_offset:,}; everything before it stays unchanged."
-    else:
-        yield "There is no commitlog file: DLedger begins at offset 0 with the first message."
+    if migration is not None:
+        divided = migration.divided_commitlog_offset
+        if divided >= 0:
+            yield f"DLedger begins at offset {divided:,}; everything before it stays unchanged."
+        else:
+            yield "There is no commitlog file: DLedger begins at offset 0 with the first message."
+        yield ""
+    yield from describe(plan)
     yield ""
-    yield from describe(migration.plan)
-    yield ""
-    yield from _settings_lines(migration.settings)
-    yield ""
-    force = f" --force {migration.plan.digest}" if migration.plan.brakes else ""
+    yield from _settings_lines(migration)
+    force = f" --force {plan.digest}" if plan.decisions else ""
     yield f"Nothing was written. To apply the plan, add --apply{force}"
 
 
-def _done_lines(migration: DLedgerMigration, journal: Path | None, left: Mapping[str, int]) -> Iterator[str]:
-    yield "Done. This is a DLedger store now."
-    if migration.pad is not None:
-        pad = migration.pad
-        yield f"  {pad.file} was closed at byte {pad.at:,} ({pad.size:,} bytes were left)"
-    if migration.first_dledger_file is not None:
-        yield f"  DLedger continues in {migration.first_dledger_file}"
+def _done_lines(
+    plan: Plan, migration: DLedgerMigration | None, journal: Path | None, left: Mapping[str, int]
+) -> Iterator[str]:
+    from rmqstore.repair.plan.plan_text import describe
+
+    if migration is None:
+        yield from describe(plan)
+    else:
+        yield "Done. This is a DLedger store now."
+        if migration.pad is not None:
+            pad = migration.pad
+            yield f"  {pad.file} was closed at byte {pad.at:,} ({pad.size:,} bytes were left)"
+        if migration.first_dledger_file is not None:
+            yield f"  DLedger continues in {migration.first_dledger_file}"
     if left:
         listed = ", ".join(f"{count} × {code}" for code, count in left.items())
         yield f"  but `rmqstore verify` finds: {listed}"
     yield ""
-    yield from _settings_lines(migration.settings)
-    yield from _journal_lines(journal)
-
-
-def _journal_lines(journal: Path | None) -> Iterator[str]:
-    if journal is not None:
-        yield ""
-        yield f"Applied. To undo it before any broker has run: rmqstore undo {shlex.quote(str(journal))}"
+    yield from _settings_lines(migration)
+    yield f"Applied. To undo it before any broker has run: {undo_command(journal)}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rmqstore.files.store import Store
     from rmqstore.repair.plan.plan import Plan
     from rmqstore.repair.plan.recover_options import RecoverOptions
-    from rmqstore.repair.replica.places import Wishes
+    from rmqstore.repair.replica.places import HealOptions
     from rmqstore.repair.replica.replica import Replica
 
 
@@ -58,13 +58,13 @@ class Taken:
     extend: bool
     heal_fillers: bool
 
-    def wishes(self) -> Wishes | None:
+    def heal_options(self) -> HealOptions | None:
         """The options of the planner; None without replicas."""
         if not self.replicas:
             return None
-        from rmqstore.repair.replica.places import Wishes
+        from rmqstore.repair.replica.places import HealOptions
 
-        return Wishes(self.extend, self.heal_fillers)
+        return HealOptions(self.extend, self.heal_fillers)
 
 
 @command(
@@ -149,14 +149,14 @@ def recover(
     opened = open_for(out, store, config, applying)
     # without consume queues all of them are rebuilt, from the units that this pass keeps
     gone = opened.kind is not StoreKind.ROCKSDB and not any(True for _ in opened.queue_directories(QueueKind.SIMPLE))
-    wishes = allowed.options()
+    heal_options = allowed.options()
     how = work.verifying(units=KeptUnits() if gone else None)
     found = _open_replicas(taken.replicas, config, work) if taken.replicas else []
 
     def plan(look: Store, verified: Verified) -> Plan:
         if applying.plan_file is not None:
             return read_plan(applying.plan_file, look)
-        return plan_with_copies(look, verified, wishes, how, replicas=found, wishes=taken.wishes())
+        return plan_with_copies(look, verified, heal_options, how, replicas=found, heal_options=taken.heal_options())
 
     cures = applying.plan_file is None and not taken.replicas
     change = plan_change(

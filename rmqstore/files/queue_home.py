@@ -39,7 +39,7 @@ def is_database_file(name: str) -> bool:
     return _DATABASE_FILE.fullmatch(name) is not None
 
 
-def says_where(config: BrokerConfig) -> QueueHome:
+def configured_home(config: BrokerConfig) -> QueueHome:
     """Return the home that broker.conf configures; UNKNOWN if it configures none, or needs both files and RocksDB."""
     given = config.given.get("storeType", "").strip()
     if given.lower() == ROCKSDB.lower():
@@ -54,7 +54,7 @@ def says_where(config: BrokerConfig) -> QueueHome:
 
 def queue_home(root: Path, config: BrokerConfig) -> QueueHome:
     """Return the home of a store with both, by broker.conf or else by the format of the broker's configuration."""
-    configured = says_where(config)
+    configured = configured_home(config)
     if configured is not QueueHome.UNKNOWN or "storeType" in config.given:
         return configured
     config_in_rocksdb = any((root / "config" / name / "CURRENT").is_file() for name in _TABLES)

@@ -22,7 +22,7 @@ from rmqstore.files.mapped_file_queue import (
     infer_file_size,
     list_directory,
 )
-from rmqstore.files.queue_home import QueueHome, has_database, is_database_file, queue_home, says_where
+from rmqstore.files.queue_home import QueueHome, configured_home, has_database, is_database_file, queue_home
 from rmqstore.formats import consumequeue
 
 
@@ -116,9 +116,9 @@ class StoreQueues:
             return QueueHome.FILES
         no_files = not any(list_directory(path) for _, _, path in self.queue_directories(QueueKind.SIMPLE))
         if not has_database(self.root / "consumequeue"):
-            home = queue_home(self.root, self.config) if no_files else says_where(self.config)
+            home = queue_home(self.root, self.config) if no_files else configured_home(self.config)
             return QueueHome.ROCKSDB if home is QueueHome.ROCKSDB else QueueHome.FILES
-        if no_files and says_where(self.config) is not QueueHome.FILES:
+        if no_files and configured_home(self.config) is not QueueHome.FILES:
             return QueueHome.ROCKSDB
         return queue_home(self.root, self.config)
 

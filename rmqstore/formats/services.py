@@ -9,6 +9,7 @@ EndTransactionProcessor#endMessageTransaction, TransactionalMessageServiceImpl#f
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 
@@ -42,7 +43,7 @@ def missing_properties(topic: str, found: Mapping[str, str]) -> list[str]:
     return [name for name in _NEEDED.get(topic, ()) if not _is_valid(name, found.get(name))]
 
 
-def missing_in_text(topic: str, data: bytearray, start: int, stop: int) -> list[str]:
+def missing_in_text(topic: str, data: bytes | bytearray, start: int = 0, stop: int = sys.maxsize) -> list[str]:
     """As `missing_properties`, for the property text in data[start:stop]; fast if nothing is missing."""
     if all(usual.search(data, start, stop) for usual in _usual_texts(topic)):
         return []

@@ -20,7 +20,7 @@ from rmqstore.formats.message import MAGIC_V2_U32
 from rmqstore.messages.bodies import INVALID, Bodies, bodies_of, contents
 from rmqstore.messages.cells import Part, Spans, TextTable, assemble, listed
 from rmqstore.messages.hosts import HostTexts, MessageIds
-from rmqstore.messages.properties import NAMES, rebuilt, untold
+from rmqstore.messages.properties import NAMES, rebuilt, unpreserved
 from rmqstore.messages.rows import BodyStyle
 from rmqstore.messages.schema import BODY, COLUMNS, EXPORTED, POSITIONS, SIDE
 from rmqstore.messages.text import valid_text
@@ -220,7 +220,7 @@ class _Arrays:
             topics[number] = raw
         if topics:
             out["topic_base64"] = _binary([topics.get(k) for k in self._numbers.tolist()])
-        lacks, whole = untold(self.columns, self._pairs.unusual)
+        lacks, whole = unpreserved(self.columns, self._pairs.unusual)
         if whole:
             out["properties_base64"] = _binary([whole.get(i) for i in range(n)])
         if lacks.any():

@@ -29,7 +29,7 @@ from rmqstore.messages.cells import (
     new_array,
 )
 from rmqstore.messages.hosts import HostTexts, MessageIds
-from rmqstore.messages.properties import CSV, JSON, PropertySpans, Style, untold
+from rmqstore.messages.properties import CSV, JSON, PropertySpans, Style, unpreserved
 from rmqstore.messages.rows import BodyStyle, Row, body_fields, entry_row_of, row_of
 from rmqstore.messages.schema import BODY, DUMPED, EXPORTED, POSITIONS, SIDE
 from rmqstore.messages.text import csv_cell, dumps
@@ -204,12 +204,12 @@ class _Fields:
     # --- fields that make an export lossless (schema.SIDE) -----------------------------------------------------------
 
     @cached_property
-    def _untold(self) -> tuple[Bool, dict[int, bytes]]:
-        return untold(self.columns, self._texts.slow)
+    def _unpreserved(self) -> tuple[Bool, dict[int, bytes]]:
+        return unpreserved(self.columns, self._texts.slow)
 
     def side_members(self) -> Iterator[Part]:
         """Yield the JSON members that only some rows have, each with a leading comma."""
-        lacks, whole = self._untold
+        lacks, whole = self._unpreserved
         yield _where(lacks, b',"last_separator":false')
         if whole:
             yield _some(len(lacks), {i: b',"properties_base64":"' + _base64(text) + b'"' for i, text in whole.items()})
@@ -220,7 +220,7 @@ class _Fields:
 
     def side_cells(self) -> Iterator[list[Part]]:
         """Yield the same fields as cells of CSV."""
-        lacks, whole = self._untold
+        lacks, whole = self._unpreserved
         yield [self.lines.raw_topics.rows(self._numbers)]
         yield [_some(len(lacks), {i: _base64(text) for i, text in whole.items()})]
         yield [_where(lacks, b"False")]

@@ -142,7 +142,7 @@ def rebuilt(found: dict[str, str], *, last_separator: bool = True) -> bytes:
     return (text + "\x02" if found and last_separator else text).encode("utf-8", "surrogatepass")
 
 
-def untold(columns: Columns, unusual: Bool) -> tuple[Bool, dict[int, bytes]]:
+def unpreserved(columns: Columns, unusual: Bool) -> tuple[Bool, dict[int, bytes]]:
     """Return what the pairs do not preserve: which texts lack the last separator, and texts that differ altogether.
 
     `unusual`: records whose text must be compared with the text rebuilt from its pairs.

@@ -10,7 +10,7 @@ from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint
 from rmqstore.repair.beside.checkpoint import plan_checkpoint
 from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
-from rmqstore.repair.brakes import offset_brakes
+from rmqstore.repair.decisions import offset_decisions
 from rmqstore.repair.log.contradicted import note_contradicted
 from rmqstore.repair.log.redispatch import Name
 from rmqstore.repair.log.repaired_log import RepairedLog
@@ -56,7 +56,7 @@ def plan_rebuild(
     proved = ProvedRecords(evidence)
     views = [proved.view(r, reach(evidence, r), draft) for r in results]
     if part == CQ:
-        draft.brakes.extend(offset_brakes(results))
+        draft.decisions.extend(offset_decisions(results))
         wanted = _chosen(store, verified, topics, queue_ids, queues)
         _queues(draft, verified, views, wanted, RebuildChoices(deleted_too=bool(topics or queues)))
     elif part == INDEX:

@@ -24,7 +24,7 @@ from rmqstore.repair.beside.directory import gone_with_files, plan_directories
 from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left, tell_rows
 from rmqstore.repair.beside.timer import plan_timer
-from rmqstore.repair.brakes import damage_brakes, offset_brakes, path_brakes, sizes_brakes
+from rmqstore.repair.decisions import damage_decisions, offset_decisions, path_decisions, sizes_decisions
 from rmqstore.repair.log.contradicted import doubtful_tags, list_damaged, note_contradicted
 from rmqstore.repair.log.misplaced_files import plan_misplaced, store_in_place, without_renames
 from rmqstore.repair.log.redispatch import Dispatcher, Name
@@ -93,11 +93,11 @@ class Recovery:
     def plan(self) -> Plan:
         """Run all planners."""
         draft, options = self.draft, self.options
-        draft.brakes.extend(sizes_brakes(self.store, self.verified.report.findings.listed))
-        if not draft.brakes:
-            draft.brakes.extend(damage_brakes(self.results, self.counts, options))
-            draft.brakes.extend(offset_brakes(self.results))
-            draft.brakes.extend(path_brakes(self.store, self.counts))
+        draft.decisions.extend(sizes_decisions(self.store, self.verified.report.findings.listed))
+        if not draft.decisions:
+            draft.decisions.extend(damage_decisions(self.results, self.counts, options))
+            draft.decisions.extend(offset_decisions(self.results))
+            draft.decisions.extend(path_decisions(self.store, self.counts))
             plan_misplaced(draft, self.verified)
             filled = options.accept_fillers or self.choice.strategy == TRUNCATE
             plan_directories(draft, self.verified, options, filled=filled)
@@ -164,7 +164,7 @@ class Recovery:
             draft.add(step)
         draft.spans.extend(result.spans)
         draft.cures.update(result.cures)
-        draft.brakes.extend(result.brakes)
+        draft.decisions.extend(result.decisions)
         draft.notes.extend(first_notes([*result.refusals, *result.notes]))
         draft.lose(result.loss.queues, 0)
         draft.lost_messages += result.loss.messages - sum(result.loss.queues.values())
@@ -185,7 +185,7 @@ class Recovery:
         assert cut is not None
         self.cut = cut
         if result is not self.results[-1]:
-            self.draft.brakes.append("the damage is in the legacy commitlog: all DLedger entries would be lost")
+            self.draft.decisions.append("the damage is in the legacy commitlog: all DLedger entries would be lost")
         ledger = Ledger()
         for later in self.results[self.results.index(result) :]:
             start = max(cut, later.queue.start)

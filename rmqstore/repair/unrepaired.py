@@ -116,7 +116,7 @@ def _unproved(row: Problem, draft: PlanBuilder, choice: Choice) -> OperatorTask 
         return OperatorTask(why, _REPLICA)
     if draft.steps:
         return None
-    if draft.brakes:
+    if draft.decisions:
         return OperatorTask('a decision is needed first (see "Needs a decision")', _RAW)
     return OperatorTask("nothing in the store proves the original bytes", _RAW)
 

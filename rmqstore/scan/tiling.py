@@ -125,7 +125,7 @@ class Tiling:
 
         return self[bisect_right(self._starts, offset) - 1]
 
-    def disbelieve(self, start: int, cause: Fault) -> None:
+    def mark_dirty(self, start: int, cause: Fault) -> None:
         """Turn the run that starts at `start` into a DIRTY one, because other evidence contradicts it.
 
         Errors: ValueError if no run starts there.

@@ -162,11 +162,11 @@ def test_a_held_file_is_not_deleted_until_it_is_released_or_the_time_is_over(tmp
     assert queue.delete_expired_by_time(0, clean_immediately=True) == []
     assert (first.available, first.hold(), first.path.exists()) == (False, False, True)
     clock.now += 119_999
-    assert not queue.retry_delete_first_file(120_000)
+    assert not first.destroy(120_000)
     clock.now += 1
-    assert queue.retry_delete_first_file(120_000)
+    assert first.destroy(120_000)
     assert names(tmp_path) == [SIZE, 2 * SIZE]
-    second = queue.files[0]
+    second = queue.files[1]
     assert second.hold()
     assert not second.destroy(120_000)
     second.release()

@@ -93,9 +93,9 @@ def _unkept(
     """Return the recommended recover commands that neither plan to repair the finding nor ask for a decision."""
     unkept = []
     for code, command in promises:
-        cures, brakes = plans[command]["cures"], plans[command]["brakes"]
+        cures, decisions = plans[command]["cures"], plans[command]["brakes"]
         assert isinstance(cures, list)
-        if code not in cures and not brakes and f"add --only {code}" not in json.dumps(plans[command].get("facts")):
+        if code not in cures and not decisions and f"add --only {code}" not in json.dumps(plans[command].get("facts")):
             unkept.append(f"{code}: {shlex.join(command)}")
     return unkept
 

@@ -16,19 +16,10 @@ from rmqstore.files.store import Store
 from rmqstore.formats import index
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
-from rmqstore.scan.tiling import Kind, Run
+from rmqstore.scan.tiling import Kind
 
 Copy = Callable[[str], Path]
 SLOTS, UNITS = 100, 400  # of the broker stores
-
-
-def runs(store: Store) -> list[Run]:
-    out = []
-    queues = [(store.commitlog, 0)] + ([(store.dledger.data, 48)] if store.dledger else [])
-    for queue, lead in queues:
-        for file in queue.files if queue else ():
-            out += [run for run in scan_file(file, lead=lead) if run.kind is Kind.RECORDS]
-    return out
 
 
 def pass_over_log(store: Store, catalog: IndexCatalog) -> tuple[IndexTally, int]:
@@ -36,9 +27,8 @@ def pass_over_log(store: Store, catalog: IndexCatalog) -> tuple[IndexTally, int]
     reader = KeyReader(table)
     tally = IndexTally()
     wrote = 0
-    queues = [(store.commitlog, 0)] + ([(store.dledger.data, 48)] if store.dledger else [])
-    for queue, lead in queues:
-        for file in queue.files if queue else ():
+    for queue, lead in store.logs:
+        for file in queue.files:
             for run in scan_file(file, lead=lead):
                 if run.kind is Kind.RECORDS and run.columns is not None:
                     keys = reader.keys(run.columns, table.of(run.columns))

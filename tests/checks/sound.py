@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rmqstore.checks.problems.report import Finding, Findings
 from rmqstore.checks.problems.table import Severity
 from rmqstore.files.broker_config import BrokerConfig
@@ -41,8 +39,3 @@ def queue_range(store: Store, topic: str, queue_id: int) -> tuple[int, int] | No
     if not files.queue.files:
         return None
     return files.queue.start // 20, recovery_end(files.queue).end // 20
-
-
-def only_file(directory: Path) -> Path:
-    """Return the last file of a directory."""
-    return max(p for p in directory.iterdir() if p.is_file())

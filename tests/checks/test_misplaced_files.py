@@ -60,9 +60,9 @@ def stays(found: Misplaced) -> dict[str, str]:
     return {file.claim.file.name: file.why_not for file in found.files if file.why_not}
 
 
-def plan(store: Path, **wishes: object) -> Plan:
+def plan(store: Path, **heal_options: object) -> Plan:
     opened = open_store(store)
-    return plan_recovery(opened, examine(opened), RecoverOptions(**wishes))  # type: ignore[arg-type]
+    return plan_recovery(opened, examine(opened), RecoverOptions(**heal_options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -202,7 +202,7 @@ def test_a_copy_of_a_legacy_file_in_the_address_space_of_dledger_goes_into_quara
     assert stays(found) == {copy.name: "another file with the same bytes has this name"}
     made = plan(store)
     assert [(step.do, step.path) for step in made.steps] == [("discard", f"commitlog/{copy.name}")]
-    assert (made.loss.messages, made.brakes) == (0, ())
+    assert (made.loss.messages, made.decisions) == (0, ())
 
 
 def test_two_different_files_of_one_place_stay(store_copy: Copy) -> None:

@@ -78,12 +78,12 @@ def test_a_log_without_any_queue_and_configuration_is_not_clean(name: str, tmp_p
     report = verify(open_store(root), VerifyOptions(broker=version))
     assert dict(report.findings.counts) == {"CQ-MISSING-QUEUE": 21}
     assert report.exit_code == 1
-    owed = sum(q.expected_max for q in report.queues.values())
+    expected = sum(q.expected_max for q in report.queues.values())
     assert report.broker is not None
     if version == "4.9.7":  # it dispatches the whole log again
-        assert sum(report.broker["redispatched"].values()) == owed
+        assert sum(report.broker["redispatched"].values()) == expected
     else:
-        assert report.verdict.startswith(f"RocketMQ {version} would start and never deliver {owed} messages")
+        assert report.verdict.startswith(f"RocketMQ {version} would start and never deliver {expected} messages")
 
 
 def shift_entries(store: Store, by: int) -> None:

@@ -1,4 +1,4 @@
-"""`rmqstore find`: results by id and index equal those of a full scan; the fate of a message; expired messages."""
+"""`rmqstore find`: results by id and index equal those of a full scan; the status of a message; expired messages."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_what_is_in_no_index_is_looked_for_in_the_log_which_is_said() -> None:
     assert "the log was not searched for no-such-key" in result.stderr
 
 
-# --- the fate of a message -------------------------------------------------------------------------------------------
+# --- the status of a message -----------------------------------------------------------------------------------------
 
 
 def relations(message: Mapping[str, Any]) -> list[tuple[str, str]]:

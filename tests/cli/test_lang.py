@@ -34,13 +34,13 @@ def _english_afterwards() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def texts() -> dict[str, translations.Said]:
+def texts() -> dict[str, translations.SourceText]:
     with not_collected():
         return translations.texts()
 
 
 @pytest.fixture(scope="module")
-def marking(texts: dict[str, translations.Said]) -> chinese.Translator:
+def marking(texts: dict[str, translations.SourceText]) -> chinese.Translator:
     """A translator that translates each English word to 译."""
     every = {text: _marked(text) for output in texts.values() for text in (output.english, output.plural) if text}
     counted = {text for output in texts.values() if output.plural for text in (output.english, output.plural)}
@@ -63,13 +63,13 @@ def _marked(english: str) -> str:
 # --- the catalogue ---------------------------------------------------------------------------------------------------
 
 
-def test_every_text_has_a_translation(texts: dict[str, translations.Said]) -> None:
+def test_every_text_has_a_translation(texts: dict[str, translations.SourceText]) -> None:
     have = {entry.english for entry in catalogue.read() if entry.chinese}
     missing = [f"{output.place}: {text}" for text, output in texts.items() if text not in have]
     assert not missing, f"{len(missing)} texts without Chinese:\n" + "\n".join(missing)
 
 
-def test_every_translation_belongs_to_a_text(texts: dict[str, translations.Said]) -> None:
+def test_every_translation_belongs_to_a_text(texts: dict[str, translations.SourceText]) -> None:
     entries = list(catalogue.read())
     assert [e.english for e in entries if e.english not in texts] == [], "run python -m rmqstore.translations"
     assert [e.english for e in entries if e.plural != texts[e.english].plural] == []

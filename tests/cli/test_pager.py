@@ -17,7 +17,7 @@ from tests.terminal import printed_in_a_terminal
 
 STORE = "5.4.0-clean"
 COUNTER = "import sys; print(f'PAGED {len(sys.stdin.readlines())} lines')"
-QUITTER = "import sys; sys.stdin.readline(); print('QUIT')"
+EARLY_QUITTER = "import sys; sys.stdin.readline(); print('QUIT')"
 
 
 def in_a_terminal(
@@ -52,7 +52,7 @@ def test_what_fits_exactly_is_not_paged() -> None:
 def test_findings_are_paged_with_their_exit_code(tmp_path: Path) -> None:
     store = copy_store(STORE, tmp_path)
     flip(store / "commitlog" / f"{196608:020}", 47521)
-    for pager in (COUNTER, QUITTER):
+    for pager in (COUNTER, EARLY_QUITTER):
         code, text = in_a_terminal("verify", str(store), lines=10, pager=pager)
         assert code == 1
         assert "PAGED" in text or "QUIT" in text
@@ -104,7 +104,7 @@ def test_pager_is_used_where_rmqstore_has_none_of_its_own() -> None:
 
 def test_quitting_the_pager_ends_the_reading() -> None:
     began = time.monotonic()
-    code, text = in_a_terminal("dump", str(unpack(STORE)), pager=QUITTER)
+    code, text = in_a_terminal("dump", str(unpack(STORE)), pager=EARLY_QUITTER)
     assert code == 0
     assert "QUIT" in text
     assert time.monotonic() - began < 30

@@ -35,7 +35,7 @@ def test_nothing_is_planned_until_it_is_known_which_log_the_broker_reads(tmp_pat
     assert verified.report.findings.counts["DL-OVERLAP"] == 1
     plan = plan_recovery(store, verified)
     assert plan.empty
-    assert any("both have messages from 458,752 on" in brake for brake in plan.brakes)
+    assert any("both have messages from 458,752 on" in decision for decision in plan.decisions)
     with pytest.raises(Refused, match="both have messages from 458,752 on"):
         plan_rebuild(store, verified, "cq")
 

@@ -13,7 +13,7 @@ MB = 1 << 20
 
 
 @pytest.fixture
-def holey(tmp_path: Path) -> Path:
+def sparse_file(tmp_path: Path) -> Path:
     """A file of 1 TiB with 64 KiB of data at 1 MiB and at 3 MiB."""
     path = tmp_path / "file"
     with path.open("wb") as file:
@@ -24,8 +24,8 @@ def holey(tmp_path: Path) -> Path:
     return path
 
 
-def test_data_of_a_file_with_holes(holey: Path) -> None:
-    fd = os.open(holey, os.O_RDONLY)
+def test_data_of_a_file_with_holes(sparse_file: Path) -> None:
+    fd = os.open(sparse_file, os.O_RDONLY)
     try:
         stretches = [(MB, MB + 65_536), (3 * MB, 3 * MB + 65_536)]
         assert list(sparse.data_extents(fd, 0, 1 << 40)) == stretches
@@ -39,13 +39,13 @@ def test_data_of_a_file_with_holes(holey: Path) -> None:
 
 
 def test_the_whole_file_counts_if_the_file_system_reports_no_holes(
-    holey: Path, monkeypatch: pytest.MonkeyPatch
+    sparse_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_seek(*_: int) -> int:
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(os, "lseek", no_seek)
-    fd = os.open(holey, os.O_RDONLY)
+    fd = os.open(sparse_file, os.O_RDONLY)
     try:
         assert list(sparse.data_extents(fd, 5, 100)) == [(5, 100)]
         assert sparse.data_end(fd, 100) == 100

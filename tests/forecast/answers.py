@@ -107,7 +107,3 @@ def save_answers(answers: dict[str, Answer]) -> None:
     )
     shared = ",\n".join(f"  {json.dumps(t, ensure_ascii=False)}" for t in tables)
     ANSWERS.write_text(f'{{"queues": [\n{shared}\n ],\n "answers": {{\n{lines}\n }}}}\n', "utf-8")
-
-
-def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)

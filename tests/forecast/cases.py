@@ -163,15 +163,6 @@ _ABORT_ONLY = {  # cases in which a kept checkpoint makes a difference
         "bogus units inside the log",
     ),
 }
-_ONE_EXIT = {  # damage that only the parser notices: the previous exit makes no difference
-    *("magic", "body length", "body length negative", "physical offset", "queue offset", "queue id", "IPv6 flag"),
-    *("prepared flag", "size one off", "size negative", "size largest", "size 500 MiB", "size 1 MiB", "size 0"),
-    *("200 zeros", "first record's size", "BLANK in the middle", "BLANK with a huge size", "DELAY no number"),
-    *("BLANK with a negative size", "BLANK at the end", "no index", "stray file in index", "empty queue"),
-    *("stray file", "0-byte file that sorts last", "0-byte file that sorts first", "right length, wrong name"),
-    *("directory in commitlog", "stray file in consumequeue", "stray directory in a topic", "file for a queue"),
-    *("stray file in a queue", "batch queue of a simple topic"),
-}
 _SAMPLE = {
     ("body in an old file", "abort, no checkpoint"),
     ("topic's queues missing", "abort"),

@@ -59,7 +59,7 @@ def sound(name: str) -> Sound:
     )
 
 
-def told(name: str, damaged: Path) -> frozenset[Place]:
+def countable(name: str, damaged: Path) -> frozenset[Place]:
     """Return the messages whose unit is the same in the damaged and the undamaged store: their loss is countable."""
     store, out = unpack(name), set()
     for path in store.glob("consumequeue/*/*/*"):

@@ -138,7 +138,7 @@ def test_a_repaired_log_starts_and_both_kinds_of_queues_match_it(
 ) -> None:
     damage(sorted((store / "commitlog").iterdir())[3], 4, bytes(4))
     plan = plan_of(store, strategy=strategy)
-    assert not any("RocksDB" in brake for brake in plan.brakes)
+    assert not any("RocksDB" in decision for decision in plan.decisions)
     before = content(store)
     journal = apply(plan, force_digest=plan.digest).journal
     assert dict(look(store).findings.counts) == {}

@@ -43,9 +43,9 @@ def test_uncommitted_entries_have_no_units_until_the_leader_commits_or_replaces_
     last = found[-1]
     ends: dict[str, int] = {}
     for row in found:
-        topic, queue_id, offset = row.seat
+        topic, queue_id, offset = row.slot
         ends[f"{topic}/{queue_id}"] = max(ends.get(f"{topic}/{queue_id}", 0), offset + 1)
-    topic, queue_id, _ = last.seat
+    topic, queue_id, _ = last.slot
     other = (queue_id + 2) % 4
     leader_replaces(last, other, ends[f"{topic}/{other}"])
     ends[f"{topic}/{queue_id}"] -= 1

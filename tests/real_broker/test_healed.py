@@ -10,7 +10,7 @@ import pytest
 from tests.command import run_json
 from tests.real_broker.oracle_server import OracleServers
 from tests.real_broker.reading import messages, not_the_same
-from tests.repair.replica.pairs import log_files, wound
+from tests.repair.replica.pairs import damage_place, log_files
 from tests.repair.salvaging import rows
 from tests.seeds import seeds
 from tests.stores import copy_store, meta, unpack
@@ -31,8 +31,8 @@ def test_the_real_store_reads_all_of_a_healed_one(
     name: str, replica: str, seed: int, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     rng = random.Random(seed)
-    sound, store = copy_store(name, tmp_path / "sound"), copy_store(name, tmp_path / "hurt")
-    done = [wound(rng, rows(store)) for _ in range(6)]
+    sound, store = copy_store(name, tmp_path / "sound"), copy_store(name, tmp_path / "damaged")
+    done = [damage_place(rng, rows(store)) for _ in range(6)]
     assert any(done)
     words = ("--replica", str(unpack(replica)), "--role", "single")
     planned = run_json("recover", str(store), *words, exit_code=1)
@@ -64,7 +64,7 @@ def test_the_real_store_reads_what_extend_brought(name: str, tmp_path: Path, ora
     ends: dict[str, int] = {}
     for row in found:
         if row.message.transaction_type == 0:
-            topic, queue_id, offset = row.seat
+            topic, queue_id, offset = row.slot
             ends[f"{topic}/{queue_id}"] = max(ends.get(f"{topic}/{queue_id}", 0), offset + 1)
     read = {queue: reading.max for queue, reading in result.queues.items()}
     assert {queue: end for queue, end in ends.items() if read.get(queue) != end} == {}

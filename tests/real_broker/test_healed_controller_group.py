@@ -109,7 +109,7 @@ def last(store: Path) -> int:
     return found[-1].offset if found else -1
 
 
-def hurt(store: Path) -> list[Row]:
+def break_log(store: Path) -> list[Row]:
     """Damage three records, and delete the second file of the log."""
     found = rows(store)
     for row in (found[12], found[90], found[91]):
@@ -140,7 +140,7 @@ def produce_to_both(group: Group, *, slave: str) -> None:
 def test_a_healed_follower_replicates_and_is_elected(group: Group) -> None:
     group.brokers["b"].stop()
     group.brokers["a"].stop()
-    hurt(group.stores["b"])
+    break_log(group.stores["b"])
     group.heal("b", group.stores["a"])
     group.start("a")
     group.start("b")
@@ -158,7 +158,7 @@ def test_a_healed_former_master_replicates_and_is_elected_again(group: Group) ->
     group.brokers["a"].kill()
     wait(lambda: "Begin to change to master" in group.log("b"))
     group.produce(10)
-    hurt(group.stores["a"])
+    break_log(group.stores["a"])
     group.heal("a", group.stores["b"])  # while the new master runs
     group.start("a")
     produce_to_both(group, slave="a")

@@ -19,7 +19,7 @@ from tests.stores import copy_store, meta, unpack
 NewBroker = Callable[..., WholeBroker]
 
 
-def hurt(store: Path) -> None:
+def break_log(store: Path) -> None:
     found = rows(store)
     for row in (found[12], found[90], found[91]):
         damage.garble(row.path, row.at - row.lead, 200)
@@ -41,7 +41,7 @@ def last_offset(store: Path) -> int:
 def test_a_healed_slave_continues_to_follow_its_master(tmp_path: Path, whole_broker: NewBroker) -> None:
     made = meta("5.4.0-slave")
     master, slave = (copy_store(name, tmp_path) for name in ("5.4.0-master", "5.4.0-slave"))
-    hurt(slave)
+    break_log(slave)
     heal(slave, unpack("5.4.0-master"), "slave")
     before = last_offset(slave)
     conf, version = made.broker_conf, made.version
@@ -65,7 +65,7 @@ def test_a_healed_slave_continues_to_follow_its_master(tmp_path: Path, whole_bro
 def test_a_healed_follower_continues_in_its_dledger_group(tmp_path: Path, whole_broker: NewBroker) -> None:
     nodes = [f"5.4.0-dledger3-n{node}" for node in range(3)]
     stores = [copy_store(name, tmp_path) for name in nodes]
-    hurt(stores[2])
+    break_log(stores[2])
     heal(stores[2], unpack(nodes[0]), "dledger-group")
     before = len(rows(stores[0]))
     version = meta(nodes[0]).version

@@ -19,15 +19,15 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_mended_store_is_read_completely(version: str, tmp_path: Path, oracle_servers: OracleServers) -> None:
     name = f"{version}-clean"
-    sound, store = copy_store(name, tmp_path / "sound"), copy_store(name, tmp_path / "hurt")
-    hurt = [row for row in rows(store)[10:-10:40] if row.message.body]
-    for number, row in enumerate(hurt):
+    sound, store = copy_store(name, tmp_path / "sound"), copy_store(name, tmp_path / "damaged")
+    damaged = [row for row in rows(store)[10:-10:40] if row.message.body]
+    for number, row in enumerate(damaged):
         damage.flip(row.path, row.at + 88, number % 8)
     answer = run_json("recover", str(store), "--apply", exit_code=0)
     assert isinstance(answer["loss"], dict)
     assert isinstance(answer["facts"], dict)
     assert answer["loss"]["messages"] == 0
-    assert [row["offset"] for row in answer["facts"]["mended"]] == [row.offset for row in hurt]
+    assert [row["offset"] for row in answer["facts"]["mended"]] == [row.offset for row in damaged]
     settings = meta(name).broker_conf
     before, after = (oracle_servers.load(version, each, settings) for each in (sound, store))
     assert len(messages(before)) > 500

@@ -34,7 +34,7 @@ def swap(log: Path, one: int, two: int) -> None:
     (log.parent / "aside").rename(second)
 
 
-def hurt(store: Path, found: list[Row]) -> None:
+def break_log(store: Path, found: list[Row]) -> None:
     """Damage messages of a topic and of the delay levels, at the beginning, middle and end of their queues."""
     orders, delayed = of_topic(found, TOPIC), of_topic(found, SCHEDULE_TOPIC)
     for row in (orders[0], orders[40], orders[-1], delayed[2]):
@@ -55,7 +55,7 @@ def test_consumers_delays_and_sends_continue(
     store = copy_store(name, tmp_path)
     start_over(store)
     found = rows(store)
-    hurt(store, found)
+    break_log(store, found)
     answer = run_json("recover", str(store), "--apply", exit_code=0)
     assert isinstance(answer["loss"], dict)
     assert (answer["loss"]["messages"], answer["loss"]["visible_fillers"]) == (0, 0)

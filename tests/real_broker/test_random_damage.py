@@ -1,6 +1,6 @@
 """Random damage: only messages whose own bytes were damaged are lost.
 
-    one to three wounds → recover --apply → verify has no error (see `_unexpected`) → the real store reads → undo
+    one to three kinds of damage → recover --apply → verify has no error (see `_unexpected`) → real store reads → undo
 
 `test_fresh_damage` damages any file of every store that a broker wrote, with new seeds in every run, and also compares
 the forecast with the real store. RMQSTORE_ROUNDS is the number of rounds for each store (1). A failure does not end the
@@ -39,8 +39,8 @@ from tests.command import run, run_json
 from tests.forecast.answers import HEAP, of_forecast, of_oracle
 from tests.real_broker.oracle import OracleResult
 from tests.real_broker.oracle_server import Cell
-from tests.real_broker.reading import Place, Sounds, messages, not_the_same, sound, told, unreadable
-from tests.real_broker.wounds import wound, wound_any, wound_more
+from tests.real_broker.random_damage import damage_any_file, damage_by_failures, damage_bytes
+from tests.real_broker.reading import Place, Sounds, countable, messages, not_the_same, sound, unreadable
 from tests.repair.salvaging import rows
 from tests.seeds import NAME as SEED_NAME
 from tests.seeds import seeds
@@ -79,14 +79,14 @@ class Round:
     """One damaged and repaired store.
 
     `said` describes the damage, `hit` are the records that lost a byte, `other` those of them that recover did not
-    restore byte for byte, `told` the messages that still have their unit; `decided`: the plan needed --force.
+    restore byte for byte, `countable` the messages that still have their unit; `decided`: the plan needed --force.
     """
 
     store: Path
     said: Sequence[str]
     hit: frozenset[int]
     other: frozenset[int]
-    told: frozenset[Place]
+    countable: frozenset[Place]
     before: Mapping[str, Entry]
     decided: bool
     journal: str | None
@@ -111,10 +111,10 @@ def test_lost_is_what_was_hit(name: str, tmp_path: Path, sounds: Sounds) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STORES)
 def test_lost_is_what_was_hit_by_power_cuts_disks_and_backups(name: str, tmp_path: Path, sounds: Sounds) -> None:
-    def hurt_by(seed: int) -> Callable[[Path], Sequence[str]]:
-        return lambda store: wound_more(store, seed)
+    def damaged_by(seed: int) -> Callable[[Path], Sequence[str]]:
+        return lambda store: damage_by_failures(store, seed)
 
-    for one in [_begin(name, seed, tmp_path, sounds, hurt_by(seed)) for seed in MORE_SEEDS]:
+    for one in [_begin(name, seed, tmp_path, sounds, damaged_by(seed)) for seed in MORE_SEEDS]:
         _end(name, one, sounds)
 
 
@@ -132,7 +132,7 @@ def test_fresh_damage(name: str, tmp_path: Path, sounds: Sounds) -> None:
         except Exception:  # noqa: BLE001  # a failed round does not end the others
             version, abort = _cell(name, seed)
             again = f"RMQSTORE_SEED={seed} RMQSTORE_ROUNDS=1 pytest '{__file__}::test_fresh_damage[{name}]'"
-            lines = wound_any(copy_store(name, folder / "again"), seed)
+            lines = damage_any_file(copy_store(name, folder / "again"), seed)
             failures.append(f"{again}\n{version}, abort={abort}, {lines}\n{traceback.format_exc()}")
         shutil.rmtree(folder, ignore_errors=True)
     agree = f"{len(rounds) - len(failures)} of {len(rounds)} rounds agree, {repaired} of them with a repair"
@@ -148,8 +148,8 @@ def fresh_round(name: str, seed: int, folder: Path, sounds: Sounds) -> bool:
     version, abort = cell = _cell(name, seed)
     changes: list[str] = []
 
-    def hurt(store: Path) -> Sequence[str]:
-        changes[:] = wound_any(store, seed)
+    def break_it(store: Path) -> Sequence[str]:
+        changes[:] = damage_any_file(store, seed)
         (store / "abort").unlink(missing_ok=True)
         if abort:
             (store / "abort").touch()
@@ -176,7 +176,7 @@ def fresh_round(name: str, seed: int, folder: Path, sounds: Sounds) -> bool:
         return changes
 
     try:
-        one = _begin(name, seed, folder, sounds, hurt, configured=random.Random(seed).random() < 0.5)
+        one = _begin(name, seed, folder, sounds, break_it, configured=random.Random(seed).random() < 0.5)
     except NotRepaired:
         return False
     assert one.cell == cell
@@ -221,9 +221,9 @@ def test_what_is_lost_between_the_two_logs_is_filled(version: str, tmp_path: Pat
     def both(store: Path) -> list[str]:
         return [*first(store), *remove(store)]
 
-    for number, hurt in enumerate((remove, zero, first, first_and_index, both)):
+    for number, break_it in enumerate((remove, zero, first, first_and_index, both)):
         seed = VERSIONS.index(version) + 3 * number  # the version's own classes, without and with `abort`
-        one = _begin(name, seed, tmp_path / hurt.__name__, sounds, hurt)
+        one = _begin(name, seed, tmp_path / break_it.__name__, sounds, break_it)
         assert one.loss > 5
         assert not one.decided
         _end(name, one, sounds)
@@ -236,14 +236,14 @@ def test_light_queues_are_read_where_several_queues_miss_their_messages(
 ) -> None:
     """A file of the log is lost, and so are all queue files of its messages that are also in light queues."""
 
-    def hurt(store: Path) -> list[str]:
+    def break_it(store: Path) -> list[str]:
         shutil.rmtree(store / "consumequeue" / "Order_11")
         fanned = [row for row in rows(store) if b"INNER_MULTI_DISPATCH" in row.message.properties]
         fanned[0].path.unlink()
         return [f"remove Order_11 and {fanned[0].path.name}"]
 
     name = f"{version}-formats"
-    one = _begin(name, VERSIONS.index(version) - 1, tmp_path, sounds, hurt)
+    one = _begin(name, VERSIONS.index(version) - 1, tmp_path, sounds, break_it)
     assert not one.decided
     _end(name, one, sounds)
 
@@ -253,15 +253,15 @@ def _begin(
     seed: int,
     folder: Path,
     sounds: Sounds,
-    hurt: Callable[[Path], Sequence[str]] | None = None,
+    break_it: Callable[[Path], Sequence[str]] | None = None,
     *,
     configured: bool = True,
 ) -> Round:
     """Start a round; `configured`: the commands get a broker.conf, otherwise they infer the file sizes."""
     store = copy_store(name, folder / str(seed))
     conf = ("-c", str(write_broker_conf(name, store))) if configured else ()
-    damage = hurt(store) if hurt is not None else wound(store, seed)
-    hit, known = sound(name).hit_in(store), told(name, store)
+    damage = break_it(store) if break_it is not None else damage_bytes(store, seed)
+    hit, known = sound(name).hit_in(store), countable(name, store)
     before = content_only(snapshot(store, without=(JOURNAL,)))
     done, decided = _recover(store, *conf, "--role", "single", "--accept-fillers")
     report = run("verify", str(store), *conf, "--json")
@@ -338,10 +338,10 @@ def _recover(store: Path, *words: str) -> tuple[Mapping[str, Any], bool]:
     if any(reason in done.stderr for reason in _NO_REPAIR):
         raise NotRepaired
     plan = run_json("recover", str(store), *words, exit_code=1)
-    brakes = plan["brakes"]
-    assert isinstance(brakes, list)
-    assert brakes
-    assert [brake for brake in brakes if not _DECISIONS.fullmatch(brake)] == []
+    decisions = plan["brakes"]
+    assert isinstance(decisions, list)
+    assert decisions
+    assert [decision for decision in decisions if not _DECISIONS.fullmatch(decision)] == []
     forced = run("recover", str(store), *words, "--apply", "--force", str(plan["digest"]), "--json")
     assert forced.exit_code in (0, 1), forced.output
     return json.loads(forced.stdout), True
@@ -365,7 +365,7 @@ def _end(name: str, one: Round, sounds: Sounds) -> None:
     other = {place: at for place, at in other.items() if place not in unhit}
     lost = {place: at for place, at in other.items() if not _stays(sounds_as[own], now, place) and not is_lmq(place[0])}
     # a message without record and unit is only known by its gap
-    surely = [place for place in lost if place in one.told]
+    surely = [place for place in lost if place in one.countable]
     assert len(surely) <= one.loss <= len(lost), (one.said, one.loss, lost)
     if one.journal is not None:
         run_json("undo", one.journal, exit_code=0)
@@ -384,7 +384,7 @@ def _dropped(name: str, one: Round) -> set[Place]:
         forecast = simulate_start(opened, version=one.cell[0], options=StartOptions(heap=HEAP))
     cut: Counter[QueueKey] = Counter()
     out = set()
-    for queue, offset in told(name, one.store):
+    for queue, offset in countable(name, one.store):
         topic, _, queue_id = queue.rpartition("/")
         if offset >= forecast.queue_ends.get((topic, int(queue_id)), (0, 0))[1]:
             out.add((queue, offset))

@@ -1,6 +1,6 @@
 """Random damage to a node of a real group, healed from other nodes: the original bytes are restored.
 
-    one to eight wounds, sometimes in the replica too → recover --replica --apply → verify → the real store reads → undo
+    one to eight damages, some in the replica too → recover --replica --apply → verify → real store reads → undo
 
 RMQSTORE_ROUNDS is the number of rounds for each node (2). A failure does not end the others, and prints the command
 that repeats it.
@@ -24,9 +24,9 @@ from rmqstore.formats.message import Message, parse_message
 from tests import damage
 from tests.command import run, run_json
 from tests.real_broker.oracle_server import Cell
+from tests.real_broker.random_damage import damage_by_failures
 from tests.real_broker.reading import Sounds, messages, not_the_same, sound
-from tests.real_broker.wounds import wound_more
-from tests.repair.replica.pairs import log_files, wound
+from tests.repair.replica.pairs import damage_place, log_files
 from tests.repair.salvaging import Row, rows
 from tests.seeds import NAME as SEED_NAME
 from tests.seeds import seeds
@@ -76,13 +76,13 @@ def one_round(name: str, seed: int, folder: Path, sounds: Sounds) -> int:
     """Damage, heal, compare and undo; return the number of messages taken from the replicas."""
     rng = random.Random(f"{name} {seed}")
     store = Node(name, copy_store(name, folder, rename="store"), [])
-    hurt(store, rng, rng.choice((1, 2, 4, 8)))
+    break_log(store, rng, rng.choice((1, 2, 4, 8)))
     others = rng.sample(NODES[name], rng.randint(1, len(NODES[name])))
     replicas = [Node(other, copy_store(other, folder, rename=f"{n}-{other}"), []) for n, other in enumerate(others)]
     if rng.random() < 0.4:
-        hurt(replicas[0], rng, rng.choice((1, 2)))
+        break_log(replicas[0], rng, rng.choice((1, 2)))
     if rng.random() < 0.4:
-        store.said += wound_more(store.path, seed) if rng.random() < 0.5 else lose_the_end(store.path)
+        store.said += damage_by_failures(store.path, seed) if rng.random() < 0.5 else lose_the_end(store.path)
     said = [store.said, *((replica.name, replica.said) for replica in replicas)]
     hit = sound(name).hit_in(store.path)
     unseen = hit & {row.offset for row in rows(store.path)}  # such as a bit of BORNHOST, which no CRC covers
@@ -127,8 +127,8 @@ def one_round(name: str, seed: int, folder: Path, sounds: Sounds) -> int:
     return int(done["facts"]["restored"]["messages"])  # type: ignore[index]
 
 
-def hurt(node: Node, rng: random.Random, count: int) -> None:
-    node.said += [said for _ in range(count) if (said := wound(rng, rows(node.path)))]
+def break_log(node: Node, rng: random.Random, count: int) -> None:
+    node.said += [said for _ in range(count) if (said := damage_place(rng, rows(node.path)))]
 
 
 def lose_the_end(store: Path) -> list[str]:

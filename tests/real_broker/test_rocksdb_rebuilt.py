@@ -10,14 +10,9 @@ from pathlib import Path
 import pytest
 
 from rmqstore.checks.verify import VerifyOptions, examine
-from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.rocksdb.database import config_rows
 from rmqstore.files.rocksdb.queues import RocksDBQueues
-from rmqstore.files.store import Store, open_store
 from rmqstore.repair.journal.journal import apply, undo
-from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.rebuild_parts import plan_rebuild
-from rmqstore.repair.recover import plan_recovery
 from tests import damage
 from tests.cases.case import locate_record
 from tests.command import run_json
@@ -26,30 +21,14 @@ from tests.real_broker.oracle_server import OracleServers
 from tests.real_broker.reading import messages
 from tests.real_broker.whole_broker import WholeBroker
 from tests.repair.salvaging import rows
-from tests.rocksdb_rows import changing, need_rocksdict
+from tests.rocksdb_rows import MESSAGES, NAME, SETTINGS, changing, need_rocksdict, opened, rebuild_of, recovery_of
 from tests.stores import clone, copy_store, meta, unpack, write_broker_conf
 from tests.untouched import content_only, snapshot
 
 need_rocksdict()
-NAME, MESSAGES = "5.4.0-rocksdb", 292
-SETTINGS = dict(meta(NAME).oracle_args)
 ALL = {**SETTINGS, "commitLogRecoverMaxNum": "1000"}
 Real = Callable[[str], Oracle]
 Messages = Mapping[tuple[str, int], StoredMessage]
-
-
-def opened(store: Path) -> Store:
-    return open_store(store, BrokerConfig(SETTINGS))
-
-
-def recovery_of(store: Path) -> Plan:
-    one = opened(store)
-    return plan_recovery(one, examine(one, VerifyOptions(jobs=1)))
-
-
-def rebuild_of(store: Path, **chosen: frozenset[object]) -> Plan:
-    one = opened(store)
-    return plan_rebuild(one, examine(one, VerifyOptions(jobs=1)), "cq", **chosen)  # type: ignore[arg-type]
 
 
 def content(store: Path) -> dict[str, object]:
@@ -125,7 +104,7 @@ def test_every_message_of_a_sound_log_is_read_again(
     before = content(store)
     assert len(messages(reads(store, oracle_servers))) < MESSAGES
     plan = recovery_of(store)
-    assert (plan.brakes, plan.loss.messages, plan.digest) == ((), 0, recovery_of(store).digest)
+    assert (plan.decisions, plan.loss.messages, plan.digest) == ((), 0, recovery_of(store).digest)
     result = apply(plan)
     report = examine(opened(store), VerifyOptions(jobs=1)).report
     assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (0, {}, [])
@@ -314,7 +293,7 @@ def test_light_queues_are_read_again(tmp_path: Path, oracle: Real, oracle_server
         for index in range(3, 9):
             changed.drop("%LMQ%two", 0, index)
         changed.put("%LMQ%one", 0, 4, commitlog_offset=77)
-    damaged = next(row for row in rows(store) if row.seat == ("Order", 1, 4))
+    damaged = next(row for row in rows(store) if row.slot == ("Order", 1, 4))
     damage.flip(damaged.path, damaged.at + 84 + 8, 3)  # the body
     assert read() != sound
     apply(recovery_of(store))

@@ -65,7 +65,7 @@ def test_every_later_message_is_delivered_after_a_repair(cut: bool, origin: str,
     assert report.unchecked == ["rocksdbstore/: not checked, in use by transRocksDBEnable, timerRocksDBEnable"]
     if cut:
         last = rows(store)[-1]
-        assert last.seat[0] == "Order_11"
+        assert last.slot[0] == "Order_11"
         damage.garble(last.path, last.at, last.size)
         with pytest.raises(Refused, match="may point behind its new end"):
             plan_of(store)

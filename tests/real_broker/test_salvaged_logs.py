@@ -125,14 +125,14 @@ def test_queue_offset_without_message_hides_and_moves_no_other_message(
     store = copy_store(made.name, tmp_path)
     found = [r for r in rows(store) if r.message.topic_text == "Order_11" and r.message.queue_offset > 3]
     row = found[80 if expired else 1]
-    topic, queue_id, offset = row.seat
+    topic, queue_id, offset = row.slot
     for bit in (2, 3):  # now a rollback record, which is in no queue
         damage.flip(row.path, row.at + HEAD.at("sys_flag") + 3, bit)
     damage.zero(store / "consumequeue" / topic / str(queue_id) / f"{0:020}", offset * UNIT, UNIT)
     for path in sorted((store / "commitlog").iterdir())[:expired]:
         path.unlink()
     run_json("recover", str(store), "--accept-shift", "--apply", exit_code=1)
-    low = min(r.seat[2] for r in rows(store) if r.seat[:2] == (topic, queue_id))
+    low = min(r.slot[2] for r in rows(store) if r.slot[:2] == (topic, queue_id))
     for _ in range(2):  # every start searches for the minimum again
         result = oracle(version).load(store, made.oracle_args, start=True, shutdown=True, pull=32)
         assert (result.load, result.crash) == (True, None)
@@ -188,7 +188,7 @@ def test_last_message_of_a_queue_that_only_a_consumer_knows_keeps_the_queues_end
     made = meta("5.1.4-clean")
     store = copy_store(made.name, tmp_path)
     found = rows(store)
-    last = {row.seat[:2]: row for row in found}
+    last = {row.slot[:2]: row for row in found}
     row = next(r for name, r in last.items() if name[0] == "Order_11" and r.offset < found[-10].offset)
     damage.garble(row.path, row.at, row.size)
     shutil.rmtree(store / "consumequeue" / "Order_11")

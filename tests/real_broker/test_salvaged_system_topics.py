@@ -137,7 +137,7 @@ def of_topic(found: list[Row], topic: str) -> list[Row]:
     return [row for row in found if row.message.topic_text == topic]
 
 
-def hurt(found: list[Row]) -> list[Row]:
+def damaged(found: list[Row]) -> list[Row]:
     """Destroy some records in each topic completely, and the body of one more; return them."""
     hit: list[Row] = []
     for topic, whole, body in ((SCHEDULE_TOPIC, (2, -1), 4), (HALF_TOPIC, (1, 6, -2), 4), (OP_HALF_TOPIC, (0,), 1)):
@@ -160,7 +160,7 @@ def test_broker_skips_every_filler(version: str, tmp_path: Path, whole_broker: C
     store = copy_store(name, tmp_path)
     start_over(store)
     found = rows(store)
-    hit = hurt(found)
+    hit = damaged(found)
     answer = run_json("recover", str(store), "--apply", exit_code=0)
     loss = answer["loss"]
     assert isinstance(loss, dict)

@@ -96,7 +96,7 @@ def write_prev(store: Path, k: int, prev: int) -> None:
         log.write(prev.to_bytes(8, "big", signed=True))
 
 
-def hurt(store: Path, base: int) -> dict[int, int]:
+def break_timers(store: Path, base: int) -> dict[int, int]:
     """Damage old slots and a chain in different ways; return how often the message of each unit is then delivered."""
     delivered = dict.fromkeys(range(UNITS), 1)
     with (store / "timerwheel").open("r+b") as wheel:
@@ -160,7 +160,7 @@ def test_slots_and_chains_as_a_broker_reads_them(
 ) -> None:
     store, conf, base = prepare(version, tmp_path)
     assert run_json("verify", str(store), "-c", str(conf), exit_code=0)["counts"] == {}
-    expected = hurt(store, base)
+    expected = break_timers(store, base)
     report = run_json("verify", str(store), "-c", str(conf), exit_code=1)
     assert report["counts"] == {"TM-CHAIN": 1, "TM-WHEEL-SLOT": 2}
     found = report["findings"]

@@ -39,7 +39,7 @@ def full() -> Plan:
         loss=Loss(3, 500, {"A/0": 1, "A/1": 1, "B/0": 1}, {"visible_fillers": 1, "groups": {"G": 1}}),
         cures=("CL-BODY-CRC",),
         notes=("a note",),
-        brakes=("too much",),
+        decisions=("too much",),
         spans=(Span("commitlog/0", 10, 3, "10.bin", "damaged"),),
         roots=("/disk2/cl",),
         facts={"strategy": "salvage", "nested": {"list": [1, 2.5, None, True]}},

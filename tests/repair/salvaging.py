@@ -46,18 +46,16 @@ class Row:
         return self.at + self.size
 
     @property
-    def seat(self) -> tuple[str, int, int]:
+    def slot(self) -> tuple[str, int, int]:
         return self.message.topic_text, self.message.queue_id, self.message.queue_offset
 
 
 def rows(store: Path) -> list[Row]:
     """Return the good records of all logs in offset order."""
-    opened = open_store(store)
-    queues = [(opened.commitlog, 0), (opened.dledger.data if opened.dledger else None, 48)]
     return [
         Row(file.path, offset - file.start, offset, lead, message)
-        for queue, lead in queues
-        for file in (queue.files if queue is not None else ())
+        for queue, lead in open_store(store).logs
+        for file in queue.files
         for offset, message in _records(file, lead, hashlib.sha256(file.path.read_bytes()).digest())
     ]
 

@@ -1,4 +1,4 @@
-"""plan_recovery on copies of real stores: strategies, roles, brakes, parts that stay unchanged, and undo."""
+"""plan_recovery on copies of real stores: strategies, roles, decisions, parts that stay unchanged, and undo."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_abort_is_also_removed_after_a_decision(tmp_path: Path) -> None:
     for path in sorted((store / "dledger-n0" / "data").iterdir())[:2]:
         damage.garble(path, 20_000, 30_000)
     plan = plan_of(store, RecoverOptions(role="single"))
-    assert any("% of dledger is damaged" in brake for brake in plan.brakes)
+    assert any("% of dledger is damaged" in decision for decision in plan.decisions)
     assert "abort" in [s.path for s in plan.steps]
     apply(plan, force_digest=plan.digest)
     again = plan_of(store, RecoverOptions(role="single"))
@@ -222,7 +222,7 @@ def test_the_only_file_of_a_log_is_extended_to_its_length(tmp_path: Path) -> Non
     settings = {**SINGLE, "mappedFileSizeCommitLog": "65536"}
     assert counts_of(store, **settings)["DIR-WRONG-LENGTH"] == 1
     plan = plan_of(store, **settings)
-    assert plan.brakes == ()
+    assert plan.decisions == ()
     apply(plan)
     assert first.stat().st_size == 65536
     assert "DIR-WRONG-LENGTH" not in counts_of(store, **settings)
@@ -233,14 +233,14 @@ def test_a_missing_data_path_stops_everything(tmp_path: Path) -> None:
     garble_body(store, 225)
     plan = plan_of(store, storePathCommitLog=f"{store}/commitlog,{store}/gone")
     assert plan.steps == ()
-    assert "gone is configured but missing" in plan.brakes[0]
+    assert "gone is configured but missing" in plan.decisions[0]
 
 
 def test_much_damage_needs_a_decision(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     damage.garble(store / "commitlog" / "00000000000000131072", 0, 60_000)
     plan = plan_of(store, **SINGLE)
-    assert any("% of commitlog is damaged" in brake for brake in plan.brakes)
+    assert any("% of commitlog is damaged" in decision for decision in plan.decisions)
     with pytest.raises(Refused):
         apply(plan)
     apply(plan, force_digest=plan.digest)
@@ -333,16 +333,16 @@ def test_an_empty_path_of_a_log_with_missing_files_may_be_a_disk_that_is_not_mou
     store, second = copy_store("5.4.0-clean", tmp_path), tmp_path / "second"
     second.mkdir()
     paths = f"{store / 'commitlog'},{second}"
-    brake = f"{second} is configured and empty, and files of the log are missing: is a disk not mounted?"
-    assert plan_of(store, storePathCommitLog=paths).brakes == ()
+    decision = f"{second} is configured and empty, and files of the log are missing: is a disk not mounted?"
+    assert plan_of(store, storePathCommitLog=paths).decisions == ()
     files = sorted((store / "commitlog").iterdir())
     files[-1].rename(second / files[-1].name)
-    assert plan_of(store, storePathCommitLog=paths).brakes == ()
+    assert plan_of(store, storePathCommitLog=paths).decisions == ()
     files[-3].rename(second / files[-3].name)
     for path in second.iterdir():
         path.unlink()
     plan = plan_of(store, storePathCommitLog=paths)
-    assert brake in plan.brakes
+    assert decision in plan.decisions
     with pytest.raises(Refused, match="is a disk not mounted"):
         apply(plan)
 

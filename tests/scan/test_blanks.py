@@ -36,11 +36,16 @@ def starts(path: Path, lead: int = 0) -> list[int]:
     return out
 
 
-@pytest.mark.parametrize("size", [-1, 0, 8, FILE])
-def test_a_blank_of_the_wrong_size_hides_no_record(size: int, tmp_path: Path) -> None:
+def second_file(tmp_path: Path) -> tuple[Path, Path, list[int]]:
+    """Return the commitlog of a copied store, its second file, and the positions of the records in it."""
     folder = copy_store("5.4.0-clean", tmp_path) / "commitlog"
     path = sorted(folder.iterdir())[1]
-    at = starts(path)
+    return folder, path, starts(path)
+
+
+@pytest.mark.parametrize("size", [-1, 0, 8, FILE])
+def test_a_blank_of_the_wrong_size_hides_no_record(size: int, tmp_path: Path) -> None:
+    folder, path, at = second_file(tmp_path)
     overwrite(path, at[9], message.BLANK.build(size=size))
     assert runs(folder, 1) == [
         ("RECORDS", 0, 9),
@@ -71,18 +76,14 @@ def test_ones_over_the_last_entry_are_damage(tmp_path: Path) -> None:
 
 
 def test_a_blank_of_the_right_size_is_false_where_the_next_record_would_have_fit(tmp_path: Path) -> None:
-    folder = copy_store("5.4.0-clean", tmp_path) / "commitlog"
-    path = sorted(folder.iterdir())[1]
-    at = starts(path)
+    folder, path, at = second_file(tmp_path)
     overwrite(path, at[9], message.build_blank(FILE - at[9]))
     assert [run[::2] for run in runs(folder, 1)][:3] == [("RECORDS", 9), ("DIRTY", 0), ("RECORDS", len(at) - 10)]
 
 
 def test_a_blank_of_the_right_size_stays_in_front_of_older_records(tmp_path: Path) -> None:
     """After a truncation, old records remain after the new end of the log, and a BLANK may be written over them."""
-    folder = copy_store("5.4.0-clean", tmp_path) / "commitlog"
-    path = sorted(folder.iterdir())[1]
-    at = starts(path)
+    folder, path, at = second_file(tmp_path)
     later = message.HEAD.at("store_timestamp")
     time = int.from_bytes(path.read_bytes()[at[-1] + later :][:8], "big")
     overwrite(path, at[8] + later, (time + 1).to_bytes(8, "big"))
@@ -91,9 +92,7 @@ def test_a_blank_of_the_right_size_stays_in_front_of_older_records(tmp_path: Pat
 
 
 def test_a_scan_that_starts_at_a_blank_judges_it_like_a_scan_of_the_file(tmp_path: Path) -> None:
-    folder = copy_store("5.4.0-clean", tmp_path) / "commitlog"
-    path = sorted(folder.iterdir())[1]
-    at = starts(path)
+    folder, path, at = second_file(tmp_path)
     later = message.HEAD.at("store_timestamp")
     time = int.from_bytes(path.read_bytes()[at[-1] + later :][:8], "big")
     overwrite(path, at[9], message.build_blank(FILE - at[9]))

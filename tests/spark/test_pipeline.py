@@ -371,14 +371,14 @@ def test_replicas_are_compared_as_locally(spark: Any, tmp_path: Path) -> None:
 
 def test_a_fleet_is_told_who_can_heal_whom(spark: Any, tmp_path: Path) -> None:
     leader, foreign = unpack("5.4.0-dledger3-n1"), unpack("5.4.0-dledger")
-    hurt = damaged_copy("5.4.0-dledger3-n0", tmp_path)
+    damaged = damaged_copy("5.4.0-dledger3-n0", tmp_path)
     behind = copy_store("5.4.0-dledger3-n2", tmp_path)
     entry = rows(behind)[20]
     damage.garble(entry.path, entry.at, entry.size)
-    result = compare(spark, [leader, hurt, behind, foreign])
+    result = compare(spark, [leader, damaged, behind, foreign])
     found = {one["store"]: one for one in result.more["heal"]}
-    assert found.keys() == {str(hurt), str(behind)}
-    for store, others in ((hurt, (leader, behind)), (behind, (leader, hurt))):
+    assert found.keys() == {str(damaged), str(behind)}
+    for store, others in ((damaged, (leader, behind)), (behind, (leader, damaged))):
         told = found[str(store)]
         assert {offer["replica"] for offer in told["replicas"]} == {str(other) for other in others}
         assert told["replicas"][0]["places"] == told["places"]

@@ -68,11 +68,11 @@ def test_entries_are_found_without_the_index(tmp_path: Path) -> None:
 def test_damaged_entry_is_no_such_entry_and_its_neighbours_are_found(tmp_path: Path) -> None:
     store = copy_store("4.9.7-dledger", tmp_path)
     sound = _ledger(store)
-    hurt, behind = sound.get(200), sound.get(201)
-    file = sound.data.find(hurt.pos)
+    damaged, behind = sound.get(200), sound.get(201)
+    file = sound.data.find(damaged.pos)
     assert file is not None
     with file.path.open("r+b") as data:
-        data.seek(hurt.pos - file.start)
+        data.seek(damaged.pos - file.start)
         data.write(b"\0\0\0\7")
     ledger = _ledger(store)
     with pytest.raises(NoSuchEntry):

@@ -190,9 +190,9 @@ class DLedgerMmapFileStore:
         stop = entry.pos + entry.size if exists else entry.pos
         self._cut(self.data, stop)
         if not exists:
-            self._file(self.data).append(entry.build())
+            self.data.last_file(0).append(entry.build())
         self._cut(self.index, index_at(entry.index))
-        self._file(self.index).append(entry.unit())
+        self.index.last_file(0).append(entry.unit())
         self.end_index, self.end_term = entry.index, entry.term
         self.revise_begin_index()
         return entry.index
@@ -209,9 +209,6 @@ class DLedgerMmapFileStore:
     def _refuse_full(self) -> None:
         if self.disk_full:
             raise Refused("the disk is full", "free space, then try again")
-
-    def _file(self, queue: MappedFileQueue) -> MappedFile:
-        return queue.last_file(0)
 
     def _cut(self, queue: MappedFileQueue, offset: int) -> None:
         queue.truncate_dirty_files(offset, blank=True)

@@ -16,7 +16,6 @@ class Role(StrEnum):
 
     LEADER = "leader"
     FOLLOWER = "follower"
-    CANDIDATE = "candidate"
 
 
 @dataclass(slots=True)

@@ -137,7 +137,7 @@ class MappedFile(ReferenceResource):
         return file
 
     def _open(self) -> int:
-        """Return the descriptor, and reopen the file if `relax` has closed it. Errors: NotReadable."""
+        """Return the descriptor, and reopen the file if `release_descriptor` has closed it. Errors: NotReadable."""
         if self._descriptor < 0:
             if self._cleaned:
                 raise NotReadable(f"{self.path} is closed")
@@ -147,7 +147,7 @@ class MappedFile(ReferenceResource):
                 raise explain(error, self.path) from error
         return self._descriptor
 
-    def relax(self) -> None:
+    def release_descriptor(self) -> None:
         """Commit, and close the descriptor until it is needed again, because a store may have thousands of files.
 
         Errors: as `commit`.
@@ -159,7 +159,7 @@ class MappedFile(ReferenceResource):
                 self._descriptor = -1
 
     @property
-    def relaxed(self) -> bool:
+    def released(self) -> bool:
         """Whether the descriptor is closed and the buffer empty."""
         return self._descriptor < 0 and not self._buffer
 

@@ -65,7 +65,7 @@ class MappedFileQueue:
             path.unlink(missing_ok=True)
         self.files = [MappedFile.open(f.path, f.start, self.file_size, self._clock) for f in loaded.files]
         for opened in self.files[:-1]:
-            opened.relax()
+            opened.release_descriptor()
 
     def check_self(self) -> list[tuple[int, int]]:
         """List gaps between adjacent files as (end of a file, start of the next); a broker only logs them.
@@ -166,13 +166,13 @@ class MappedFileQueue:
             if file.flushed_position != file.file_size:
                 break
             if file is not self.files[-1]:
-                file.relax()
+                file.release_descriptor()
         return self.flushed_where == before
 
-    def relax(self) -> None:
+    def release_descriptors(self) -> None:
         """Close the descriptors of all files until they are needed again. Errors: NoSpace."""
         for file in self.files:
-            file.relax()
+            file.release_descriptor()
 
     def unflushed(self) -> list[MappedFile]:
         """Return the files with data that is not on disk yet, in order."""
@@ -272,16 +272,6 @@ class MappedFileQueue:
             deleted.append(file.path)
         self._drop(deleted)
         return deleted
-
-    def retry_delete_first_file(self, interval_forcibly: int = HANG_TIME) -> bool:
-        """Try again to delete the first file after somebody held it; True if it is deleted now.
-
-        Source: MappedFileQueue#retryDeleteFirstFile
-        """
-        if self.files and not self.files[0].available and self.files[0].destroy(interval_forcibly):
-            self._drop([self.files[0].path])
-            return True
-        return False
 
     def _drop(self, deleted: Sequence[Path]) -> None:
         if deleted:

@@ -16,8 +16,8 @@ from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.consumequeue import ConsumeQueue, Put
 from rmqstore.append.store.dispatch import Dispatcher, QueueState, WrittenRecord
 from rmqstore.checks.index.keys import KeyReader
-from rmqstore.checks.log.owed_units import owed_units
 from rmqstore.errors import MessageRefused
+from rmqstore.formats.message import is_dispatched
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
@@ -106,13 +106,13 @@ class BulkDispatch:
             self._to_index(columns, numbers, offsets, properties)
         self._dispatcher.timestamp = int(columns.store_timestamp[-1])
         texts = read_texts(columns, texts=properties)
-        owed = owed_units(columns)
+        dispatched = is_dispatched(columns.sys_flag)
         singly = np.full(len(columns), bool(options.lmq and texts.fan_out))
         if self._one_by_one:
             singly |= np.isin(numbers, list(self._one_by_one))
-        self._singly(columns, np.flatnonzero(owed & singly), numbers, offsets)
-        self._together(columns, np.flatnonzero(owed & ~singly), numbers, offsets, texts.tags_code)
-        self._relax()
+        self._singly(columns, np.flatnonzero(dispatched & singly), numbers, offsets)
+        self._together(columns, np.flatnonzero(dispatched & ~singly), numbers, offsets, texts.tags_code)
+        self._release_descriptors()
 
     def _together(self, columns: Columns, rows: I64, numbers: I64, offsets: I64, tags: I64) -> None:
         """Append units queue by queue: runs of consecutive queue offsets at once, after `put` of the first unit."""
@@ -175,16 +175,16 @@ class BulkDispatch:
             if topic == SCHEDULE_TOPIC or topic in self._dispatcher.options.batch_topics:
                 self._one_by_one.add(number)
 
-    def _relax(self) -> None:
+    def _release_descriptors(self) -> None:
         """Close the descriptors of full files, or of all files if there are too many queues."""
-        if self._dispatcher.crowded:
-            self._dispatcher.relax()
+        if self._dispatcher.too_many_open:
+            self._dispatcher.release_descriptors()
             return
         for queue in self._dispatcher.files():
             for file in queue.queue.files[-2::-1]:
-                if file.relaxed:
+                if file.released:
                     break
-                file.relax()
+                file.release_descriptor()
 
 
 def _append(queue: ConsumeQueue, units: Units) -> None:

@@ -146,7 +146,7 @@ class Dispatcher:
         if state is None:
             state = self.queues[key] = QueueState(topic, queue_id)
             if len(self.queues) % OPEN_QUEUES == 0:
-                self.relax()
+                self.release_descriptors()
         return state
 
     def dispatch(
@@ -230,20 +230,20 @@ class Dispatcher:
 
     def _commit(self, consume_queue: ConsumeQueue | BatchConsumeQueue) -> None:
         file = consume_queue.queue.files[-1]
-        if self.crowded:
-            file.relax()
+        if self.too_many_open:
+            file.release_descriptor()
         else:
             file.commit(0)
 
     @property
-    def crowded(self) -> bool:
+    def too_many_open(self) -> bool:
         """Whether there are too many queues to keep their descriptors open."""
         return len(self.queues) > OPEN_QUEUES
 
-    def relax(self) -> None:
+    def release_descriptors(self) -> None:
         """Commit, and close the descriptors of all queues until they are needed again. Errors: NoSpace."""
         for files in self.files():
-            files.queue.relax()
+            files.queue.release_descriptors()
 
     def _directory(self, state: QueueState, *, batch: bool = False) -> Path:
         return self.root / ("batchconsumequeue" if batch else "consumequeue") / state.topic / str(state.queue_id)

@@ -9,8 +9,8 @@ Source: DefaultMessageStore, CommitLog#asyncPutMessage, #asyncPutMessages (Rocke
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -23,16 +23,7 @@ from rmqstore.append.files.disk import make_directories
 from rmqstore.append.files.flush import FlushPolicy
 from rmqstore.append.files.mapped_file import Clock, now_ms
 from rmqstore.append.files.mapped_file_queue import MappedFileQueue
-from rmqstore.append.messages.encoder import (
-    Encoder,
-    NewMessage,
-    Prepared,
-    RowRefused,
-    encode_table,
-    messages_of,
-    place_records,
-    refuse_oversize,
-)
+from rmqstore.append.messages.encoder import Encoder, NewMessage, Prepared, RowRefused, messages_of, place_records
 from rmqstore.append.store.bulk import BulkDispatch, Chunk
 from rmqstore.append.store.checkpoint import CheckpointFile
 from rmqstore.append.store.commitlog import CommitLog, RecordLog
@@ -44,39 +35,14 @@ from rmqstore.append.store.recovery import recover
 from rmqstore.append.store.store_flush import StoreFlush
 from rmqstore.append.store.store_lock import StoreLock, mark_clean, mark_running
 from rmqstore.append.store.store_options import StoreOptions
-from rmqstore.checks.log.owed_units import owed_units
+from rmqstore.append.store.tables import EncodedTable, discontinued, encode, queue_offsets
 from rmqstore.errors import MessageRefused, OutputExists, Refused, RmqStoreError
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.formats.message import (
-    BLANK_SIZE,
-    INNER_BATCH,
-    TRANSACTION_MASK,
-    is_dispatched,
-)
+from rmqstore.formats.message import TRANSACTION_MASK, is_dispatched
 from rmqstore.messages.table import MessageTable
-from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
-from rmqstore.scan.properties.texts import PropertyTexts
 
 __all__ = ["MessageStore", "PutResult", "PutStatus", "StoreOptions"]
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedTable:
-    """A table as records without their places, for `MessageStore.put_table`.
-
-    `given`: the messages' own queue offsets and store times (ms, 0: now). `counts`: the number of messages in each
-    record. `one_by_one`: the messages, if they cannot be appended together.
-    """
-
-    columns: Columns
-    texts: PropertyTexts
-    given: Mapping[str, I64]
-    counts: I64
-    one_by_one: MessageTable | None
-
-    def __len__(self) -> int:
-        return len(self.columns)
 
 
 class MessageStore:
@@ -238,18 +204,7 @@ class MessageStore:
 
         Errors: RowRefused for the first refused message.
         """
-        columns = encode_table(table, self._encoder.limits)
-        too_big = columns.size + self.log.lead + BLANK_SIZE > self.log.queue.file_size
-        if too_big.any():
-            row = int(np.argmax(too_big))
-            try:
-                refuse_oversize(int(columns.size[row]), self.log.queue.file_size, self.log.lead)
-            except MessageRefused as error:
-                raise RowRefused(row, error) from error
-        texts = PropertyTexts(columns)
-        one_by_one = self.dispatcher.in_order or self._needs_properties(table, texts)
-        given = {name: table.numbers[name] for name in ("queue_offset", "store_timestamp")}
-        return EncodedTable(columns, texts, given, self._counts(table), table if one_by_one else None)
+        return encode(table, self.options, self.log)
 
     def put_table(self, encoded: EncodedTable, *, renumber: bool = False) -> None:
         """Append all messages of a table, and wait for the flush if `put` would.
@@ -268,7 +223,7 @@ class MessageStore:
         with self._guard:
             if not self._usable:
                 self._refuse()
-            numbers, queue_offset, ends = self._queue_offsets(encoded, renumber, {})
+            numbers, queue_offset, ends = queue_offsets(self._bulk, encoded, renumber, {})
             given = encoded.given["store_timestamp"]
             store_timestamp = np.where(given == 0, self._clock(), given)
             encoded.columns.set(queue_offset=queue_offset, store_timestamp=store_timestamp)
@@ -301,76 +256,13 @@ class MessageStore:
             low += count
         return Chunk(columns, offsets, numbers, encoded.texts)
 
-    def _needs_properties(self, table: MessageTable, texts: PropertyTexts) -> bool:
-        """Return whether a record may be a batch of its queue, or the store adds properties to a message."""
-        options = self.options.dispatch
-        if options.batch_topics:
-            topics = [table.topics[k] for k in np.unique(table.topic).tolist()]
-            if any(topic.decode("utf-8", "replace") in options.batch_topics for topic in topics):
-                return True
-        return options.lmq and any(b"INNER_MULTI_DISPATCH" in text for text in texts.texts(texts.with_special_names()))
-
     def check_table(self, encoded: EncodedTable, ends: dict[tuple[str, int], int], *, renumber: bool = False) -> None:
         """Check a table as `put_table` does, without writing it.
 
         `ends` maps queues to their next offset after the tables that were checked before, and is updated.
         Errors: RowRefused.
         """
-        ends |= self._queue_offsets(encoded, renumber, ends)[2]
-
-    def _queue_offsets(
-        self, encoded: EncodedTable, renumber: bool, ahead: Mapping[tuple[str, int], int]
-    ) -> tuple[I64, I64, dict[tuple[str, int], int]]:
-        """Return the number of every record's queue, its queue offset, and the next offset of each queue after them.
-
-        `ahead` has the next offsets of queues that differ from the store's, because of tables that were only checked.
-        Errors: RowRefused for the first message that does not continue its queue.
-        """
-        columns = encoded.columns
-        numbers, states = self._bulk.states(columns)
-        ends: dict[tuple[str, int], int] = {}
-        queue_offset = np.zeros(len(columns), dtype=np.int64)
-        owed = np.flatnonzero(owed_units(columns))
-        if not len(owed):
-            return numbers, queue_offset, ends
-        # NumPy uses a radix sort, which is faster, for 16-bit numbers
-        narrow = np.uint16 if len(states) < 1 << 16 else np.int64
-        rows = owed[np.argsort(numbers[owed].astype(narrow), kind="stable")]
-        starts = np.flatnonzero(np.diff(numbers[rows], prepend=-1))  # of the queues
-        given, count = encoded.given["queue_offset"][rows], encoded.counts[rows]
-        first = np.empty(len(starts), dtype=np.int64)
-        keys = []
-        for i, start in enumerate(starts.tolist()):
-            known = states[int(numbers[rows[start]])]
-            assert known is not None
-            state = known[1]
-            keys.append((state.topic, state.queue_id))
-            continues = renumber or state.started or keys[i] in ahead
-            first[i] = ahead.get(keys[i], state.next_offset) if continues else given[start]
-        stops = np.cumsum(count)
-        lengths = np.diff(starts, append=len(rows))
-        stops += np.repeat(first - (stops - count)[starts], lengths)
-        queue_offset[rows] = stops - count
-        bad = np.repeat(first < 0, lengths)
-        if not renumber:
-            bad |= given != queue_offset[rows]
-        if bad.any():
-            row = int(rows[bad].min())
-            known = states[int(numbers[row])]
-            assert known is not None
-            own = int(encoded.given["queue_offset"][row])
-            raise RowRefused(row, _discontinued(known[1], own, int(queue_offset[row])))
-        ends.update(zip(keys, stops[[*(starts[1:] - 1), -1]].tolist(), strict=True))
-        return numbers, queue_offset, ends
-
-    def _counts(self, table: MessageTable) -> I64:
-        """Return the number of messages in each record."""
-        counts = np.ones(len(table), dtype=np.int64)
-        for i in np.flatnonzero(table.numbers["sys_flag"] & INNER_BATCH).tolist():
-            topic = table.topics[int(table.topic[i])].decode("utf-8", "surrogateescape")
-            if topic in self.options.dispatch.batch_topics:
-                counts[i] = messages_in(INNER_BATCH, table.properties.take(np.array([i])).raw()[0])
-        return counts
+        ends |= queue_offsets(self._bulk, encoded, renumber, ends)[2]
 
     def put_batch(self, messages: Sequence[NewMessage]) -> list[PutResult]:
         """Append a client's batch: messages of one queue, with consecutive queue offsets and all in one file.
@@ -440,7 +332,7 @@ class MessageStore:
         if own is None:
             return state.next_offset
         if own < 0 or (state.started and own != state.next_offset):
-            raise _discontinued(state, own, state.next_offset)
+            raise discontinued(state, own, state.next_offset)
         return own
 
     def _with_offsets(self, prepared: Prepared, queue_offset: int, batched: bool) -> Prepared:
@@ -592,10 +484,3 @@ def open_writable(
     if create:
         return MessageStore.create(Path(path), options)
     return MessageStore.open(Path(path), options, config=config)
-
-
-def _discontinued(state: QueueState, own: int, next_offset: int) -> MessageRefused:
-    return MessageRefused(
-        f"queue offset {own} does not continue {state.topic}/{state.queue_id}, whose next offset is {next_offset}",
-        "omit queue_offset, and the store assigns it (import: --renumber)",
-    )

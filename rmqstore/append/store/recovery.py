@@ -21,7 +21,6 @@ from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.commitlog import RecordLog
 from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue
 from rmqstore.append.store.dispatch import Dispatcher, WrittenRecord, messages_in
-from rmqstore.checks.log.owed_units import owed_units
 from rmqstore.errors import Refused
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.files.store import QueueKind, open_store
@@ -164,7 +163,7 @@ class _Known:
     def lacks_unit(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Return which records lack their unit, judged by the end of their queue."""
         numbers = self._numbers(columns)
-        queued = owed_units(columns) & (self.known[numbers] | (columns.offset >= self.deleted_before))
+        queued = is_dispatched(columns.sys_flag) & (self.known[numbers] | (columns.offset >= self.deleted_before))
         lacks: npt.NDArray[np.bool_] = queued & (columns.offset + columns.size > self.reached[numbers])
         return lacks
 

@@ -120,10 +120,10 @@ class StoreFlush:
         for first in range(0, len(due), OPEN_QUEUES):
             batch = due[first : first + OPEN_QUEUES]
             GroupCommit(batch.copy, self._guard).flush()
-            if self.dispatcher.crowded:
+            if self.dispatcher.too_many_open:
                 with self._guard:
                     for queue in batch:
-                        queue.relax()
+                        queue.release_descriptors()
         if thorough:
             checkpoint = self.checkpoint
             checkpoint.logics_msg_timestamp = max(checkpoint.logics_msg_timestamp, timestamp)

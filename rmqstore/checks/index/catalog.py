@@ -125,14 +125,14 @@ class IndexCatalog:
     ) -> None:
         keys, columns = messages
         have = (entries.offset - lo) << 31 | entries.key_hash
-        owed = (keys.offset - lo) << 31 | keys.hash
-        for same in (owed, owed[keys.required]):  # as 5.4.0 writes them, or as older versions do
+        expected = (keys.offset - lo) << 31 | keys.hash
+        for same in (expected, expected[keys.required]):  # as 5.4.0 writes them, or as older versions do
             if np.array_equal(have, same):
-                time = keys.time if same is owed else keys.time[keys.required]
+                time = keys.time if same is expected else keys.time[keys.required]
                 self._late(time, np.ones(len(have), np.bool_), entries, tally)
                 return
-        order = np.argsort(owed)
-        at, found = _find(have, owed[order])
+        order = np.argsort(expected)
+        at, found = _find(have, expected[order])
         damaged: I64 = np.empty(0, dtype=np.int64)
         if columns is not None and not found.all():
             from rmqstore.checks.index.contradicted import contradicted
@@ -148,7 +148,7 @@ class IndexCatalog:
             return
         must = keys.required & (keys.offset >= begin) & (keys.offset < self.horizon)
         must &= ~_find(keys.offset, damaged)[1]
-        absent = keys.offset[must][~_find(owed[must], np.sort(have))[1]]
+        absent = keys.offset[must][~_find(expected[must], np.sort(have))[1]]
         if len(absent):
             tally.add_missing(len(np.unique(absent)), len(absent), int(absent.min()), int(absent.max()))
 

@@ -57,7 +57,7 @@ class KeyReader:
         """
         self._learn()
         texts = texts or PropertyTexts(columns)
-        owed = columns.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+        indexed = columns.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
         odd = self._odd[numbers] | texts.odd
         parts = []
         for rows, start, length, prefix, required in (
@@ -73,12 +73,12 @@ class KeyReader:
         rows = np.concatenate([p[0] for p in parts])
         hashes = np.concatenate([p[1] for p in parts])
         required_ = np.concatenate([p[2] for p in parts])
-        keep = np.flatnonzero(owed[rows] & ~odd[rows])
+        keep = np.flatnonzero(indexed[rows] & ~odd[rows])
         narrow = rows[keep].astype(np.uint16 if len(columns) < 1 << 16 else np.int64)  # NumPy has a radix sort
         keep = keep[np.argsort(narrow, kind="stable")]
         kept = rows[keep]
         fast = Keys(columns.offset[kept], hashes[keep], columns.store_timestamp[kept], required_[keep])
-        slow = np.flatnonzero(odd & owed)
+        slow = np.flatnonzero(odd & indexed)
         return fast if not len(slow) else _joined(fast, self._slow(columns, slow))
 
     def _learn(self) -> None:

@@ -166,9 +166,9 @@ class LogResult(LogContents):
         i = bisect_left(stops, low + 1)
         return i < len(starts) and starts[i] < high
 
-    def disbelieve(self, start: int) -> None:
+    def mark_dirty(self, start: int) -> None:
         """Treat the BLANK at `start` (global offset) as damage from now on."""
-        self.tiling.disbelieve(start, Fault.BLANK)
+        self.tiling.mark_dirty(start, Fault.BLANK)
         self._bad_cache = None
 
     _bad_cache: tuple[list[int], list[int]] | None = None

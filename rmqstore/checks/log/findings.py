@@ -141,7 +141,7 @@ def check_false_blanks(result: LogResult, findings: Findings, pointing: Pointing
         home = result.queue.find(run.start)
         if home is not None and run.start == home.start and run.stop < home.stop:
             continue  # DLedger 0.4 discards the entries behind a snapshot in this way; the queues keep their units
-        result.disbelieve(run.start)
+        result.mark_dirty(run.start)
         facts = _lost_facts(pointing, run.start)
         findings.add(result.finding(_codes_of(result).false_blank, run.start, run.stop - run.start, facts))
 

@@ -16,19 +16,18 @@ import numpy as np
 
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.entry_tally import EntryUnits, add_entries, add_internal
-from rmqstore.checks.log.header_fields import flag_findings, host_findings
-from rmqstore.checks.log.log_contents import LogContents
-from rmqstore.checks.log.owed_units import (
+from rmqstore.checks.log.dispatch_rules import (
     QueueNames,
     add_service_faults,
     batch_extent,
     filler_offsets,
     light_queues,
-    owed_units,
     put_deliver_times,
     record_properties,
 )
+from rmqstore.checks.log.entry_tally import EntryUnits, add_entries, add_internal
+from rmqstore.checks.log.header_fields import flag_findings, host_findings
+from rmqstore.checks.log.log_contents import LogContents
 from rmqstore.checks.log.queue_parts import QueueRows, UnitRows
 from rmqstore.checks.log.record_findings import damage_finding, text_finding, topic_finding
 from rmqstore.checks.log.store_times import time_findings, wrong_times
@@ -36,7 +35,7 @@ from rmqstore.checks.log.stored_units import UnitReader, opened, units_of
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.formats.message import INNER_BATCH
+from rmqstore.formats.message import INNER_BATCH, is_dispatched
 from rmqstore.formats.properties import DelayLevels, inner_batch
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
@@ -268,21 +267,21 @@ class _SplitScan:
         tags = texts.tags_code
         if self.queues.schedule:
             put_deliver_times(columns, number, self.queues.schedule, tags, self.levels)
-        owed = owed_units(columns)
+        dispatched = is_dispatched(columns.sys_flag)
         for i in texts.fan_out:
-            if owed[i]:
+            if dispatched[i]:
                 self._fan_out(columns, i, self.queues.names[int(number[i])], int(tags[i]))
         self._inner_batches(columns, number)
         if self.queues.batch:
             in_batch = np.isin(number, list(self.queues.batch))
-            for i in np.flatnonzero(in_batch & owed).tolist():
+            for i in np.flatnonzero(in_batch & dispatched).tolist():
                 self._batch_row(columns, i, self.queues.names[int(number[i])], int(tags[i]))
-            owed &= ~in_batch
+            dispatched &= ~in_batch
         values = (number, columns.queue_offset, columns.offset, columns.size, tags)
-        if owed.all():
+        if dispatched.all():
             self.rows.add(self.queues.names, *values)
-        elif owed.any():
-            self.rows.add(self.queues.names, *(value[owed] for value in values))
+        elif dispatched.any():
+            self.rows.add(self.queues.names, *(value[dispatched] for value in values))
 
     def _inner_batches(self, columns: Columns, number: I64) -> None:
         """Note topics whose messages prove that they have a BatchCQ, unless their kind of queue is known."""

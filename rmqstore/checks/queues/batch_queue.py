@@ -19,23 +19,23 @@ UNIT = consumequeue.BATCH_UNIT.size
 
 def batches_of(logs: Logs) -> dict[Name, list[BatchRow]]:
     """Return the messages and inner batches of every batch queue, in the order of the log."""
-    owed: dict[Name, list[BatchRow]] = {}
+    batches: dict[Name, list[BatchRow]] = {}
     for result in logs.results:
         for name, rows in result.batches.items():
-            owed.setdefault(name, []).extend(rows)
-    return owed
+            batches.setdefault(name, []).extend(rows)
+    return batches
 
 
 def check_batch_queues(store: Store, logs: Logs, findings: Findings) -> dict[str, QueueState]:
     """Check all batch consume queues against the batches in the log, and return their states."""
-    owed = batches_of(logs)
+    batches = batches_of(logs)
     states: dict[str, QueueState] = {}
     seen: set[Name] = set()
     for files in store.consume_queues(QueueKind.BATCH):
         name = (files.topic, files.queue_id)
         seen.add(name)
-        states[files.label] = _queue(files, owed.get(name, []), logs, findings)
-    for name, rows in sorted(owed.items()):
+        states[files.label] = _queue(files, batches.get(name, []), logs, findings)
+    for name, rows in sorted(batches.items()):
         if name not in seen:
             label = f"{name[0]}/{name[1]}"
             facts: dict[str, Fact] = {"messages": len(rows), "first_offset": rows[0].offset}

@@ -322,9 +322,9 @@ class QueueCheck:
             if first >= 0 and a > first:
                 self._add(codes.CQ_BAD_PRE_BLANK, a, b - a, {"queue_offset": a, "units": b - a})
                 continue
-            owed = sum(min(b, m.stop) - max(a, m.start) for m in self.part.missing if m.start < b and a < m.stop)
-            if owed > 0:
-                self._add(codes.CQ_PARTLY_REBUILT, a, b - a, {"pre_blanks": b - a, "messages": owed, "first_unit": b})
+            count = sum(min(b, m.stop) - max(a, m.start) for m in self.part.missing if m.start < b and a < m.stop)
+            if count > 0:
+                self._add(codes.CQ_PARTLY_REBUILT, a, b - a, {"pre_blanks": b - a, "messages": count, "first_unit": b})
 
     def still_missing(self) -> Iterator[Missing]:
         """Yield the messages without a unit that no other finding explains.

@@ -35,18 +35,18 @@ def check_batch_rows(
 
     `names`: the batch queues that have rows or an end; `bounds`: their ends, None if unreadable.
     """
-    owed = batches_of(logs)
-    for name in sorted(names | owed.keys()):
+    batches = batches_of(logs)
+    for name in sorted(names | batches.keys()):
         rows = queues.queue(*name)
         last = None if bounds is None else bounds.get(name, {}).get("max")
         if bounds is not None:
             rows.end_at(last.queue_offset + 1 if last is not None else 0)
-        yield name, rows, _judge(name, rows, owed.get(name, []), logs, findings)
+        yield name, rows, _judge(name, rows, batches.get(name, []), logs, findings)
 
 
-def _judge(name: Name, rows: RocksDBQueue, owed: list[BatchRow], logs: Logs, findings: Findings) -> QueueState:
+def _judge(name: Name, rows: RocksDBQueue, batches: list[BatchRow], logs: Logs, findings: Findings) -> QueueState:
     label = f"{name[0]}/{name[1]}"
-    by_base = {row.base: row for row in owed}
+    by_base = {row.base: row for row in batches}
     met: set[int] = set()
     low = -1
     for number, units, _ in rows.runs(rows.first, rows.behind):
@@ -66,7 +66,7 @@ def _judge(name: Name, rows: RocksDBQueue, owed: list[BatchRow], logs: Logs, fin
                 facts: dict[str, Fact] = {"commitlog_offset": offset, "base_offset": base}
                 facts["reason"] = "no batch of this queue starts there"
                 findings.add(Finding(codes.BCQ_DANGLING_UNIT, label, "", base * UNIT, UNIT, facts))
-    missing = [row for row in owed if row.base not in met and not rows.unreadable_in(row.base, row.base + 1)]
+    missing = [row for row in batches if row.base not in met and not rows.unreadable_in(row.base, row.base + 1)]
     report_missing(label, missing, UNIT, logs, findings)
-    expected = max((row.base + row.count for row in owed), default=rows.behind)
+    expected = max((row.base + row.count for row in batches), default=rows.behind)
     return QueueState(max(low, 0), rows.behind, expected)

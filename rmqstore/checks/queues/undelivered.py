@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from rmqstore.brokers.rules.forecast import StartForecast
 from rmqstore.checks.log.commitlog import Misfiled
 from rmqstore.checks.log.logs import Name
-from rmqstore.checks.log.owed_units import owed_units
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import QueueState
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.formats.message import is_dispatched
 from rmqstore.formats.text.counts import many
 from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.kernels import I64
@@ -26,7 +26,7 @@ from rmqstore.scan.window import ScanOptions
 Interval = tuple[int, int]
 
 
-class NothingOwed:
+class AllDispatched:
     """KnownUnits of a log whose messages all have their unit: dispatching them again changes nothing.
 
     Source: ConsumeQueue#putMessagePositionInfo leaves out what ends at or below maxPhysicOffset, RocketMQ 5.4.0
@@ -39,7 +39,7 @@ class NothingOwed:
         return iter(())
 
 
-def nothing_owed(parts: Mapping[Name, QueuePart], states: Mapping[str, QueueState], codes: Iterable[str]) -> bool:
+def all_dispatched(parts: Mapping[Name, QueuePart], states: Mapping[str, QueueState], codes: Iterable[str]) -> bool:
     """Return whether every message of the log has its unit, and recovery reads every queue up to its last unit.
 
     `states` are the queues that were compared, `codes` those of all findings.
@@ -139,7 +139,7 @@ def never_dispatched(log: MappedFileQueue, span: Interval, parts: Mapping[Name, 
             if run.kind is not Kind.RECORDS or run.columns is None:
                 continue
             columns = run.columns
-            inside = owed_units(columns) & (columns.offset >= span[0]) & (columns.offset < span[1])
+            inside = is_dispatched(columns.sys_flag) & (columns.offset >= span[0]) & (columns.offset < span[1])
             counts.update(table.of(columns.take(inside)).tolist())
     out = Undelivered()
     for number, count in counts.items():

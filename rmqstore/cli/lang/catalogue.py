@@ -34,14 +34,14 @@ class Entry(NamedTuple):
 def read(path: Path = CATALOGUE) -> Iterator[Entry]:
     """Yield the entries of a catalogue, also those without Chinese."""
     for block in path.read_text("utf-8").split("\n\n"):
-        said = {"msgid": "", "msgid_plural": "", "msgstr": ""}
+        fields = {"msgid": "", "msgid_plural": "", "msgstr": ""}
         key = ""
         for line in block.splitlines():
             if match := _LINE.fullmatch(line):
                 key = match[1] or key
-                said[key] += _ESCAPE.sub(lambda escape: "\n" if escape[1] == "n" else escape[1], match[2])
-        if said["msgid"]:
-            yield Entry(said["msgid"], said["msgid_plural"], said["msgstr"])
+                fields[key] += _ESCAPE.sub(lambda escape: "\n" if escape[1] == "n" else escape[1], match[2])
+        if fields["msgid"]:
+            yield Entry(fields["msgid"], fields["msgid_plural"], fields["msgstr"])
 
 
 def written(entries: Iterable[Entry]) -> str:

@@ -141,11 +141,27 @@ def finish(out: Output, change: Change, applying: Applying, jobs: int | None) ->
     shown = not out.as_json and out.path is None
     if shown:
         out.lines(_plan_lines(change, out.verbose), wrap=True)
-    journal = _apply(out, change, applying)
-    with after_apply(out, journal):
-        after = _verify_again(out, change, jobs)
+    with apply_and_verify(out, change.store, plan, applying, jobs) as (journal, after):
         _print(out, change, applied=True, journal=journal, after=after, plan_shown=shown)
     return after.exit_code
+
+
+@contextlib.contextmanager
+def apply_and_verify(
+    out: Output, store: Store, plan: Plan, applying: Applying, jobs: int | None
+) -> Iterator[tuple[Path | None, Report]]:
+    """Apply a plan and verify the store again; the block reports on it. Errors: as `apply`; AppliedUnchecked."""
+    from rmqstore.checks.verify import VerifyOptions, verify
+    from rmqstore.files.store import open_store
+    from rmqstore.repair.journal.journal import apply
+
+    with out.progress("apply", None, unit="batch") as progress:
+        journal = apply(plan, **applying.how, progress=progress).journal
+    with after_apply(out, journal):
+        store = open_store(store.path, store.config)
+        with out.progress("verify again", store.log_bytes) as progress:
+            report = verify(store, VerifyOptions(jobs=jobs, progress=progress.add))
+        yield journal, report
 
 
 def undo_command(journal: Path | None) -> str:
@@ -178,24 +194,7 @@ def after_change(what: str, advice: str) -> Iterator[None]:
 
 def _left(report: Report, plan: Plan) -> int:
     """Return the exit code of an empty plan: problems may remain that it does not repair, or that were not checked."""
-    return 1 if plan.brakes else report.exit_code
-
-
-def _apply(out: Output, change: Change, applying: Applying) -> Path | None:
-    from rmqstore.repair.journal.journal import apply
-
-    with out.progress("apply", None, unit="batch") as progress:
-        result = apply(change.plan, **applying.how, progress=progress)
-    return result.journal
-
-
-def _verify_again(out: Output, change: Change, jobs: int | None) -> Report:
-    from rmqstore.checks.verify import VerifyOptions, verify
-    from rmqstore.files.store import open_store
-
-    store = open_store(change.store.path, change.store.config)
-    with out.progress("verify again", store.log_bytes) as progress:
-        return verify(store, VerifyOptions(jobs=jobs, progress=progress.add))
+    return 1 if plan.decisions else report.exit_code
 
 
 def _print(
@@ -214,7 +213,7 @@ def _print(
     elif change.plan.empty and not change.report.clean:
         lines += _unsaid_lines(change.report, change.plan)
     elif not change.plan.empty:
-        force = f" --force {change.plan.digest}" if change.plan.brakes else ""
+        force = f" --force {change.plan.digest}" if change.plan.decisions else ""
         lines.append(f"Nothing was written. To apply the plan, add --apply{force}")
     out.lines(lines, wrap=True)
 
@@ -237,7 +236,7 @@ def _json(change: Change, applied: bool, journal: Path | None, after: Report | N
         "loss": loss,
         "cures": list(plan.cures),
         "notes": list(plan.notes),
-        "brakes": list(plan.brakes),
+        "brakes": list(plan.decisions),
         "steps": plan.summaries(),
         "remaining": {"counts": problem_counts(report) if applied or plan.empty else {}},
         "facts": dict(plan.facts),

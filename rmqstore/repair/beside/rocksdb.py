@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rmqstore.checks.queues.double_write import BEFORE_READING
 from rmqstore.errors import Refused
-from rmqstore.files.queue_home import QueueHome, says_where
+from rmqstore.files.queue_home import QueueHome, configured_home
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 
@@ -78,7 +78,7 @@ def _way_out(store: Store) -> str:
 
 
 def tell_left(draft: PlanBuilder, *, touches_log: bool) -> None:
-    """Add notes and a brake for a RocksDB beside queues in files that the plan leaves unchanged."""
+    """Add notes and a decision for a RocksDB beside queues in files that the plan leaves unchanged."""
     draft.notes.append(_LEFT)
-    if touches_log and says_where(draft.store.config) is not QueueHome.FILES:
-        draft.brakes.append(_WHICH)
+    if touches_log and configured_home(draft.store.config) is not QueueHome.FILES:
+        draft.decisions.append(_WHICH)

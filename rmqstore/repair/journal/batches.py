@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -339,21 +340,25 @@ def probe_all(work: Work, *, for_undo: bool) -> int:
                 entries = (f"{step.path}/{entry.name}" for entry in work.paths.locate(step.path).iterdir())
                 changed.extend(entry for entry in entries if entry not in work.made)
     if not for_undo:
-        leaving = {step.path for step in work.plan.steps if isinstance(step, MoveOut)}
-        for later in batches[begun:]:
-            for step_number in later:
-                try:
-                    step = work.plan.steps[step_number]
-                    if isinstance(step, Create | MakeDirectory):
-                        step = replace(step, like=None)  # staged with its metadata; `like` may be discarded by now
-                    origin = work.moves.place(step.path, begun, work.paths, work.folder)
-                    check_step_on_disk(step, work.paths, leaving, work.made, origin)
-                except PlanStale as error:
-                    changed.append(error.message)
+        changed += _stale_targets(work, begun)
     if changed:
         names = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
         raise ChangedSince(f"changed since the repair: {names}")
     return begun
+
+
+def _stale_targets(work: Work, begun: int) -> Iterator[str]:
+    """Yield why a target of the batches after the first `begun` is not as the plan expects."""
+    leaving = {step.path for step in work.plan.steps if isinstance(step, MoveOut)}
+    for number in itertools.chain.from_iterable(work.batches[begun:]):
+        step = work.plan.steps[number]
+        if isinstance(step, Create | MakeDirectory):
+            step = replace(step, like=None)  # staged with its metadata; `like` may be discarded by now
+        origin = work.moves.place(step.path, begun, work.paths, work.folder)
+        try:
+            check_step_on_disk(step, work.paths, leaving, work.made, origin)
+        except PlanStale as error:
+            yield error.message
 
 
 def undo_batch(work: Work, number: int) -> None:

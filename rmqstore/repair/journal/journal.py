@@ -102,13 +102,13 @@ def apply(
     """Execute a plan; everything that `undo` needs is on disk before the first change.
 
     `journal_dir`: directory outside the store for the journal. `force_digest`: the plan's digest, required if the plan
-    has brakes. `stopped`: the operator asserts that the broker is stopped, so that processes of other users, which
+    needs decisions. `stopped`: the operator asserts that the broker is stopped, so that processes of other users, which
     cannot be inspected, are ignored.
     Errors: before the first change Refused, StoreIsLive, PlanStale, NoSpace, NotReadable; later HalfApplied. Ctrl-C
     undoes the steps that were executed.
     """
     disk = disk or Disk()
-    _refuse_braked(plan, force_digest)
+    _refuse_undecided(plan, force_digest)
     paths = PlanPaths.of(plan)
     if plan.empty:
         return Applied(None, 0)
@@ -308,12 +308,12 @@ def _open_work(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> Work:
     return work
 
 
-def _refuse_braked(plan: Plan, force_digest: str | None) -> None:
-    if force_digest is None and not plan.brakes:
+def _refuse_undecided(plan: Plan, force_digest: str | None) -> None:
+    if force_digest is None and not plan.decisions:
         return
     digest = plan.digest
     if force_digest is None:
-        raise Refused(f"this plan needs a decision: {'; '.join(plan.brakes)}", f"to accept it, add --force {digest}")
+        raise Refused(f"this plan needs a decision: {'; '.join(plan.decisions)}", f"to accept it, add --force {digest}")
     if force_digest != digest:
         raise Refused(f"--force {force_digest} names another plan; the digest of this one is {digest}")
 

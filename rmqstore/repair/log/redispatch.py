@@ -8,19 +8,18 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.log_pass import is_sound_topic
-from rmqstore.checks.log.owed_units import (
+from rmqstore.checks.log.dispatch_rules import (
     QueueNames,
     batch_extent,
     light_queues,
-    owed_units,
     put_deliver_times,
     record_properties,
 )
+from rmqstore.checks.log.log_pass import is_sound_topic
 from rmqstore.files.store import Store
 from rmqstore.formats import properties
 from rmqstore.formats.consumequeue import is_directory_name
-from rmqstore.formats.message import Message
+from rmqstore.formats.message import Message, is_dispatched
 from rmqstore.formats.text.javatext import java_text
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.scan.columns import Columns
@@ -87,23 +86,23 @@ class Dispatcher:
         tags = texts.tags_code
         if self.queues.schedule:
             put_deliver_times(columns, number, self.queues.schedule, tags, self.levels)
-        owed = owed_units(columns)
+        dispatched = is_dispatched(columns.sys_flag)
         for i in texts.fan_out:
-            if owed[i]:
+            if dispatched[i]:
                 place = tuple(int(v[i]) for v in (columns.offset, columns.size, tags, columns.store_timestamp))
                 self._fan_out(self.queues.names[int(number[i])], record_properties(columns, i), *place)
         if self.queues.unsound:
-            owed &= ~np.isin(number, list(self.queues.unsound))
+            dispatched &= ~np.isin(number, list(self.queues.unsound))
         if self.queues.batch:
             in_batch = np.isin(number, list(self.queues.batch))
-            for i in np.flatnonzero(in_batch & owed).tolist():
+            for i in np.flatnonzero(in_batch & dispatched).tolist():
                 base, count = batch_extent(record_properties(columns, i), int(columns.queue_offset[i]))
                 name, time = self.queues.names[int(number[i])], int(columns.store_timestamp[i])
                 self.sink.batch(name, int(columns.offset[i]), int(columns.size[i]), int(tags[i]), time, base, count)
-            owed &= ~in_batch
-        if owed.any():
+            dispatched &= ~in_batch
+        if dispatched.any():
             rows = QueueRows(number, columns.queue_offset, columns.offset, columns.size, tags, columns.store_timestamp)
-            self.sink.rows(self.queues.names, rows.keep(owed))
+            self.sink.rows(self.queues.names, rows.keep(dispatched))
 
     def message(self, offset: int, message: Message) -> None:
         """Dispatch one record that a step writes, at a global offset."""

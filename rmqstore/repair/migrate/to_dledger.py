@@ -75,7 +75,7 @@ class DLedgerMigration:
             "first_dledger_file": self.first_dledger_file,
             "broker_conf": list(self.settings),
             "loss": None if self.plan is None else self.plan.loss.to_json(),
-            "brakes": [] if self.plan is None else list(self.plan.brakes),
+            "brakes": [] if self.plan is None else list(self.plan.decisions),
             "digest": None if self.plan is None else self.plan.digest,
             "steps": [] if self.plan is None else self.plan.summaries(),
             "notes": list(self.notes),
@@ -148,7 +148,7 @@ def _without_log(store: Store, target: Target, notes: list[str]) -> DLedgerMigra
     draft.make_directory(data, "for DLedger's data")
     _fill_empty_store(draft)
     if draft.lost_messages:
-        draft.brakes.append(
+        draft.decisions.append(
             f"there is no commitlog file, but the consume queues hold {draft.lost_messages} units: is the commitlog's "
             "disk mounted?"
         )

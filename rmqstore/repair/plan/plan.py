@@ -67,7 +67,8 @@ class Plan:
     """The steps of one repair of one store.
 
     `store` is the broker's storePathRootDir (absolute), which holds the lock and the journals. `roots` are the absolute
-    data paths outside it. A plan with `brakes` is applied only if the caller names its digest.
+    data paths outside it. A plan that needs `decisions` (`brakes` in JSON) is applied only if the
+    caller names its digest.
     Errors: BrokenPlan if a path leaves the store, or steps conflict with each other.
     """
 
@@ -76,7 +77,7 @@ class Plan:
     loss: Loss = field(default_factory=Loss)
     cures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    brakes: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
     spans: tuple[Span, ...] = ()
     roots: tuple[str, ...] = ()
     facts: Mapping[str, Json] = field(default_factory=dict)
@@ -115,7 +116,7 @@ class Plan:
             if isinstance(step, WithContent):
                 row["content"] = content_digest(step.content)
             running.update(json.dumps(row, sort_keys=True).encode())
-        running.update(json.dumps(list(self.brakes)).encode())
+        running.update(json.dumps(list(self.decisions)).encode())
         for span in self.spans:
             running.update(json.dumps([span.path, span.at, span.length, span.name]).encode())
         return running.hexdigest()[:16]
@@ -208,7 +209,7 @@ def _plan_head(plan: Plan) -> dict[str, Json]:
         "loss": plan.loss.to_json(),
         "cures": list(plan.cures),
         "notes": list(plan.notes),
-        "brakes": list(plan.brakes),
+        "brakes": list(plan.decisions),
         "facts": dict(plan.facts),
         "spans": spans,
     }

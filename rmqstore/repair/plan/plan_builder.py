@@ -1,4 +1,4 @@
-"""Collects the steps, losses, notes and brakes of all planners of one store into a plan."""
+"""Collects the steps, losses, notes and decisions of all planners of one store into a plan."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PlanBuilder:
     steps: list[Step] = field(default_factory=list)
     cures: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
-    brakes: list[str] = field(default_factory=list)
+    decisions: list[str] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     lost: Counter[str] = field(default_factory=Counter)
     lost_messages: int = 0
@@ -195,7 +195,7 @@ class PlanBuilder:
             loss=Loss(self.lost_messages, self.lost_bytes, dict(self.lost), self.more),
             cures=tuple(sorted(self.cures)),
             notes=tuple(dict.fromkeys(self.notes)),
-            brakes=tuple(dict.fromkeys(self.brakes)),
+            decisions=tuple(dict.fromkeys(self.decisions)),
             spans=tuple(self.spans),
             roots=tuple(sorted({r for r in map(self.path, roots) if r.startswith("/")})),
             facts=self.facts,

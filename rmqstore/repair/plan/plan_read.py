@@ -104,7 +104,7 @@ def _plan(reader: _Reader, read_content: Callable[[object], Content]) -> Plan:
         loss=_loss_from_json(reader.left.pop("loss", {})),
         cures=reader.texts("cures"),
         notes=reader.texts("notes"),
-        brakes=reader.texts("brakes"),
+        decisions=reader.texts("brakes"),
         facts=reader.take("facts", dict, {}),
         spans=tuple(_span_from_json(value) for value in reader.take("spans", list, [])),
         steps=tuple(_step_from_json(value, read_content) for value in reader.take("steps", list)),

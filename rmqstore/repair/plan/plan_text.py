@@ -60,9 +60,9 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
     yield from _describe_mended(_rows(plan.facts.get("mended")))
     yield from _describe_fillers(_rows(plan.facts.get("fillers")))
     yield from (f"Note: {note}" for note in plan.notes)
-    yield from (f"Needs a decision: {brake}" for brake in plan.brakes)
-    if plan.brakes and not plan.empty:  # an empty plan has nothing to accept
-        yield f"  --force {plan.digest} accepts {'it' if len(plan.brakes) == 1 else 'all of them'}"
+    yield from (f"Needs a decision: {decision}" for decision in plan.decisions)
+    if plan.decisions and not plan.empty:  # an empty plan has nothing to accept
+        yield f"  --force {plan.digest} accepts {'it' if len(plan.decisions) == 1 else 'all of them'}"
 
 
 def _rows(value: Json) -> list[Mapping[str, Json]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, TypeVar
 
 from rmqstore.errors import BrokenPlan
 from rmqstore.files.in_use.users import JOURNAL_FOLDER
@@ -154,6 +154,7 @@ WithContent: TypeAlias = Overwrite | Create | Extend
 MoveIn: TypeAlias = Create | MakeDirectory | Rename
 MoveOut: TypeAlias = Discard | RemoveEmptyDirectory | SetAside
 Step: TypeAlias = InPlace | MoveIn | MoveOut
+S = TypeVar("S", bound=Step)
 
 PHASES: tuple[type[Step], ...] = (
     *(Discard, RemoveEmptyDirectory, SetAside, Rename),
@@ -237,31 +238,36 @@ def check_step(step: Step) -> None:
 def check_together(steps: Sequence[Step]) -> None:
     """Refuse steps that conflict: every `expect` refers to the bytes before the first step. Errors: BrokenPlan."""
     _check_renames(steps)
-    out: dict[str, MoveOut] = {}
-    made: dict[str, MoveIn] = {}
-    ranges: dict[str, list[tuple[int, int]]] = {}
-    limits: dict[str, int] = {}
+    out = _by_path(step for step in steps if isinstance(step, MoveOut))
+    made = _by_path(step for step in steps if isinstance(step, MoveIn))
+    resized = _by_path(step for step in steps if isinstance(step, Truncate | Extend))
+    limits = {path: min(step.from_size, step.to_size) for path, step in resized.items()}
+    ranges: dict[str, list[tuple[int, int]]] = {path: [] for path in limits}
     for step in steps:
-        clash = False
-        if isinstance(step, MoveOut):
-            clash = out.setdefault(step.path, step) is not step
-        elif isinstance(step, MoveIn):
-            clash = made.setdefault(step.path, step) is not step
-        elif isinstance(step, Overwrite):
+        if isinstance(step, Overwrite):
             ranges.setdefault(step.path, []).append((step.at, step.at + step.length))
-        else:
-            clash = step.path in limits
-            limits[step.path] = min(step.from_size, step.to_size)
-        if clash:
-            raise BrokenPlan(f"plan: {step.path} has two steps of the same kind")
-    for path in {*ranges, *limits}:
+    for path in ranges:
         if (path in out or path in made) and not isinstance(made.get(path), Rename):
             raise BrokenPlan(f"plan: {path} is changed and also created or discarded")
         end = 0
-        for start, stop in sorted(ranges.get(path, [])):
+        for start, stop in sorted(ranges[path]):
             if start < end or stop > limits.get(path, stop):
                 raise BrokenPlan(f"plan: steps on {path} overlap at byte {start}")
             end = stop
+    _check_parents(steps, out, made)
+
+
+def _by_path(steps: Iterable[S]) -> dict[str, S]:
+    """Return steps of one kind by their paths. Errors: BrokenPlan if two have the same path."""
+    found: dict[str, S] = {}
+    for step in steps:
+        if found.setdefault(step.path, step) is not step:
+            raise BrokenPlan(f"plan: {step.path} has two steps of the same kind")
+    return found
+
+
+def _check_parents(steps: Sequence[Step], out: Mapping[str, MoveOut], made: Mapping[str, MoveIn]) -> None:
+    """Refuse steps below a file, and below a directory that is removed and not made again."""
     for step in steps:
         for parent in map(str, PurePosixPath(step.path).parents):
             above = out.get(parent)

@@ -313,7 +313,7 @@ def _overwrite(draft: PlanBuilder, image: QueueImage, file: MappedFile, first: i
 
 
 def gaps_text(label: str, gaps: Iterable[tuple[int, int]]) -> str:
-    """Return the text of the brake, or the note, for queue offsets without a message."""
+    """Return the text of the decision, or the note, for queue offsets without a message."""
     listed = [f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in gaps]
     more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
     text = f"{label}: no message in the log has queue offset {', '.join(listed[:5])}{more}"

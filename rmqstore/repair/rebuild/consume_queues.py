@@ -61,8 +61,8 @@ def known_topic(logs: Logs, topic: str) -> bool:
     return properties.is_system_topic(topic) or properties.is_lmq(topic)
 
 
-def size_brake(store: Store, kind: QueueKind) -> str | None:
-    """Return a brake if the size of a queue's files has to be assumed: no file of a queue and no broker.conf tells it.
+def size_decision(store: Store, kind: QueueKind) -> str | None:
+    """Return what to decide if the size of a queue's files is assumed: neither a file nor a broker.conf shows it.
 
     A broker whose log files have the default size is taken to have the default size of queue files too.
     """
@@ -211,9 +211,9 @@ class QueueRebuild:
             else:
                 self._simple(files, units)
             if len(self.draft.steps) > before:
-                brake = size_brake(self.store, kind)
-                if brake is not None:
-                    self.draft.brakes.append(brake)
+                decision = size_decision(self.store, kind)
+                if decision is not None:
+                    self.draft.decisions.append(decision)
         return len(self.draft.steps) > start
 
     def _unnamed(self, topic: str) -> bool:
@@ -241,12 +241,12 @@ class QueueRebuild:
         self.tell(label, image)
 
     def tell(self, label: str, image: QueueImage) -> None:
-        """Add notes and brakes for queue offsets without a message, and for impossible ones."""
+        """Add notes and decisions for queue offsets without a message, and for impossible ones."""
         if image.gaps and self.allow_gaps:
             self.draft.notes.append(gaps_text(label, image.gaps))
         elif image.gaps:
             hint = "" if self.allow_gaps is None else "; --accept-shift accepts that"
-            self.draft.brakes.append(gaps_text(label, image.gaps) + hint)
+            self.draft.decisions.append(gaps_text(label, image.gaps) + hint)
         if image.strays:
             self.draft.notes.append(
                 f"{label}: records with impossible queue offsets ({image.strays[0][0]}) get no unit"

@@ -293,13 +293,13 @@ class RowsRebuild(QueueRebuild):
             self.draft.ends[label] = end
             self.ends_by_progress.append(label)
             return self._bound(name, Bound(self.end, end), Bound(0, end - 1))
-        told = end = last.queue_offset + 1 if last is not None else 0
+        last_end = end = last.queue_offset + 1 if last is not None else 0
         if image.usable:
-            end = min(told, image.high) if last is not None else image.high
+            end = min(last_end, image.high) if last is not None else image.high
         if self.files and label in self.verified.report.queues:
             end = self.draft.ends.get(label, self.verified.report.queues[label].max)
         self.draft.ends[label] = end
-        if end == told and (last is None or last.commitlog_offset < self.end):
+        if end == last_end and (last is None or last.commitlog_offset < self.end):
             for bound, value in old.items():
                 self._put_bound(name, bound, value)
             return False

@@ -28,7 +28,7 @@ from rmqstore.repair.replica.healed_store import HealedStore, build, messages_in
 from rmqstore.repair.replica.judge import judge
 from rmqstore.repair.replica.lost_end import LostEnd, compare_lost_end
 from rmqstore.repair.replica.merge import merged
-from rmqstore.repair.replica.places import OUTVOTED, Place, Wishes, find_places
+from rmqstore.repair.replica.places import OUTVOTED, HealOptions, Place, find_places
 from rmqstore.repair.replica.proof import Proof, prove
 from rmqstore.repair.replica.replica import Replica, filler_spans, refuse_same
 from rmqstore.repair.replica.sources import Sources, find_sources
@@ -41,7 +41,7 @@ def plan_with_replicas(
     store: Store,
     verified: Verified,
     replicas: Sequence[Replica],
-    wishes: Wishes,
+    heal_options: HealOptions,
     options: RecoverOptions,
     how: VerifyOptions | None = None,
 ) -> Plan:
@@ -50,7 +50,7 @@ def plan_with_replicas(
     Errors: Refused if a store is not a replica of this one, is the store itself, or has nothing for it; StoreIsLive;
     NoSpace; those of `plan_recovery`.
     """
-    work = Healing(store, verified, replicas, wishes)
+    work = Healing(store, verified, replicas, heal_options)
     work.check()
     sources = work.sources()
     if not sources.taken:
@@ -85,11 +85,13 @@ def plan_healing(work: Healing, sources: Sources, options: RecoverOptions, how: 
 class Healing:
     """The first stage, with the `places` that need bytes, and the `proofs` of each replica's logs."""
 
-    def __init__(self, store: Store, verified: Verified, replicas: Sequence[Replica], wishes: Wishes) -> None:
+    def __init__(
+        self, store: Store, verified: Verified, replicas: Sequence[Replica], heal_options: HealOptions
+    ) -> None:
         self.store = store
         self.verified = verified
         self.replicas = replicas
-        self.wishes = wishes
+        self.heal_options = heal_options
         self.places: list[Place] = []
         self.proofs: dict[tuple[str, str], Proof] = {}  # by names of log and replica
         self.unsupported: list[Place] = []  # at the end of the log, where nothing is left to compare
@@ -119,7 +121,7 @@ class Healing:
         allowed: dict[Place, list[Replica]] = {}
         for log in self.verified.logs.results:
             having = [r for r in self.replicas if r.log(log.lead) is not None]
-            places = find_places(self.store, self.verified, log, having, self.wishes)
+            places = find_places(self.store, self.verified, log, having, self.heal_options)
             proofs = self._prove(log, having, places)
             for place in places:
                 for part, proved in self._parts(place, having, proofs):
@@ -209,7 +211,7 @@ class Healing:
         if end.supported:
             return place.stop
         known = "no index entry, queue unit, epoch or rest of a message"
-        if self.wishes.extend:
+        if self.heal_options.extend:
             self.notes.append(
                 f"after offset {place.start:,}, this store has {known} to compare: only the equal records before it "
                 f"show that {replica.name} has the same history"
@@ -239,7 +241,7 @@ class Healing:
         """Return why the replicas are not needed; the user may have given the stores in the wrong order."""
         text = "; ".join([f"{self.store.path} has no damage that a replica can repair", *self.notes])
         fillers = sum(len(filler_spans(self.store, log)) for log in self.verified.logs.results)
-        if fillers and not self.wishes.fillers:
+        if fillers and not self.heal_options.fillers:
             return f"{text}; --heal-fillers restores what earlier repairs replaced by fillers"
         if any(replica.damaged for replica in self.replicas):
             return f"{text}, but {self.replicas[0].name} is damaged: are the two in the wrong order?"

@@ -10,7 +10,7 @@ from rmqstore.checks.verify import Verified
 from rmqstore.errors import RmqStoreError
 from rmqstore.files.store import Store
 from rmqstore.repair.replica.heal import Healing
-from rmqstore.repair.replica.places import Wishes
+from rmqstore.repair.replica.places import HealOptions
 from rmqstore.repair.replica.replica import Replica
 
 
@@ -37,7 +37,7 @@ def find_offers(store: Store, verified: Verified, replicas: Sequence[Replica]) -
     """Find what each replica alone can restore in a damaged store, the most bytes first."""
     out = Offers()
     for replica in replicas:
-        healing = Healing(store, verified, [replica], Wishes())
+        healing = Healing(store, verified, [replica], HealOptions())
         try:
             healing.check()
             sources = healing.sources()

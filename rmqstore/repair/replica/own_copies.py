@@ -16,7 +16,7 @@ from rmqstore.errors import RmqStoreError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import OddKind
 from rmqstore.files.store import Store, open_store
-from rmqstore.repair.brakes import sizes_brakes
+from rmqstore.repair.decisions import sizes_decisions
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.log.misplaced_files import plan_misplaced
 from rmqstore.repair.log.store_guard import data_roots
@@ -26,7 +26,7 @@ from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import LOG_AREAS, plan_recovery
 
 if TYPE_CHECKING:
-    from rmqstore.repair.replica.places import Wishes
+    from rmqstore.repair.replica.places import HealOptions
     from rmqstore.repair.replica.replica import Replica
 
 _MOST = 32  # copies that are compared with the log
@@ -39,7 +39,7 @@ def plan_with_copies(
     how: VerifyOptions | None = None,
     *,
     replicas: Sequence[Replica] = (),
-    wishes: Wishes | None = None,
+    heal_options: HealOptions | None = None,
 ) -> Plan:
     """Plan the repair of a store that was just examined, with bytes of replicas and of copies of its own log files.
 
@@ -52,14 +52,14 @@ def plan_with_copies(
     if not replicas and not copies:
         return plan_recovery(store, verified, options)
     from rmqstore.repair.replica.heal import Healing, plan_healing, plan_with_replicas
-    from rmqstore.repair.replica.places import Wishes
+    from rmqstore.repair.replica.places import HealOptions
 
-    wishes = wishes or Wishes()
+    heal_options = heal_options or HealOptions()
     if replicas:
-        return plan_with_replicas(store, verified, [*replicas, *copies], wishes, options, how)
+        return plan_with_replicas(store, verified, [*replicas, *copies], heal_options, options, how)
     if verified.misplaced is not None and verified.misplaced.store.is_rearranged:
         return _renames(verified.misplaced.store, verified, [copy.name for copy in copies])
-    work = Healing(store, verified, copies, wishes)
+    work = Healing(store, verified, copies, heal_options)
     sources = work.sources()
     if not sources.taken:
         return plan_recovery(store, verified, options)
@@ -73,8 +73,8 @@ def names_of_copies(store: Store, verified: Verified) -> list[str]:
 
 def _renames(store: Store, verified: Verified, names: Sequence[str]) -> Plan:
     draft = PlanBuilder(store)
-    draft.brakes.extend(sizes_brakes(store, verified.report.findings.listed))
-    if not draft.brakes:
+    draft.decisions.extend(sizes_decisions(store, verified.report.findings.listed))
+    if not draft.decisions:
         plan_misplaced(draft, verified)
     draft.notes.insert(0, f"run recover again after this plan: it can restore messages from {' and '.join(names)}")
     return draft.plan(data_roots(store))
@@ -90,12 +90,12 @@ def _able(store: Store, verified: Verified, folder: ScratchFolder) -> list[Repli
 
 def _restores(store: Store, verified: Verified, copy: Replica) -> bool:
     from rmqstore.repair.replica.heal import Healing
-    from rmqstore.repair.replica.places import Wishes
+    from rmqstore.repair.replica.places import HealOptions
     from rmqstore.repair.replica.replica import refuse_same
 
     try:
         refuse_same(store, copy)
-        return any(taken.good for taken in Healing(store, verified, [copy], Wishes()).sources().taken)
+        return any(taken.good for taken in Healing(store, verified, [copy], HealOptions()).sources().taken)
     except RmqStoreError:
         return False
 

@@ -23,7 +23,7 @@ _BAD = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class HealOptions:
     """What to take from a replica in addition to damaged places.
 
     `extend`: records after the end of the log, and before its first file. `fillers`: messages that fillers of earlier
@@ -68,17 +68,17 @@ OUTVOTED = "outvoted"
 
 
 def find_places(
-    store: Store, verified: Verified, log: LogResult, replicas: Sequence[Replica], wishes: Wishes
+    store: Store, verified: Verified, log: LogResult, replicas: Sequence[Replica], heal_options: HealOptions
 ) -> list[Place]:
     """Find all places of one log of a store, in address order."""
     end = log.wrote if log is verified.logs.results[-1] else log.tiling.stop  # DLedger continues a legacy log
     inside = [*_damaged(log, end), *_between(verified, log, replicas)]
-    if wishes.fillers:
+    if heal_options.fillers:
         inside += [Place(log, a, b, FILLER) for a, b in _with_blanks(log, filler_spans(store, log))]
     inside += _contradicted(verified, log, replicas)
     if log is verified.logs.results[-1]:
-        inside += _tail(store, verified, log, replicas, wishes)
-    if wishes.extend and log is verified.logs.results[0]:
+        inside += _tail(store, verified, log, replicas, heal_options)
+    if heal_options.extend and log is verified.logs.results[0]:
         inside += _front(log, replicas)
     apart = joined([*filler_spans(store, log), *(p.span for p in inside)])
     outvoted = [place for place in _outvoted(log, replicas) if not meets(place.span, apart)]
@@ -216,7 +216,7 @@ def _record_at(log: LogResult, at: int) -> Span | None:
 
 
 def _tail(
-    store: Store, verified: Verified, log: LogResult, replicas: Sequence[Replica], wishes: Wishes
+    store: Store, verified: Verified, log: LogResult, replicas: Sequence[Replica], heal_options: HealOptions
 ) -> Iterator[Place]:
     """Yield damage after the last good record, or all that a replica has there.
 
@@ -226,11 +226,11 @@ def _tail(
     """
     dirty = [run.stop for run in log.tiling.tail() if run.kind is Kind.DIRTY] if log.stale_from is None else []
     known = any(n and PROBLEMS[code].points_behind_log for code, n in verified.report.findings.counts.items())
-    if not (dirty or known or wishes.extend):
+    if not (dirty or known or heal_options.extend):
         return
     ends = [(r.end if known else r.committed_end)(log.lead, log.wrote) for r in replicas]
     end = max(ends, default=log.wrote)
-    stop = end if known or wishes.extend else min(end, max(dirty))
+    stop = end if known or heal_options.extend else min(end, max(dirty))
     if stop > log.wrote:
         named = last_named(Evidence(store, verified), log) + 1 if known else 0
         yield Place(log, log.wrote, stop, TAIL, open_end=True, lost_until=named)

@@ -387,6 +387,4 @@ class FramedRecords:
 def usable(message: Message, record: bytes) -> bool:
     """Return whether a record still has the properties that the services of its system topic require."""
     found, _ = parse_message(record)
-    if found is None:
-        return False
-    return not services.missing_properties(message.topic_text, properties.parse_properties(found.properties))
+    return found is not None and not services.missing_in_text(message.topic_text, found.properties)

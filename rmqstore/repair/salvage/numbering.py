@@ -111,8 +111,8 @@ def _number(
     term = _last_term(log, before) if before is not None else 0
     high = behind.term if behind is not None else term
     for index, (_, cell) in enumerate(_entries(group), begin):
-        said = (unit_of(store, index), header_at(log, cell.start))
-        known = [e.term for e in said if e is not None and (e.index, e.pos) == (index, cell.start)]
+        entries = (unit_of(store, index), header_at(log, cell.start))
+        known = [e.term for e in entries if e is not None and (e.index, e.pos) == (index, cell.start)]
         term = known[0] if known and term <= known[0] <= high else (term or high)
         out.numbers[cell.start] = (index, term)
     return ""

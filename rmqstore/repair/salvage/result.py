@@ -44,8 +44,8 @@ class SalvageResult:
     `spans` are bytes to save in lost+found. `restored` are messages that a CRC corrected. `damaged` are messages that
     stay readable although some of their original bytes are unknown, as facts of a plan. `rebuild_queues` are queues
     whose consume queue must be rebuilt. `given_up` counts good messages that are lost to damage beside them. `cures`
-    are problem codes that the steps cure. `brakes` stop an apply until the operator decides; `refusals` are damage that
-    is not repaired, with the option that would repair it.
+    are problem codes that the steps cure. `decisions` are what the operator must decide first; `refusals` are damage
+    that is not repaired, with the option that would repair it.
     """
 
     steps: tuple[Step, ...] = ()
@@ -57,7 +57,7 @@ class SalvageResult:
     loss: Loss = field(default_factory=Loss)
     given_up: int = 0
     cures: tuple[str, ...] = ()
-    brakes: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

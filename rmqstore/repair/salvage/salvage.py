@@ -128,7 +128,7 @@ class _Salvage:
             some = first_few([str(slot) for slot in steps.unplaced])
             text = f"no room for a filler for {some}: a queue that a broker rebuilds is shifted by them"
             hint = "--accept-fillers makes room" if self.missing else "--accept-shift accepts that"
-            (steps.draft.notes if shift else steps.draft.brakes).append(text if shift else f"{text}; {hint}")
+            (steps.draft.notes if shift else steps.draft.decisions).append(text if shift else f"{text}; {hint}")
         steps.rebuild.update(framed.torn)
         (steps.draft.notes if shift else self.refusals).extend(framed.gaps)
 
@@ -138,7 +138,9 @@ class _Salvage:
         steps, draft = self.steps, self.steps.draft
         visible = sum(f.kind == "visible" for f in steps.fillers)
         if visible > MOST_FILLERS and not self.options.accept_fillers:
-            draft.brakes.append(f"{visible:,} lost messages would get a visible filler; --accept-fillers accepts that")
+            draft.decisions.append(
+                f"{visible:,} lost messages would get a visible filler; --accept-fillers accepts that"
+            )
         draft.notes.extend(steps.loss.notes)
         if visible and self.evidence.progress.unreadable:
             draft.notes.append(f"unknown which groups will get the fillers: {self.evidence.progress.unreadable}")
@@ -154,7 +156,7 @@ class _Salvage:
             loss=steps.loss.loss(),
             given_up=steps.given_up,
             cures=self._cures(framed),
-            brakes=tuple(draft.brakes),
+            decisions=tuple(draft.decisions),
             refusals=tuple(self.refusals),
             notes=tuple(draft.notes),
         )

@@ -133,7 +133,7 @@ def compare(
     frame.unpersist()
     read = [first, *(ref for ref, store in zip(others, stores, strict=True) if "error" not in store)]
     sizes = [(ref, 0) for ref in read if ref in damaged]
-    heal = [answer for answer, _ in each_whole(spark, sizes, partial(_offers, fleet=read), 1)]
+    heal = [answer for answer, _ in each_whole(spark, sizes, partial(_offers, stores=read), 1)]
     return finish(JobResult("compare", stores, more={"first": first.label, "heal": heal}), started, codes)
 
 
@@ -142,12 +142,12 @@ def _is_damaged(logs: LogRows) -> bool:
     return any(run.kind in bad and run.start < log.wrote for log in logs.results for run in log.tiling)
 
 
-def _offers(ref: StoreRef, fleet: Sequence[StoreRef]) -> tuple[dict[str, Any], int]:
+def _offers(ref: StoreRef, stores: Sequence[StoreRef]) -> tuple[dict[str, Any], int]:
     """Return which of the other stores have the original bytes of a damaged one."""
     try:
         store = ref.open()
         verified = examine(store, VerifyOptions(jobs=1))
-        found = find_offers(store, verified, [Replica(str(o.path), o.open(), 1) for o in fleet if o != ref])
+        found = find_offers(store, verified, [Replica(str(o.path), o.open(), 1) for o in stores if o != ref])
     except (RmqStoreError, OSError) as e:
         return {"store": ref.label, "places": 0, "replicas": [], "refused": {}, "note": str(e)}, 0
     offers = [asdict(offer) for offer in found.offers]

@@ -16,7 +16,7 @@ from rmqstore.spark.jobs.views import load
 from rmqstore.views.tables.stores import logs_of, store_refs
 
 _KEY = ("store", "topic", "queue_id", "queue_offset")
-_SAYS = ("commitlog_offset", "size", "tags_code")
+_FIELDS = ("commitlog_offset", "size", "tags_code")
 
 
 def crosscheck_rows(spark: Any, paths: Paths, *, config: Path | None = None, split_size: str = "64m") -> Any:
@@ -40,8 +40,8 @@ def crosscheck_rows(spark: Any, paths: Paths, *, config: Path | None = None, spl
     options = {"missing": "skip", "splitSize": split_size} | ({"config": str(config)} if config else {})
     log = load(spark, "dispatched", named, **options).where("batch_size is null")
     unit = load(spark, "consumequeue", named, **options)
-    left = log.select(*_KEY, *(f.col(c).alias(f"log_{c}") for c in _SAYS))
-    right = unit.select(*_KEY, *(f.col(c).alias(f"unit_{c}") for c in _SAYS))
+    left = log.select(*_KEY, *(f.col(c).alias(f"log_{c}") for c in _FIELDS))
+    right = unit.select(*_KEY, *(f.col(c).alias(f"unit_{c}") for c in _FIELDS))
     both = left.join(right, list(_KEY), "full_outer")
     known = spark.createDataFrame(starts, "store string, log_start long")
     same_tag = (f.col("log_tags_code") == f.col("unit_tags_code")) | (f.col("unit_tags_code") <= EXT_MAX_ADDRESS)
@@ -53,4 +53,4 @@ def crosscheck_rows(spark: Any, paths: Paths, *, config: Path | None = None, spl
     )
     rows = both.withColumn("status", status).where("status is not null").join(f.broadcast(known), "store", "left")
     rows = rows.where("status <> 'dangling' or unit_commitlog_offset >= coalesce(log_start, 0)").drop("log_start")
-    return rows.select(*_KEY, "status", *(f"log_{c}" for c in _SAYS), *(f"unit_{c}" for c in _SAYS))
+    return rows.select(*_KEY, "status", *(f"log_{c}" for c in _FIELDS), *(f"unit_{c}" for c in _FIELDS))

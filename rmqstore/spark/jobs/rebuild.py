@@ -35,7 +35,7 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Create, Discard, Overwrite
 from rmqstore.repair.rebuild.batch_queue import plan_batch_queue
 from rmqstore.repair.rebuild.consume_queue import KeptCodes, QueueImage, plan_queue
-from rmqstore.repair.rebuild.consume_queues import WHY, known_topic, queue_files, size_brake
+from rmqstore.repair.rebuild.consume_queues import WHY, known_topic, queue_files, size_decision
 from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.unit_buffer import QueueUnits, UnitBuffer
 from rmqstore.scan.tiling import Kind
@@ -119,7 +119,7 @@ def _assumed(facts: LogFacts) -> list[str]:
     """Return notes about file sizes that had to be assumed: the local command asks before it uses the default."""
     store = facts.ref.open()
     kinds = (QueueKind.SIMPLE, QueueKind.BATCH) if facts.batch else (QueueKind.SIMPLE,)
-    return [note for kind in kinds if (note := size_brake(store, kind)) is not None]
+    return [note for kind in kinds if (note := size_decision(store, kind)) is not None]
 
 
 def _check_output(output: Path, refs: list[StoreRef]) -> None:

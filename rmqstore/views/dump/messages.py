@@ -59,7 +59,7 @@ class Damage:
     spans: list[tuple[str, int, int, str]] = field(default_factory=list)
     live: bool = False
     """A broker is writing to the store: bytes after the last record may be half-written."""
-    _pending: tuple[str, Run] | None = None  # counts only if records follow
+    _pending: list[tuple[str, Run]] = field(default_factory=list)  # count only if records follow
     _reached: int | None = None  # end of the previous file of the queue
 
     def __bool__(self) -> bool:
@@ -81,11 +81,11 @@ class Damage:
             if shown:
                 self.shown += 1
             elif self.live and not run.count:
-                self._pending = self._pending or (queue, run)
+                self._pending.append((queue, run))
             else:
                 self._add(queue, run)
-        elif run.kind is not Kind.BLANK and self._pending is None:
-            self._pending = (queue, run)
+        elif run.kind is not Kind.BLANK:
+            self._pending.append((queue, run))
 
     def take(self, other: Damage) -> None:
         """Add what another reader skipped, for example farther on in the same queue."""
@@ -93,19 +93,20 @@ class Damage:
         self.bytes += other.bytes
         self.shown += other.shown
         self.spans += other.spans[: _MAX_SPANS - len(self.spans)]
-        self._pending = self._pending or other._pending
+        self._pending += other._pending
 
     def close(self, *, records_follow: bool = False) -> None:
         """End a queue, or a file if files are read in another order; `records_follow` in a later file."""
         if records_follow:
             self._settle()
-        self._pending = self._reached = None
+        self._pending, self._reached = [], None
 
     def _settle(self) -> None:
-        """Count the pending run, as records follow it; on a live store, the broker may have filled it since."""
-        if self._pending is not None and not (self.live and self._pending[1].kind is not Kind.HOLE):
-            self._add(*self._pending)
-        self._pending = None
+        """Count the pending runs, as records follow them; on a live store, the broker may have filled them since."""
+        for queue, run in self._pending:
+            if run.kind is Kind.HOLE or not self.live:
+                self._add(queue, run)
+        self._pending = []
 
     def _add(self, queue: str, run: Run) -> None:
         self.count += 1

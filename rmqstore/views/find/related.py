@@ -39,7 +39,7 @@ class Related:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class Lifecycle:
     """The related records of a message, in log order, and its outcome.
 
     `outcome`: of a half message, committed, rolled-back, undecided, checked-again, checked-too-often or not-known; of a
@@ -51,15 +51,15 @@ class Story:
     due: int | None = None
 
 
-class Stories:
-    """The stories of messages of one store. Topics and index headers are read once."""
+class Lifecycles:
+    """The lifecycles of messages of one store. Topics and index headers are read once."""
 
     def __init__(self, store: Store, index: IndexFiles) -> None:
         self.store, self.index = store, index
         self.topics = lookup.topics(store)
 
-    def of(self, found: Found, others: Iterable[Found] = ()) -> Story:
-        """Return the story of a message. `others`: messages already found, which may be related to it."""
+    def of(self, found: Found, others: Iterable[Found] = ()) -> Lifecycle:
+        """Return the lifecycle of a message. `others`: messages already found, which may be related to it."""
         known = properties.parse_properties(found.message.properties)
         related = {r.found.offset: r for r in self._related(found, known, others) if r.found.offset != found.offset}
         ordered = [related[offset] for offset in sorted(related, key=lambda o: o or 0)]
@@ -69,11 +69,11 @@ class Stories:
             if op is not None:
                 ordered.append(Related("op", op))
             outcome = _verdict(found, ordered, op)
-            return Story(tuple(ordered), outcome if whole or outcome != "undecided" else "not-known")
+            return Lifecycle(tuple(ordered), outcome if whole or outcome != "undecided" else "not-known")
         if topic in _DELAYED:
             real = any(r.relation in ("real", "retry") and _is_later(r.found, found) for r in ordered)
-            return Story(tuple(ordered), "delivered" if real else "waiting", _due(self.store, found, known))
-        return Story(tuple(ordered))
+            return Lifecycle(tuple(ordered), "delivered" if real else "waiting", _due(self.store, found, known))
+        return Lifecycle(tuple(ordered))
 
     def _related(self, found: Found, known: dict[str, str], others: Iterable[Found]) -> Iterator[Related]:
         unique = known.get(properties.UNIQ_KEY, "")

@@ -23,9 +23,8 @@ YEAR_2040 = 2_208_988_800_000
 
 def log_end(store: Store) -> LogEnd:
     last = wrote = 0
-    queues = [(store.commitlog, 0)] + ([(store.dledger.data, 48)] if store.dledger else [])
-    for queue, lead in queues:
-        for file in queue.files if queue else ():
+    for queue, lead in store.logs:
+        for file in queue.files:
             for run in scan_file(file, lead=lead):
                 if run.kind is Kind.RECORDS and run.columns is not None:
                     last = max(last, int(run.columns.store_timestamp.max()))

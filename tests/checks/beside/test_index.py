@@ -50,9 +50,8 @@ def test_keys_of_a_chunk_are_those_of_its_records_one_by_one(name: str) -> None:
     table = QueueTable()
     reader = KeyReader(table)
     count = 0
-    queues = [(store.commitlog, 0)] + ([(store.dledger.data, 48)] if store.dledger else [])
-    for queue, lead in queues:
-        for file in queue.files if queue else ():
+    for queue, lead in store.logs:
+        for file in queue.files:
             for run in scan_file(file, lead=lead):
                 c = run.columns
                 if c is None:

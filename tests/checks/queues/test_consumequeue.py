@@ -311,5 +311,5 @@ def test_queues_of_another_broker_prove_nothing_about_the_log(tmp_path: Path) ->
     assert (found["CQ-FOREIGN"], found["CQ-DANGLING-UNIT"]) == (1, 0)
     assert not [code for code in found if code.startswith("CL-")]
     plan = rmqstore.plan_recovery(rmqstore.open(store), verified)
-    assert list(plan.brakes) == [WHICH_LOG]
+    assert list(plan.decisions) == [WHICH_LOG]
     assert not [step.path for step in plan.steps if step.path.startswith("commitlog")]

@@ -39,7 +39,7 @@ def test_a_renamed_topic_directory_proves_no_record_wrong(tmp_path: Path, name: 
         (f"{name}/{n}", f"Order_11/{n}", False) for n in range(4)
     ]
     assert of_the_log(plan) == []
-    assert not plan.brakes
+    assert not plan.decisions
 
 
 def test_a_queue_of_one_message_is_recognized_by_topics_json(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_log_of_another_broker_with_records_of_the_same_sizes_is_not_mended(tm
     assert report.findings.counts == {"CQ-FOREIGN": 1, "CQ-MISSING-QUEUE": 4}
     _, plan = planned(store)
     assert of_the_log(plan) == []
-    assert len(plan.brakes) == 1
+    assert len(plan.decisions) == 1
 
 
 def test_queues_of_another_broker_are_rebuilt_on_request(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_file_of_another_log_stops_every_repair(tmp_path: Path) -> None:
     assert found.facts["store_host"] != found.facts["store_host_of_other_files"]
     assert verified.report.verdict.endswith(", but 1 file belongs to another log")
     assert plan.steps == ()
-    assert len(plan.brakes) == 1
+    assert len(plan.decisions) == 1
     (store / "commitlog" / name).unlink()  # the alternative for the operator: a missing file
     verified, _ = planned(store)
     (gone,) = [f for f in verified.report.findings.listed if f.code == "CL-MISSING-FILE"]

@@ -135,16 +135,16 @@ def test_discard_needs_no_space_for_what_it_moves(store: Path, monkeypatch: pyte
     assert not (store / "commitlog/stray").exists()
 
 
-def test_brake_is_released_by_the_digest_of_the_plan_only(store: Path) -> None:
+def test_a_plan_that_needs_a_decision_is_applied_by_its_digest_only(store: Path) -> None:
     before = look(store)
-    braked = plan_of(store, overwrite(store, LOG, 0, Zeros(10)), brakes=("more than 10 % is damaged",))
+    undecided = plan_of(store, overwrite(store, LOG, 0, Zeros(10)), decisions=("more than 10 % is damaged",))
     with pytest.raises(Refused, match="more than 10 % is damaged") as caught:
-        journal.apply(braked)
-    assert braked.digest in caught.value.advice
+        journal.apply(undecided)
+    assert undecided.digest in caught.value.advice
     with pytest.raises(Refused, match="names another plan"):
-        journal.apply(braked, force_digest="0123456789abcdef")
+        journal.apply(undecided, force_digest="0123456789abcdef")
     assert look(store) == before
-    assert journal.apply(braked, force_digest=braked.digest, disk=CountingDisk()).steps == 1
+    assert journal.apply(undecided, force_digest=undecided.digest, disk=CountingDisk()).steps == 1
 
 
 def test_undo_twice_changes_nothing_the_second_time(store: Path) -> None:

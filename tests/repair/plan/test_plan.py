@@ -121,7 +121,7 @@ def test_digest_changes_with_every_part_of_a_step() -> None:
     ]
     assert len({Plan("/s", (step,)).digest for step in others}) == 5
     assert Plan("/s", (base,)).digest == Plan("/t", (Overwrite("a", 10, Literal(b"abc"), HASH),)).digest
-    assert Plan("/s", (base,), brakes=("x",)).digest != Plan("/s", (base,)).digest
+    assert Plan("/s", (base,), decisions=("x",)).digest != Plan("/s", (base,)).digest
 
 
 BAD_PATHS = ["", ".", "..", "../x", "a/../../x", "a/../b", "/etc/passwd", "a//b", "a/", "./a", "a\0b", "//x", "\ud800"]

@@ -80,7 +80,7 @@ def test_units_that_a_dledger_start_cuts_are_dispatched_again(tmp_path: Path, mo
     for checkpoint in store.glob("dledger-*/checkpoint"):
         checkpoint.write_text("")
     short = looked_at(store, conf, None).report
-    monkeypatch.setattr("rmqstore.checks.verdict.nothing_owed", lambda *_: False)
+    monkeypatch.setattr("rmqstore.checks.verdict.all_dispatched", lambda *_: False)
     long = looked_at(store, conf, None).report
     assert short.verdict == long.verdict == "RocketMQ 5.4.0 would start and lose nothing"
     assert short.broker == long.broker
@@ -108,7 +108,7 @@ def test_what_has_its_units_is_dispatched_in_vain(name: str, tmp_path: Path, mon
             opened = open_store(store, BrokerConfig.read(conf))
             short = examine(opened, VerifyOptions(broker=version))
             with monkeypatch.context() as patch:
-                patch.setattr("rmqstore.checks.verdict.nothing_owed", lambda *_: False)
+                patch.setattr("rmqstore.checks.verdict.all_dispatched", lambda *_: False)
                 long = examine(opened, VerifyOptions(broker=version))
             assert short.report.to_json()["broker"] == long.report.to_json()["broker"], version
             assert short.report.verdict == long.report.verdict
@@ -149,6 +149,6 @@ def test_the_forecast_uses_the_kept_units(tmp_path: Path, monkeypatch: pytest.Mo
     forecast = simulate_start(
         opened, kept.legacy.tiling, version="5.4.0", options=StartOptions(thorough=False), units=kept.units
     )
-    owed = sum(count for _, _, count, _ in kept.units.segments()) if isinstance(kept.units, KeptUnits) else 0
-    assert sum(forecast.redispatched.values()) == owed > 0
+    units = sum(count for _, _, count, _ in kept.units.segments()) if isinstance(kept.units, KeptUnits) else 0
+    assert sum(forecast.redispatched.values()) == units > 0
     assert not list(opened.queue_directories(QueueKind.SIMPLE))

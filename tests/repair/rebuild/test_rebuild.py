@@ -190,7 +190,7 @@ def test_a_queue_without_one_of_its_messages_needs_a_decision(tmp_path: Path) ->
     shutil.rmtree(store / "consumequeue" / "log-15445" / "0")
     plan = plan_of(store, "cq")
     text = "log-15445/0: no message in the log has queue offset 12; consumers get the message before it again"
-    assert plan.brakes == (text,)
+    assert plan.decisions == (text,)
     with pytest.raises(Refused):
         apply(plan)
 
@@ -204,7 +204,7 @@ def test_a_log_without_queue_offsets_needs_a_decision(tmp_path: Path) -> None:
     opened = open_store(store)
     for plan in (plan_of(store, "cq"), plan_recovery(opened, examine(opened, VerifyOptions(jobs=1)))):
         text = f"the {len(log)} messages of 1 queue all have queue offset 0"
-        assert [brake for brake in plan.brakes if brake.startswith(text)]
+        assert [decision for decision in plan.decisions if decision.startswith(text)]
 
 
 def test_a_missing_checkpoint_is_created_with_the_last_time_of_the_log(tmp_path: Path) -> None:

@@ -10,42 +10,33 @@ import pytest
 
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import HalfApplied, Refused, RmqStoreError
-from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.rocksdb.database import CannotRead, open_database
 from rmqstore.files.rocksdb.queues import RocksDBQueues
-from rmqstore.files.store import Store, open_store
+from rmqstore.files.store import open_store
 from rmqstore.repair.journal.journal import apply, resume, undo
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_read import plan_from_json
-from rmqstore.repair.rebuild_parts import plan_rebuild
-from rmqstore.repair.recover import plan_recovery
 from tests import damage
 from tests.cases.case import locate_record
 from tests.command import run
 from tests.repair.salvaging import rows as rows_of_log
 from tests.repair.trees import CountingDisk, failing_at, killed_at
-from tests.rocksdb_rows import NEWER, changing, need_rocksdict, newer_tables, without_extra
-from tests.stores import clone, copy_store, meta, unpack
+from tests.rocksdb_rows import (
+    MESSAGES,
+    NAME,
+    NEWER,
+    changing,
+    need_rocksdict,
+    newer_tables,
+    opened,
+    rebuild_of,
+    recovery_of,
+    without_extra,
+)
+from tests.stores import clone, copy_store, unpack
 from tests.untouched import assert_untouched, content_only, snapshot
 
 need_rocksdict()
-NAME, MESSAGES = "5.4.0-rocksdb", 292
-SETTINGS = dict(meta(NAME).oracle_args)
 Ends = dict[tuple[str, int], tuple[int, int]]
-
-
-def opened(store: Path, **more: str) -> Store:
-    return open_store(store, BrokerConfig({**SETTINGS, **more}))
-
-
-def recovery_of(store: Path, **more: str) -> Plan:
-    one = opened(store, **more)
-    return plan_recovery(one, examine(one, VerifyOptions(jobs=1)))
-
-
-def rebuild_of(store: Path, **chosen: frozenset[object]) -> Plan:
-    one = opened(store)
-    return plan_rebuild(one, examine(one, VerifyOptions(jobs=1)), "cq", **chosen)  # type: ignore[arg-type]
 
 
 def content(store: Path) -> dict[str, object]:

@@ -13,7 +13,7 @@ from rmqstore.files.store import open_store
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.replica.heal import plan_with_replicas
-from rmqstore.repair.replica.places import Wishes
+from rmqstore.repair.replica.places import HealOptions
 from rmqstore.repair.replica.replica import open_replica
 from tests import damage
 from tests.repair.salvaging import Row, look
@@ -48,7 +48,7 @@ def plan_healing(
     opened, verified = look(store)
     found = [open_replica(path, {}) for path in replicas]
     options = RecoverOptions(role=role)
-    return plan_with_replicas(opened, verified, found, Wishes(extend, fillers), options, VerifyOptions(jobs=1))
+    return plan_with_replicas(opened, verified, found, HealOptions(extend, fillers), options, VerifyOptions(jobs=1))
 
 
 def restored(plan: Plan) -> Any:
@@ -63,7 +63,7 @@ def log_files(store: Path) -> dict[str, bytes]:
     return {f.path.name: f.path.read_bytes() for queue in queues if queue is not None for f in queue.files}
 
 
-def wound(rng: random.Random, found: Sequence[Row]) -> str:
+def damage_place(rng: random.Random, found: Sequence[Row]) -> str:
     """Damage one place of a store in a way that verify can find; return a description, or "" if nothing was done.
 
     `found`: the remaining records.

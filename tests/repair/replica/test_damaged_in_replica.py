@@ -127,7 +127,7 @@ def key_hashes(store: Path, row: Row) -> list[int]:
 
 def unit_of(store: Path, row: Row) -> dict[str, int]:
     """Return the consume queue unit of a record."""
-    topic, queue_id, queue_offset = row.seat
+    topic, queue_id, queue_offset = row.slot
     raw = (store / "consumequeue" / topic / str(queue_id) / f"{0:020}").read_bytes()
     found = consumequeue.UNIT.parse(raw, queue_offset * consumequeue.UNIT.size)
     assert found["commitlog_offset"] == row.offset

@@ -44,7 +44,7 @@ class Diverged:
     offset: int
     role: str
 
-    def hurt(self, *numbers: int) -> None:
+    def break_log(self, *numbers: int) -> None:
         """Damage records of the store, given by their distance from the fork."""
         for number in numbers:
             row = self.found[self.fork + number]
@@ -138,7 +138,7 @@ def diverged(request: pytest.FixtureRequest, nodes: tuple[Path, Path, str], tmp_
 @pytest.mark.quick_rows(4)
 def test_bytes_come_from_before_the_fork_only(diverged: Diverged) -> None:
     whole = log_files(diverged.store)
-    diverged.hurt(-20, 12)
+    diverged.break_log(-20, 12)
     words = (*diverged.words(), "--role", "single")
     planned = run_json(*words, exit_code=1)
     restored = planned["facts"]["restored"]  # type: ignore[index]
@@ -158,7 +158,7 @@ def test_bytes_come_from_before_the_fork_only(diverged: Diverged) -> None:
 @pytest.mark.quick_rows(4)
 def test_the_divergence_is_named_where_all_damage_is_far_before_it(diverged: Diverged) -> None:
     whole = log_files(diverged.store)
-    diverged.hurt(-90)
+    diverged.break_log(-90)
     answer = run(*diverged.words(), "--role", "single", "--apply")
     assert answer.exit_code == 0, answer.output
     assert diverged.named in answer.stdout
@@ -169,7 +169,7 @@ def test_the_divergence_is_named_where_all_damage_is_far_before_it(diverged: Div
 @pytest.mark.parametrize("extend", [(), ("--extend",)], ids=["damage", "extend"])
 @pytest.mark.parametrize("number", [1, 12])
 def test_damage_behind_the_fork_alone_is_refused(number: int, extend: tuple[str, ...], diverged: Diverged) -> None:
-    diverged.hurt(number)
+    diverged.break_log(number)
     before = snapshot(diverged.store)
     answer = run(*diverged.words(), "--role", diverged.role, *extend, "--apply")
     assert (answer.exit_code, diverged.named in answer.stderr) == (5, True), answer.output
@@ -178,7 +178,7 @@ def test_damage_behind_the_fork_alone_is_refused(number: int, extend: tuple[str,
 
 def test_damage_at_the_fork_is_refused(diverged: Diverged) -> None:
     """The refusal names the fork if there are epochs, and otherwise the first different record after it."""
-    diverged.hurt(0)
+    diverged.break_log(0)
     before = snapshot(diverged.store)
     answer = run(*diverged.words(), "--role", diverged.role, "--apply")
     assert (answer.exit_code, "diverges from this store at offset" in answer.stderr) == (5, True), answer.output

@@ -16,7 +16,7 @@ from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.plan import Plan
 from tests import damage
 from tests.command import run, run_json
-from tests.repair.replica.pairs import PAIRS, Pair, log_files, plan_healing, restored, wound
+from tests.repair.replica.pairs import PAIRS, Pair, damage_place, log_files, plan_healing, restored
 from tests.repair.salvaging import Row, look, rows
 from tests.repair.trees import CountingDisk, killed_at
 from tests.seeds import seeds
@@ -90,7 +90,7 @@ def test_the_original_bytes_come_back(pair: Pair, harm: Callable[[list[Row]], No
     replicas = [unpack(name) for name in pair.replicas]
     theirs = [snapshot(path) for path in replicas]
     plan = plan_healing(store, replicas)
-    assert (plan.loss.messages, plan.brakes) == (0, ())
+    assert (plan.loss.messages, plan.decisions) == (0, ())
     applied = journal.apply(plan)
     assert log_files(store) == whole
     assert problem_counts(look(store)[1].report) == before
@@ -110,12 +110,12 @@ def test_random_damage_is_healed(name: str, seed: int, tmp_path: Path) -> None:
     whole, before = log_files(store), problem_counts(look(store)[1].report)
     done = ""
     for _ in range(rng.choice((1, 2, 4, 8))):
-        done += wound(rng, rows(store))
+        done += damage_place(rng, rows(store))
     if not done:
         return
     plan = plan_healing(store, [unpack(replica) for replica in pair.replicas])
     assert plan.loss.messages == 0
-    journal.apply(plan, force_digest=plan.digest if plan.brakes else None)
+    journal.apply(plan, force_digest=plan.digest if plan.decisions else None)
     healed = log_files(store)
     for file, content in whole.items():  # after a lost end, the replica may have more records
         assert healed[file].startswith(content.rstrip(b"\0")), (done, file)
@@ -393,7 +393,7 @@ def test_nothing_is_restored_behind_the_end_of_an_earlier_epoch_of_the_replica(t
     plan = plan_healing(store, [other])
     assert [(p["offset"], p["messages"]) for p in restored(plan)["places"]] == [(found[fork - 1].offset, 1)]
     assert plan.loss.messages == 30
-    journal.apply(plan, force_digest=plan.digest if plan.brakes else None)
+    journal.apply(plan, force_digest=plan.digest if plan.decisions else None)
     assert rows(store)[fork - 1].message == whole
 
 
@@ -540,7 +540,7 @@ def test_a_lost_tail_is_proved_by_the_epoch_where_no_record_before_it_is_left_in
     shutil.rmtree(store / "index")
     plan = plan_healing(store, [other])
     assert plan.loss.messages == 0
-    journal.apply(plan, force_digest=plan.digest if plan.brakes else None)
+    journal.apply(plan, force_digest=plan.digest if plan.decisions else None)
     assert [row.message for row in rows(store)][: len(found)] == [row.message for row in found]
 
 

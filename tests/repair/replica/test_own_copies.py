@@ -27,7 +27,7 @@ def files_of(store: Path) -> list[Path]:
     return [file.path for file in open_store(store).logs[-1][0].files]
 
 
-def hurt(store: Path, path: Path) -> None:
+def break_log(store: Path, path: Path) -> None:
     """Damage two places of a log file, so that seven messages are lost."""
     own = [row for row in rows(store) if row.path == path]
     damage.garble(path, own[2].at, own[4].stop - own[2].at)
@@ -64,7 +64,7 @@ def test_a_copy_restores_what_its_file_lost(name: str, copied: Callable[[Path], 
     before, path = log_files(store), files_of(store)[1]
     other = copied(path)
     shutil.copy(path, other)
-    hurt(store, path)
+    break_log(store, path)
     source = other.parent if copied is in_a_directory else other
     done = answer("recover", str(store), "--role", "single", "--apply", exit_code=0)
     assert done["loss"]["messages"] == 0
@@ -91,7 +91,7 @@ def test_the_beginning_of_a_file_is_a_copy_too(tmp_path: Path) -> None:
     path = files_of(store)[1]
     shutil.copy(path, backup(path))
     damage.cut(backup(path), [row for row in rows(store) if row.path == path][9].at + 30)
-    hurt(store, path)
+    break_log(store, path)
     done = answer("recover", str(store), "--role", "single", "--accept-fillers", "--apply", exit_code=0)
     assert done["facts"]["restored"]["messages"] == 4  # the fourth place begins in the copy, and ends after it
     assert done["loss"]["messages"] == 3
@@ -103,7 +103,7 @@ def test_a_copy_with_the_name_of_another_log_file_is_used(tmp_path: Path) -> Non
     _, path, third, *_ = files_of(store)
     gone = [row for row in rows(store) if row.path == third]
     shutil.copy(path, third)
-    hurt(store, path)
+    break_log(store, path)
     plan = answer("recover", str(store), "--role", "single", "--accept-fillers", exit_code=1)
     assert plan["facts"]["restored"]["messages"] == 7
     assert plan["loss"]["messages"] == len(gone)
@@ -150,7 +150,7 @@ def test_while_other_files_have_wrong_names_these_come_first(tmp_path: Path) -> 
     store = copy_store("4.9.7-clean", tmp_path)
     before, (_, path, third, fourth, *_) = log_files(store), files_of(store)
     shutil.copy(path, backup(path))
-    hurt(store, path)
+    break_log(store, path)
     third.rename(third.with_name("x"))
     fourth.rename(third)
     third.with_name("x").rename(fourth)
@@ -169,7 +169,7 @@ def test_a_repair_of_other_problems_uses_no_copy(only: str, tmp_path: Path) -> N
     store = copy_store("5.4.0-clean", tmp_path)
     path = files_of(store)[1]
     shutil.copy(path, misaligned(path))
-    hurt(store, path)
+    break_log(store, path)
     plan = json.loads(run("recover", str(store), "--role", "single", "--only", only, "--json").stdout)
     assert "restored" not in plan["facts"]
 
@@ -179,7 +179,7 @@ def test_a_file_of_another_log_is_no_copy(tmp_path: Path) -> None:
     store, other = copy_store("5.4.0-clean", tmp_path / "a"), copy_store("5.1.4-clean", tmp_path / "b")
     path = files_of(store)[1]
     shutil.copy(files_of(other)[1], backup(path))
-    hurt(store, path)
+    break_log(store, path)
     plan = answer("recover", str(store), "--role", "single", exit_code=1)
     assert "restored" not in plan["facts"]
     assert plan["loss"]["messages"] == 7
@@ -189,7 +189,7 @@ def test_lost_names_the_copy(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     path = files_of(store)[1]
     shutil.copy(path, misaligned(path))
-    hurt(store, path)
+    break_log(store, path)
     done = run("lost", str(store), "--format", "table")
     assert "Lost to damage: 7 messages" in done.stdout
     assert done.stderr == (

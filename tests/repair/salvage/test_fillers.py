@@ -40,7 +40,7 @@ def of_topic(store: Path, prefix: str, flag: int = 0) -> list[Row]:
 def filler_at(store: Path, row: Row) -> Message:
     message, _ = parse_message(row.path.read_bytes(), row.at)
     assert message is not None
-    assert (message.size, *row.seat) == (row.size, message.topic_text, message.queue_id, message.queue_offset)
+    assert (message.size, *row.slot) == (row.size, message.topic_text, message.queue_id, message.queue_offset)
     return message
 
 
@@ -118,12 +118,12 @@ def test_a_filler_gets_the_unit_that_only_light_queues_had(tmp_path: Path) -> No
 
 def test_the_first_message_of_a_queue_with_one_other_gets_a_filler_without_any_unit(tmp_path: Path) -> None:
     store = copy_store("5.1.4-before-dledger", tmp_path)
-    first, second = [row for row in rows(store) if row.seat[:2] == (properties.SCHEDULE_TOPIC, 4)]
+    first, second = [row for row in rows(store) if row.slot[:2] == (properties.SCHEDULE_TOPIC, 4)]
     damage.zero(first.path, first.at, first.size)
     shutil.rmtree(store / "consumequeue" / properties.SCHEDULE_TOPIC / "4")
     apply(store, salvage(store))
-    kept = [row.seat for row in rows(store) if row.offset in (first.offset, second.offset)]
-    assert kept == [first.seat, second.seat]
+    kept = [row.slot for row in rows(store) if row.offset in (first.offset, second.offset)]
+    assert kept == [first.slot, second.slot]
 
 
 def test_filler_carries_a_record_crc_where_its_neighbours_do(tmp_path: Path) -> None:
@@ -153,11 +153,11 @@ def test_one_flipped_bit_that_only_the_record_crc_sees_is_found_by_it(field: int
 @pytest.mark.parametrize("crc", [True, False])
 def test_fillers_of_every_length_are_sound(topic: str, code: int | None, crc: bool) -> None:
     around = Around(AROUND.store_timestamp, AROUND.store_host, append_crc=crc)
-    seat = QueueSlot(topic, 3, 77, code)
-    least = smallest_visible(seat)
-    assert build_visible(seat, 4096, least - 1, around) is None
+    slot = QueueSlot(topic, 3, 77, code)
+    least = smallest_visible(slot)
+    assert build_visible(slot, 4096, least - 1, around) is None
     for length in range(least, least + 220):
-        built = build_visible(seat, 4096, length, around)
+        built = build_visible(slot, 4096, length, around)
         assert built is not None
         message, _ = parse_message(built[0])
         assert message is not None

@@ -37,19 +37,19 @@ def tags(row: Row) -> None:
     damage.flip(row.path, row.stop - len(row.message.properties) + row.message.properties.index(b"TAGS\x01") + 5, 2)
 
 
-WOUNDS = {wound.__name__: wound for wound in (sys_flag, queue_offset, host, text, tags)}
+DAMAGES = {break_it.__name__: break_it for break_it in (sys_flag, queue_offset, host, text, tags)}
 
 
 @pytest.mark.quick_rows(4)
 @pytest.mark.parametrize(
-    "names", [*combinations(WOUNDS, 2), ("sys_flag", "queue_offset", "host", "text")], ids="+".join
+    "names", [*combinations(DAMAGES, 2), ("sys_flag", "queue_offset", "host", "text")], ids="+".join
 )
 def test_one_plan_mends_all(names: tuple[str, ...], tmp_path: Path) -> None:
     store = copy_store("4.9.7-clean", tmp_path)
     row = pick(store, _plain, 7)
     was = row.path.read_bytes()
     for name in names:
-        WOUNDS[name](row)
+        DAMAGES[name](row)
     done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
     assert done["loss"]["messages"] == 0  # type: ignore[index]
     assert row.path.read_bytes() == was

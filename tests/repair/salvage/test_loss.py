@@ -47,7 +47,7 @@ def recover(name: str, store: Path, *words: str) -> dict[str, object]:
 
 
 def per_queue(hit: list[Row]) -> dict[str, int]:
-    return dict(Counter(f"{row.seat[0]}/{row.seat[1]}" for row in hit))
+    return dict(Counter(f"{row.slot[0]}/{row.slot[1]}" for row in hit))
 
 
 def test_a_damaged_unit_does_not_hide_those_after_it(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_damaged_unit_does_not_hide_those_after_it(tmp_path: Path) -> None:
     hit = end_lost(rows(store), "file")
     expected = per_queue(hit)
     label = max(expected, key=lambda queue: expected[queue])
-    queue_offset = max(row.seat[2] for row in hit if f"{row.seat[0]}/{row.seat[1]}" == label) - 1
+    queue_offset = max(row.slot[2] for row in hit if f"{row.slot[0]}/{row.slot[1]}" == label) - 1
     unit = queue_offset * UNIT.size
     file_size = next((store / "consumequeue" / label).iterdir()).stat().st_size
     path = store / "consumequeue" / label / f"{unit // file_size * file_size:020d}"
@@ -147,9 +147,9 @@ def test_units_of_two_lives_are_not_both_counted(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     found = rows(store)
     hit = end_lost(found, "zeros")
-    queue = next(row.seat[:2] for row in reversed(found) if row.seat[0] not in {r.seat[0] for r in hit})
+    queue = next(row.slot[:2] for row in reversed(found) if row.slot[0] not in {r.slot[0] for r in hit})
     path = store / "consumequeue" / queue[0] / str(queue[1]) / f"{0:020}"
-    used = max(row.seat[2] for row in found if row.seat[:2] == queue) + 1
+    used = max(row.slot[2] for row in found if row.slot[:2] == queue) + 1
     old = UNIT.build(commitlog_offset=hit[2].offset + 11, size=500)  # an old message that overlapped these
     damage.overwrite(path, used * UNIT.size, old)
     answer = run_json("recover", str(store), exit_code=1)
@@ -173,8 +173,8 @@ def test_a_loss_is_counted_once(tmp_path: Path) -> None:
 
 def test_a_damaged_unit_of_an_existing_message_is_no_loss_behind_the_end(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
-    row = next(r for r in reversed(rows(store)) if r.seat[0] == "Order_11")  # the last of its queue
-    damage.flip(store / "consumequeue" / "Order_11" / str(row.seat[1]) / f"{0:020}", row.seat[2] * UNIT.size + 4, 4)
+    row = next(r for r in reversed(rows(store)) if r.slot[0] == "Order_11")  # the last of its queue
+    damage.flip(store / "consumequeue" / "Order_11" / str(row.slot[1]) / f"{0:020}", row.slot[2] * UNIT.size + 4, 4)
     assert recover("5.4.0-clean", store)["messages"] == 0
 
 
@@ -190,4 +190,4 @@ def test_the_end_of_a_legacy_log_is_no_end_but_damage_in_front_of_dledger(kind: 
     conf = write_broker_conf(name, store)
     done = run_json("recover", str(store), "-c", str(conf), "--role", "single", "--apply", exit_code=0)
     assert done["remaining"] == {"counts": {}}
-    assert {row.seat: row.offset for row in rows(store)}.keys() >= {row.seat for row in hit}  # each place has a filler
+    assert {row.slot: row.offset for row in rows(store)}.keys() >= {row.slot for row in hit}  # each place has a filler

@@ -46,11 +46,11 @@ def test_short_damage_is_refused_until_a_message_is_given_up_for_it(name: str, t
     assert "--merge-neighbours" in why
     result = salvage(store, merge=True)
     (filler,) = result.fillers
-    gone = next(row for row in broken if row.seat == (filler.topic, filler.queue_id, filler.queue_offset))
+    gone = next(row for row in broken if row.slot == (filler.topic, filler.queue_id, filler.queue_offset))
     assert gone.offset in (of_file[i].offset, of_file[i + 1].offset)
     assert filler.length == gone.size + 61
-    assert (result.given_up, result.loss.messages, result.loss.queues) == (1, 1, {f"{gone.seat[0]}/{gone.seat[1]}": 1})
-    assert (result.refusals, result.brakes) == ((), ())
+    assert (result.given_up, result.loss.messages, result.loss.queues) == (1, 1, {f"{gone.slot[0]}/{gone.slot[1]}": 1})
+    assert (result.refusals, result.decisions) == ((), ())
     assert "a good message is given up" in result.notes[0]
     done = apply(store, result)
     (kept,) = (done / "lost+found").iterdir()
@@ -97,13 +97,13 @@ def test_a_consumed_message_is_given_up_first(tmp_path: Path) -> None:
             for i, (row, behind) in enumerate(pairwise(of_file))
             if i > 1
             and len(row.message.body) > 100
-            and row.seat[:2] != behind.seat[:2]
+            and row.slot[:2] != behind.slot[:2]
             and not is_system_topic(row.message.topic_text)
             and not is_system_topic(behind.message.topic_text)
         )
         beside = of_file[i : i + 2]
-        topic, queue_id, offset = beside[waiting].seat
-        own = beside[1 - waiting].seat
+        topic, queue_id, offset = beside[waiting].slot
+        own = beside[1 - waiting].slot
         table = {f"{topic}@slow": {queue_id: offset}, f"{own[0]}@fast": {own[1]: own[2] + 1}}
         if topic == own[0]:  # in other queues of the same topic
             table = {f"{topic}@slow": {queue_id: offset, own[1]: own[2] + 1}}
@@ -130,10 +130,10 @@ def test_a_brokers_own_message_is_given_up_last(tmp_path: Path) -> None:
     done = run_json("recover", str(store), "--merge-neighbours", "--apply", exit_code=0)
     loss = done["loss"]
     assert isinstance(loss, dict)
-    assert loss["queues"] == {f"{behind.seat[0]}/{behind.seat[1]}": 1}
+    assert loss["queues"] == {f"{behind.slot[0]}/{behind.slot[1]}": 1}
     assert log_faults(store) == {}
-    after = {row.seat: row for row in rows(store)}
-    assert after[behind.seat].offset == behind.offset - 50  # the filler begins where the damage began
+    after = {row.slot: row for row in rows(store)}
+    assert after[behind.slot].offset == behind.offset - 50  # the filler begins where the damage began
 
 
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger"])
@@ -162,7 +162,7 @@ def test_two_short_spans_around_one_message_become_one(tmp_path: Path) -> None:
         if all(len(row.message.body) > 100 for row in of_file[i : i + 2])
         and not is_system_topic(of_file[i].message.topic_text)
     )
-    table = {f"{of_file[k].seat[0]}@slow": {of_file[k].seat[1]: 0} for k in (i, i + 2)}
+    table = {f"{of_file[k].slot[0]}@slow": {of_file[k].slot[1]: 0} for k in (i, i + 2)}
     (store / "config" / "consumerOffset.json").write_bytes(build_config_json({"offsetTable": table}))
     shrink(of_file[i], 70)
     shrink(of_file[i + 1], 70)
@@ -183,7 +183,7 @@ def test_a_message_that_could_be_mended_is_given_up_before_an_undamaged_one(tmp_
     assert refused.steps == ()
     assert "--merge-neighbours" in refused.refusals[0]
     result = salvage(store, merge=True)
-    assert (result.given_up, result.loss.queues) == (1, {f"{mended.seat[0]}/{mended.seat[1]}": 1})
+    assert (result.given_up, result.loss.queues) == (1, {f"{mended.slot[0]}/{mended.slot[1]}": 1})
     apply(store, result)
     assert [code for code in log_faults(store) if code.startswith("CL-")] == []
 

@@ -33,7 +33,7 @@ def spans_and_indexes(store: Path, number: int) -> list[tuple[int, int, int]]:
     return [(row.offset, row.size, head["index"]) for row, head in heads]
 
 
-def seats(fillers: tuple[Filler, ...]) -> list[tuple[str, int, int]]:
+def slots(fillers: tuple[Filler, ...]) -> list[tuple[str, int, int]]:
     return [(f.topic, f.queue_id, f.queue_offset) for f in fillers if f.kind == "visible"]
 
 
@@ -54,7 +54,7 @@ def test_damage_across_a_file_end_loses_only_the_last_records(tmp_path: Path) ->
     damage.zero(found[0].path, found[-3].at + 10, 65536 - found[-3].at - 10)
     result = salvage(store)
     apply(store, result)
-    assert seats(result.fillers) == [row.seat for row in found[-3:]]
+    assert slots(result.fillers) == [row.slot for row in found[-3:]]
     assert [(f.offset, f.length) for f in result.fillers] == [(row.offset, row.size) for row in found[-3:]]
     assert (result.rebuild_queues, log_faults(store)) == (frozenset(), {})
 
@@ -78,7 +78,7 @@ def test_short_file_in_the_middle_is_filled_up(tmp_path: Path) -> None:
     assert [type(step) for step in result.steps if isinstance(step, Extend)] == [Extend]
     done = apply(store, result)
     assert found[0].path.stat().st_size == 65536
-    assert seats(result.fillers) == [row.seat for row in found[-5:]]
+    assert slots(result.fillers) == [row.slot for row in found[-5:]]
     assert log_faults(store) == {}
     journal.undo(done)
     assert snapshot(store) == before
@@ -97,7 +97,7 @@ def test_missing_file_becomes_a_file_of_fillers_after_confirmation(tmp_path: Pat
     assert isinstance(made, Create)
     assert made.path == f"commitlog/{offset_to_file_name(131072)}"
     apply(store, result)
-    assert sorted(seats(result.fillers)) == sorted(row.seat for row in found)
+    assert sorted(slots(result.fillers)) == sorted(row.slot for row in found)
     assert log_faults(store) == {}
     after = {row.offset: row.message for row in rows(store)}
     rest = [row for row in before if row.path != found[0].path]
@@ -111,12 +111,12 @@ def test_lost_queue_offsets_are_found_by_their_gap_when_the_queues_are_gone(tmp_
     damage.zero(found[0].path, found[10].at, found[20].at - found[10].at)
     result = salvage(store)
     apply(store, result)
-    assert sorted(seats(result.fillers)) == sorted(row.seat for row in found[10:20])
+    assert sorted(slots(result.fillers)) == sorted(row.slot for row in found[10:20])
     assert {(f.topic, f.queue_id) for f in result.fillers if f.topic} == result.rebuild_queues
     assert set(log_faults(store)) == {"CQ-MISSING-QUEUE"}
     offsets: dict[tuple[str, int], list[int]] = {}
     for row in rows(store):
-        topic, queue_id, offset = row.seat
+        topic, queue_id, offset = row.slot
         if row.message.transaction_type not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
             offsets.setdefault((topic, queue_id), []).append(offset)
     assert all(at == list(range(at[0], at[0] + len(at))) for at in offsets.values())
@@ -157,7 +157,7 @@ def test_lost_entries_keep_index_place_and_queue_offset(tmp_path: Path) -> None:
     result = salvage(store)
     apply(store, result)
     assert spans_and_indexes(store, 2) == entries
-    assert seats(result.fillers) == [row.seat for row in found[7:12]]
+    assert slots(result.fillers) == [row.slot for row in found[7:12]]
     assert log_faults(store) == {}
 
 
@@ -170,7 +170,7 @@ def test_lost_entries_are_counted_by_their_indexes_when_the_index_file_is_gone(t
     result = salvage(store)
     apply(store, result)
     assert [index for _, _, index in spans_and_indexes(store, 2)] == [index for _, _, index in entries]
-    assert sorted(seats(result.fillers)) == sorted(row.seat for row in found[7:12])
+    assert sorted(slots(result.fillers)) == sorted(row.slot for row in found[7:12])
     assert {code for code in log_faults(store) if code.startswith("DL-")} <= {"DL-DATA-INDEX"}
 
 

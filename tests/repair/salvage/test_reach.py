@@ -71,7 +71,7 @@ def test_a_kept_message_without_unit_gets_one(tmp_path: Path) -> None:
     store = copy_store("5.4.0-dledger", tmp_path)
     found = rows(store)
     hit_header(found[-1], 8)
-    topic, queue_id, number = found[-1].seat
+    topic, queue_id, number = found[-1].slot
     damage.zero(store / "consumequeue" / topic / str(queue_id) / f"{0:020}", number * 20, 20)
     recover("5.4.0-dledger", store)
     assert (rows(store), log_faults(store)) == (found, {})
@@ -88,7 +88,7 @@ def test_messages_between_the_good_ones_and_a_proved_one_become_fillers(name: st
     assert isinstance(facts, dict)
     assert (lost(done), len(facts["fillers"]), facts["wrote"]["dledger"]) == (3, 3, hit[0].offset - 48)
     assert (after[:-4], after[-1]) == (found[:-4], found[-1])
-    assert [(row.offset, row.seat) for row in after] == [(row.offset, row.seat) for row in found]
+    assert [(row.offset, row.slot) for row in after] == [(row.offset, row.slot) for row in found]
 
 
 @pytest.mark.parametrize("field", ["size", "magic", "queue_offset", "physical_offset"])

@@ -29,10 +29,10 @@ def test_garbled_body_becomes_one_marked_filler_at_its_queue_offset(version: str
     undamaged = snapshot(store)
     result = salvage(store)
     (filler,) = result.fillers
-    assert (filler.topic, filler.queue_id, filler.queue_offset) == row.seat
+    assert (filler.topic, filler.queue_id, filler.queue_offset) == row.slot
     assert (filler.kind, filler.marked, filler.offset, filler.length) == ("visible", "property", row.offset, row.size)
-    assert (result.loss.messages, result.loss.queues) == (1, {f"{row.seat[0]}/{row.seat[1]}": 1})
-    assert (result.rebuild_queues, result.cures, result.brakes) == (frozenset(), ("CL-BODY-CRC",), ())
+    assert (result.loss.messages, result.loss.queues) == (1, {f"{row.slot[0]}/{row.slot[1]}": 1})
+    assert (result.rebuild_queues, result.cures, result.decisions) == (frozenset(), ("CL-BODY-CRC",), ())
     done = apply(store, result)
     assert log_faults(store) == {}
     after = rows(store)
@@ -133,10 +133,10 @@ def test_zeroed_page_loses_exactly_the_messages_that_it_touched(version: str, tm
     apply(store, result)
     hit = [r for r in before if r.path == path and r.at < 6 * 4096 and r.stop > 5 * 4096]
     assert log_faults(store) == {}
-    seats = {(f.topic, f.queue_id, f.queue_offset) for f in result.fillers if f.kind == "visible"}
-    assert seats <= {r.seat for r in hit}
-    assert result.loss.messages == len(seats) == result.visible_fillers
-    mended = [r for r in hit if r.seat not in seats]
+    slots = {(f.topic, f.queue_id, f.queue_offset) for f in result.fillers if f.kind == "visible"}
+    assert slots <= {r.slot for r in hit}
+    assert result.loss.messages == len(slots) == result.visible_fillers
+    mended = [r for r in hit if r.slot not in slots]
     found = {r.offset: r.message for r in rows(store)}
     assert [found[r.offset] for r in mended] == [r.message for r in mended]
     others = [r for r in before if r not in hit]

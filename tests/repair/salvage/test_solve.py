@@ -44,7 +44,7 @@ class Asked:
 @pytest.fixture
 def asked() -> Asked:
     store = unpack("5.4.0-clean")
-    return Asked(store, next(r for r in rows(store) if r.seat[0].startswith("Order") and len(r.message.body) > 40))
+    return Asked(store, next(r for r in rows(store) if r.slot[0].startswith("Order") and len(r.message.body) > 40))
 
 
 def flip(raw: bytes, at: int, bit: int = 0) -> bytes:
@@ -54,17 +54,17 @@ def flip(raw: bytes, at: int, bit: int = 0) -> bytes:
 def test_sound_record_behind_a_wrong_dledger_header_is_kept() -> None:
     store = unpack("5.4.0-dledger")
     asked = Asked(store, rows(store)[7])
-    assert asked.answer(asked.raw, QueueSlot(*asked.row.seat)) == Keep(asked.raw)
+    assert asked.answer(asked.raw, QueueSlot(*asked.row.slot)) == Keep(asked.raw)
 
 
 def test_flipped_bit_of_the_body_is_repaired_by_its_crc(asked: Asked) -> None:
-    answer = asked.answer(flip(asked.raw, HEAD.size + 5), QueueSlot(*asked.row.seat))
+    answer = asked.answer(flip(asked.raw, HEAD.size + 5), QueueSlot(*asked.row.slot))
     assert isinstance(answer, Mended)
     assert (answer.record, answer.fields, answer.witnesses) == (asked.raw, ("body",), ("body CRC",))
 
 
 def test_field_in_the_unit_is_repaired_by_unit_and_crc(asked: Asked) -> None:
-    answer = asked.answer(flip(asked.raw, HEAD.at("queue_offset") + 7), QueueSlot(*asked.row.seat))
+    answer = asked.answer(flip(asked.raw, HEAD.at("queue_offset") + 7), QueueSlot(*asked.row.slot))
     assert isinstance(answer, Mended)
     assert (answer.record, answer.fields) == (asked.raw, ("queue_offset",))
     assert answer.witnesses == ("body CRC", "consume queue")
@@ -72,12 +72,12 @@ def test_field_in_the_unit_is_repaired_by_unit_and_crc(asked: Asked) -> None:
 
 def test_record_whose_unit_names_another_slot_is_not_taken_as_it_is(asked: Asked) -> None:
     """All candidates agree with the unit, and none agrees with the header against the unit."""
-    topic, queue_id, number = asked.row.seat
+    topic, queue_id, number = asked.row.slot
     answer = asked.answer(flip(asked.raw, HEAD.size + 5), QueueSlot(topic, queue_id, number + 1))
     assert answer == Lost(QueueSlot(topic, queue_id, number + 1))
 
 
 def test_garbled_record_is_lost_with_the_slot_that_is_known(asked: Asked) -> None:
     noise = bytes(byte ^ 0x5A for byte in asked.raw)
-    assert asked.answer(noise, QueueSlot(*asked.row.seat)) == Lost(QueueSlot(*asked.row.seat))
+    assert asked.answer(noise, QueueSlot(*asked.row.slot)) == Lost(QueueSlot(*asked.row.slot))
     assert asked.answer(noise, None) == Lost(None)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.owed_units import batch_extent
+from rmqstore.checks.log.dispatch_rules import batch_extent
 from rmqstore.checks.problems import codes
 from rmqstore.files.records import message_at
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
@@ -36,7 +36,7 @@ _INNER_HEAD = 20  # bytes: total size, magic, body CRC, flag, body length
 _MOST = 1000  # findings
 
 
-class _Says(NamedTuple):
+class _Fields(NamedTuple):
     """The fields that a record and its unit have in common."""
 
     queue: Name
@@ -49,7 +49,7 @@ class _Says(NamedTuple):
 class _Unit(NamedTuple):
     """The fields of a unit, and the place of its record."""
 
-    says: _Says
+    fields: _Fields
     offset: int
     size: int
 
@@ -71,45 +71,45 @@ def proved_batches(evidence: Evidence) -> Iterator[tuple[int, Mended, frozenset[
         if unit is None or (unit.offset, unit.size) != (start, message.size):
             continue
         mended = _mend(store, log.queue.pread(message.size, start), message, unit, finding.offset)
-        if mended is not None and _says(store, mended.record) == unit.says:
-            yield start, mended, frozenset({unit.says.queue, (message.topic_text, message.queue_id)})
+        if mended is not None and _fields_of(store, mended.record) == unit.fields:
+            yield start, mended, frozenset({unit.fields.queue, (message.topic_text, message.queue_id)})
 
 
 def _mend(store: Store, raw: bytes, message: Message, unit: _Unit, at: int) -> Mended | None:
     """Correct the one field that differs from the unit (at byte `at` of its queue); None without a proof."""
-    own, says = _says(store, raw), unit.says
+    own, fields = _fields_of(store, raw), unit.fields
     if own is None:
         return None
-    files = store.consume_queue(*says.queue, QueueKind.BATCH)
+    files = store.consume_queue(*fields.queue, QueueKind.BATCH)
     before, behind = _unit_at(files, at - _UNIT.size), _unit_at(files, at + _UNIT.size)
     new: bytes | None = None
     name = ""
-    match [field for field, one, other in zip(_Says._fields, own, says, strict=True) if one != other]:
+    match [field for field, one, other in zip(_Fields._fields, own, fields, strict=True) if one != other]:
         case ["queue"] if not _has_unit(store, own.queue, unit.offset):  # all else agrees: the unit is of this record
-            name, new = "queue", set_fields(raw, QueueSlot(*says.queue, message.queue_offset))
-        case ["tags"] if not consumequeue.one_bit_apart(own.tags, says.tags):
-            name, new = "TAGS", proved_tags(raw, message, says.tags)
-        case ["time"] if _between(before, says, behind) and not _between(before, own, behind):
+            name, new = "queue", set_fields(raw, QueueSlot(*fields.queue, message.queue_offset))
+        case ["tags"] if not consumequeue.one_bit_apart(own.tags, fields.tags):
+            name, new = "TAGS", proved_tags(raw, message, fields.tags)
+        case ["time"] if _between(before, fields, behind) and not _between(before, own, behind):
             where = HEADS_BY_FLAG[message.sys_flag & 0x30].at("store_timestamp")
-            name, new = "STORETIMESTAMP", raw[:where] + says.time.to_bytes(8, "big", signed=True) + raw[where + 8 :]
+            name, new = "STORETIMESTAMP", raw[:where] + fields.time.to_bytes(8, "big", signed=True) + raw[where + 8 :]
         case ["base"] if not message.sys_flag & INNER_BATCH:
-            slot = QueueSlot(*says.queue, says.base)
-            name, new = "base offset", set_fields(raw, slot) if _joins(before, says, behind) else None
-        case ["base"] if message.queue_offset == says.base:
-            name, new = "base offset", _with_number(raw, message, properties.INNER_BASE, own.base, says.base)
-        case ["number"] if _messages_in(message) == says.number:
-            name, new = "INNER_NUM", _with_number(raw, message, properties.INNER_NUM, own.number, says.number)
+            slot = QueueSlot(*fields.queue, fields.base)
+            name, new = "base offset", set_fields(raw, slot) if _joins(before, fields, behind) else None
+        case ["base"] if message.queue_offset == fields.base:
+            name, new = "base offset", _with_number(raw, message, properties.INNER_BASE, own.base, fields.base)
+        case ["number"] if _messages_in(message) == fields.number:
+            name, new = "INNER_NUM", _with_number(raw, message, properties.INNER_NUM, own.number, fields.number)
     return Mended(new, (name,), ("consume queue",)) if new is not None else None
 
 
-def _says(store: Store, raw: bytes) -> _Says | None:
+def _fields_of(store: Store, raw: bytes) -> _Fields | None:
     message, _ = parse_message(raw)
     if message is None:
         return None
     found = properties.parse_properties(message.properties)
     code = properties.dispatch_tags_code(message.topic_text, found, message.store_timestamp, delay_levels(store))
     extent = batch_extent(found, message.queue_offset)
-    return _Says((message.topic_text, message.queue_id), code or 0, message.store_timestamp, *extent)
+    return _Fields((message.topic_text, message.queue_id), code or 0, message.store_timestamp, *extent)
 
 
 def _unit_at(files: ConsumeQueueFiles, at: int) -> _Unit | None:
@@ -119,20 +119,20 @@ def _unit_at(files: ConsumeQueueFiles, at: int) -> _Unit | None:
     offset, size, base, count = (int(unit[n]) for n in ("commitlog_offset", "size", "base_offset", "batch_size"))
     if not consumequeue.is_batch_unit(offset, size, base, count):
         return None
-    says = _Says((files.topic, files.queue_id), int(unit["tags_code"]), int(unit["store_timestamp"]), base, count)
-    return _Unit(says, offset, size)
+    fields = _Fields((files.topic, files.queue_id), int(unit["tags_code"]), int(unit["store_timestamp"]), base, count)
+    return _Unit(fields, offset, size)
 
 
-def _between(before: _Unit | None, one: _Says, behind: _Unit | None) -> bool:
+def _between(before: _Unit | None, one: _Fields, behind: _Unit | None) -> bool:
     """Return whether a store time (ms) is between those of the two units beside it."""
-    return before is not None and behind is not None and before.says.time <= one.time <= behind.says.time
+    return before is not None and behind is not None and before.fields.time <= one.time <= behind.fields.time
 
 
-def _joins(before: _Unit | None, one: _Says, behind: _Unit | None) -> bool:
+def _joins(before: _Unit | None, one: _Fields, behind: _Unit | None) -> bool:
     """Return whether a batch begins where the one before it ends, and ends where the next one begins."""
     if before is None or behind is None:
         return False
-    return before.says.base + before.says.number == one.base and one.base + one.number == behind.says.base
+    return before.fields.base + before.fields.number == one.base and one.base + one.number == behind.fields.base
 
 
 def _has_unit(store: Store, name: Name, offset: int) -> bool:

@@ -80,7 +80,7 @@ def _mend(raw: bytes, tags_code: int | None) -> Mended | None:
     if new is None or properties.property_faults(new + tail):
         return None
     unproved = "" if proved is not None else "the damaged property cannot be identified"
-    if missing := services.missing_properties(message.topic_text, properties.parse_properties(new)):
+    if missing := services.missing_in_text(message.topic_text, new):
         new, unproved = _with_needed(new, missing, message.queue_id), f"{', '.join(missing)} cannot be proved"
     return Mended(set_properties(raw, message, new + tail), ("properties",), unproved=unproved)
 

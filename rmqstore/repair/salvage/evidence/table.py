@@ -375,16 +375,16 @@ def _merge(known: Known, offset: int, rows: Sequence[Row]) -> None:
     own = [row for row in rows if row.field == SLOT]
     light = tuple((row.value.topic, row.value.queue_offset) for row in rows if row.field == LIGHT_SLOT)
     first = own[0] if own else rows[0]
-    said = {row.field: row.value for row in rows if row.witness == first.witness}
+    values = {row.field: row.value for row in rows if row.witness == first.witness}
     if len(own) > 1:
         names = ", ".join(f"{row.value.topic}/{row.value.queue_id}" for row in own)
         known.notes.append(f"several queues point to {offset:,} ({names}): the first one is used")
     slot: QueueSlot = first.value
     if own:
         slot = QueueSlot(slot.topic, slot.queue_id, slot.queue_offset, slot.tags_code, slot.count, light)
-        known.at[offset] = Expected(slot, offset, said[SIZE], said.get(TIME))
+        known.at[offset] = Expected(slot, offset, values[SIZE], values.get(TIME))
     else:
-        known.light[offset] = Expected(QueueSlot("", 0, -1, slot.tags_code, 1, light), offset, said[SIZE])
+        known.light[offset] = Expected(QueueSlot("", 0, -1, slot.tags_code, 1, light), offset, values[SIZE])
 
 
 def _fanned_out(slot: QueueSlot) -> Iterator[tuple[Name, int]]:
@@ -415,7 +415,7 @@ def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: Ranges) -> Iterato
 
 
 def _between_units(files: ConsumeQueueFiles, logs: Logs, units: Sequence[tuple[int, int, int, int]]) -> Iterator[Row]:
-    """Yield queue offsets with a damaged unit: their messages were between those of the units on both sides.
+    """Yield lost queue offsets with a damaged unit: their messages were between those of the units on both sides.
 
     `units` are those that point into damage; units of good messages beside them also count.
     """
@@ -432,9 +432,21 @@ def _between_units(files: ConsumeQueueFiles, logs: Logs, units: Sequence[tuple[i
         owned = [(number, unit["commitlog_offset"]) for number, unit in beside if unit is not None]
         places = sorted((*owned, *inside))
         for (before, start), (behind, stop) in pairwise(places):
-            if behind - before > 1 and start < stop:
-                slots = (files.topic, files.queue_id, range(before + 1, behind))
+            if behind - before == 1 or start >= stop:
+                continue
+            for low, high in _without_message(part, before + 1, behind):
+                slots = (files.topic, files.queue_id, range(low, high))
                 yield Row(start, stop, MISSED, slots, f"units {files.label} {before} and {behind}")
+
+
+def _without_message(part: QueuePart | None, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of queue offsets within [start, stop) of which the log has no good message."""
+    if part is None:
+        yield start, stop
+        return
+    for low, high in ((start, part.first), *((g.expected, g.got) for g in part.gaps), (part.next, stop)):
+        if max(low, start) < min(high, stop):
+            yield max(low, start), min(high, stop)
 
 
 def _batch_rows(files: ConsumeQueueFiles, ranges: Ranges) -> Iterator[Row]:

@@ -22,7 +22,7 @@ PARTS = ("commitlog", "batchconsumequeue")
 
 def batches(store: Path, queue_id: int = 0) -> list[Row]:
     """Return the inner batches of one queue."""
-    return [row for row in rows(store) if row.seat[:2] == (TOPIC, queue_id)]
+    return [row for row in rows(store) if row.slot[:2] == (TOPIC, queue_id)]
 
 
 def in_header(name: str, byte: int = 0) -> Callable[[Row], int]:
@@ -43,7 +43,7 @@ def in_topic(row: Row) -> int:
     return row.at + row.path.read_bytes()[row.at : row.stop].rindex(TOPIC.encode())
 
 
-HURT = {
+DAMAGED_BITS = {
     "QUEUEOFFSET": (in_header("queue_offset", 7), 4),
     "queue id": (in_header("queue_id", 3), 1),
     "topic": (in_topic, 0),
@@ -65,11 +65,11 @@ def middle(store: Path) -> Row:
 
 @pytest.mark.quick_rows
 @pytest.mark.quick_rows
-@pytest.mark.parametrize("field", HURT)
+@pytest.mark.parametrize("field", DAMAGED_BITS)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_record_is_what_it_was(name: str, field: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
-    row, (place, bit) = middle(store), HURT[field]
+    row, (place, bit) = middle(store), DAMAGED_BITS[field]
     before = content(store)
     damage.flip(row.path, place(row), bit)
     done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
@@ -81,7 +81,7 @@ def test_the_record_is_what_it_was(name: str, field: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("words", [("recover", "--role", "slave"), ("rebuild", "cq")], ids=" ".join)
 def test_where_the_log_is_not_changed_the_unit_stays(words: tuple[str, ...], field: str, tmp_path: Path) -> None:
     store = copy_store("5.1.4-formats", tmp_path)  # 5.4.0-formats has record CRCs, which find such damage
-    row, (place, bit) = middle(store), HURT[field]
+    row, (place, bit) = middle(store), DAMAGED_BITS[field]
     damage.flip(row.path, place(row), bit)
     before = content(store)
     plan: dict[str, Any] = dict(run_json(words[0], str(store), *words[1:], exit_code=1))

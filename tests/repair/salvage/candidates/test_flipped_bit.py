@@ -70,7 +70,7 @@ def flip_one(row: Row, noise: random.Random) -> Flip:
 
 def expected(flip: Flip) -> dict[str, object]:
     """Return the facts that a plan lists about a flip."""
-    topic, queue_id, queue_offset = flip.row.seat
+    topic, queue_id, queue_offset = flip.row.slot
     return {
         "offset": flip.row.offset,
         "topic": topic,
@@ -155,13 +155,13 @@ def test_records_of_every_kind_are_mended(what: str, number: int, tmp_path: Path
 def test_several_wrong_bytes_get_a_filler(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     noise = random.Random(f"garbled {name}")
-    hurt = chosen(store, 5, 20)
-    for row in hurt:
+    damaged = chosen(store, 5, 20)
+    for row in damaged:
         body = len(row.message.body)
         length = noise.randint(2, min(32, body))
         damage.garble(row.path, row.at + body_at(row) + noise.randint(0, body - length), length, noise.randrange(99))
     answer = recover(store)
-    assert answer["loss"]["messages"] == len(hurt)
+    assert answer["loss"]["messages"] == len(damaged)
     assert "mended" not in answer["facts"]
 
 
@@ -328,7 +328,7 @@ def test_a_stored_crc_with_more_than_31_bits_names_no_bit(stored: int) -> None:
 def test_a_damaged_stored_body_crc_is_no_reason_to_fail(bits: tuple[int, ...], tmp_path: Path) -> None:
     """One wrong bit of the stored CRC is corrected; with more wrong bits, nothing proves the body."""
     store = copy_store("5.4.0-clean", tmp_path)
-    row = pick(store, lambda r: r.seat[0].startswith("Order") and len(r.message.body) > 40)
+    row = pick(store, lambda r: r.slot[0].startswith("Order") and len(r.message.body) > 40)
     for bit in bits:
         damage.flip(row.path, row.at + HEAD.at("body_crc") + 3 - bit // 8, bit % 8)
     plan = run_json("recover", str(store), "--role", "single", exit_code=1)
@@ -354,7 +354,7 @@ def test_wrong_byte_of_a_body_is_mended_with_the_option_only(name: str, accept: 
     wrong_byte(row, at, 0x06)
     answer = recover(store, *["--accept-odds"] * accept)
     assert answer["loss"]["messages"] == 1 - accept
-    topic, queue_id, queue_offset = row.seat
+    topic, queue_id, queue_offset = row.slot
     one = {
         "offset": row.offset,
         "topic": topic,

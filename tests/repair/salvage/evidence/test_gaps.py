@@ -32,7 +32,7 @@ def texts(answer: object) -> str:
 def test_queue_offset_without_message_and_queue_needs_confirmation(version: str, tmp_path: Path) -> None:
     store = copy_store(f"{version}-clean", tmp_path)
     row = pick(store, plain, 10)
-    topic, queue_id, offset = row.seat
+    topic, queue_id, offset = row.slot
     for bit in (2, 3):  # now a rollback record, which is in no queue
         damage.flip(row.path, row.at + HEAD.at("sys_flag") + 3, bit)
     shutil.rmtree(store / "consumequeue" / topic / str(queue_id))
@@ -45,7 +45,7 @@ def test_queue_offset_without_message_and_queue_needs_confirmation(version: str,
     assert done["brakes"] == []
     assert f"no message in the log has queue offset {offset};" in texts(done["notes"])
     raw = b"".join(file.read_bytes() for file in sorted((store / "consumequeue" / topic / str(queue_id)).iterdir()))
-    offsets = {r.seat: r.offset for r in rows(store) if r.seat[:2] == (topic, queue_id) and r.offset != row.offset}
+    offsets = {r.slot: r.offset for r in rows(store) if r.slot[:2] == (topic, queue_id) and r.offset != row.offset}
     for (_, _, at), place in offsets.items():  # no message after the gap moves
         assert UNIT.parse(raw, at * UNIT.size)["commitlog_offset"] == place
 
@@ -53,7 +53,7 @@ def test_queue_offset_without_message_and_queue_needs_confirmation(version: str,
 def test_zeros_in_place_of_a_unit_without_message_end_the_queue_for_a_broker(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     row = pick(store, plain, 10)
-    topic, queue_id, offset = row.seat
+    topic, queue_id, offset = row.slot
     for bit in (2, 3):
         damage.flip(row.path, row.at + HEAD.at("sys_flag") + 3, bit)
     path = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
@@ -77,12 +77,12 @@ def test_lost_message_without_room_is_counted_and_needs_confirmation(tmp_path: P
     damage.garble(row.path, row.at, row.size)
     result = salvage(store)
     assert result.loss.messages == 2
-    assert result.loss.queues == {f"{row.seat[0]}/{row.seat[1]}": 1, "Squeezed/0": 1}
-    name = f"{row.seat[0]}/{row.seat[1]} {row.seat[2]}"
-    assert f"no room for a filler for {name}" in result.brakes[0]
-    assert "--accept-shift" in result.brakes[0]
+    assert result.loss.queues == {f"{row.slot[0]}/{row.slot[1]}": 1, "Squeezed/0": 1}
+    name = f"{row.slot[0]}/{row.slot[1]} {row.slot[2]}"
+    assert f"no room for a filler for {name}" in result.decisions[0]
+    assert "--accept-shift" in result.decisions[0]
     allowed = salvage(store, allow_shift=True)
-    assert allowed.brakes == ()
+    assert allowed.decisions == ()
     assert any(f"no room for a filler for {name}" in note for note in allowed.notes)
     run_json("recover", str(store), "--apply", exit_code=5)
     done = run_json("recover", str(store), "--accept-shift", "--apply", exit_code=1)
@@ -129,13 +129,13 @@ def test_where_several_queues_miss_them_each_gets_one_of_their_places(tmp_path: 
     was = [row for row in rows(store) if row.path == log]
     texts_of = {row.offset: parse_properties(row.message.properties) for row in was}
     light = {offset: found for offset, found in texts_of.items() if INNER_MULTI_DISPATCH in found}
-    assert len({row.seat[1] for row in was if row.offset in light}) == 4
+    assert len({row.slot[1] for row in was if row.offset in light}) == 4
     log.unlink()
     result = salvage(store, accept_fillers=True)
     placed = {f.offset: f for f in result.fillers if f.topic == "Order_11"}
     assert light.keys() <= placed.keys()
     assert sorted((f.queue_id, f.queue_offset) for f in placed.values()) == sorted(
-        row.seat[1:] for row in was if row.seat[0] == "Order_11"
+        row.slot[1:] for row in was if row.slot[0] == "Order_11"
     )
     for number in range(4):
         in_order = [placed[offset].queue_offset for offset in sorted(placed) if placed[offset].queue_id == number]
@@ -155,20 +155,34 @@ def test_damaged_unit_between_units_of_lost_messages_keeps_its_queue_offset(
 ) -> None:
     """The last messages of a queue are lost: no later good message shows a gap, but their units do."""
     store = copy_store(name, tmp_path)
-    lost = [row for row in rows(store) if row.seat[:2] == ("Order_11", 1)][-4:]
+    lost = [row for row in rows(store) if row.slot[:2] == ("Order_11", 1)][-4:]
     for row in lost:
         damage.garble(row.path, row.at, row.size)
-    topic, queue_id, number = lost[1].seat
+    topic, queue_id, number = lost[1].slot
     path = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
     damage.overwrite(path, number * 20, offset)
     witness = f"units {topic}/{queue_id} {number - 1} and {number + 1}"
     value = (topic, queue_id, range(number, number + 1))
     assert EvidenceRow(lost[0].offset, lost[2].offset, MISSED, value, witness) in Evidence(*look(store)).rows
     result = salvage(store)
-    assert (result.brakes, result.refusals, result.loss.messages) == ((), (), 4)
-    seats = {(f.offset, f.queue_offset) for f in result.fillers if f.kind == "visible"}
-    assert seats == {(row.offset, row.seat[2]) for row in lost}
+    assert (result.decisions, result.refusals, result.loss.messages) == ((), (), 4)
+    slots = {(f.offset, f.queue_offset) for f in result.fillers if f.kind == "visible"}
+    assert slots == {(row.offset, row.slot[2]) for row in lost}
     apply(store, result)
-    assert [r.seat for r in rows(store) if r.seat[:2] == (topic, queue_id)][-4:] == [row.seat for row in lost]
+    assert [r.slot for r in rows(store) if r.slot[:2] == (topic, queue_id)][-4:] == [row.slot for row in lost]
     run_json("recover", str(store), "--apply", exit_code=0)
     assert log_faults(store) == {}
+
+
+@pytest.mark.quick_rows
+@pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-clean", "5.4.0-dledger"])
+def test_good_message_with_a_damaged_unit_before_a_lost_message_is_not_lost(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    good, lost = [row for row in rows(store) if row.seat[:2] == ("Order_11", 1)][4:6]
+    damage.garble(lost.path, lost.at, lost.size)
+    topic, queue_id, number = good.seat
+    path = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
+    damage.flip(path, number * UNIT.size + 4, 2)  # the unit points behind the log
+    result = salvage(store)
+    assert (result.brakes, result.refusals, result.loss.messages) == ((), (), 1)
+    assert [(f.offset, f.queue_offset) for f in result.fillers] == [(lost.offset, lost.seat[2])]

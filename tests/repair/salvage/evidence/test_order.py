@@ -17,7 +17,7 @@ AT = HEAD.at("queue_offset") + 7  # the lowest byte
 
 
 def of_queue(store: Path) -> list[Row]:
-    return [row for row in rows(store) if row.seat[:2] == ("Order_11", 0)]
+    return [row for row in rows(store) if row.slot[:2] == ("Order_11", 0)]
 
 
 @pytest.mark.quick_rows

@@ -18,14 +18,14 @@ from tests.stores import copy_store
 def last_of(store: Path, topic: str) -> Row:
     """Return the last message of a queue that has messages of other queues after it."""
     found = rows(store)
-    last = {row.seat[:2]: row for row in found}
+    last = {row.slot[:2]: row for row in found}
     return next(row for name, row in last.items() if name[0] == topic and row.offset < found[-10].offset)
 
 
 def lose(store: Path, row: Row, *, known: bool = False, index: bool = True) -> None:
     """Destroy a record and its topic's consume queues, and unless `known`, the progress of consumers."""
     damage.garble(row.path, row.at - row.lead, row.size + row.lead)
-    shutil.rmtree(store / "consumequeue" / row.seat[0])
+    shutil.rmtree(store / "consumequeue" / row.slot[0])
     if not known:
         for path in (store / "config").glob("consumerOffset.json*"):
             path.unlink()
@@ -34,7 +34,7 @@ def lose(store: Path, row: Row, *, known: bool = False, index: bool = True) -> N
 
 
 def progress(store: Path, row: Row, offset: int) -> None:
-    table = {"offsetTable": {f"{row.seat[0]}@ahead": {row.seat[1]: offset}}}
+    table = {"offsetTable": {f"{row.slot[0]}@ahead": {row.slot[1]: offset}}}
     (store / "config" / "consumerOffset.json").write_bytes(build_config_json(table))
 
 
@@ -44,15 +44,15 @@ def test_progress_of_a_consumer_shows_where_the_queue_ended(name: str, tmp_path:
     store = copy_store(name, tmp_path)
     row = last_of(store, "Order_11")
     lose(store, row)
-    progress(store, row, row.seat[2] + 1)
+    progress(store, row, row.slot[2] + 1)
     result = salvage(store)
     (filler,) = result.fillers
-    assert (filler.topic, filler.queue_id, filler.queue_offset) == row.seat
+    assert (filler.topic, filler.queue_id, filler.queue_offset) == row.slot
     assert (result.loss.messages, dict(result.loss.more)) == (1, {})
     assert any("lost 1 message at its end" in note for note in result.notes)
     run_json("recover", str(store), "--apply", exit_code=0)
     assert log_faults(store) == {}
-    assert {r.seat: r.offset for r in rows(store)}[row.seat] == row.offset
+    assert {r.slot: r.offset for r in rows(store)}[row.slot] == row.offset
 
 
 def test_progress_of_a_delay_level_shows_where_the_queue_ended(tmp_path: Path) -> None:
@@ -60,10 +60,10 @@ def test_progress_of_a_delay_level_shows_where_the_queue_ended(tmp_path: Path) -
     row = last_of(store, SCHEDULE_TOPIC)
     lose(store, row)
     (store / "config" / "delayOffset.json").write_bytes(
-        build_config_json({"offsetTable": {str(row.seat[1] + 1): row.seat[2] + 1}})
+        build_config_json({"offsetTable": {str(row.slot[1] + 1): row.slot[2] + 1}})
     )
     (filler,) = salvage(store).fillers
-    assert (filler.topic, filler.queue_id, filler.queue_offset) == row.seat
+    assert (filler.topic, filler.queue_id, filler.queue_offset) == row.slot
     run_json("recover", str(store), "--apply", exit_code=0)
     assert log_faults(store) == {}
 
@@ -78,7 +78,7 @@ def test_without_progress_the_index_gives_a_lower_bound_of_the_loss(tmp_path: Pa
     note = next(note for note in result.notes if "the loss is a lower bound" in note)
     assert f"{row.size:,} damaged bytes" in note
     assert "1 were messages of unknown queues" in note
-    assert f"{row.seat[0]}/{row.seat[1]}" in note
+    assert f"{row.slot[0]}/{row.slot[1]}" in note
     assert "Lost: at least 1 message" in run("recover", str(store)).output
     answer = run_json("recover", str(store), exit_code=1)
     loss = answer["loss"]
@@ -105,7 +105,7 @@ def test_a_consumer_too_far_ahead_is_not_believed(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     row = last_of(store, "Order_11")
     lose(store, row)
-    progress(store, row, row.seat[2] + 5000)
+    progress(store, row, row.slot[2] + 5000)
     result = salvage(store)
     assert [filler.kind for filler in result.fillers] == ["unseen"]
     assert any("more messages than the damage there can have contained" in note for note in result.notes)
@@ -116,9 +116,9 @@ def test_a_consumer_further_than_an_intact_queue_changes_nothing(tmp_path: Path)
     store = copy_store("5.4.0-clean", tmp_path)
     row = last_of(store, "Order_11")
     damage.garble(row.path, row.at, row.size)
-    progress(store, row, row.seat[2] + 3)
+    progress(store, row, row.slot[2] + 3)
     result = salvage(store)
-    assert [(f.topic, f.queue_id, f.queue_offset) for f in result.fillers] == [row.seat]
+    assert [(f.topic, f.queue_id, f.queue_offset) for f in result.fillers] == [row.slot]
     assert (result.loss.messages, dict(result.loss.more)) == (1, {})
 
 
@@ -141,7 +141,7 @@ def test_truncation_counts_what_the_damage_held(gone: bool, tmp_path: Path) -> N
 def test_offsets_behind_a_damaged_last_record_are_cut_with_it(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     last = rows(store)[-1]
-    progress(store, last, last.seat[2] + 1)
+    progress(store, last, last.slot[2] + 1)
     damage.garble(last.path, last.at + 88, 4)  # its body: its frame is intact, and nothing follows
     done = run_json("recover", str(store), "--apply", exit_code=0)
     assert done["remaining"] == {"counts": {}}
@@ -149,4 +149,4 @@ def test_offsets_behind_a_damaged_last_record_are_cut_with_it(tmp_path: Path) ->
     assert isinstance(loss, dict)
     assert loss["messages"] == 1
     table = parse_config_object((store / "config" / "consumerOffset.json").read_bytes())["offsetTable"]
-    assert table == {f"{last.seat[0]}@ahead": {str(last.seat[1]): last.seat[2]}}
+    assert table == {f"{last.slot[0]}@ahead": {str(last.slot[1]): last.slot[2]}}

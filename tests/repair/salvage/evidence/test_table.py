@@ -23,13 +23,13 @@ def evidence_of(store: Path) -> Evidence:
 
 
 def queue_of(store: Path, record: Record) -> list[Record]:
-    return [row for row in rows(store) if row.seat[:2] == record.seat[:2]]
+    return [row for row in rows(store) if row.slot[:2] == record.slot[:2]]
 
 
 def busy(store: Path) -> list[Record]:
     """Return the records of a queue with more than ten plain messages."""
     found = rows(store)
-    first = next(r for r in found if r.seat[0].startswith("Order") and len(queue_of(store, r)) > 10)
+    first = next(r for r in found if r.slot[0].startswith("Order") and len(queue_of(store, r)) > 10)
     return queue_of(store, first)
 
 
@@ -42,7 +42,7 @@ def test_unit_that_points_into_damage_proves_slot_and_size(tmp_path: Path) -> No
     store = copy_store(STORE, tmp_path)
     row = busy(store)[5]
     damage.garble(row.path, row.at, row.size)
-    topic, queue_id, number = row.seat
+    topic, queue_id, number = row.slot
     found = parse_properties(row.message.properties)
     tags = dispatch_tags_code(topic, found, row.message.store_timestamp, parse_delay_levels("1s"))
     slot, witness = QueueSlot(topic, queue_id, number, tags), f"unit {topic}/{queue_id} {number}"
@@ -59,23 +59,23 @@ def test_unit_with_the_size_of_a_pre_blank_still_names_the_place(tmp_path: Path)
     store = copy_store(STORE, tmp_path)
     row = busy(store)[5]
     damage.garble(row.path, row.at, row.size)
-    topic, queue_id, number = row.seat
+    topic, queue_id, number = row.slot
     queue = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
     damage.overwrite(queue, number * UNIT.size + UNIT.at("size"), PRE_BLANK_SIZE.to_bytes(4, "big"))
     found = {r.field: r.value for r in evidence_of(store).rows if r.exact}
     assert ((found[SLOT].topic, found[SLOT].queue_id, found[SLOT].queue_offset), found[SIZE]) == (
-        row.seat,
+        row.slot,
         PRE_BLANK_SIZE,
     )
     (filler,) = salvage(store).fillers
-    assert ((filler.topic, filler.queue_id, filler.queue_offset), filler.offset) == (row.seat, row.offset)
+    assert ((filler.topic, filler.queue_id, filler.queue_offset), filler.offset) == (row.slot, row.offset)
 
 
 def test_gap_in_the_queue_offsets_is_a_row_between_two_records(tmp_path: Path) -> None:
     store = copy_store(STORE, tmp_path)
     before, row, behind = busy(store)[4:7]
     damage.garble(row.path, row.at, row.size)
-    topic, queue_id, number = row.seat
+    topic, queue_id, number = row.slot
     shutil.rmtree(store / "consumequeue" / topic)
     evidence = evidence_of(store)
     value = (topic, queue_id, range(number, number + 1))
@@ -83,14 +83,14 @@ def test_gap_in_the_queue_offsets_is_a_row_between_two_records(tmp_path: Path) -
     assert expected in evidence.rows
     known = evidence.about([(row.offset, row.offset + row.size)])
     assert known.at == {}
-    assert known.between == [(before.offset, behind.offset, QueueSlot(*row.seat))]
+    assert known.between == [(before.offset, behind.offset, QueueSlot(*row.slot))]
 
 
 def test_consumers_behind_the_end_of_a_queue_are_a_row(tmp_path: Path) -> None:
     store = copy_store(STORE, tmp_path)
     last, row = busy(store)[-2:]
     damage.garble(row.path, row.at, row.size)
-    topic, queue_id, number = row.seat
+    topic, queue_id, number = row.slot
     shutil.rmtree(store / "consumequeue" / topic)
     table = {"offsetTable": {f"{topic}@readers": {str(queue_id): number + 1}}}
     (store / "config" / "consumerOffset.json").write_text(json.dumps(table), "utf-8")
@@ -101,7 +101,7 @@ def test_consumers_behind_the_end_of_a_queue_are_a_row(tmp_path: Path) -> None:
     known = evidence.about([span])
     assert known.between == []
     evidence.add_ends(known, Ranges([span]))
-    assert [slot for _, _, slot in known.between] == [QueueSlot(*row.seat)]
+    assert [slot for _, _, slot in known.between] == [QueueSlot(*row.slot)]
 
 
 def test_rows_are_read_only_for_the_given_spans(tmp_path: Path) -> None:

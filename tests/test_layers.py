@@ -15,7 +15,7 @@ from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.table import PROBLEMS
 from tests.garbage import not_collected
 
-pytestmark = pytest.mark.xdist_group("walls")  # one process parses all sources
+pytestmark = pytest.mark.xdist_group("layers")  # one process parses all sources
 Nodes = tuple[ast.AST, ...]
 ROOT = Path(__file__).parent.parent / "rmqstore"
 SOURCES = sorted(ROOT.rglob("*.py"))

@@ -19,7 +19,7 @@ from rmqstore.formats.dledger import BODY_OFFSET
 from rmqstore.views.dledger_store import DLedgerCommitLog
 from tests.append.rewriting import messages_of
 from tests.append.small import units
-from tests.peers.test_dledger import SIZES, new, put
+from tests.java_scenarios.test_dledger import SIZES, new, put
 from tests.stores import meta
 
 

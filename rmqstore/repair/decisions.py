@@ -1,4 +1,4 @@
-"""Brakes for the whole store: reasons to stop until the operator decides. Pure."""
+"""Decisions that the operator must take before a plan is applied: reasons to stop, for the whole store. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_DAMAGE = 10  # percent of the log
 _FEW = 4  # messages of a queue
 
 
-def sizes_brakes(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
+def sizes_decisions(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
     """Yield why nothing may be repaired before the operator has corrected paths, file sizes or foreign files."""
     for finding in findings:
         if finding.code == codes.DIR_MISSING_PATH:
@@ -40,7 +40,7 @@ def sizes_brakes(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
         yield f"the commitlog file size cannot be inferred from the files; {store.commitlog.file_size} is assumed"
 
 
-def damage_brakes(results: Iterable[LogResult], counts: Mapping[str, int], options: RecoverOptions) -> Iterator[str]:
+def damage_decisions(results: Iterable[LogResult], counts: Mapping[str, int], options: RecoverOptions) -> Iterator[str]:
     """Yield signs of unusual damage: the store, the disk or the format may be the wrong one."""
     if counts.get(codes.CL_UNKNOWN_MAGIC):
         yield "the log has records with an unknown magic: a newer or encrypted format?"
@@ -57,7 +57,7 @@ def damage_brakes(results: Iterable[LogResult], counts: Mapping[str, int], optio
             yield f"{result.queue.name} has no good record"
 
 
-def path_brakes(store: Store, counts: Mapping[str, int]) -> Iterator[str]:
+def path_decisions(store: Store, counts: Mapping[str, int]) -> Iterator[str]:
     """Yield empty data directories if log files are missing: their disks may not be mounted."""
     if store.commitlog is None or not (counts.get(codes.CL_MISSING_FILE) or counts.get(codes.CQ_BEYOND_LOG)):
         return
@@ -69,7 +69,7 @@ def path_brakes(store: Store, counts: Mapping[str, int]) -> Iterator[str]:
             yield f"{directory} is configured and empty, and files of the log are missing: is a disk not mounted?"
 
 
-def offset_brakes(results: Iterable[LogResult]) -> Iterator[str]:
+def offset_decisions(results: Iterable[LogResult]) -> Iterator[str]:
     """Yield logs without the queue offsets of their messages.
 
     Source: CommitLog#asyncPutMessage assigns no queue offset with duplicationEnable, 5.1.4

@@ -1,4 +1,4 @@
-"""Rules for the consume queue units that a record gets: special topics, light queues, batches, and fillers of repairs.
+"""Which consume queue units a broker writes for a record: special topics, light queues, batches, repair fillers.
 
 Both the pass of `verify` and the rebuild of queues use them.
 Source: DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue#dispatch, ConsumeQueue#putMessagePositionInfo,
@@ -16,7 +16,7 @@ from rmqstore.formats.message import CRC32_RESERVED_LEN, is_dispatched
 from rmqstore.formats.services import is_service_topic, missing_in_text
 from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
 
 _SCHEDULE = properties.SCHEDULE_TOPIC.encode()
@@ -64,14 +64,6 @@ def record_properties(columns: Columns, i: int) -> Mapping[str, str]:
     return properties.parse_properties(columns.properties(i))
 
 
-def owed_units(columns: Columns) -> Bool:
-    """Return which records get units: all but prepared and rollback ones.
-
-    Shape: (n,)
-    """
-    return is_dispatched(columns.sys_flag)
-
-
 def filler_offsets(columns: Columns, number: I64, queues: QueueNames, marked: Iterable[int]) -> list[int]:
     """Return the offsets of records that a repair wrote in place of damaged ones.
 
@@ -80,7 +72,7 @@ def filler_offsets(columns: Columns, number: I64, queues: QueueNames, marked: It
     """
     found = set(marked)
     if queues.fillers:
-        unseen = np.isin(number, list(queues.fillers)) & ~owed_units(columns)
+        unseen = np.isin(number, list(queues.fillers)) & ~is_dispatched(columns.sys_flag)
         unseen &= columns.properties_length <= CRC32_RESERVED_LEN  # a client's message has an id
         found.update(np.flatnonzero(unseen).tolist())
     return [int(columns.offset[i]) for i in sorted(found)]

@@ -1,7 +1,7 @@
 """Random damage to a store, the same for a given seed: flipped bits, zeroed pages, truncated, swapped, removed files.
 
-`wound_more` simulates power failures, bad disks and partly restored backups: lost pages in several files, misplaced
-pages, wrong header fields, queues of an earlier time, invalid times.
+`damage_by_failures` simulates power failures, bad disks and partly restored backups: lost pages in several files,
+misplaced pages, wrong header fields, queues of an earlier time, invalid times.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LOGS = ("commitlog/*", "dledger-*/data/*")
 _OTHERS = ("consumequeue/*/*/*", "batchconsumequeue/*/*/*", "index/*", "dledger-*/index/*", "checkpoint")
 
 
-def wound(store: Path, seed: int | str, *, most: int = 3) -> list[str]:
+def damage_bytes(store: Path, seed: int | str, *, most: int = 3) -> list[str]:
     """Do one to `most` kinds of damage, half of them in the log, and return descriptions."""
     dice = random.Random(f"{store.name} {seed}")
     done: list[str] = []
@@ -86,8 +86,8 @@ def _one(store: Path, files: list[Path], dice: random.Random) -> str | None:
 # --- power failures, disks and backups --------------------------------------------------------------------------------
 
 
-def wound_more(store: Path, seed: int | str) -> list[str]:
-    """Do one or two other kinds of damage than `wound`, and return descriptions."""
+def damage_by_failures(store: Path, seed: int | str) -> list[str]:
+    """Do one or two other kinds of damage than `damage_bytes`, and return descriptions."""
     dice = random.Random(f"{store.name} more {seed}")
     kinds = (_power_cut, _page_over_page, _header, _queues_of_earlier, _checkpoint, _abort, _half, _longer)
     done: list[str] = []
@@ -244,7 +244,7 @@ def _longer(store: Path, dice: random.Random) -> list[str]:
 _ANY = ("config/*.json", "timerlog/*", "timercheck", "consumequeue_ext/*/*/*", "dledger-*/checkpoint")
 
 
-def wound_any(store: Path, seed: int | str) -> list[str]:
+def damage_any_file(store: Path, seed: int | str) -> list[str]:
     """Do one or two kinds of damage to any file of a store, and return descriptions."""
     dice = random.Random(f"{store.name} any {seed}")
     kinds = (

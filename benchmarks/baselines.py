@@ -1,4 +1,4 @@
-"""Compile the rivals of rmqstore: a harness around the real RocketMQ classes, and a loop in C."""
+"""Compile the baselines of rmqstore: a harness around the real RocketMQ classes, and a loop in C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPENED = ("java.nio", "sun.nio.ch", "java.lang", "java.util", "jdk.internal.ref"
 
 
 class Missing(Exception):
-    """A rival cannot be compiled on this machine; the message is the reason."""
+    """A baseline cannot be compiled on this machine; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)

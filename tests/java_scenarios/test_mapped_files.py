@@ -130,8 +130,8 @@ def test_files_are_read_after_their_descriptors_were_closed(tmp_path: Path) -> N
     mapping of an idle file; we close its descriptor."""
     queue = queue_of(tmp_path, 4096, b"abcdefgh", 4096)
     opened = len(list(Path("/proc/self/fd").iterdir()))
-    queue.relax()
-    queue.relax()
+    queue.release_descriptors()
+    queue.release_descriptors()
     assert len(list(Path("/proc/self/fd").iterdir())) == opened - 8
     assert {queue.read(at, 8) for at in range(0, 32768, 8)} == {b"abcdefgh"}
     queue.close()

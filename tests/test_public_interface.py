@@ -28,8 +28,8 @@ def bodies(store: rmqstore.Store) -> list[tuple[object, ...]]:
 
 
 def test_every_public_name_loads_its_object() -> None:
-    assert sorted(rmqstore.__all__) == sorted(rmqstore._DOOR)
-    for name, (module, attribute) in rmqstore._DOOR.items():
+    assert sorted(rmqstore.__all__) == sorted(rmqstore._EXPORTS)
+    for name, (module, attribute) in rmqstore._EXPORTS.items():
         assert getattr(rmqstore, name) is getattr(importlib.import_module(module), attribute), name
         assert name in dir(rmqstore)
     assert not hasattr(rmqstore, "no_such_name")

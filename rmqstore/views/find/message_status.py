@@ -1,4 +1,4 @@
-"""The fate of a message: whether record, queue entry and index entries are present, and which groups consumed it."""
+"""The status of a message: whether record, queue entry and index entries are present, and which groups consumed it."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class IndexEntries:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
-    """The fate of a message. `consumers` is None if consumer progress is unknown (see `ConsumerOffsets.unreadable`)."""
+class MessageStatus:
+    """What a store has of a message. `consumers`: None if their progress is unknown (`ConsumerOffsets.unreadable`)."""
 
     record: str
     queue_entry: QueueEntry
@@ -52,8 +52,8 @@ class Fate:
     consumers: tuple[Progress, ...] | None
 
 
-class Fates:
-    """The fates of messages of one store. Queues, index and consumer offsets are read once."""
+class MessageStatuses:
+    """The statuses of messages of one store. Queues, index and consumer offsets are read once."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -61,12 +61,12 @@ class Fates:
         self.index = IndexFiles(store)
         self.offsets = ConsumerOffsets.read(store)
 
-    def of(self, found: Found) -> Fate:
-        """Return the fate of a message of the log."""
+    def of(self, found: Found) -> MessageStatus:
+        """Return the status of a message of the log."""
         message = found.message
         known = properties.parse_properties(message.properties)
         groups = self.offsets.of(message.topic_text, message.queue_id)
-        return Fate(
+        return MessageStatus(
             "sound" if found.sound else found.fault.name.lower(),
             self._queue_entry(found, known),
             self._index_entries(found, known),
