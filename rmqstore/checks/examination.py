@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config, check_offsets
+from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config, check_delays, check_offsets
 from rmqstore.checks.beside.directory import check_directory
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.commitlog import PassWork, end_of_log, join_queues, reach_of, read_log
@@ -304,9 +304,13 @@ class Examination:
         if queue_range is not None and self.partial is None:
             from rmqstore.checks.queues.undelivered import due_after
 
-            since = max((r.latest for r in results), default=0)
-            undelivered = partial(due_after, store, since)
+            latest = end.last_store_timestamp if end is not None else 0
+            undelivered = partial(due_after, store, latest)
             check_offsets(self.verified.config, queue_range, self.findings, undelivered=undelivered)
+            # a store with topics.json alone was imported: it never delivered anything
+            ran = any(name != "topics.json" for name in self.verified.config.tables)
+            if end is not None and ran and not self.report.live:
+                check_delays(store, self.verified.config, queue_range, latest, self.findings)
         self.verified.config.tables = {}
 
     def of_all_messages(self) -> None:

@@ -67,6 +67,11 @@ class MisplacedFile(NamedTuple):
     def right_name(self) -> str:
         return offset_to_file_name(self.claim.holds)
 
+    @property
+    def only_digits(self) -> bool:
+        """Whether the name is the right offset, but not in 20 digits."""
+        return self.claim.holds == self.claim.file.start
+
     def finding(self) -> Finding:
         file, claim = self.claim.file, self.claim
         facts: dict[str, Fact] = {"right_name": self.right_name, "records": claim.records}
@@ -154,7 +159,14 @@ class _Log:
     _fitting: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
     def judge(self) -> None:
-        self.claims = [c for f in self.queue.files if (c := _claim(f, self.lead)) is not None]
+        misnamed = {odd.path for odd in self.queue.odd if odd.kind is OddKind.MISNAMED}
+        twice = {odd.path.name for odd in self.queue.odd if odd.kind is OddKind.DUPLICATE}
+        for file in self.queue.files:
+            claim = _claim(file, self.lead)
+            if claim is None and file.path in misnamed and offset_to_file_name(file.start) not in twice:
+                claim = Claim(file, file.start, *_count(file, self.lead)[:2])
+            if claim is not None:
+                self.claims.append(claim)
         own = {f.start for f in self.queue.files} - {c.file.start for c in self.claims}
         for file in self._strays():
             claim = _claim(file, self.lead)
@@ -222,6 +234,8 @@ class _Log:
         names = {f.start for f in self.queue.files} | {c.holds for c in going}
         for claim in going:
             there, size = self._at(claim.holds), self.queue.file_size
+            if claim.holds == claim.file.start:
+                continue  # only the digits of its name are wrong
             if claim.records < _LEAST and (there is None or there.path not in proven):
                 return claim, "only one record proves it"
             if times[claim.holds] > 1:

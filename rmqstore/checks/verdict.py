@@ -76,6 +76,9 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     if forecast.starts and taken and report.clean and not report.live:
         facts = {"messages": taken, "broker": forecast.version}
         report.findings.add(Finding(problem_codes.BR_START_LOSES, "store", "", 0, 0, facts))
+    if not forecast.starts and report.clean and not report.live:
+        facts = {"reason": forecast.reason or "", "broker": forecast.version}
+        report.findings.add(Finding(problem_codes.BR_NO_START, "store", "", 0, 0, facts))
     if note := delay_levels.note(store):
         report.notes.append(note)
     if report.live:

@@ -74,6 +74,7 @@ class OddKind(StrEnum):
     WRONG_LENGTH = "wrong-length"
     DUPLICATE = "duplicate"
     MISALIGNED = "misaligned"
+    MISNAMED = "misnamed"
     SPECIAL = "special"
     UNREADABLE = "unreadable"
 
@@ -185,11 +186,24 @@ def _vote(files: Sequence[tuple[int, int]], unit: int) -> int | None:
     return None
 
 
+def _misnamed(files: Sequence[MappedFile]) -> list[MappedFile]:
+    """Return the files without a name of 20 digits, if a broker does not sort them, and the next file, by offset.
+
+    A broker sorts files as texts: 65536 is behind 00000000000000131072.
+    """
+    names = [f.name for f in files]
+    if all(len(name) == NAME_DIGITS for name in names):
+        return []
+    names.append(offset_to_file_name(files[-1].stop))
+    return [f for f in files if len(f.name) != NAME_DIGITS] if names != sorted(names) else []
+
+
 class MappedFileQueue:
     """Files named by their start offset, as one address space, which may have holes.
 
-    `files` are sorted by start and do not overlap. `odd` lists all other directory entries; a file of the wrong length
-    is in both. A read that extends past a file or into a hole returns fewer bytes and never raises.
+    `files` are sorted by start and do not overlap. `odd` lists all other directory entries; a file of the wrong length,
+    or with a name that a broker sorts wrongly, is in both. A read that extends past a file or into a hole returns fewer
+    bytes and never raises.
     """
 
     def __init__(
@@ -253,7 +267,9 @@ class MappedFileQueue:
                 if e.length != size:
                     odd.append(OddEntry(e.path, OddKind.WRONG_LENGTH, e.length, last))
                 files[start] = MappedFile(e.path, start, e.length, size, e.mtime_ns)
-        return cls(name, directories, size, [files[s] for s in sorted(files)], odd, how)
+        in_order = [files[s] for s in sorted(files)]
+        odd += [OddEntry(f.path, OddKind.MISNAMED, f.length, f.name == last_name) for f in _misnamed(in_order)]
+        return cls(name, directories, size, in_order, odd, how)
 
     @classmethod
     def of_file(

@@ -306,6 +306,11 @@ def _settings() -> Iterator[Case]:
         cap = {"commitLogRecoverMaxNum": most}
         for what in ("undamaged", "all queues missing", "first record's body", "zero file behind"):
             yield from each(f"{what}, commitLogRecoverMaxNum={most}", newest, _PLAIN[what], cap)
+    both_kinds = {"rocksdbCQDoubleWriteEnable": "true"}  # the first start with it creates the RocksDB
+    yield from each("topic, first double write", newest, no_topic, both_kinds)
+    yield from each("last unit, first double write", newest, queue_last_unit, both_kinds)
+    ended = ("5.4.0-dledger", "5.4.0", (abort,), both_kinds)
+    yield Case("5.4.0-dledger first double write, abort", *ended, start=False)
     force = {"forceVerifyPropCRC": "true"}
     yield from each("forceVerifyPropCRC", "5.4.0-formats", None, force)
     yield from each("forceVerifyPropCRC, queue id", "5.4.0-formats", header(-1, 4, "queue_id"), force)

@@ -193,3 +193,44 @@ def test_read_time_in_the_future_stops_the_timer_until_it_is_repaired(
     assert deliver(version, damaged, conf, base, whole_broker, least=20) == dict.fromkeys(range(UNITS), 0)
     run_json("recover", str(store), "-c", str(conf), "--apply", "--only", "TM-CHECK", exit_code=0)
     assert deliver(version, store, conf, base, whole_broker) == dict.fromkeys(range(UNITS), 1)
+
+
+def test_timed_messages_are_delivered_twice_from_an_old_queue_offset(
+    tmp_path: Path, whole_broker: Callable[..., WholeBroker]
+) -> None:
+    version = "5.1.4"  # its records have no CRC
+    store, conf, base = prepare(version, tmp_path)
+    for k, row in enumerate(timers(store)):
+        record = row.path.read_bytes()[row.at : row.stop]
+        place = row.at + record.index(b"TIMER_OUT_MS\x01") + len(b"TIMER_OUT_MS\x01")
+        damage.overwrite(row.path, place, str((base + tick(k)) * 1000).encode())
+    damage.overwrite(store / "config" / "timercheck", timer.TIMERCHECK.at("master_timer_queue_offset"), bytes(8))
+    report = run_json("verify", str(store), "-c", str(conf), exit_code=1)
+    found = [(finding["code"], finding["facts"]["delivered_again"]) for finding in report["findings"]]  # type: ignore[attr-defined]
+    assert found == [("TM-CHECK", UNITS)]
+    damaged = tmp_path / "damaged"
+    shutil.copytree(store, damaged)
+    twice = deliver(version, damaged, conf, base, whole_broker, least=20)
+    assert twice == dict.fromkeys(range(UNITS), 2)
+    run_json("recover", str(store), "-c", str(conf), "--apply", "--only", "TM-CHECK", exit_code=0)
+    assert deliver(version, store, conf, base, whole_broker, least=20) == dict.fromkeys(range(UNITS), 1)
+
+
+@pytest.mark.parametrize("version", ["5.1.4", "5.4.0"])
+def test_delayed_messages_are_delivered_again_without_their_offsets(
+    version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
+) -> None:
+    name = f"{version}-formats"
+    store = copy_store(name, tmp_path)
+    for path in (store / "config").glob("delayOffset.json*"):
+        path.unlink()
+    report = run_json("verify", str(store), exit_code=1)
+    before = rows(store)
+    level = [key(row) for row in before if row.message.topic == b"SCHEDULE_TOPIC_XXXX" and row.message.queue_id == 0]
+    found = [(finding["code"], finding["facts"]["delivered_again"]) for finding in report["findings"]]  # type: ignore[attr-defined]
+    assert found == [("CFG-DELAY-BEHIND", len(level))]
+    end = time.monotonic() + DEADLINE_SECONDS
+    with whole_broker(version, store, meta(name).broker_conf):
+        while not set(level) <= {key(row) for row in rows(store)[len(before) :]}:
+            assert time.monotonic() < end, f"the broker did not deliver in {DEADLINE_SECONDS} s"
+            time.sleep(0.5)

@@ -10,6 +10,7 @@ import pytest
 from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.store import open_store
 from tests.checks.test_true_verdicts import DLEDGER, close_early
+from tests.command import run_json
 from tests.real_broker.oracle_server import OracleServers
 from tests.stores import VERSIONS, copy_store, meta
 
@@ -43,3 +44,19 @@ def test_what_a_start_makes_of_a_log_without_queues_and_configuration(
     reading = oracle_servers.load(version, root, meta(name).oracle_args)
     assert told == {queue: (ends.min, ends.max) for queue, ends in reading.queues.items() if ends.max}
     assert sum(high - low for low, high in told.values()) == reading.readable
+
+
+@pytest.mark.quick_rows(1)
+@pytest.mark.parametrize("name", [f"{version}-{kind}" for version in VERSIONS for kind in ("clean", "dledger")])
+def test_log_file_whose_name_lost_its_zeros_is_not_sound(
+    name: str, tmp_path: Path, oracle_servers: OracleServers
+) -> None:
+    version, settings = name[:5], meta(name).oracle_args
+    root = copy_store(name, tmp_path)
+    log = root / ("dledger-n0/data" if name.endswith("dledger") else "commitlog")
+    (log / f"{65536:020}").rename(log / "65536")
+    assert oracle_servers.load(version, root, settings).readable < meta(name).oracle_start.readable
+    done = run_json("recover", str(root), "--apply", exit_code=0)
+    assert done["loss"]["messages"] == 0  # type: ignore[index]
+    assert run_json("verify", str(root), "--broker", version, exit_code=0)["counts"] == {}
+    assert oracle_servers.load(version, root, settings).readable == meta(name).oracle_start.readable

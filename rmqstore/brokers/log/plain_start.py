@@ -231,10 +231,11 @@ class PlainStart:
 
     def _writes_both(self) -> bool:
         """Return whether the broker reads queues in files, and also opens and writes the same queues in RocksDB."""
-        if self.rocksdb or not self.rules.combined_queues or not self.store.rocksdb_beside:
+        if self.rocksdb or not self.rules.combined_queues:
             return False
         key = "rocksdbCQDoubleWriteEnable"  # if not configured, infer it from the RocksDB, which only it creates
-        return self.config.bool(key) if "storeType" in self.config.given or key in self.config.given else True
+        given = "storeType" in self.config.given or key in self.config.given
+        return self.config.bool(key) if given else self.store.rocksdb_beside
 
     def _unreadable_tables(self) -> Obstacle | None:
         """Return an unreadable configuration database, if the broker keeps its configuration in RocksDB."""

@@ -36,6 +36,7 @@ _CODE = {
     OddKind.WRONG_LENGTH: codes.DIR_WRONG_LENGTH,
     OddKind.DUPLICATE: codes.DIR_DUPLICATE_FILE,
     OddKind.MISALIGNED: codes.DIR_STRAY_FILE,
+    OddKind.MISNAMED: codes.DIR_STRAY_FILE,
     OddKind.SPECIAL: codes.DIR_STRAY_FILE,
     OddKind.UNREADABLE: codes.DIR_UNREADABLE,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
 
@@ -11,13 +12,17 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
-from rmqstore.files.store import Store
-from rmqstore.formats import timer
-from rmqstore.formats.message import BLANK_MAGIC
+from rmqstore.files.records import message_at
+from rmqstore.files.store import Store, StoreKind
+from rmqstore.formats import consumequeue, timer
+from rmqstore.formats.message import BLANK_MAGIC, Message
 from rmqstore.formats.properties import TIMER_TOPIC
 from rmqstore.scan.units import last_nonzero_in
 
 _UNIT = timer.LOG_UNIT
+BEHIND = "behind the log"
+_LATE = 15_000  # ms; a running broker delivers when a message is due, and writes timercheck every second
+_BACKLOG = 600_000  # ms; a busy broker delivers late
 _AHEAD = 60_000  # ms; how far ahead of this clock, and of the time of the file, the clock of a broker may be
 
 
@@ -55,6 +60,8 @@ def check_timer(
         _slots(store, store.timer_log, findings)
     top = queue_range(TIMER_TOPIC, 0) if queue_range is not None else None
     _timercheck(store, facts, top, findings, live, since=log.latest if log is not None else None)
+    if top is not None and log is not None and store.part is None and not live:
+        _behind(store, log, top, findings)
     return facts
 
 
@@ -242,3 +249,63 @@ def _timercheck(
                     never = _never_read(store.timer_log, since, value)
                     facts |= {"messages": never} if never else {}
         findings.add(Finding(codes.TM_CHECK, "config", path.name, timer.TIMERCHECK.at(name), 8, facts))
+
+
+def _behind(store: Store, log: LogRange, top: tuple[int, int], findings: Findings) -> None:
+    """Report values of timercheck from which a start delivers timed messages again; `top`: range of the timer queue.
+
+    It reads the slots since the read time again. From the master's queue offset on, it enqueues all messages again that
+    are due after the read time.
+    Source: TimerMessageStore#recover, #enqueue (RocketMQ 5.4.0; seen with whole brokers of 5.1.4 and 5.4.0)
+    """
+    from rmqstore.checks.beside.timer_wheel import good_units
+
+    path, queue = store.root / "config" / "timercheck", store.timer_log
+    if queue is None or not path.is_file():
+        return
+    values = timer.parse_timercheck(read_at(path, timer.TIMERCHECK_FILE_SIZE, 0))
+    late = {name: log.latest - (_BACKLOG if values[name] > 0 else _LATE) for name in values}
+    enqueued = _in_timer_queue(store, max(values["master_timer_queue_offset"], top[0]))
+    is_late = enqueued is not None and enqueued.store_timestamp < late["master_timer_queue_offset"]
+    again = enqueued.physical_offset if enqueued is not None and is_late else sys.maxsize
+    found = dict.fromkeys(("last_read_time", "master_timer_queue_offset"), 0)
+    for _, units in good_units(queue):
+        due = units["write_time"].astype(np.int64) + units["delayed_time"].astype(np.int64)
+        unread = due >= values["last_read_time"]
+        found["last_read_time"] += int((unread & (due < late["last_read_time"])).sum())
+        found["master_timer_queue_offset"] += int((unread & (units["commitlog_offset"] >= again)).sum())
+    for name, messages in found.items():
+        if messages:
+            facts: dict[str, Fact] = {"reason": BEHIND, "field": name, "value": values[name]}
+            facts["delivered_again"] = messages
+            findings.add(Finding(codes.TM_CHECK, "config", path.name, timer.TIMERCHECK.at(name), 8, facts))
+
+
+def next_to_enqueue(store: Store, queue: MappedFileQueue, end: int | None = None) -> int | None:
+    """Return the offset in the timer queue after the message of the timer log's last unit before `end` (bytes).
+
+    None if there is no unit, or if its message is not in the log.
+    Source: TimerMessageStore#reviseQueueOffset, RocketMQ 5.4.0
+    """
+    from rmqstore.checks.beside.timer_wheel import good_units
+
+    last = None
+    for at, units in good_units(queue):
+        count = len(units) if end is None else min(len(units), (end - at) // _UNIT.size)
+        if count > 0:
+            last = int(units["commitlog_offset"][count - 1])
+    message = _message(store, last) if last is not None else None
+    return message.queue_offset + 1 if message is not None else None
+
+
+def _in_timer_queue(store: Store, number: int) -> Message | None:
+    """Return a message of the timer queue, by its queue offset; None if it is not found."""
+    files = store.consume_queue(TIMER_TOPIC, 0).queue if store.kind is not StoreKind.ROCKSDB else None
+    unit = files.unit(consumequeue.UNIT, number) if files is not None else None
+    return _message(store, unit["commitlog_offset"]) if unit is not None else None
+
+
+def _message(store: Store, offset: int) -> Message | None:
+    found = (message_at(log, offset) for log, _ in store.logs)
+    topic = TIMER_TOPIC.encode()
+    return next((m for m in found if m is not None and m.physical_offset == offset and m.topic == topic), None)

@@ -23,7 +23,8 @@ DIRECTORY: Rows = (
             "does not fit, or (before 5.1.0) a directory. The broker does not start because of it: `length not matched "
             "message store config value` or NumberFormatException, exit code 253. If a file has the place of "
             "consumequeue/, the broker starts, but no message gets a unit; in the place of index/, the start or all "
-            "later dispatch ends at the first message with a key."
+            "later dispatch ends at the first message with a key. A queue file whose name does not have 20 digits is "
+            "sorted wrongly: the queue may end before it."
         ),
     ),
     Problem(
@@ -289,6 +290,21 @@ CONFIG: Rows = (
             "delayOffset.json is ahead of a queue of SCHEDULE_TOPIC_XXXX: the broker would skip messages of that level."
         ),
     ),
+    Problem(
+        code=codes.CFG_DELAY_BEHIND,
+        title="delay offset before messages that were due long ago",
+        severity=_W,
+        needs_operator=OperatorTask(
+            why="nothing in delayOffset.json shows which of them were delivered",
+            do="take config/delayOffset.json from a slave or a backup that is not older than the log",
+        ),
+        about=(
+            "delayOffset.json is missing, or older than the log: by its offset, the broker has not delivered messages "
+            "of this level that were due long before the last message of the log (20 seconds without an offset, else "
+            "10 minutes). Running brokers deliver when messages are due, and save the offset every 10 seconds. The "
+            "next start delivers these messages again."
+        ),
+    ),
 )
 
 TIMER: Rows = (
@@ -365,7 +381,9 @@ TIMER: Rows = (
         withholds=True,
         about=(
             "timercheck is too short, or its positions are behind the end of the timer log or of the timer queue. Or "
-            "its read time is in the future: brokers never deliver timed messages that are due before it."
+            "its read time is in the future: brokers never deliver timed messages that are due before it. Or a value "
+            "is missing or more than 10 minutes older than the log (`behind the log`), and the next start delivers "
+            "timed messages again."
         ),
     ),
     Problem(
@@ -405,6 +423,19 @@ BROKER: Rows = (
             "cuts the consume queues of a DLedger store 48 bytes per entry too early and does not always dispatch the "
             "messages again (DLedgerCommitLog#dledgerRecoverAbnormally). `rmqstore recover` makes the next start a "
             "normal one."
+        ),
+    ),
+    Problem(
+        code=codes.BR_NO_START,
+        title="the broker does not start with a sound store",
+        severity=_E,
+        needs_operator=OperatorTask(
+            why="the configuration or the rules of this broker version stop it, not damage of the store",
+            do="correct the setting that is named above, or start another version",
+        ),
+        about=(
+            "No other error explains why the broker does not start: for example, a messageDelayLevel that it cannot "
+            "parse (`1x`, or two blanks between levels; exit 253)."
         ),
     ),
 )

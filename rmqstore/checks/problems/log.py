@@ -390,6 +390,8 @@ COMMITLOG: Rows = (
         about=(
             "All records of this file say that they belong in the file `right_name`: files were swapped, or restored "
             "under a wrong name. No byte of them is damaged, but a broker returns other messages than those asked for. "
+            "Or the name does not have 20 digits (65536): a broker sorts names as texts, so the log ends before this "
+            "file or before the next one, and DLedger does not start. "
             "`recover` renames the files (`goes_back`); the rest of the report describes the store after that. If the "
             "place is taken, or two files hold the same records, the file keeps its name, and `because` gives the "
             "reason. In a mixed store, a copy of a file in the address space of the other log goes into quarantine."

@@ -22,6 +22,7 @@ _CODE = {
     OddKind.DIRECTORY: (codes.DIR_SUB_DIRECTORY, "a directory among a queue's files"),
     OddKind.NOT_AN_OFFSET: (codes.DIR_STRAY_FILE, "not a broker file"),
     OddKind.MISALIGNED: (codes.DIR_STRAY_FILE, "its name does not match a file of this size"),
+    OddKind.MISNAMED: (codes.DIR_STRAY_FILE, "its name does not have 20 digits, so a broker sorts it wrongly"),
     OddKind.SPECIAL: (codes.DIR_STRAY_FILE, "not a regular file"),
     OddKind.EMPTY: (codes.DIR_EMPTY_FILE, "0 bytes"),
     OddKind.WRONG_LENGTH: (codes.DIR_WRONG_LENGTH, "wrong length"),
@@ -96,6 +97,8 @@ def _plan_queue(
     """Add the steps for one queue of files. `log`: their contents cannot be rebuilt."""
     for odd in queue.odd:
         if odd.kind not in _CODE or draft.is_gone(odd.path):
+            continue
+        if log and odd.kind is OddKind.MISNAMED:
             continue
         own, why = _CODE[odd.kind]
         own = code or own

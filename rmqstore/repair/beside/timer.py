@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.checks.beside.timer import latest_read_time
+from rmqstore.checks.beside.timer import BEHIND, latest_read_time, next_to_enqueue
 from rmqstore.checks.beside.timer_wheel import Judged, good_units, judge, precision, read_wheel
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
@@ -199,7 +199,10 @@ def _relink_units(draft: PlanBuilder, queue: MappedFileQueue, judged: Judged) ->
 
 
 def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int) -> None:
-    """Limit positions to the ends of timer log and timer queue; derive a wrong read time from the log's last time."""
+    """Limit positions to the ends of timer log and timer queue; derive a wrong read time from the log's last time.
+
+    Queue offsets are not before the message of the last unit: a start would enqueue these messages again.
+    """
     path = draft.store.root / "config" / "timercheck"
     exists = path.is_file()
     if not exists and draft.store.timer_log is None:
@@ -211,9 +214,16 @@ def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int
         top = max(state.max, state.expected_max)
     given = dict(values)
     values["last_timer_log_flush_pos"] = max(0, min(values["last_timer_log_flush_pos"], end))
+    queue = draft.store.timer_log
+    least = (next_to_enqueue(draft.store, queue, end) or 0) if queue is not None else 0
     for name in ("last_timer_queue_offset", "master_timer_queue_offset"):
-        values[name] = max(0, values[name] if top is None else min(values[name], top))
-    if not 0 < values["last_read_time"] <= latest_read_time(path.stat().st_mtime if exists else 0):
+        offset = max(values[name], least)
+        values[name] = max(0, offset if top is None else min(offset, top))
+    behind = any(
+        f.code == codes.TM_CHECK and (f.facts["reason"], f.facts.get("field")) == (BEHIND, "last_read_time")
+        for f in verified.report.findings.listed
+    )
+    if behind or not 0 < values["last_read_time"] <= latest_read_time(path.stat().st_mtime if exists else 0):
         values["last_read_time"] = max(0, (last_time - _MARGIN) // timer.DEFAULT_PRECISION * timer.DEFAULT_PRECISION)
     content = timer.TIMERCHECK.build({k: max(0, v) for k, v in values.items()}).ljust(timer.TIMERCHECK_FILE_SIZE, b"\0")
     if read_at(path, timer.TIMERCHECK_FILE_SIZE + 1, 0) == content:

@@ -20,6 +20,7 @@ from rmqstore.repair.plan.steps import Rename, SetAside, Step
 
 MISPLACED = tuple(CODES.values())
 _WHY = "the name that its records prove"
+_DIGITS = "the same offset in 20 digits"
 _ROOM = "makes room: it has no good record"
 
 
@@ -45,12 +46,12 @@ def plan_misplaced(draft: PlanBuilder, verified: Verified) -> None:
     moved, misplaced = draft.store.moved, verified.misplaced
     if misplaced is None:
         return
-    sure = {file.claim.file.path for file in misplaced.files}
+    why_of = {file.claim.file.path: _DIGITS if file.only_digits else _WHY for file in misplaced.files}
     for now, then in sorted(moved.items(), key=lambda row: row[1].name):
         if os.path.lexists(then) and then not in moved:
             draft.discard(then, "it is in the place of a log file")
         expect, size = readable(now, partial(fingerprint_entry, now)), now.stat().st_size
-        why = _WHY if now in sure else _ROOM
+        why = why_of.get(now, _ROOM)
         draft.add(SetAside(draft.name(now), expect, why, size))
         draft.add(Rename(draft.name(then), draft.name(now), why, size))
     for path in sorted(draft.store.left_out):
