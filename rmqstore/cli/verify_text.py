@@ -226,6 +226,8 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
     cure = next_command(findings[0], report.repairable, report.config) if findings else None
     if cure:
         yield Styled("    cure: ", style="green").append(cure)
+    elif problem.needs_operator is not None and problem.severity > Severity.NOTE:
+        yield from _wrapped(f"to do: {problem.needs_operator.do}", width, "    ", "      ")
 
 
 def _place(finding: Finding) -> str:

@@ -89,11 +89,11 @@ def _reason(
     if code in open_codes(draft):
         mend = "run this command without --only: it repairs the message"
         return OperatorTask(_PROVED, _REPLICA if choice.strategy == TRUNCATE else mend)
+    if task is not None:
+        return task
     if options.only and code not in options.only:
         do = f"run this command without --only, or with --only {code}"
         return OperatorTask("--only selects other problems", do)
-    if task is not None:
-        return task
     if code == codes.CQ_WRONG_TAG and FACT in draft.facts and code not in options.only:
         return _DOUBT
     return _not_asked(row, options) or _unproved(row, draft, choice)
