@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
-from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config, check_delays, check_offsets
+from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config, check_offsets
 from rmqstore.checks.beside.directory import check_directory
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.commitlog import PassWork, end_of_log, join_queues, reach_of, read_log
@@ -302,15 +301,11 @@ class Examination:
 
             self.report.notes.extend(too_young_to_expire(self.on_disk, results[0]))
         if queue_range is not None and self.partial is None:
-            from rmqstore.checks.queues.undelivered import due_after
+            from rmqstore.checks.beside.delay_offsets import check_delay_offsets
 
-            latest = end.last_store_timestamp if end is not None else 0
-            undelivered = partial(due_after, store, latest)
-            check_offsets(self.verified.config, queue_range, self.findings, undelivered=undelivered)
-            # a store with topics.json alone was imported: it never delivered anything
-            ran = any(name != "topics.json" for name in self.verified.config.tables)
-            if end is not None and ran and not self.report.live:
-                check_delays(store, self.verified.config, queue_range, latest, self.findings)
+            config, latest = self.verified.config, end.last_store_timestamp if end is not None else 0
+            check_offsets(config, queue_range, self.findings)
+            check_delay_offsets(store, config, queue_range, latest, self.findings, live=self.report.live)
         self.verified.config.tables = {}
 
     def of_all_messages(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from rmqstore.checks.beside.checkpoint import LogEnd, check_checkpoint
 from rmqstore.checks.beside.compaction import check_compaction
 from rmqstore.checks.beside.config import check_config, check_offsets
+from rmqstore.checks.beside.delay_offsets import check_delay_offsets
 from rmqstore.checks.beside.directory import check_directory
 from rmqstore.checks.beside.dledger import check_dledger
 from rmqstore.checks.beside.index import check_index
@@ -61,7 +63,9 @@ def test_wrecked_files_cause_only_findings(tmp_path: Path, name: str, seed: int)
     store = open_store(root)
     findings = Findings()
     config = check_config(store, findings)
-    check_offsets(config, lambda topic, qid: queue_range(store, topic, qid), findings)
+    ranges = partial(queue_range, store)
+    check_offsets(config, ranges, findings)
+    check_delay_offsets(store, config, ranges, 0, findings)
     check_directory(store, findings, queue_types=config.queue_types)
     check_checkpoint(store, LogEnd(1_795_245_123_866, 700_000), findings)
     check_index(store, findings).check_end(700_000, findings)

@@ -10,15 +10,12 @@ from typing import NamedTuple
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
-from rmqstore.files.config_files import LARGEST, committed_offsets, delay_offsets, null_table, wrong_type
+from rmqstore.files.config_files import LARGEST, committed_offsets, null_table, wrong_type
 from rmqstore.files.disk.reading import open_regular
-from rmqstore.files.mapped_file_queue import MappedFileQueue, list_directory
-from rmqstore.files.store import QueueKind, Store, StoreKind
+from rmqstore.files.mapped_file_queue import list_directory
+from rmqstore.files.store import Store
 from rmqstore.files.topic_types import types_of
-from rmqstore.formats import consumequeue
 from rmqstore.formats.configjson import Condition, ConfigJsonError, JsonValue, parse_config_object
-from rmqstore.formats.properties import SCHEDULE_TOPIC
-from rmqstore.scan.units import unit_chunks
 
 JSON_FILES = (
     "topics.json",
@@ -37,8 +34,6 @@ JSON_FILES = (
 _CONTROLLER_FILES = ("epochFileCheckpoint", "brokerIdentity", "brokerIdentity-temp")
 _MISSING, _UNREADABLE = "missing", "unreadable"
 _NAMED_TOPICS = 5
-_LATE = 20_000  # ms; a running broker delivers when a message is due, and saves delayOffset.json every 10 s
-_BACKLOG = 600_000  # ms; a busy broker delivers late
 
 Tables = dict[str, dict[str, JsonValue]]
 """Parsed configuration files by file name."""
@@ -112,72 +107,20 @@ def check_batch_topics(store: Store, facts: ConfigFacts, topics: Iterable[str], 
     findings.add(Finding(codes.CFG_NO_TOPICS, "config", "topics.json", facts={"count": len(names), "topics": named}))
 
 
-def check_offsets(
-    facts: ConfigFacts,
-    queue_range: QueueRange,
-    findings: Findings,
-    *,
-    undelivered: Callable[[int], int] = lambda queue_id: 0,
-) -> None:
-    """Compare consumer and delay offsets with the ends of their queues.
-
-    `undelivered` returns how many messages of a queue of SCHEDULE_TOPIC_XXXX have certainly not been delivered: a
-    delay offset beyond the end skips them.
+def check_offsets(facts: ConfigFacts, queue_range: QueueRange, findings: Findings) -> None:
+    """Compare consumer offsets with the ends of their queues.
 
     The offsets must have been read before the queues: on a live broker both move on, so a later offset could be ahead
     of an earlier queue end.
     """
     for file in ("consumerOffset.json", "lmqConsumerOffset.json", "consumerOffsets"):
         for topic, group, queue_id, offset in committed_offsets(facts.tables.get(file, {})) or ():
-            if beyond := _beyond(queue_range, topic, queue_id, offset):
+            if beyond := beyond_end(queue_range, topic, queue_id, offset):
                 beyond["group"] = group
                 findings.add(Finding(codes.CFG_OFFSET_BEYOND, f"{topic}/{queue_id}", file, facts=beyond))
-    for queue_id, offset in (delay_offsets(facts.tables.get("delayOffset.json", {})) or {}).items():
-        if beyond := _beyond(queue_range, SCHEDULE_TOPIC, queue_id, offset):
-            label = f"{SCHEDULE_TOPIC}/{queue_id}"
-            if messages := undelivered(queue_id):
-                beyond["messages"] = messages
-            findings.add(Finding(codes.CFG_DELAY_BEYOND, label, "delayOffset.json", facts=beyond))
 
 
-def check_delays(store: Store, facts: ConfigFacts, queue_range: QueueRange, latest: int, findings: Findings) -> None:
-    """Report levels with messages that a broker delivered, by the times, but will deliver again by delayOffset.json.
-
-    `latest`: store time of the log's last message, in ms.
-    Source: ScheduleMessageService#start, #persist, DeliverDelayedMessageTimerTask (RocketMQ 4.9.7 to 5.4.0; whole
-    brokers of 5.4.0 were started without the file)
-    """
-    offsets = delay_offsets(facts.tables.get("delayOffset.json", {}))
-    if offsets is None or store.kind is StoreKind.ROCKSDB:
-        return
-    for topic, queue_id, _ in store.queue_directories(QueueKind.SIMPLE):
-        known = queue_range(topic, queue_id) if topic == SCHEDULE_TOPIC else None
-        if known is None:
-            continue
-        offset = offsets.get(queue_id, 0)
-        low, high = max(known[0], offset), known[1]
-        late = latest - (_BACKLOG if offset > 0 else _LATE)
-        count = _due_by(store.consume_queue(topic, queue_id).queue, low, high, late)
-        if count:
-            about: dict[str, Fact] = {"topic": topic, "queue_id": queue_id, "offset": offset}
-            about |= {"max": high, "delivered_again": count}
-            label = f"{SCHEDULE_TOPIC}/{queue_id}"
-            findings.add(Finding(codes.CFG_DELAY_BEHIND, label, "delayOffset.json", facts=about))
-
-
-def _due_by(queue: MappedFileQueue, low: int, high: int, time: int) -> int:
-    """Count the units [low, high) of a delay level that are due before a time (ms); due times rise."""
-    count, size = 0, consumequeue.UNIT.size
-    for chunk in unit_chunks(queue, consumequeue.UNIT, start=low * size, stop=high * size):
-        units = chunk.units
-        due = (units["size"] > 0) & (units["tags_code"] > 0) & (units["tags_code"] < time)
-        count += int(due.sum())
-        if not due.all():
-            break
-    return count
-
-
-def _beyond(queue_range: QueueRange, topic: str, queue_id: int, offset: int) -> dict[str, Fact]:
+def beyond_end(queue_range: QueueRange, topic: str, queue_id: int, offset: int) -> dict[str, Fact]:
     """Return the facts of an offset beyond the end of its queue; empty if it is not, or if the queue is unknown."""
     known = queue_range(topic, queue_id)
     if known is None or offset <= known[1]:

@@ -14,17 +14,13 @@ from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Findings, QueueState
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.files.store import Store
-from rmqstore.formats import consumequeue
 from rmqstore.formats.message import is_dispatched
-from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.formats.text.counts import many
 from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
-from rmqstore.scan.units import unit_chunks
 from rmqstore.scan.window import ScanOptions
 
 Interval = tuple[int, int]
@@ -128,16 +124,6 @@ def withheld_words(findings: Findings) -> str:
     words = many(timed, "timed message")
     parts = [f"up to {words}" if limit else words] if timed else []
     return " and ".join(parts + ([many(delayed, "delayed message")] if delayed else []))
-
-
-def due_after(store: Store, since: int, queue_id: int) -> int:
-    """Return how many messages of a queue of SCHEDULE_TOPIC_XXXX are due after `since`, the log's latest time (ms).
-
-    None of them has been delivered: it would be in the log.
-    """
-    queue = store.consume_queue(SCHEDULE_TOPIC, queue_id).queue
-    chunks = unit_chunks(queue, consumequeue.UNIT)
-    return sum(int(((c.units["size"] > 0) & (c.units["tags_code"] > since)).sum()) for c in chunks)
 
 
 def left_unreadable(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rmqstore.checks.beside.config import ConfigFacts, check_config, check_offsets
+from rmqstore.checks.beside.delay_offsets import check_delay_offsets
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.verify import verify
 from rmqstore.files.broker_config import BrokerConfig
@@ -24,7 +26,9 @@ def check(path: Path, *, live: bool = False) -> tuple[Findings, ConfigFacts]:
     store = open_store(path)
     findings = Findings()
     facts = check_config(store, findings, live=live)
-    check_offsets(facts, lambda topic, qid: queue_range(store, topic, qid), findings)
+    ranges = partial(queue_range, store)
+    check_offsets(facts, ranges, findings)
+    check_delay_offsets(store, facts, ranges, 0, findings)
     return findings, facts
 
 
@@ -33,7 +37,9 @@ def test_a_real_configuration_is_sound(name: str) -> None:
     store = opened(name)
     findings = Findings()
     facts = check_config(store, findings)
-    check_offsets(facts, lambda topic, qid: queue_range(store, topic, qid), findings)
+    ranges = partial(queue_range, store)
+    check_offsets(facts, ranges, findings)
+    check_delay_offsets(store, facts, ranges, 0, findings)
     assert above_note(findings) == []
     assert facts.unchecked == []
 
