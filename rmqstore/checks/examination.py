@@ -303,9 +303,10 @@ class Examination:
         if queue_range is not None and self.partial is None:
             from rmqstore.checks.beside.delay_offsets import check_delay_offsets
 
-            config, latest = self.verified.config, end.last_store_timestamp if end is not None else 0
+            config = self.verified.config
+            times = (results[-1].last_time, end.last_store_timestamp) if end is not None else (0, 0)
             check_offsets(config, queue_range, self.findings)
-            check_delay_offsets(store, config, queue_range, latest, self.findings, live=self.report.live)
+            check_delay_offsets(store, config, queue_range, times, self.findings, live=self.report.live)
         self.verified.config.tables = {}
 
     def of_all_messages(self) -> None:
@@ -325,7 +326,8 @@ class Examination:
         span = None
         if results:
             latest = max(r.latest for r in results)
-            span = LogRange(min(r.min_offset for r in results), results[-1].reaches, latest)
+            first = min(r.min_offset for r in results)
+            span = LogRange(first, results[-1].reaches, latest, results[-1].last_time)
         self.verified.timer = check_timer(store, span, self.findings, queue_range=self.queue_range, live=live)
         check_compaction(store, self.findings, live=live)
         if any(result.fillers for result in results) or os.path.lexists(store.journal_directory):

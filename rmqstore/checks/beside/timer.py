@@ -20,19 +20,18 @@ from rmqstore.formats.properties import TIMER_TOPIC
 from rmqstore.scan.units import last_nonzero_in
 
 _UNIT = timer.LOG_UNIT
-BEHIND = "behind the log"
 _LATE = 15_000  # ms; a running broker delivers when a message is due, and writes timercheck every second
-_BACKLOG = 600_000  # ms; a busy broker delivers late
 _AHEAD = 60_000  # ms; how far ahead of this clock, and of the time of the file, the clock of a broker may be
 
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """The log that timers point into: [min_offset, wrote), bytes; `latest` is its latest store time (ms)."""
+    """The log that timers point into: [min_offset, wrote), bytes; its latest and its last store time (ms)."""
 
     min_offset: int
     wrote: int
     latest: int = 0
+    last_time: int = 0
 
 
 @dataclass(slots=True)
@@ -61,7 +60,7 @@ def check_timer(
     top = queue_range(TIMER_TOPIC, 0) if queue_range is not None else None
     _timercheck(store, facts, top, findings, live, since=log.latest if log is not None else None)
     if top is not None and log is not None and store.part is None and not live:
-        _behind(store, log, top, findings)
+        _zeros(store, log, top, findings)
     return facts
 
 
@@ -251,8 +250,8 @@ def _timercheck(
         findings.add(Finding(codes.TM_CHECK, "config", path.name, timer.TIMERCHECK.at(name), 8, facts))
 
 
-def _behind(store: Store, log: LogRange, top: tuple[int, int], findings: Findings) -> None:
-    """Report values of timercheck from which a start delivers timed messages again; `top`: range of the timer queue.
+def _zeros(store: Store, log: LogRange, top: tuple[int, int], findings: Findings) -> None:
+    """Report zeros in timercheck from which a start delivers timed messages again; `top`: range of the timer queue.
 
     It reads the slots since the read time again. From the master's queue offset on, it enqueues all messages again that
     are due after the read time.
@@ -264,20 +263,21 @@ def _behind(store: Store, log: LogRange, top: tuple[int, int], findings: Finding
     if queue is None or not path.is_file():
         return
     values = timer.parse_timercheck(read_at(path, timer.TIMERCHECK_FILE_SIZE, 0))
-    late = {name: log.latest - (_BACKLOG if values[name] > 0 else _LATE) for name in values}
-    enqueued = _in_timer_queue(store, max(values["master_timer_queue_offset"], top[0]))
-    is_late = enqueued is not None and enqueued.store_timestamp < late["master_timer_queue_offset"]
-    again = enqueued.physical_offset if enqueued is not None and is_late else sys.maxsize
-    found = dict.fromkeys(("last_read_time", "master_timer_queue_offset"), 0)
+    again = {name: 0 for name in ("last_read_time", "master_timer_queue_offset") if not values[name]}
+    if not again:
+        return
+    late = log.last_time - _LATE
+    oldest = _in_timer_queue(store, top[0])
+    enqueued = oldest.physical_offset if oldest is not None and oldest.store_timestamp < late else sys.maxsize
     for _, units in good_units(queue):
         due = units["write_time"].astype(np.int64) + units["delayed_time"].astype(np.int64)
         unread = due >= values["last_read_time"]
-        found["last_read_time"] += int((unread & (due < late["last_read_time"])).sum())
-        found["master_timer_queue_offset"] += int((unread & (units["commitlog_offset"] >= again)).sum())
-    for name, messages in found.items():
+        for name in again:
+            late_units = due < late if name == "last_read_time" else units["commitlog_offset"] >= enqueued
+            again[name] += int((unread & late_units).sum())
+    for name, messages in again.items():
         if messages:
-            facts: dict[str, Fact] = {"reason": BEHIND, "field": name, "value": values[name]}
-            facts["delivered_again"] = messages
+            facts: dict[str, Fact] = {"reason": "zero", "field": name, "delivered_again": messages}
             findings.add(Finding(codes.TM_CHECK, "config", path.name, timer.TIMERCHECK.at(name), 8, facts))
 
 

@@ -291,18 +291,17 @@ CONFIG: Rows = (
         ),
     ),
     Problem(
-        code=codes.CFG_DELAY_BEHIND,
-        title="delay offset before messages that were due long ago",
+        code=codes.CFG_NO_DELAYS,
+        title="delayOffset.json is missing, but delayed messages were due",
         severity=_W,
         needs_operator=OperatorTask(
-            why="nothing in delayOffset.json shows which of them were delivered",
+            why="nothing else in the store shows which of them were delivered",
             do="take config/delayOffset.json from a slave or a backup that is not older than the log",
         ),
         about=(
-            "delayOffset.json is missing, or older than the log: by its offset, the broker has not delivered messages "
-            "of this level that were due long before the last message of the log (20 seconds without an offset, else "
-            "10 minutes). Running brokers deliver when messages are due, and save the offset every 10 seconds. The "
-            "next start delivers these messages again."
+            "Messages of this delay level were due more than 20 seconds before the last message of the log. A running "
+            "broker delivers when they are due, and saves delayOffset.json every 10 seconds. Without the file, the "
+            "next start delivers them again."
         ),
     ),
 )
@@ -382,8 +381,8 @@ TIMER: Rows = (
         about=(
             "timercheck is too short, or its positions are behind the end of the timer log or of the timer queue. Or "
             "its read time is in the future: brokers never deliver timed messages that are due before it. Or a value "
-            "is missing or more than 10 minutes older than the log (`behind the log`), and the next start delivers "
-            "timed messages again."
+            "is 0, although messages were due 15 seconds before the last message of the log: the next start "
+            "delivers timed messages again."
         ),
     ),
     Problem(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.checks.beside.timer import BEHIND, latest_read_time, next_to_enqueue
+from rmqstore.checks.beside.timer import latest_read_time, next_to_enqueue
 from rmqstore.checks.beside.timer_wheel import Judged, good_units, judge, precision, read_wheel
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
@@ -219,11 +219,7 @@ def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int
     for name in ("last_timer_queue_offset", "master_timer_queue_offset"):
         offset = max(values[name], least)
         values[name] = max(0, offset if top is None else min(offset, top))
-    behind = any(
-        f.code == codes.TM_CHECK and (f.facts["reason"], f.facts.get("field")) == (BEHIND, "last_read_time")
-        for f in verified.report.findings.listed
-    )
-    if behind or not 0 < values["last_read_time"] <= latest_read_time(path.stat().st_mtime if exists else 0):
+    if not 0 < values["last_read_time"] <= latest_read_time(path.stat().st_mtime if exists else 0):
         values["last_read_time"] = max(0, (last_time - _MARGIN) // timer.DEFAULT_PRECISION * timer.DEFAULT_PRECISION)
     content = timer.TIMERCHECK.build({k: max(0, v) for k, v in values.items()}).ljust(timer.TIMERCHECK_FILE_SIZE, b"\0")
     if read_at(path, timer.TIMERCHECK_FILE_SIZE + 1, 0) == content:

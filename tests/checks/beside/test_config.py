@@ -28,7 +28,7 @@ def check(path: Path, *, live: bool = False) -> tuple[Findings, ConfigFacts]:
     facts = check_config(store, findings, live=live)
     ranges = partial(queue_range, store)
     check_offsets(facts, ranges, findings)
-    check_delay_offsets(store, facts, ranges, 0, findings)
+    check_delay_offsets(store, facts, ranges, (0, 0), findings)
     return findings, facts
 
 
@@ -39,7 +39,7 @@ def test_a_real_configuration_is_sound(name: str) -> None:
     facts = check_config(store, findings)
     ranges = partial(queue_range, store)
     check_offsets(facts, ranges, findings)
-    check_delay_offsets(store, facts, ranges, 0, findings)
+    check_delay_offsets(store, facts, ranges, (0, 0), findings)
     assert above_note(findings) == []
     assert facts.unchecked == []
 
