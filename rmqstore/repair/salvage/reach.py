@@ -10,6 +10,7 @@ from itertools import takewhile
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.formats.message import PHYSICAL_OFFSET_AT
 from rmqstore.repair.salvage.evidence.places import Neighbours, entries_begin, find_damage
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.layout import Cell
@@ -48,12 +49,12 @@ def _proved_end(evidence: Evidence, log: LogResult) -> int:
     found = log.wrote
     for layout in solver.layouts(damages, known):
         solver.solve(layout, known)
-        found = max([found, *(cell.stop for cell in layout.cells if _is_named(cell, log.lead))])
+        found = max([found, *(cell.stop for cell in layout.cells if _is_named(cell, log))])
     return found
 
 
-def _is_named(cell: Cell, lead: int) -> bool:
-    """Return whether the PHYSICALOFFSET of a kept record, or a unit, is its actual place."""
-    at = cell.start + lead
-    says = cell.message is not None and cell.message.physical_offset == at
+def _is_named(cell: Cell, log: LogResult) -> bool:
+    """Return whether the stored PHYSICALOFFSET of a kept record, or a unit, is its actual place."""
+    at = cell.start + log.lead
+    says = log.queue.pread(8, at + PHYSICAL_OFFSET_AT) == at.to_bytes(8, "big")
     return cell.kept is not None and (says or (cell.expected is not None and cell.expected.offset == at))

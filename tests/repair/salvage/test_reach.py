@@ -67,6 +67,18 @@ def test_neither_units_nor_index_are_needed_where_the_message_proves_itself(tmp_
     assert (lost(recover("5.4.0-dledger", store)), rows(store)) == (0, found)
 
 
+@pytest.mark.parametrize("field", ["magic", "size"])
+@pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-clean"])
+def test_a_plain_message_proves_itself_without_units_and_index(name: str, field: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    found = rows(store)
+    last = found[-1]
+    damage.flip(last.path, last.at + HEAD.at(field) + 1, 6)
+    shutil.rmtree(store / "consumequeue")
+    shutil.rmtree(store / "index")
+    assert (lost(recover(name, store)), rows(store)) == (0, found)
+
+
 def test_a_kept_message_without_unit_gets_one(tmp_path: Path) -> None:
     store = copy_store("5.4.0-dledger", tmp_path)
     found = rows(store)
