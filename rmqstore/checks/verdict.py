@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rmqstore.checks.verified import Verified, VerifyOptions
     from rmqstore.scan.units import KnownUnits
 
+_TAILS = {problem_codes.CL_DIRTY_TAIL, problem_codes.DL_DIRTY_TAIL}
 THOROUGH_BELOW = 256 << 20  # bytes of log up to which the forecast parses every record
 
 
@@ -65,6 +66,8 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     damage = damage_words(report.findings)
     if not forecast.consume_queues_simulated and problem_codes.CQ_MISSING_UNIT in report.findings.counts:
         damage = damage or "Consumers do not get all messages"  # the forecast does not know these rows
+    if report.findings.counts.keys() & _TAILS:
+        damage = damage or "The last bytes of the log are not a record"  # they may have been one
     sentence = left.sentence(forecast, damage) + exceptions
     report.verdict = (_without_messages(report, forecast) or sentence) + _assumed_size(store)
     if left.gone.messages and problem_codes.CQ_BEHIND in report.findings.counts and not report.live:

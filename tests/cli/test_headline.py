@@ -60,6 +60,15 @@ def test_a_page_of_zeros_over_several_dledger_entries_is_not_one_message(tmp_pat
     assert loss["messages"] == 4
 
 
+def test_headline_does_not_say_that_nothing_is_lost_over_a_tail_that_may_have_been_a_message(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    *_, last = read_folder(store / "commitlog")
+    file = sorted((store / "commitlog").iterdir())[-1]
+    flip(file, last.position - int(file.name) + 4, 6)  # the magic
+    expected = "The last bytes of the log are not a record; RocketMQ 5.4.0 would start and cut nothing, but "
+    assert _headline(store).startswith(expected)
+
+
 def test_headline_of_a_start_that_cuts_the_log_leads_with_the_cut(tmp_path: Path) -> None:
     store = copy_store("4.9.7-clean", tmp_path)
     record = list(read_folder(store / "commitlog"))[560]
