@@ -190,11 +190,11 @@ def latest_read_time(written: float) -> int:
 
 def _never_read(queue: MappedFileQueue, since: int, until: int) -> int:
     """Return how many timed messages are due after `since`, and before `until`, from where a broker reads (ms)."""
-    from rmqstore.checks.beside.timer_wheel import good_units
+    from rmqstore.checks.beside.timer_wheel import due_times, good_units
 
     count = 0
     for _, units in good_units(queue):
-        due = units["write_time"].astype(np.int64) + units["delayed_time"].astype(np.int64)
+        due = due_times(units)
         kept = (units["magic"].astype(np.int64) & timer.MAGIC_DELETE) == 0
         count += int(np.count_nonzero(kept & (due > since) & (due < until)))
     return count
@@ -257,7 +257,7 @@ def _zeros(store: Store, log: LogRange, top: tuple[int, int], findings: Findings
     are due after the read time.
     Source: TimerMessageStore#recover, #enqueue (RocketMQ 5.4.0; seen with whole brokers of 5.1.4 and 5.4.0)
     """
-    from rmqstore.checks.beside.timer_wheel import good_units
+    from rmqstore.checks.beside.timer_wheel import due_times, good_units
 
     path, queue = store.root / "config" / "timercheck", store.timer_log
     if queue is None or not path.is_file():
@@ -270,7 +270,7 @@ def _zeros(store: Store, log: LogRange, top: tuple[int, int], findings: Findings
     oldest = _in_timer_queue(store, top[0])
     enqueued = oldest.physical_offset if oldest is not None and oldest.store_timestamp < late else sys.maxsize
     for _, units in good_units(queue):
-        due = units["write_time"].astype(np.int64) + units["delayed_time"].astype(np.int64)
+        due = due_times(units)
         unread = due >= values["last_read_time"]
         for name in again:
             late_units = due < late if name == "last_read_time" else units["commitlog_offset"] >= enqueued

@@ -118,7 +118,7 @@ class _Log:
 
     def add(self, at: int, units: Any) -> None:
         """Add consecutive units, the first at `at`, to their slots, and check their links to the previous unit."""
-        due = units["write_time"].astype(np.int64) + units["delayed_time"].astype(np.int64)
+        due = due_times(units)
         tick = due // self.precision
         mine = np.flatnonzero((tick >= self.oldest) & (tick < self.oldest + SLOTS))
         if not len(mine):
@@ -177,6 +177,12 @@ def good_chunks(file: MappedFile) -> Iterator[tuple[int, Any, Any]]:
         if n < len(taken):
             return
         at += n * _UNIT.size
+
+
+def due_times(units: Any) -> I64:
+    """Return when the messages of units of the timer log are due (ms)."""
+    due: I64 = units["write_time"].astype(np.int64) + units["delayed_time"].astype(np.int64)
+    return due
 
 
 def good_units(queue: MappedFileQueue) -> Iterator[tuple[int, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rmqstore.checks.beside.timer import latest_read_time, next_to_enqueue
-from rmqstore.checks.beside.timer_wheel import Judged, good_units, judge, precision, read_wheel
+from rmqstore.checks.beside.timer_wheel import Judged, due_times, good_units, judge, precision, read_wheel
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.disk.reading import read_at
@@ -109,7 +109,7 @@ def _slots(queue: MappedFileQueue | None, end: int, ms: int, only: I64 | None = 
     """
     slots = np.zeros(timer.wheel_size() // _SLOT.size, dtype=_SLOT.dtype)
     for at, units in good_units(queue) if queue is not None else ():
-        due = units["write_time"].astype(np.int64) + units["delayed_time"].astype(np.int64)
+        due = due_times(units)
         mine = at + np.arange(len(units), dtype=np.int64) * _UNIT.size < end
         if only is not None:
             mine &= np.isin(due // ms % len(slots), only)
