@@ -109,8 +109,7 @@ class DLedgerStart(PlainStart):
         raise StartFails(text, loaded.obstacle.log_line, code)
 
     def _recover_entries(self, max_cq: int) -> None:
-        if self.rocksdb_end is not None:
-            max_cq = min(max_cq, self.rocksdb_end)
+        max_cq = self._in_both(max_cq)
         names = [f.path.name for f in self.data.files]
         self.state = DLedgerRecovery(self.data, self.index, self.entries, self.thorough).run(self.home)
         self.divided = self.data.files[0].start

@@ -237,6 +237,10 @@ class PlainStart:
         given = "storeType" in self.config.given or key in self.config.given
         return self.config.bool(key) if given else self.store.rocksdb_beside
 
+    def _in_both(self, max_cq: int) -> int:
+        """Return the end of what the queue files contain, and the RocksDB too if the broker writes both."""
+        return max_cq if self.rocksdb_end is None else min(max_cq, self.rocksdb_end)
+
     def _unreadable_tables(self) -> Obstacle | None:
         """Return an unreadable configuration database, if the broker keeps its configuration in RocksDB."""
         if not self.rocksdb:
@@ -285,7 +289,7 @@ class PlainStart:
         self.walk = self.reader.walk(
             index,
             self.queues if dispatch else None,
-            self._condition(max_cq if self.rocksdb_end is None else min(max_cq, self.rocksdb_end)),
+            self._condition(self._in_both(max_cq)),
             accept_half=self.rules.half_message_accepted and not self.clean_exit,
         )
         stop = self.walk.stop
