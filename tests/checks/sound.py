@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from rmqstore.checks.beside.config import ConfigFacts, check_config, check_offsets
+from rmqstore.checks.beside.delay_offsets import check_delay_offsets
 from rmqstore.checks.problems.report import Finding, Findings
 from rmqstore.checks.problems.table import Severity
 from rmqstore.files.broker_config import BrokerConfig
@@ -31,6 +35,14 @@ def above_note(findings: Findings) -> list[Finding]:
 def located(findings: Findings) -> list[tuple[str, str, str, int]]:
     """Return code, queue, file and offset of every finding above NOTE."""
     return [(f.code, f.queue, f.file, f.offset) for f in above_note(findings)]
+
+
+def check_configuration(store: Store, findings: Findings, *, live: bool = False) -> ConfigFacts:
+    """Check the configuration of a store, and its offsets with the queues, as if the log had no message."""
+    facts, ranges = check_config(store, findings, live=live), partial(queue_range, store)
+    check_offsets(facts, ranges, findings)
+    check_delay_offsets(store, facts, ranges, (0, 0), findings)
+    return facts
 
 
 def queue_range(store: Store, topic: str, queue_id: int) -> tuple[int, int] | None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import random
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rmqstore.checks.beside.checkpoint import LogEnd, check_checkpoint
 from rmqstore.checks.beside.compaction import check_compaction
-from rmqstore.checks.beside.config import check_config, check_offsets
-from rmqstore.checks.beside.delay_offsets import check_delay_offsets
 from rmqstore.checks.beside.directory import check_directory
 from rmqstore.checks.beside.dledger import check_dledger
 from rmqstore.checks.beside.index import check_index
@@ -21,7 +18,7 @@ from rmqstore.checks.problems.report import Findings
 from rmqstore.files.store import open_store
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
-from tests.checks.sound import queue_range
+from tests.checks.sound import check_configuration, queue_range
 from tests.seeds import seeds
 from tests.stores import copy_store
 
@@ -62,10 +59,7 @@ def test_wrecked_files_cause_only_findings(tmp_path: Path, name: str, seed: int)
         wreck(path, rng)
     store = open_store(root)
     findings = Findings()
-    config = check_config(store, findings)
-    ranges = partial(queue_range, store)
-    check_offsets(config, ranges, findings)
-    check_delay_offsets(store, config, ranges, (0, 0), findings)
+    config = check_configuration(store, findings)
     check_directory(store, findings, queue_types=config.queue_types)
     check_checkpoint(store, LogEnd(1_795_245_123_866, 700_000), findings)
     check_index(store, findings).check_end(700_000, findings)

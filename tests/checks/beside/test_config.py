@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.beside.config import ConfigFacts, check_config, check_offsets
-from rmqstore.checks.beside.delay_offsets import check_delay_offsets
+from rmqstore.checks.beside.config import ConfigFacts, check_config
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.verify import verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
-from tests.checks.sound import above_note, located, opened, queue_range
+from tests.checks.sound import above_note, check_configuration, located, opened, queue_range
 from tests.command import run_json
 from tests.damage import cut, garble, zero
 from tests.stores import STORES
@@ -25,10 +23,7 @@ Copy = Callable[[str], Path]
 def check(path: Path, *, live: bool = False) -> tuple[Findings, ConfigFacts]:
     store = open_store(path)
     findings = Findings()
-    facts = check_config(store, findings, live=live)
-    ranges = partial(queue_range, store)
-    check_offsets(facts, ranges, findings)
-    check_delay_offsets(store, facts, ranges, (0, 0), findings)
+    facts = check_configuration(store, findings, live=live)
     return findings, facts
 
 
@@ -36,10 +31,7 @@ def check(path: Path, *, live: bool = False) -> tuple[Findings, ConfigFacts]:
 def test_a_real_configuration_is_sound(name: str) -> None:
     store = opened(name)
     findings = Findings()
-    facts = check_config(store, findings)
-    ranges = partial(queue_range, store)
-    check_offsets(facts, ranges, findings)
-    check_delay_offsets(store, facts, ranges, (0, 0), findings)
+    facts = check_configuration(store, findings)
     assert above_note(findings) == []
     assert facts.unchecked == []
 
