@@ -55,8 +55,9 @@ def _check_delivered(store: Store, queue_range: QueueRange, last: int, findings:
     """Report levels with messages that a broker delivered, by the times, but will deliver again without the file."""
     for topic, queue_id, _ in store.queue_directories(QueueKind.SIMPLE):
         known = queue_range(topic, queue_id) if topic == SCHEDULE_TOPIC else None
-        again = _due(_level(store, queue_id), 1, last - _LATE) if known is not None else 0
-        if known is not None and again:
+        if known is None:
+            continue
+        if again := _due(_level(store, queue_id), 1, last - _LATE):
             about: dict[str, Fact] = {"topic": topic, "queue_id": queue_id, "max": known[1], "delivered_again": again}
             findings.add(Finding(codes.CFG_NO_DELAYS, f"{topic}/{queue_id}", _FILE, facts=about))
 

@@ -55,6 +55,9 @@ def _proved_end(evidence: Evidence, log: LogResult) -> int:
 
 def _is_named(cell: Cell, log: LogResult) -> bool:
     """Return whether the stored PHYSICALOFFSET of a kept record, or a unit, is its actual place."""
+    if cell.kept is None:
+        return False
     at = cell.start + log.lead
-    says = log.queue.pread(8, at + PHYSICAL_OFFSET_AT) == at.to_bytes(8, "big")
-    return cell.kept is not None and (says or (cell.expected is not None and cell.expected.offset == at))
+    if cell.expected is not None and cell.expected.offset == at:
+        return True
+    return log.queue.pread(8, at + PHYSICAL_OFFSET_AT) == at.to_bytes(8, "big")
