@@ -21,7 +21,7 @@ from tests.rocksdb_rows import without_extra
 from tests.stores import BROKER_STORES, copy_store, meta, unpack
 from tests.views.decoder import find_records, read_folder
 
-ROCKSDB = [name for name in BROKER_STORES if "rocksdb" in name]
+ROCKSDB = [name for name in BROKER_STORES if meta(name).broker_conf.get("storeType") == "defaultRocksDB"]
 # Loading a killed store completes its queues, and a follower truncates uncommitted entries: for these stores, the
 # results of the real store differ from the files.
 AS_ON_DISK = [n for n in BROKER_STORES if n not in ROCKSDB and "killed" not in n and "dledger3" not in n]

@@ -29,6 +29,8 @@ LOGGING = SOURCES / "logging"
 _OPENED = ("java.nio", "java.lang", "java.util", "sun.nio.ch", "jdk.internal.ref")
 _DOWNLOAD_SECONDS = 900
 _OLDEST_JAVA = 11
+_OTHER_MODULES = {"5.5.1": "5.5.0"}
+"""Releases of which Maven Central lacks modules (name server, client, tools …), and the release that these are from."""
 
 
 class BrokerUnavailable(Exception):
@@ -143,6 +145,7 @@ def _libraries(version: str, home: Path) -> Path:
 def _fetch(version: str, target: Path) -> None:
     """Let Maven copy the jars of a release, and try a failed download once more."""
     command = ["mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), f"-Drocketmq.version={version}"]
+    command += [f"-Drocketmq.others={_OTHER_MODULES.get(version, version)}"]
     command += ["dependency:copy-dependencies", f"-DoutputDirectory={target}"]
     output = ""
     for again in ([], ["-U"]):  # without -U, Maven caches a failed download for a day
