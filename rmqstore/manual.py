@@ -185,7 +185,17 @@ def _clean(text: str) -> str:
 
 
 def _formats_page() -> str:
-    from rmqstore.formats import checkpoint, consumequeue, dledger, index, message, messageid, rocksdbkeys, timer
+    from rmqstore.formats import (
+        checkpoint,
+        consumequeue,
+        dledger,
+        index,
+        message,
+        messageid,
+        rocksdbkeys,
+        rocksdbstore,
+        timer,
+    )
     from rmqstore.formats.layout import Record, fixed_part
 
     lines = list(_head("rmqstore-formats", 5, "the files of a RocketMQ store"))
@@ -196,7 +206,7 @@ def _formats_page() -> str:
         "writes the files."
     )
     seen: set[str] = set()
-    for module in (message, consumequeue, index, checkpoint, dledger, timer, messageid, rocksdbkeys):
+    for module in (message, consumequeue, index, checkpoint, dledger, timer, messageid, rocksdbkeys, rocksdbstore):
         for record in vars(module).values():
             if not isinstance(record, Record) or record.name in seen:
                 continue
