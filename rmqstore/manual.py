@@ -187,6 +187,7 @@ def _clean(text: str) -> str:
 def _formats_page() -> str:
     from rmqstore.formats import (
         checkpoint,
+        configrows,
         consumequeue,
         dledger,
         index,
@@ -206,7 +207,8 @@ def _formats_page() -> str:
         "writes the files."
     )
     seen: set[str] = set()
-    for module in (message, consumequeue, index, checkpoint, dledger, timer, messageid, rocksdbkeys, rocksdbstore):
+    modules = (message, consumequeue, index, checkpoint, dledger, timer, messageid, rocksdbkeys, rocksdbstore, configrows)
+    for module in modules:
         for record in vars(module).values():
             if not isinstance(record, Record) or record.name in seen:
                 continue

@@ -31,7 +31,7 @@ from rmqstore.scan.workers import SPLIT_SIZE, Mapper, jobs_or_default
 
 if TYPE_CHECKING:
     from rmqstore.checks.verified import Verified, VerifyOptions
-    from rmqstore.formats.configjson import JsonValue
+    from rmqstore.files.rocksdb.config import StoredTable
 
 _LOGS = ("commitlog", "dledger", "dledger-group")  # parts of a store that contain only a log
 
@@ -57,7 +57,7 @@ class Examination:
         self.narrow = VerifyRange(options.since, options.until, options.start_at)
         self.partial: str | None = None
         self.crosscheck = False
-        self.rocksdb_tables: dict[str, dict[str, JsonValue]] = {}
+        self.rocksdb_tables: dict[str, StoredTable] = {}
         self.states: dict[str, QueueState] = {}
 
     def run(self) -> None:

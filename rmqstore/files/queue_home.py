@@ -18,7 +18,7 @@ from rmqstore.files.broker_config import BrokerConfig
 
 ROCKSDB = "defaultRocksDB"
 _DATABASE_FILE = re.compile(r"CURRENT|LOCK|IDENTITY|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|\d+\.[a-z]+")
-_TABLES = ("topics", "subscriptionGroups", "consumerOffsets", "metadata", "rdb")
+_TABLES = ("topics", "subscriptionGroups", "consumerOffsets", "metadata")
 
 
 class QueueHome(StrEnum):

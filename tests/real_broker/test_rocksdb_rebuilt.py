@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.checks.verify import VerifyOptions, examine
-from rmqstore.files.rocksdb.database import config_rows
+from rmqstore.files.rocksdb.config import OFFSETS, table_rows
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.repair.journal.journal import apply, undo
 from tests import damage
@@ -265,7 +265,7 @@ def test_a_whole_broker_continues_with_truncated_queues_and_consumer_offsets(
 
 def offsets_of(store: Path) -> dict[str, object]:
     """Return the consumed offsets by `topic@group`."""
-    found = config_rows(store / "config" / "consumerOffsets")
+    found = table_rows(store / "config" / "consumerOffsets", OFFSETS)
     pairs = (pair for keys, values in found for pair in zip(keys, values, strict=True))
     return {key.decode(): json.loads(value)["offsetTable"] for key, value in pairs}
 

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from rmqstore.brokers.load.mapped_files import Obstacle
 from rmqstore.brokers.rules.forecast import QueueKey
-from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, config_rows, is_readable
+from rmqstore.files.rocksdb.config import CONFIG_DATABASES, table_rows, tables_in
+from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import Store
-
-CONFIG_DATABASES = ("topics", "subscriptionGroups", "consumerOffsets", "metadata")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,9 @@ def _unread(directory: Path) -> str:
     if not (directory / "CURRENT").exists() or not is_readable():
         return ""
     try:
-        for _ in config_rows(directory):
-            pass
+        for table in tables_in(directory.name):
+            for _ in table_rows(directory, table):
+                pass
     except (DamagedDatabase, UnknownFormat) as e:
         return str(e)
     except CannotRead:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
 from rmqstore.files.config_files import LARGEST, committed_offsets, null_table, wrong_type
 from rmqstore.files.disk.reading import open_regular
 from rmqstore.files.mapped_file_queue import list_directory
+from rmqstore.files.rocksdb.config import OFFSETS, TOPICS, StoredTable, directory_of
 from rmqstore.files.store import Store
 from rmqstore.files.topic_types import types_of
 from rmqstore.formats.configjson import Condition, ConfigJsonError, JsonValue, parse_config_object
@@ -44,12 +45,13 @@ class ConfigFacts:
     """The configuration of a store.
 
     `queue_types` maps topics to their `queue.type`; None if topics.json cannot be read. `unchecked` names files that
-    were not read, and why.
+    were not read, and why. `databases` maps tables in RocksDB to the database in config/.
     """
 
     queue_types: dict[str, str] | None = None
     unchecked: list[str] = field(default_factory=list)
     tables: Tables = field(default_factory=dict, repr=False)
+    databases: dict[str, str] = field(default_factory=dict)
 
 
 class _Read(NamedTuple):
@@ -66,10 +68,12 @@ class _Read(NamedTuple):
         return facts | {"problem": self.problem} if self.problem else facts
 
 
-def check_config(store: Store, findings: Findings, *, live: bool = False, rocksdb: Tables | None = None) -> ConfigFacts:
+def check_config(
+    store: Store, findings: Findings, *, live: bool = False, rocksdb: Mapping[str, StoredTable] | None = None
+) -> ConfigFacts:
     """Check every known file of config/, compaction/position-checkpoint and the controller's files.
 
-    `rocksdb` are the tables of RocksDB directories, in the form of the JSON files.
+    `rocksdb` are the tables in RocksDB.
     """
     facts = ConfigFacts()
     check = _ConfigCheck(findings, facts, live)
@@ -82,13 +86,16 @@ def check_config(store: Store, findings: Findings, *, live: bool = False, rocksd
     elif store.part in _CONTROLLER_FILES:
         check.pair(store.path.parent, store.path.name, _read_text)
     elif store.part is None:
-        facts.tables = check.directory(store.root / "config") | (rocksdb or {})
+        facts.tables = check.directory(store.root / "config")
+        for name, stored in (rocksdb or {}).items():
+            facts.tables[name] = stored.as_json
+            facts.databases[name] = stored.directory
         check.pair(store.root / "compaction", "position-checkpoint", _read_json)
         for name in _CONTROLLER_FILES:
             check.pair(store.root, name, _read_text)
         if "topics" in facts.tables:
             facts.queue_types = types_of(facts.tables["topics"])
-        elif not store.rocksdb_config:
+        elif directory_of(store, TOPICS) is None:
             facts.queue_types = types_of(facts.tables.get("topics.json"))
     return facts
 
@@ -101,7 +108,7 @@ def check_batch_topics(store: Store, facts: ConfigFacts, topics: Iterable[str], 
     """
     files = [store.root / "config" / name for name in ("topics.json", "topics.json.bak")]
     names = sorted(topics)
-    if facts.queue_types is not None or store.rocksdb_config or not names or any(map(os.path.lexists, files)):
+    if facts.queue_types is not None or directory_of(store, TOPICS) or not names or any(map(os.path.lexists, files)):
         return
     named = ", ".join(names[:_NAMED_TOPICS]) + (", …" if len(names) > _NAMED_TOPICS else "")
     findings.add(Finding(codes.CFG_NO_TOPICS, "config", "topics.json", facts={"count": len(names), "topics": named}))
@@ -113,11 +120,12 @@ def check_offsets(facts: ConfigFacts, queue_range: QueueRange, findings: Finding
     The offsets must have been read before the queues: on a live broker both move on, so a later offset could be ahead
     of an earlier queue end.
     """
-    for file in ("consumerOffset.json", "lmqConsumerOffset.json", "consumerOffsets"):
+    for file in ("consumerOffset.json", "lmqConsumerOffset.json", OFFSETS):
         for topic, group, queue_id, offset in committed_offsets(facts.tables.get(file, {})) or ():
             if beyond := beyond_end(queue_range, topic, queue_id, offset):
                 beyond["group"] = group
-                findings.add(Finding(codes.CFG_OFFSET_BEYOND, f"{topic}/{queue_id}", file, facts=beyond))
+                place = facts.databases.get(file, file)
+                findings.add(Finding(codes.CFG_OFFSET_BEYOND, f"{topic}/{queue_id}", place, facts=beyond))
 
 
 def beyond_end(queue_range: QueueRange, topic: str, queue_id: int, offset: int) -> dict[str, Fact]:

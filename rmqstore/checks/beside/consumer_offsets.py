@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rmqstore.files.config_files import Committed, committed_offsets, loaded_config
-from rmqstore.files.rocksdb.config import config_table
+from rmqstore.files.rocksdb.config import OFFSETS, directory_of, stored_table
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
-
-_ROCKSDB = "consumerOffsets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +46,8 @@ class ConsumerOffsets:
             offsets = loaded_config(store.root, name, committed_offsets)
             known |= offsets is not None
             out._add(offsets or [])
-        if _ROCKSDB in store.rocksdb_config:
-            out._add_rocksdb(store)
+        if (directory := directory_of(store, OFFSETS)) is not None:
+            out._add_rocksdb(store, directory)
         elif not known:
             out.unreadable = "there is no readable consumerOffset.json"
         return out
@@ -72,13 +70,13 @@ class ConsumerOffsets:
         for one in offsets:
             self.queues.setdefault(one.topic, {}).setdefault(one.queue_id, {})[one.group] = one.offset
 
-    def _add_rocksdb(self, store: Store) -> None:
+    def _add_rocksdb(self, store: Store, directory: str) -> None:
         try:
-            table, broken = config_table(store.root, _ROCKSDB)
+            table = stored_table(store.root, directory, OFFSETS)
         except CannotRead as error:
-            self.unreadable = f"config/{_ROCKSDB} cannot be read: {error}"
+            self.unreadable = f"config/{directory} cannot be read: {error}"
             return
-        offsets = committed_offsets(table)
+        offsets = committed_offsets(table.as_json)
         self._add(offsets or [])
-        if broken or offsets is None:
-            self.unreadable = f"config/{_ROCKSDB} has values that no broker reads"
+        if table.broken or offsets is None:
+            self.unreadable = f"config/{directory} has values that no broker reads"

@@ -26,6 +26,7 @@ from rmqstore.files.mapped_file_queue import (
     file_name_to_offset,
     list_directory,
 )
+from rmqstore.files.rocksdb.config import WITHOUT_POSITIONS
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.store_queues import SIZE_KEY, TREE
 
@@ -316,7 +317,7 @@ def _not_read(store: Store, facts: DirectoryFacts, opened_rocksdb: Collection[st
     facts.unchecked += [
         f"config/{name}/: configuration in RocksDB is not checked"
         for name in store.rocksdb_config
-        if f"config/{name}" not in opened_rocksdb
+        if f"config/{name}" not in opened_rocksdb and name not in WITHOUT_POSITIONS
     ]
     if _is_rocksdb(store.root / "kvStore"):
         facts.unchecked.append("kvStore/: POP consumer records in RocksDB are not checked")

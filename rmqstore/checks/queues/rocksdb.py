@@ -21,11 +21,10 @@ from rmqstore.checks.queues.queue_check import QueueCheck
 from rmqstore.checks.queues.rocksdb_batches import check_batch_rows
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.queue_home import QueueHome
-from rmqstore.files.rocksdb.config import TABLES, config_table
+from rmqstore.files.rocksdb.config import TABLES, StoredTable, directory_of, stored_table, tables_in
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable, missing_extra
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
-from rmqstore.formats.configjson import JsonValue
 from rmqstore.scan.unit_rows import Units
 
 DIRECTORY = "consumequeue/"
@@ -59,7 +58,7 @@ class RowsRead:
     """
 
     queues: bool = False
-    tables: dict[str, dict[str, JsonValue]] = field(default_factory=dict)
+    tables: dict[str, StoredTable] = field(default_factory=dict)
     directories: set[str] = field(default_factory=set)
     damaged: bool = False
 
@@ -100,16 +99,25 @@ def open_rocksdb(store: Store, report: Report) -> RowsRead:
                 out.damaged = True
                 report.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}")
     if is_readable():
-        for name in filter(TABLES.__contains__, store.rocksdb_config):
+        _read_config(store, report, out)
+    return out
+
+
+def _read_config(store: Store, report: Report, out: RowsRead) -> None:
+    """Read the tables of the configuration that the broker reads, and open the others."""
+    used = {table: directory_of(store, table) for table in TABLES}
+    for name in store.rocksdb_config:
+        for table in tables_in(name):
             out.directories.add(f"config/{name}")
             try:
-                out.tables[name], broken = config_table(store.root, name)
+                found = stored_table(store.root, name, table)
             except CannotRead as e:
                 report.unchecked.append(f"config/{name}/: this RocksDB cannot be read: {e}")
-                continue
-            if broken:
-                report.unchecked.append(f"config/{name}/: {broken} of its values are not JSON")
-    return out
+                break
+            if found.broken:
+                report.unchecked.append(f"config/{name}/: {found.broken} rows of {table} cannot be read")
+            if used[table] == name:
+                out.tables[table] = found
 
 
 def check_rocksdb_queues(store: Store, logs: Logs, report: Report, batch_topics: frozenset[str]) -> RocksDBFacts:

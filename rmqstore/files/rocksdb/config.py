@@ -1,34 +1,171 @@
-"""Read broker configuration from RocksDB (config v1): one row per topic, group or `topic@group`, with a JSON value."""
+"""Read the broker's configuration from RocksDB, in the form of the JSON files.
+
+A broker keeps topics, subscription groups and consumer offsets in one of these:
+
+    config/topics/, subscriptionGroups/, consumerOffsets/   version 1: one database per table
+    config/metadata/                                        version 1 with useSingleRocksDBForAllConfigs
+    config/rdb/                                             version 2 (configManagerVersion=v2)
+
+Source: BrokerController, RocksDBTopicConfigManager, RocksDBSubscriptionGroupManager, RocksDBConsumerOffsetManager,
+ConfigStorage and the managers of version 2 (RocketMQ 5.5.1)
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqstore.files.rocksdb.database import config_rows
+from rmqstore.files.rocksdb.database import open_database
+from rmqstore.files.store import Store
+from rmqstore.formats import configrows
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
 from rmqstore.formats.text.javatext import java_text
 
-TABLES = {
-    "topics": "topicConfigTable",
-    "subscriptionGroups": "subscriptionGroupTable",
-    "consumerOffsets": "offsetTable",
+TOPICS, GROUPS, OFFSETS = "topics", "subscriptionGroups", "consumerOffsets"
+TABLES = {TOPICS: "topicConfigTable", GROUPS: "subscriptionGroupTable", OFFSETS: "offsetTable"}
+"""Table → its name in the corresponding JSON file."""
+METADATA, V2 = "metadata", "rdb"
+CONFIG_DATABASES = (*TABLES, METADATA, V2)
+"""Names of the databases in config/, in the order in which brokers took to them."""
+WITHOUT_POSITIONS = frozenset({"users", "acls"})
+"""Databases in config/ that contain no position in a log or queue (LocalAuthenticationMetadataProvider)."""
+
+_DEFAULT, _DEFAULT_VERSION = "default", "kvDataVersion"
+_FAMILIES = {TOPICS: "topic", GROUPS: "subscriptionGroup", OFFSETS: "consumerOffset"}  # of metadata/
+_VERSION_KEY = b"kvDataVersionKey"
+_TABLE_IDS = {
+    TOPICS: configrows.TOPIC,
+    GROUPS: configrows.SUBSCRIPTION_GROUP,
+    OFFSETS: configrows.CONSUMER_OFFSET,
 }
-"""Name of the directory → name of the table in the corresponding JSON file."""
 
 
-def config_table(root: Path, name: str) -> tuple[dict[str, JsonValue], int]:
-    """Read a database of `TABLES` in the form of its JSON file, and count the values that are not valid JSON.
+@dataclass(slots=True)
+class StoredTable:
+    """A table in the form of its JSON file. `broken`: the number of rows that are not in the format of the table."""
+
+    directory: str
+    """Name of the database in config/."""
+    table: str
+    rows: dict[str, JsonValue] = field(default_factory=dict)
+    broken: int = 0
+
+    @property
+    def as_json(self) -> dict[str, JsonValue]:
+        return {TABLES[self.table]: self.rows}
+
+
+def tables_in(directory: str) -> tuple[str, ...]:
+    """Return the tables in a database in config/; empty for a database of another kind."""
+    if directory in (METADATA, V2):
+        return tuple(TABLES)
+    return (directory,) if directory in TABLES else ()
+
+
+def directory_of(store: Store, table: str) -> str | None:
+    """Return the database in config/ that a broker reads a table from; None if it is in no RocksDB.
+
+    If a store has several, broker.conf decides; without it, the newest form: settings usually change in this order.
+    """
+    found = [name for name in CONFIG_DATABASES if name in store.rocksdb_config and table in tables_in(name)]
+    given = store.config.given
+    wanted = found
+    if "configManagerVersion" in given:
+        is_v2 = given["configManagerVersion"].strip() == "v2"
+        wanted = [name for name in wanted if (name == V2) == is_v2]
+    if "useSingleRocksDBForAllConfigs" in given:
+        single = store.config.bool("useSingleRocksDBForAllConfigs")
+        wanted = [name for name in wanted if name == V2 or (name == METADATA) == single]
+    usable = wanted or found
+    return usable[-1] if usable else None
+
+
+def stored_table(root: Path, directory: str, table: str) -> StoredTable:
+    """Read a table from a database in config/, in the form of its JSON file.
 
     Errors: CannotRead.
     """
-    rows: dict[str, JsonValue] = {}
-    broken = 0
-    for keys, values in config_rows(root / "config" / name):
+    out = StoredTable(directory, table)
+    for keys, values in table_rows(root / "config" / directory, table):
         for key, value in zip(keys, values, strict=True):
-            try:
-                parsed = parse_config_object(value)
-            except ConfigJsonError:
-                broken += 1
+            row = parse_row(directory, table, key, value)
+            if row is None:
+                out.broken += 1
                 continue
-            rows[java_text(key)] = parsed.get("offsetTable", {}) if name == "consumerOffsets" else parsed
-    return {TABLES[name]: rows}, broken
+            name, content = row
+            known = out.rows.get(name)
+            if isinstance(known, dict) and isinstance(content, dict):  # a row of version 2 has one queue
+                known.update(content)
+            else:
+                out.rows[name] = content
+    return out
+
+
+def table_rows(directory: Path, table: str) -> Iterator[tuple[list[bytes], list[bytes]]]:
+    """Yield keys and values of a table, then check that its data version is readable too.
+
+    A missing column family has no rows: the broker creates it. Errors: CannotRead.
+    Source: RocksDBConfigManager#loadData, #loadDataVersion (RocketMQ 5.5.1)
+    """
+    database = open_database(directory)
+    if directory.name == V2:
+        yield from database.chunks(_DEFAULT, *configrows.key_range(_TABLE_IDS[table]))
+        return
+    family = family_of(directory.name, table)
+    version = f"{family}Version" if directory.name == METADATA else _DEFAULT_VERSION
+    if family in database.families:
+        yield from database.chunks(family)
+    if version in database.families:
+        database.value(version, _VERSION_KEY)
+
+
+def family_of(directory: str, table: str) -> str:
+    """Return the column family of a table in a database in config/."""
+    return _FAMILIES[table] if directory == METADATA else _DEFAULT
+
+
+def parse_row(directory: str, table: str, key: bytes, value: bytes) -> tuple[str, JsonValue] | None:
+    """Parse a row as (name, value) of the JSON file; None if it has another form.
+
+    An offset of version 2 has one queue per row, so several rows have the same name. Its database also contains rows of
+    other tables.
+    """
+    if directory == V2:
+        if not key.startswith(configrows.KEY_HEAD.build(table=_TABLE_IDS[table])):
+            return None
+        return _parse_v2_offset(key, value) if table == OFFSETS else _parse_v2(key, value)
+    parsed = _json(value)
+    if parsed is None:
+        return None
+    return java_text(key), parsed.get(TABLES[OFFSETS], {}) if table == OFFSETS else parsed
+
+
+def build_offsets(directory: str, queues: JsonValue) -> bytes:
+    """Return the value of a row of consumer offsets, for the queues that `parse_row` gave for it."""
+    if directory == V2:
+        assert isinstance(queues, dict)
+        (offset,) = queues.values()
+        return configrows.OFFSET_VALUE.build(offset=offset)
+    return json.dumps({TABLES[OFFSETS]: queues}, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _parse_v2(key: bytes, value: bytes) -> tuple[str, JsonValue] | None:
+    name, text = configrows.parse_name(key), configrows.parse_json_value(value)
+    parsed = None if text is None else _json(text)
+    return None if name is None or parsed is None else (java_text(name), parsed)
+
+
+def _parse_v2_offset(key: bytes, value: bytes) -> tuple[str, JsonValue] | None:
+    place, offset = configrows.parse_offset_place(key), configrows.parse_offset(value)
+    if place is None or offset is None:
+        return None
+    return f"{java_text(place.topic)}@{java_text(place.group)}", {str(place.queue_id): offset}
+
+
+def _json(text: bytes) -> dict[str, JsonValue] | None:
+    try:
+        return parse_config_object(text)
+    except ConfigJsonError:
+        return None

@@ -22,7 +22,6 @@ from rmqstore.files.rocksdb.links import PREFIX, database_files, linked
 CHUNK = 1 << 15  # rows at a time
 _TRIES = 3  # a running broker may delete a file between listing and opening
 _MAX_OPEN = 4  # databases that `open_database` keeps open
-_VERSION_FAMILY, _VERSION_KEY = "kvDataVersion", b"kvDataVersionKey"
 _LINKED = re.compile(rf"[^\s']*/{PREFIX}[^/\s]+/")
 _UNKNOWN_FORMAT = re.compile(r"Corruption: .*(unsupported format_version|VersionEdit: unknown tag)")
 _DAMAGED = re.compile(r"Corruption: |IO error: No such file or directory")
@@ -229,14 +228,3 @@ def open_database(directory: Path) -> Database:
     else:
         _open.move_to_end(state)
     return found
-
-
-def config_rows(directory: Path) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """Yield keys and values of a configuration database (v1), then check that its data version is readable too.
-
-    Errors: CannotRead. Source: RocksDBConfigManager#loadData, #loadDataVersion (RocketMQ 5.4.0)
-    """
-    database = open_database(directory)
-    yield from database.chunks("default")
-    if _VERSION_FAMILY in database.families:
-        database.value(_VERSION_FAMILY, _VERSION_KEY)

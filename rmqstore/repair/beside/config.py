@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
+from rmqstore.files.rocksdb.config import OFFSETS, directory_of
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, build_config_json, integer_keys, parse_config_object
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -49,10 +50,10 @@ def plan_offsets(draft: PlanBuilder, verified: Verified, options: RecoverOptions
     if _OFFSETS in wanted:
         for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
             _clamp(draft, config / name, lambda table: _clamp_consumers(table, ends), _OFFSETS)
-        if "consumerOffsets" in draft.store.rocksdb_config:
+        if (database := directory_of(draft.store, OFFSETS)) is not None:
             from rmqstore.repair.beside.rocksdb_offsets import clamp_rows
 
-            if clamp_rows(draft, config / "consumerOffsets", lambda table: _clamp_consumers(table, ends)):
+            if clamp_rows(draft, config / database, lambda table: _clamp_consumers(table, ends)):
                 draft.cures.add(_OFFSETS)
     if _DELAY in wanted:
         _clamp(draft, config / "delayOffset.json", lambda table: _clamp_delays(table, ends), _DELAY)

@@ -1,15 +1,14 @@
-"""Reduces offsets of consumers in a RocksDB of the configuration (v1) to the end of their queues."""
+"""Reduces offsets of consumers in a RocksDB of the configuration to the end of their queues."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 from rmqstore.append.rocksdb.new_database import NewDatabase
+from rmqstore.files.rocksdb.config import OFFSETS, build_offsets, family_of, parse_row
 from rmqstore.files.rocksdb.database import CannotRead, Database, is_readable, open_database
-from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
-from rmqstore.formats.text.javatext import java_text
+from rmqstore.formats.configjson import JsonValue
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
@@ -48,19 +47,16 @@ def clamp_rows(draft: PlanBuilder, directory: Path, clamp: Clamp) -> bool:
 def _copy(old: Database, new: NewDatabase, family: str, clamp: Clamp) -> int:
     changed = 0
     for keys, values in old.chunks(family):
-        if family == "default":
-            clamped = [_clamped(key, value, clamp) for key, value in zip(keys, values, strict=True)]
+        if family == family_of(old.directory.name, OFFSETS):
+            clamped = [_clamped(old.directory.name, key, value, clamp) for key, value in zip(keys, values, strict=True)]
             changed += sum(a != b for a, b in zip(values, clamped, strict=True))
             values = clamped
         new.put(family, keys, values)
     return changed
 
 
-def _clamped(key: bytes, value: bytes, clamp: Clamp) -> bytes:
-    try:
-        row = parse_config_object(value)
-    except ConfigJsonError:
+def _clamped(directory: str, key: bytes, value: bytes, clamp: Clamp) -> bytes:
+    row = parse_row(directory, OFFSETS, key, value)
+    if row is None or not clamp({"offsetTable": dict([row])}):
         return value
-    if not clamp({"offsetTable": {java_text(key): row.get("offsetTable")}}):
-        return value
-    return json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
+    return build_offsets(directory, row[1])

@@ -62,16 +62,22 @@ def config_tables(store: Store) -> Iterator[tuple[str, dict[str, Any]]]:
         yield path.name, row
 
 
-# RocksDB directory below config/ → what its rows are
+# table in RocksDB → what its rows are
 _ROWS = {"topics": "topics", "subscriptionGroups": "groups", "consumerOffsets": "topic@group pairs"}
 
 
 def rocksdb_config_tables(store: Store, problems: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (name, summary) of each RocksDB directory of configuration v1; adds what cannot be read to `problems`."""
+    """Yield (name, summary) of each table in RocksDB; adds what cannot be read to `problems`.
+
+    The bytes are those of the database, which may contain several tables.
+    """
+    from rmqstore.files.rocksdb.config import WITHOUT_POSITIONS, tables_in
     from rmqstore.files.rocksdb.database import CannotRead, is_readable
 
     for name in store.rocksdb_config:
-        if name not in _ROWS or not is_readable():
+        if name in WITHOUT_POSITIONS:
+            continue
+        if not tables_in(name) or not is_readable():
             problems.append(f"config/{name} is a RocksDB database: not read")
             continue
         from rmqstore.views.dump.rocksdb import config_entries
@@ -81,4 +87,6 @@ def rocksdb_config_tables(store: Store, problems: list[str]) -> Iterator[tuple[s
         except (CannotRead, OSError) as e:
             problems.append(f"config/{name} is a RocksDB database that cannot be read: {e}")
             continue
-        yield f"{name}/", {"bytes": size, "condition": "sound", "entries": rows, "what": _ROWS[name]}
+        for table, count in rows.items():
+            label = f"{name}/" if table == name else f"{name}/{table}"
+            yield label, {"bytes": size, "condition": "sound", "entries": count, "what": _ROWS[table]}

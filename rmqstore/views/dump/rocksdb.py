@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from rmqstore.files.log_ends import QueueBounds, first_true
-from rmqstore.files.rocksdb.database import CHUNK, CannotRead, open_database
+from rmqstore.files.rocksdb.config import stored_table, tables_in
+from rmqstore.files.rocksdb.database import CHUNK, CannotRead
 from rmqstore.files.rocksdb.links import database_files
 from rmqstore.files.rocksdb.queues import Bound, Name, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import Store
@@ -52,13 +53,13 @@ def _all_readable(queue: RocksDBQueue) -> None:
         raise CannotRead(queue.unreadable[0].reason)
 
 
-def config_entries(store: Store, name: str) -> tuple[int, int]:
-    """Return (bytes on disk, number of rows) of a RocksDB directory of configuration v1.
+def config_entries(store: Store, name: str) -> tuple[int, dict[str, int]]:
+    """Return (bytes on disk, number of entries by table) of a RocksDB directory of the configuration.
 
     Errors: CannotRead; OSError if the directory cannot be listed.
     """
     directory = store.root / "config" / name
-    rows = sum(len(keys) for keys, _ in open_database(directory).chunks("default"))
+    rows = {table: len(stored_table(store.root, name, table).rows) for table in tables_in(name)}
     return sum(length for _, length, _ in database_files(directory)), rows
 
 
