@@ -207,7 +207,18 @@ def _formats_page() -> str:
         "writes the files."
     )
     seen: set[str] = set()
-    modules = (message, consumequeue, index, checkpoint, dledger, timer, messageid, rocksdbkeys, rocksdbstore, configrows)
+    modules = (
+        message,
+        consumequeue,
+        index,
+        checkpoint,
+        dledger,
+        timer,
+        messageid,
+        rocksdbkeys,
+        rocksdbstore,
+        configrows,
+    )
     for module in modules:
         for record in vars(module).values():
             if not isinstance(record, Record) or record.name in seen:

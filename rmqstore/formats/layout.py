@@ -248,5 +248,9 @@ def fixed_part(record: Record, name: str, about: str, **flags: int) -> Layout:
                 kind = kind.thensubcon if kind.condfunc(construct.Container(flags)) else kind.elsesubcon
             except KeyError:  # the size depends on a field that is not among the flags
                 break
+        try:
+            kind.sizeof()
+        except (construct.SizeofError, KeyError):  # the size depends on an earlier field
+            break
         fields.append(Field(f.name, kind, f.about, f.unit, f.const))
     return Layout(name, record.source, *fields, about=about)

@@ -259,7 +259,7 @@ def test_configuration_that_is_not_json_is_not_taken_for_clean(tmp_path: Path) -
     with opened_rows(store / "config" / "topics") as database:
         database.get_column_family("default")[b"Order_11"] = b'{"perm":'
     report = look(store)
-    assert (report.exit_code, report.unchecked) == (4, ["config/topics/: 1 of its values are not JSON"])
+    assert (report.exit_code, report.unchecked) == (4, ["config/topics/: 1 rows of topics cannot be read"])
 
 
 def test_without_the_extra_everything_in_rocksdb_is_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
