@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -26,7 +27,9 @@ from rmqstore.append.messages.exchange import Chunk
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.append.store.tables import EncodedTable
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused
+from rmqstore.files.config_files import config_object
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
+from rmqstore.formats.configjson import JsonReader, JsonValue, build_config_json
 from rmqstore.formats.message import INNER_BATCH
 from rmqstore.formats.properties import is_lmq
 from rmqstore.messages.table import MessageTable
@@ -147,8 +150,10 @@ def import_into(
 ) -> Imported:
     """Append messages to an open store; `chunks` is called twice, to check all messages before the first is written.
 
-    Errors: BadRow and MessageRefused with file and line (nothing is written); else as `MessageStore.put`.
+    Errors: BadRow and MessageRefused with file and line, Refused for an unreadable topics.json (nothing is written);
+    else as `MessageStore.put`.
     """
+    _topics_of(store.root)  # refuse before anything is written
     ends: dict[tuple[str, int], int] = {}
     dispatch = store.options.dispatch
     options = replace(options, store=replace(options.store, dispatch=dispatch))
@@ -306,7 +311,7 @@ def _write_topics(root: Path, queues: Mapping[str, int], batch_topics: frozenset
         if is_lmq(topic):
             continue
         numbers[topic] = max(numbers.get(topic, 0), int(queue_id) + 1)
-    table = {
+    table: dict[str, JsonValue] = {
         topic: {
             "attributes": {"queue.type": "BatchCQ"} if topic in batch_topics else {},
             "order": False,
@@ -319,14 +324,28 @@ def _write_topics(root: Path, queues: Mapping[str, int], batch_topics: frozenset
         }
         for topic, count in numbers.items()
     }
-    path = root / "config" / "topics.json"
-    try:
-        content = json.loads(path.read_bytes())
-        known = content["topicConfigTable"]
-    except (OSError, ValueError, KeyError, TypeError):
-        content, known = {"dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0}}, {}
+    content = _topics_of(root)
+    known = content.get("topicConfigTable") or {}
+    assert isinstance(known, dict)  # otherwise a broker rejects the file, and `_topics_of` refuses it
     if known and table.keys() <= known.keys():
         return
+    version = content.setdefault("dataVersion", {"counter": 0, "stateVersion": 0, "timestamp": 0})
+    counter = version.get("counter") if isinstance(version, dict) else None
+    if isinstance(version, dict) and isinstance(counter, int):
+        version["counter"] = counter + len(table.keys() - known.keys())
     content["topicConfigTable"] = table | known
-    content["dataVersion"]["counter"] += len(table.keys() - known.keys())
-    replace_file(path, json.dumps(content, indent="\t", ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    replace_file(root / "config" / "topics.json", build_config_json(content))
+
+
+def _topics_of(root: Path) -> dict[str, JsonValue]:
+    """Return what a broker loads from topics.json or, without it, from its .bak; empty if there is neither.
+
+    Errors: Refused for a file that some broker cannot read: the topics in it would be lost.
+    """
+    for path in (root / "config" / "topics.json", root / "config" / "topics.json.bak"):
+        if not os.path.lexists(path):
+            continue
+        if any(config_object(path, reader) is None for reader in JsonReader):
+            raise Refused(f"{path} cannot be read by every broker", "repair it first: `rmqstore recover STORE`")
+        return config_object(path) or {}
+    return {}

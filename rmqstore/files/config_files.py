@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from rmqstore.files.disk.reading import read_at
-from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
+from rmqstore.formats.configjson import ConfigJsonError, JsonReader, JsonValue, parse_config_object
 
 T = TypeVar("T")
 
@@ -36,11 +36,14 @@ def config_bytes(path: Path) -> bytes:
     return raw if len(raw) <= LARGEST else b""
 
 
-def config_object(path: Path) -> dict[str, JsonValue] | None:
-    """Parse a JSON file of config/; None if a broker would fall back to its .bak."""
+def config_object(path: Path, reader: JsonReader | None = None) -> dict[str, JsonValue] | None:
+    """Parse a JSON file of config/; None if a broker would fall back to its .bak.
+
+    `reader` is that broker's JSON reader; None: a file that some broker reads is parsed.
+    """
     raw = config_bytes(path)
     try:
-        table = parse_config_object(raw) if raw else None
+        table = parse_config_object(raw, reader) if raw else None
     except ConfigJsonError:
         return None
     return None if table is None or wrong_type(path.name, table) else table
@@ -149,7 +152,7 @@ def _entries(table: Mapping[str, JsonValue], section: str, *, nullable: bool = F
             _object(fields["groupFilterData"], f"groupFilterData of {name}")
         for key in _INTEGERS:
             if fields.get(key) is not None:
-                _integer(fields[key], 64, f"{key} of {name}")
+                _integer(fields[key], 64 if key == "brokerId" else 32, f"{key} of {name}")
         for key in _BOOLEANS:
             if not isinstance(fields.get(key), bool | int | None) and fields[key] not in ("true", "false"):
                 raise _WrongType(f"{key} of {name} is not a boolean")

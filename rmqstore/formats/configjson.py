@@ -1,8 +1,12 @@
 """Read and write the broker's configuration files in fastjson's dialect of JSON, and classify broken files.
 
-Source: ConfigManager#load, RemotingSerializable#fromJson; fastjson 1 (up to 5.3), fastjson2 2.0.43 (5.4.0).
-Like fastjson, the reader also accepts unquoted keys ({0:7}), single quotes, extra commas, comments, and trailing NUL
-bytes. Reading takes linear time, limits the nesting depth and does not recurse.
+Source: ConfigManager#load, RemotingSerializable#fromJson, MixAll#file2String. The readers of 4.9.7 (fastjson 1.2.69),
+5.1.4 (1.2.83), 5.4.0 (fastjson2 2.0.43) and 5.5.1 (2.0.63) were given about 2,700 texts as topics.json,
+delayOffset.json and consumerOffset.json. All of them accept unquoted integer keys ({0:7}), single quotes, a comma
+before a closing brace, a comment before the first bracket, a byte order mark, and NUL bytes before and after the
+document. What only some of them accept is a `Syntax`.
+
+Reading takes linear time, limits the nesting depth and does not recurse.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
@@ -42,6 +47,59 @@ class Condition(StrEnum):
     BROKEN = "broken"  # any other syntax error
 
 
+class JsonReader(StrEnum):
+    """The JSON library that reads config/ in a range of RocketMQ versions; the value names the range."""
+
+    FASTJSON_1 = "up to 5.3"
+    FASTJSON_2_43 = "5.4"
+    FASTJSON_2_63 = "5.5 and newer"
+
+
+class Syntax(StrEnum):
+    """What only some readers accept, in words that follow "does not read"."""
+
+    BLOCK_COMMENT = "a /* comment */"  # after an opening brace, or after the document
+    COMMENT = "a comment"  # between other tokens: fastjson2 rejects it at most places
+    COMMENT_BEFORE_COLON = "a comment between a key and its colon"
+    EXTRA_COMMA = "a comma without a value before it"
+    EXTRA_COMMA_BEFORE_NUMBER = "a comma without a value before it, and a number as the next key"
+    COMMA_IN_ARRAY = "a comma before a closing bracket"
+    BARE_KEY = "a key without quotes"
+    BARE_TEXT_KEY = "a key without quotes that is not an identifier"
+
+
+_ACCEPTED_BY: Mapping[Syntax, frozenset[JsonReader]] = {
+    Syntax.BLOCK_COMMENT: frozenset({JsonReader.FASTJSON_1, JsonReader.FASTJSON_2_63}),
+    Syntax.COMMENT: frozenset({JsonReader.FASTJSON_1}),
+    Syntax.COMMENT_BEFORE_COLON: frozenset(),
+    Syntax.EXTRA_COMMA: frozenset({JsonReader.FASTJSON_1}),
+    Syntax.EXTRA_COMMA_BEFORE_NUMBER: frozenset(),
+    Syntax.COMMA_IN_ARRAY: frozenset({JsonReader.FASTJSON_1, JsonReader.FASTJSON_2_43}),
+    Syntax.BARE_KEY: frozenset({JsonReader.FASTJSON_1}),
+    Syntax.BARE_TEXT_KEY: frozenset(),
+}
+
+
+def reader_of(version: str) -> JsonReader:
+    """Return the reader of a RocketMQ version, such as "5.4.0"."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    if (major, minor) < (5, 4):
+        return JsonReader.FASTJSON_1
+    return JsonReader.FASTJSON_2_43 if (major, minor) == (5, 4) else JsonReader.FASTJSON_2_63
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigText:
+    """A parsed configuration text. `used`: the byte offset of the first use of each `Syntax`."""
+
+    value: JsonValue
+    used: Mapping[Syntax, int] = field(default_factory=dict)
+
+    def rejected_by(self, reader: JsonReader) -> Syntax | None:
+        """Return the first syntax that a reader does not accept everywhere; None if it reads the text."""
+        return next((syntax for syntax in self.used if reader not in _ACCEPTED_BY[syntax]), None)
+
+
 class ConfigJsonError(ValueError):
     """The text is not a valid configuration; `position` is the byte offset of the first error."""
 
@@ -52,6 +110,8 @@ class ConfigJsonError(ValueError):
 
 
 _BLANK = re.compile(rb"[ \t\r\n]+")
+_INTEGER_KEY = re.compile(rb"[+-]?[0-9]+")
+_IDENTIFIER = re.compile(rb"[A-Za-z_$][A-Za-z0-9_$]*")
 _BARE = re.compile(rb"[^\x00-\x20\"'{}\[\],:/\\]+")
 _LITERAL = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null")
 _LITERAL_START = re.compile(rb"[-+.eE0-9]+|t(?:ru?)?|f(?:a(?:ls?)?)?|n(?:ul?)?")
@@ -140,8 +200,11 @@ class _Strict:
         self.copied = 0  # `data` before this position has been copied to `out` or dropped
         self.at = 0
         self.comma = False  # write a comma before the next item, if there is one
+        self.extra_comma = -1  # where a comma without a value before it stands, before the next item
+        self.opened = False  # the last token opened an object or an array
         self.stack: list[int] = []
         self.state = _VALUE
+        self.used: dict[Syntax, int] = {}
 
     def run(self) -> bytes:
         """Return the whole text as strict JSON.
@@ -186,18 +249,35 @@ class _Strict:
             self.at = blank.end()
             return
         end = _comment_end(self.data, self.at)
-        if end == self.at and byte not in b"\f\b\v":
+        if end == self.at and byte not in b"\f\b":
             raise self._fail("NUL byte" if byte == 0 else "unexpected character")
+        if end > self.at:
+            self._comment(line=self.data[self.at + 1] == 0x2F)
         end = max(end, self.at + 1)
         self._replace(end)
         self.at = end
+
+    def _comment(self, *, line: bool) -> None:
+        around = not self.stack or self.opened
+        if self.state == _COLON:
+            self._use(Syntax.COMMENT_BEFORE_COLON)
+        elif not around:
+            self._use(Syntax.COMMENT)
+        elif not line and (self.stack[-1] == 0x7B if self.stack else self.state == _DONE):
+            self._use(Syntax.BLOCK_COMMENT)
+
+    def _use(self, syntax: Syntax, at: int = -1) -> None:
+        self.used.setdefault(syntax, self.at if at < 0 else at)
 
     def _comma(self) -> None:
         stack, state = self.stack, self.state
         if not stack or state == _COLON or (state == _VALUE and stack[-1] == 0x7B):
             raise self._fail("unexpected comma")
         self._replace(self.at + 1)
+        if state != _AFTER:
+            self.extra_comma = self.at
         self.comma = self.comma or state == _AFTER
+        self.opened = False
         self.state = _KEY if stack[-1] == 0x7B else _VALUE
         self.at += 1
 
@@ -205,10 +285,18 @@ class _Strict:
         stack, state = self.stack, self.state
         if not stack or stack[-1] != opened or state == _COLON or (state == _VALUE and opened == 0x7B):
             raise self._fail("unexpected closing bracket")
+        if self.comma and 0x5B in stack:
+            self._use(Syntax.COMMA_IN_ARRAY)
+        self._end_commas(number=False)
         stack.pop()
-        self.comma = False
+        self.comma = self.opened = False
         self.state = _AFTER if stack else _DONE
         self.at += 1
+
+    def _end_commas(self, *, number: bool) -> None:
+        if self.extra_comma >= 0:
+            self._use(Syntax.EXTRA_COMMA_BEFORE_NUMBER if number else Syntax.EXTRA_COMMA, self.extra_comma)
+            self.extra_comma = -1
 
     def _key_or_value(self, byte: int) -> None:
         if self.state not in (_KEY, _VALUE):
@@ -217,6 +305,8 @@ class _Strict:
             self._replace(self.at, b",")
             self.comma = False
         key = self.state == _KEY
+        self._end_commas(number=key and byte not in b"\"'")
+        self.opened = byte in b"{["
         if byte in b"{[":
             if key:
                 raise self._fail("key expected")
@@ -229,6 +319,10 @@ class _Strict:
         end, text = _scalar(self.data, self.at, key)
         if text is not None:
             self._replace(end, text)
+        bare = self.data[self.at : end]
+        if key and byte not in b"\"'" and not _INTEGER_KEY.fullmatch(bare):
+            identifier = _IDENTIFIER.fullmatch(bare) and bare != b"null"
+            self._use(Syntax.BARE_KEY if identifier else Syntax.BARE_TEXT_KEY)
         self.at = end
         self.state = _COLON if key else (_AFTER if self.stack else _DONE)
 
@@ -251,8 +345,8 @@ def _scalar(data: bytes, at: int, key: bool) -> tuple[int, bytes | None]:
     return bare.end(), None
 
 
-def parse_config_json(data: bytes) -> JsonValue:
-    """Parse a configuration text; all keys become str, including bare integers.
+def parse_config_text(data: bytes) -> ConfigText:
+    """Parse a configuration text that at least one version reads; all keys become str, including bare integers.
 
     Integers beyond 64 bits become floats. Invalid UTF-8 is replaced by U+FFFD, as by the broker.
     Errors: ConfigJsonError with condition and position.
@@ -262,10 +356,10 @@ def parse_config_json(data: bytes) -> JsonValue:
     if not text.strip(b" \t\r\n\0\xef\xbb\xbf"):
         nul = b"\0" in data
         raise ConfigJsonError(Condition.NUL_FILLED if nul else Condition.EMPTY, "only NUL bytes" if nul else "empty", 0)
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        pass
+    with suppress(orjson.JSONDecodeError):
+        return ConfigText(orjson.loads(text))
+    leading = len(text) - len(text.lstrip(b"\0"))
+    text = b" " * leading + text[leading:]
     try:
         text.decode()
     except UnicodeDecodeError:
@@ -273,19 +367,36 @@ def parse_config_json(data: bytes) -> JsonValue:
     if text.startswith(b"\xef\xbb\xbf"):
         text = b"   " + text[3:]
     with suppress(orjson.JSONDecodeError):
-        return orjson.loads(_quote_integer_keys(text))
+        return ConfigText(orjson.loads(_quote_integer_keys(text)))
     try:
-        return orjson.loads(_Strict(text).run())
+        strict = _Strict(text)
+        return ConfigText(orjson.loads(strict.run()), strict.used)
     except orjson.JSONDecodeError as e:
         raise ConfigJsonError(Condition.BROKEN, str(e), min(e.pos, len(text))) from e
 
 
-def parse_config_object(data: bytes) -> dict[str, JsonValue]:
+def parse_config_json(data: bytes, reader: JsonReader | None = None) -> JsonValue:
+    """Parse a configuration text as one reader does; None: as any of them.
+
+    Errors: as `parse_config_text`, also for a `Syntax` that the reader does not accept everywhere.
+    """
+    text = parse_config_text(data)
+    rejected = text.rejected_by(reader) if reader is not None else None
+    if rejected is not None:
+        raise ConfigJsonError(Condition.BROKEN, f"RocketMQ {reader} may not read {rejected}", text.used[rejected])
+    return text.value
+
+
+def parse_config_object(data: bytes, reader: JsonReader | None = None) -> dict[str, JsonValue]:
     """Parse a configuration text that must be a JSON object, as in all of the broker's files.
 
-    Errors: ConfigJsonError, also for a value that is not an object.
+    Errors: as `parse_config_json`, also for a value that is not an object.
     """
-    value = parse_config_json(data)
+    return object_of(parse_config_json(data, reader))
+
+
+def object_of(value: JsonValue) -> dict[str, JsonValue]:
+    """Return a parsed text as an object. Errors: ConfigJsonError for another value."""
     if not isinstance(value, dict):
         raise ConfigJsonError(Condition.BROKEN, "not an object", 0)
     return value

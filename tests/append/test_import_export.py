@@ -18,10 +18,13 @@ from click.testing import Result
 
 from rmqstore.append.files import disk, mapped_file
 from rmqstore.append.files.mapped_file import MappedFile
+from rmqstore.append.importing import ImportOptions, import_into
 from rmqstore.append.messages import files
 from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.append.store.message_store import MessageStore, StoreOptions, open_writable
+from rmqstore.errors import Refused
+from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import UNIT, is_pre_blank
 from rmqstore.formats.message import MAGIC_V2, parse_message
@@ -479,3 +482,35 @@ def test_a_store_that_is_not_sound_is_not_appended_to(tmp_path: Path) -> None:
     answer = run(*words, "-c", str(conf("5.4.0-clean", tmp_path)), exit_code=5)
     assert "has problems: CQ-" in answer.stderr
     run("import", str(tmp_path / "all.ndjson"), exit_code=2)
+
+
+@pytest.mark.parametrize("ending", [b"\0" * 300, b""])
+def test_an_import_keeps_the_topics_of_a_padded_file(ending: bytes, tmp_path: Path) -> None:
+    """Every version reads topics.json with NUL bytes after it, as after a power failure, or with a trailing comma."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    path = store / "config" / "topics.json"
+    text = path.read_bytes()
+    known = set(json.loads(text)["topicConfigTable"])
+    words = ("--renumber", "--topic-map", "Order_11=New")
+    path.write_bytes(text + ending if ending else text.rstrip()[:-1].rstrip() + b",\n}")
+    settings = str(conf("5.4.0-clean", tmp_path))
+    export(store, tmp_path / "new.ndjson", "--topic", "Order_11", "--limit", "1")
+    run("import", str(tmp_path / "new.ndjson"), "--into", str(store), "-c", settings, *words)
+    assert set(json.loads(path.read_bytes())["topicConfigTable"]) == known | {"New"}
+
+
+def test_an_import_refuses_topics_that_cannot_be_read(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    path = store / "config" / "topics.json"
+    (store / "config" / "topics.json.bak").unlink(missing_ok=True)
+    path.write_bytes(b"{ /* edited */" + path.read_bytes()[1:])
+    before = path.read_bytes()
+    with (
+        open_writable(store, config=BrokerConfig.read(conf("5.4.0-clean", tmp_path))) as writable,
+        pytest.raises(Refused, match=r"topics\.json cannot be read"),
+    ):
+        import_into(writable, lambda: iter(()), ImportOptions(StoreOptions()))
+    assert path.read_bytes() == before
+    export(store, tmp_path / "new.ndjson", "--topic", "Order_11", "--limit", "1")
+    words = ("import", str(tmp_path / "new.ndjson"), "--into", str(store), "-c", str(conf("5.4.0-clean", tmp_path)))
+    assert "CFG-SYNTAX" in run(*words, exit_code=5).stderr

@@ -123,7 +123,8 @@ def test_fastjson2_text_is_written_byte_for_byte(text: bytes) -> None:
         (b"{0:1,0:2}", {"0": 2}),
         ("{'中':'文'}".encode(), {"中": "文"}),
         (b"{0:{},1:[]}", {"0": {}, "1": []}),
-        (b"{0\f:\v1}", {"0": 1}),
+        (b"{0\f:\b1}", {"0": 1}),
+        (b'\0\0{"a":1}', {"a": 1}),
     ],
 )
 def test_extensions_of_fastjson_are_read(text: bytes, value: object) -> None:
@@ -160,6 +161,7 @@ def test_extensions_of_fastjson_are_read(text: bytes, value: object) -> None:
         (b'{0:"\\q"}', Condition.BROKEN, 4),
         (b'{0:"a\0b"}', Condition.BROKEN, 4),
         (b"{\0:1}", Condition.BROKEN, 1),
+        (b"{0:\v1}", Condition.BROKEN, 3),
         (b"{0:1/2}", Condition.BROKEN, 4),
         (b",", Condition.BROKEN, 0),
         (b"[]", Condition.BROKEN, 0),

@@ -15,6 +15,7 @@ from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config_files import config_bytes, config_object
 from rmqstore.files.topic_types import BATCH_CQ, configured_types
+from rmqstore.formats.configjson import reader_of
 
 _METADATA = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json")
 _METADATA_5 = ("topicQueueMapping.json", "consumerOrderInfo.json")
@@ -29,7 +30,7 @@ def batch_topics(root: Path) -> frozenset[str]:
 
 def unreadable_metadata(root: Path, rules: BrokerRules) -> Obstacle | None:
     """Return the first unparsable file (its .bak too) of those read before the store: initialize() returns false."""
-    return _unreadable(root, (*_METADATA, *(_METADATA_5 if rules.more_metadata else ())))
+    return _unreadable(root, (*_METADATA, *(_METADATA_5 if rules.more_metadata else ())), rules)
 
 
 def unreadable_after_load(root: Path, rules: BrokerRules, config: BrokerConfig) -> Obstacle | None:
@@ -38,7 +39,7 @@ def unreadable_after_load(root: Path, rules: BrokerRules, config: BrokerConfig) 
     The broker reads these once the store is loaded.
     """
     timer = rules.timer_wheel and config.bool("timerWheelEnable")
-    obstacle = _unreadable(root, ("delayOffset.json", *(("timermetrics",) if timer else ())))
+    obstacle = _unreadable(root, ("delayOffset.json", *(("timermetrics",) if timer else ())), rules)
     if obstacle is not None:
         return obstacle
     levels = config.text("messageDelayLevel").split(" ")
@@ -48,13 +49,14 @@ def unreadable_after_load(root: Path, rules: BrokerRules, config: BrokerConfig) 
     return None
 
 
-def _unreadable(root: Path, names: Iterable[str]) -> Obstacle | None:
+def _unreadable(root: Path, names: Iterable[str], rules: BrokerRules) -> Obstacle | None:
+    reader = reader_of(rules.version)
     for name in names:
         path = root / "config" / name
-        if config_object(path) is not None:
+        if config_object(path, reader) is not None:
             continue
         backup = path.with_name(name + ".bak")
-        if not backup.exists() or not config_bytes(backup) or config_object(backup) is not None:
+        if not backup.exists() or not config_bytes(backup) or config_object(backup, reader) is not None:
             continue
         return Obstacle(
             path, "neither {} nor its .bak can be parsed", f"load {path} failed, and try to load backup file"

@@ -16,7 +16,15 @@ from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.rocksdb.config import OFFSETS, TOPICS, StoredTable, directory_of
 from rmqstore.files.store import Store
 from rmqstore.files.topic_types import types_of
-from rmqstore.formats.configjson import Condition, ConfigJsonError, JsonValue, parse_config_object
+from rmqstore.formats.configjson import (
+    Condition,
+    ConfigJsonError,
+    ConfigText,
+    JsonReader,
+    JsonValue,
+    object_of,
+    parse_config_text,
+)
 
 JSON_FILES = (
     "topics.json",
@@ -62,6 +70,7 @@ class _Read(NamedTuple):
     position: int = 0
     length: int = 0
     value: dict[str, JsonValue] | None = None
+    text: ConfigText | None = None
 
     def facts(self) -> dict[str, Fact]:
         facts: dict[str, Fact] = {"condition": str(self.condition)}
@@ -167,6 +176,8 @@ class _ConfigCheck:
         if own.condition == _MISSING and bak.condition in (_MISSING, _UNREADABLE):
             return None
         queue = directory.name if directory.name in ("config", "compaction") else "store"
+        self._syntax(queue, name, own)
+        self._syntax(queue, f"{name}.bak", bak)
         if own.problem is None:
             half_written = self.live and bak.condition in (Condition.EMPTY, Condition.CUT)
             if bak.condition not in (_MISSING, _UNREADABLE, Condition.SOUND) and not half_written:
@@ -181,6 +192,15 @@ class _ConfigCheck:
         facts = own.facts() | {"bak": bak.condition}
         self.findings.add(Finding(code, queue, name, own.position, own.length, facts))
         return bak.value
+
+    def _syntax(self, queue: str, name: str, read: _Read) -> None:
+        """Report a text that the JSON reader of some versions rejects."""
+        rejected = {r: s for r in JsonReader if read.text is not None and (s := read.text.rejected_by(r)) is not None}
+        if read.text is None or not rejected:
+            return
+        first = next(iter(rejected.values()))
+        facts: dict[str, Fact] = {"syntax": first.value, "versions": ", ".join(rejected)}
+        self.findings.add(Finding(codes.CFG_SYNTAX, queue, name, read.text.used[first], 0, facts))
 
 
 def _bytes(path: Path, facts: ConfigFacts) -> bytes | str:
@@ -207,11 +227,12 @@ def _read_json(path: Path, facts: ConfigFacts) -> _Read:
     if isinstance(raw, str):
         return _Read(raw, raw)
     try:
-        table = parse_config_object(raw)
+        text = parse_config_text(raw)
+        table = object_of(text.value)
         wrong = wrong_type(path.name, table) or null_table(path.name, table)
         if wrong:
             return _Read(Condition.BROKEN, wrong, 0, len(raw))
-        return _Read(Condition.SOUND, None, 0, len(raw), table)
+        return _Read(Condition.SOUND, None, 0, len(raw), table, text)
     except ConfigJsonError as e:
         return _Read(e.condition, str(e), min(e.position, len(raw)), max(0, len(raw) - e.position))
 

@@ -268,6 +268,18 @@ CONFIG: Rows = (
         about="The .bak cannot be parsed, or has a value of a wrong type. The file itself is good.",
     ),
     Problem(
+        code=codes.CFG_SYNTAX,
+        title="config file that not every version reads",
+        severity=_W,
+        repair=Repair.SAFE,
+        about=(
+            "The text has something that the JSON reader of some RocketMQ versions rejects: a comment, a comma without "
+            "a value, a key without quotes. To those versions the file is broken: they take the .bak, or start "
+            "without what the file says, as if there were no topics. `recover` writes the same values in the form "
+            "that every version reads; comments are lost."
+        ),
+    ),
+    Problem(
         code=codes.CFG_OFFSET_BEYOND,
         title="consumer offset beyond the end of the queue",
         severity=_W,

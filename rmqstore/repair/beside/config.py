@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.report import Finding
 from rmqstore.checks.verify import Verified
 from rmqstore.files.rocksdb.config import OFFSETS, directory_of
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, build_config_json, integer_keys, parse_config_object
@@ -15,13 +17,16 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 
 _OFFSETS, _DELAY = codes.CFG_OFFSET_BEYOND, codes.CFG_DELAY_BEYOND
+_OFFSET_FILES = ("consumerOffset.json", "delayOffset.json")  # a topic or group may have a number as its name
 _ONE_LINE = re.compile(rb"\{\d+:\d+[,}]")
 Ends = Callable[[str, int], int | None]
 
 
 def plan_configs(draft: PlanBuilder, verified: Verified, options: RecoverOptions) -> None:
-    """Add the steps for CFG-BROKEN and CFG-BROKEN-BAK."""
+    """Add the steps for CFG-BROKEN, CFG-BROKEN-BAK and CFG-SYNTAX."""
     for finding in verified.report.findings.listed:
+        if finding.code == codes.CFG_SYNTAX and options.wants(finding.code):
+            _rewrite(draft, finding)
         if finding.code not in (codes.CFG_BROKEN, codes.CFG_BROKEN_BAK) or not options.wants(finding.code):
             continue
         folder = draft.store.root / finding.queue if finding.queue != "store" else draft.store.root
@@ -34,6 +39,25 @@ def plan_configs(draft: PlanBuilder, verified: Verified, options: RecoverOptions
             continue
         draft.replace(path, content, f"a copy of {source.name}", old="not readable as configuration", like=source)
         draft.cures.add(finding.code)
+
+
+def _rewrite(draft: PlanBuilder, finding: Finding) -> None:
+    """Write a file with the same values in the form that every version reads."""
+    path = (draft.store.root / finding.queue if finding.queue != "store" else draft.store.root) / finding.file
+    try:
+        raw = path.read_bytes()
+        table = parse_config_object(raw)
+        offsets = path.name.removesuffix(".bak") in _OFFSET_FILES
+        content = build_config_json(_with_integer_keys(table) if offsets else table, _style(raw))
+    except (OSError, ConfigJsonError, ValueError):
+        return
+    why, old = "the same values, as every version reads them", f"has {finding.facts['syntax']}"
+    draft.replace(path, content, why, old=old, like=path)
+    draft.cures.add(codes.CFG_SYNTAX)
+
+
+def _style(raw: bytes) -> Literal["fastjson1", "fastjson2"]:
+    return "fastjson1" if _ONE_LINE.search(raw) else "fastjson2"
 
 
 def plan_offsets(draft: PlanBuilder, verified: Verified, options: RecoverOptions, *, cut: int | None) -> None:
@@ -81,7 +105,7 @@ def _clamp(draft: PlanBuilder, path: Path, change: Callable[[dict[str, JsonValue
         return
     if draft.path(path) in draft.gone or not change(table):
         return
-    content = build_config_json(_with_integer_keys(table), "fastjson1" if _ONE_LINE.search(raw) else "fastjson2")
+    content = build_config_json(_with_integer_keys(table), _style(raw))
     why, like = "offsets reduced to the end of their queues", path.parent / "topics.json"
     draft.replace(path, content, why, old="offsets after the end of their queues", like=like)
     draft.cures.add(code)
