@@ -1,0 +1,211 @@
+"""Which messages POP consumers have received, and whether they have acknowledged them.
+
+With POP, the offset of a group moves when messages are handed out, not when they are acknowledged. What a group has
+acknowledged is in the revive log, in the timer, or in kvStore/ (`formats/pop.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.files.queue_home import has_database
+from rmqstore.files.rocksdb.database import CannotRead, open_database
+from rmqstore.files.rocksdb.queues import RocksDBQueues
+from rmqstore.files.store import QueueKind, Store
+from rmqstore.formats import pop
+from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_TOPIC, parse_properties
+from rmqstore.views import lookup
+from rmqstore.views.index_files import IndexFiles
+
+NEWEST = 20_000
+"""How many of the newest check points and acknowledgements are read per queue."""
+
+
+class PopState(StrEnum):
+    """What a POP group has done with a message that it has received."""
+
+    ACKNOWLEDGED = "acknowledged"
+    INVISIBLE = "invisible"
+    """Received, not acknowledged: the broker delivers it again at `visible_time`."""
+    RETURNED = "returned"
+    """Not acknowledged in time: the broker has put it into the retry topic of the group."""
+    UNKNOWN = "unknown"
+    """Received; the store does not tell whether it was acknowledged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Popped:
+    """One message as received by a group. `visible_time` and `pop_time`: ms; 0 if unknown. `times`: how often."""
+
+    group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    state: PopState
+    pop_time: int = 0
+    visible_time: int = 0
+    times: int = 1
+
+
+Place = tuple[str, str, int, int]  # group, topic, queue id, queue offset
+
+
+@dataclass(slots=True)
+class PopProgress:
+    """What all groups of a store have received through POP.
+
+    `unreadable`: why a part is unknown, or "". `is_complete`: whether all check points in the log were read.
+    """
+
+    received: dict[Place, Popped] = field(default_factory=dict)
+    groups: set[tuple[str, str]] = field(default_factory=set)
+    """Pairs of group and topic that use POP."""
+    is_complete: bool = True
+    unreadable: str = ""
+
+    @classmethod
+    def read(cls, store: Store, offsets: ConsumerOffsets | None = None) -> PopProgress:
+        """Read the newest check points and acknowledgements, and kvStore/. Errors: none; see `unreadable`."""
+        out = cls()
+        if store.part is not None:
+            return out
+        offsets = offsets or ConsumerOffsets.read(store)
+        out._groups_by_retry_topic(offsets)
+        try:
+            out._read_revive_log(store, offsets)
+            out._read_rows(store)
+        except CannotRead as e:
+            out.unreadable = str(e)
+        return out
+
+    def of(self, group: str, topic: str, queue_id: int, queue_offset: int) -> Popped | None:
+        """Return what is known of a message that is before the group's offset; None if the group does not use POP."""
+        found = self.received.get((group, topic, queue_id, queue_offset))
+        if found is None and (group, topic) in self.groups:
+            return Popped(group, topic, queue_id, queue_offset, PopState.UNKNOWN)
+        return found
+
+    def _groups_by_retry_topic(self, offsets: ConsumerOffsets) -> None:
+        """Add the pairs whose retry topic has an offset: a broker sets it when it first returns a message."""
+        pairs = {(one.group, one.topic) for one in offsets.rows()}
+        self.groups |= {pair for pair in pairs if any((pair[0], name) in pairs for name in pop.retry_topics(*pair))}
+
+    def _add(self, found: Popped) -> None:
+        self.groups.add((found.group, found.topic))
+        place = (found.group, found.topic, found.queue_id, found.queue_offset)
+        known = self.received.get(place)
+        if known is None or found.pop_time >= known.pop_time:
+            self.received[place] = found
+
+    # --- kvStore/ -------------------------------------------------------------------------------------------------
+
+    def _read_rows(self, store: Store) -> None:
+        for row in pop_rows(store):
+            if row is not None:
+                self._add(
+                    Popped(
+                        row.group,
+                        row.topic,
+                        row.queue_id,
+                        row.queue_offset,
+                        PopState.INVISIBLE,
+                        row.pop_time,
+                        row.visible_time,
+                        row.attempts + 1,
+                    )
+                )
+
+    # --- the revive log -------------------------------------------------------------------------------------------
+
+    def _read_revive_log(self, store: Store, offsets: ConsumerOffsets) -> None:
+        """Read the check points and acknowledgements of the revive log, and those that still wait in the timer.
+
+        Source: PopReviveService#consumeReviveMessage, #mergeAndRevive (RocketMQ 5.5.1)
+        """
+        log = _ReviveLog(store)
+        processed = {(one.topic, one.queue_id): one.offset for one in offsets.rows() if one.group == pop.REVIVE_GROUP}
+        for topic, queue_id in log.queues():
+            log.read(topic, queue_id, processed.get((topic, queue_id), -1))
+        if log.found:
+            log.read(TIMER_TOPIC, 0, -1)
+        self.is_complete = log.is_complete
+        for point in log.points.values():
+            acknowledged = log.acknowledged.get(point.key, set()) | point.acknowledged
+            for offset in point.offsets:
+                state = PopState.ACKNOWLEDGED if offset in acknowledged else PopState.INVISIBLE
+                if state is PopState.INVISIBLE and point.key in log.processed:
+                    state = PopState.RETURNED
+                key = point.key
+                self._add(Popped(key.group, key.topic, key.queue_id, offset, state, key.pop_time, point.visible_time))
+
+
+class _ReviveLog:
+    """The check points and acknowledgements of one store, wherever they are."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.points: dict[pop.PopKey, pop.CheckPoint] = {}
+        self.acknowledged: dict[pop.PopKey, set[int]] = {}
+        self.processed: set[pop.PopKey] = set()
+        self.found = False
+        self.is_complete = True
+
+    def queues(self) -> list[tuple[str, int]]:
+        """Return the queues of the revive log."""
+        names = {(topic, queue_id) for topic, queue_id, _ in self.store.queue_directories(QueueKind.SIMPLE)}
+        if self.store.rocksdb_consume_queue:
+            names.update(RocksDBQueues(self.store).names())
+        return sorted(name for name in names if name[0].startswith(pop.REVIVE_TOPIC))
+
+    def read(self, topic: str, queue_id: int, processed: int) -> None:
+        """Read the newest messages of a queue; `processed`: the last queue offset that the broker has processed."""
+        self.found = True
+        units = lookup.QueueUnits(self.store, topic, queue_id)
+        bounds = units.bounds(self.store.log_start)
+        if bounds is None:
+            return
+        start = max(bounds[0], bounds[1] - NEWEST)
+        self.is_complete &= start == bounds[0]
+        for queue_offset in range(start, bounds[1]):
+            unit = units.at(queue_offset)
+            found = None if unit is None else lookup.by_offset(self.store, unit.offset)
+            if found is None or not found.sound:
+                continue
+            known = parse_properties(found.message.properties)
+            if topic == TIMER_TOPIC and not known.get(REAL_TOPIC, "").startswith(pop.REVIVE_TOPIC):
+                continue
+            self._take(known.get(TAGS, ""), bytes(found.message.body), is_processed=queue_offset <= processed)
+
+    def _take(self, tag: str, body: bytes, *, is_processed: bool) -> None:
+        if tag == pop.CHECK_POINT_TAG:
+            point = pop.parse_check_point(body)
+            if point is not None:
+                self.points[point.key] = point
+                if is_processed:
+                    self.processed.add(point.key)
+        elif tag in (pop.ACK_TAG, pop.BATCH_ACK_TAG):
+            acknowledgement = pop.parse_acknowledgement(body)
+            if acknowledgement is not None:
+                self.acknowledged.setdefault(acknowledgement.key, set()).update(acknowledgement.offsets)
+
+
+def pop_rows(store: Store) -> Iterator[pop.PopRow | None]:
+    """Yield the rows of kvStore/; None for a row that has another form. Errors: CannotRead."""
+    directory = store.root / pop.KV_DIRECTORY
+    if store.part is not None or not has_database(directory):
+        return
+    database = open_database(directory)
+    if pop.KV_FAMILY in database.families:
+        for keys, values in database.chunks(pop.KV_FAMILY):
+            yield from map(pop.parse_pop_row, keys, values)
+
+
+def returned_to_retry(store: Store, found: Popped, unique_key: str | None, files: IndexFiles) -> bool | None:
+    """Return whether a copy of a message is in a retry topic of the group; None if no index can tell."""
+    if not unique_key or not files:
+        return None
+    names = pop.retry_topics(found.group, found.topic)
+    return next(files.hits(names, (unique_key,)), None) is not None
