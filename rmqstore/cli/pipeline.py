@@ -100,9 +100,9 @@ def pipeline(
     JOB is export, verify, rebuild, du, compare or sql, with the same results as the local commands, or crosscheck,
     which compares the log with the consume queues. STORE is a path, a quoted glob, or @FILE with one path per line;
     executors read the same paths from a shared file system. Without --master, the job runs on this machine. sql takes
-    its query before the stores; its views are messages, consumequeue, indexfile, dledger, consumer_offsets and
-    findings. compare compares the first store with each of the others, and names the stores that can heal a damaged
-    one.
+    its query before the stores; its views are messages, consumequeue, indexfile, dledger, consumer_offsets,
+    pop and findings. compare compares the first store with each of the others, and names the stores that can heal a
+    damaged one.
     """
     query, stores = _query(job, stores)
     if not stores:

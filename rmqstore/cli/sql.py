@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def sql(out: Output, stores: tuple[str, ...], query: str, broker_conf: Path | None, raw_body: bool) -> int:
     """Query one or more stores with SQL (DuckDB, in this process).
 
-    The views are messages, consumequeue, indexfile, dledger, consumer_offsets and findings; the query `describe
+    The views are messages, consumequeue, indexfile, dledger, consumer_offsets, pop and findings; the query `describe
     messages` lists the columns of a view. The names "offset" and "group" are SQL keywords and need double quotes. The
     column store tells the stores apart. Only the columns that the query names are read, and CRCs are checked only for
     the column crc_ok. The query can neither write nor read other files. STORE is a path, a quoted glob, or @FILE with

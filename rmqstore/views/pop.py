@@ -21,7 +21,7 @@ from rmqstore.views import lookup
 from rmqstore.views.index_files import IndexFiles
 
 NEWEST = 20_000
-"""How many of the newest check points and acknowledgements are read per queue."""
+"""How many of the newest check points and acknowledgements are read per queue for one message."""
 
 
 class PopState(StrEnum):
@@ -67,15 +67,18 @@ class PopProgress:
     unreadable: str = ""
 
     @classmethod
-    def read(cls, store: Store, offsets: ConsumerOffsets | None = None) -> PopProgress:
-        """Read the newest check points and acknowledgements, and kvStore/. Errors: none; see `unreadable`."""
+    def read(cls, store: Store, offsets: ConsumerOffsets | None = None, *, newest: int | None = NEWEST) -> PopProgress:
+        """Read check points and acknowledgements, and kvStore/; of each queue the `newest` (None: all).
+
+        Errors: none; see `unreadable`.
+        """
         out = cls()
         if store.part is not None:
             return out
         offsets = offsets or ConsumerOffsets.read(store)
         out._groups_by_retry_topic(offsets)
         try:
-            out._read_revive_log(store, offsets)
+            out._read_revive_log(store, offsets, newest)
             out._read_rows(store)
         except CannotRead as e:
             out.unreadable = str(e)
@@ -120,12 +123,12 @@ class PopProgress:
 
     # --- the revive log -------------------------------------------------------------------------------------------
 
-    def _read_revive_log(self, store: Store, offsets: ConsumerOffsets) -> None:
+    def _read_revive_log(self, store: Store, offsets: ConsumerOffsets, newest: int | None) -> None:
         """Read the check points and acknowledgements of the revive log, and those that still wait in the timer.
 
         Source: PopReviveService#consumeReviveMessage, #mergeAndRevive (RocketMQ 5.5.1)
         """
-        log = _ReviveLog(store)
+        log = _ReviveLog(store, newest)
         processed = {(one.topic, one.queue_id): one.offset for one in offsets.rows() if one.group == pop.REVIVE_GROUP}
         for topic, queue_id in log.queues():
             log.read(topic, queue_id, processed.get((topic, queue_id), -1))
@@ -145,8 +148,8 @@ class PopProgress:
 class _ReviveLog:
     """The check points and acknowledgements of one store, wherever they are."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, newest: int | None) -> None:
+        self.store, self.newest = store, newest
         self.points: dict[pop.PopKey, pop.CheckPoint] = {}
         self.acknowledged: dict[pop.PopKey, set[int]] = {}
         self.processed: set[pop.PopKey] = set()
@@ -167,7 +170,7 @@ class _ReviveLog:
         bounds = units.bounds(self.store.log_start)
         if bounds is None:
             return
-        start = max(bounds[0], bounds[1] - NEWEST)
+        start = bounds[0] if self.newest is None else max(bounds[0], bounds[1] - self.newest)
         self.is_complete &= start == bounds[0]
         for queue_offset in range(start, bounds[1]):
             unit = units.at(queue_offset)

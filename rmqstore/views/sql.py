@@ -26,6 +26,7 @@ from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.messages.text import valid_text
 from rmqstore.views.dump.messages import Damage, logs_of
 from rmqstore.views.dump.selection import Selection
+from rmqstore.views.pop import PopProgress
 from rmqstore.views.tables import reading
 from rmqstore.views.tables.file_splits import log_pieces
 from rmqstore.views.tables.message_rows import MessageOptions, arrow_schema, message_columns
@@ -128,6 +129,7 @@ class Query:
             "consumequeue": (reading.unit_schema(batch_units=False), self._units),
             "indexfile": (reading.index_schema(), self._index),
             "consumer_offsets": (reading.offsets_schema(), self._offsets),
+            "pop": (reading.pop_schema(), self._pop),
             "findings": (reading.findings_schema(), self._findings),
         }[name]
         return _View(self.read, schema, lambda _: (batch for ref in self.refs for batch in read(ref)))
@@ -165,6 +167,11 @@ class Query:
         if reason := ConsumerOffsets.read(ref.open()).unreadable:
             self.read.lacks(f"{ref.label}: {reason}")
         return reading.read_offsets(ref)
+
+    def _pop(self, ref: StoreRef) -> Iterator[Any]:
+        if reason := PopProgress.read(ref.open(), newest=0).unreadable:
+            self.read.lacks(f"{ref.label}: {reason}")
+        return reading.read_pop(ref)
 
     def _findings(self, ref: StoreRef) -> Iterator[Any]:
         for batch in reading.read_findings(ref):

@@ -1,4 +1,4 @@
-"""Job `sql`: SQL over the views messages, consumequeue, indexfile, dledger, consumer_offsets and findings."""
+"""Job `sql`: SQL over the views messages, consumequeue, indexfile, dledger, consumer_offsets, pop and findings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from rmqstore.errors import RmqStoreError, UsageError
 from rmqstore.spark.jobs import jobs
 from rmqstore.spark.jobs.task_groups import Progress
-from rmqstore.views.tables.reading import VIEWS, consumer_offsets
+from rmqstore.views.tables.reading import VIEWS, consumer_offsets, popped_rows
 from rmqstore.views.tables.stores import store_refs
 
 _SOURCES = {
@@ -20,6 +20,10 @@ _SOURCES = {
     "dledger": "rmqstore.dledger",
 }
 _OFFSETS = "store string, group string, topic string, queue_id int, offset long"
+_POP = (
+    "store string, group string, topic string, queue_id int, queue_offset long, state string, pop_time long, "
+    "visible_time long, times int"
+)
 
 
 def load(spark: Any, source: str, stores: Any, **options: Any) -> Any:
@@ -73,6 +77,8 @@ def register_views(
             frame = load(spark, _SOURCES[name], named, **options, **extra)
         elif name == "consumer_offsets":
             frame = spark.createDataFrame([row for ref in refs for row in consumer_offsets(ref)], _OFFSETS)
+        elif name == "pop":
+            frame = spark.createDataFrame([row for ref in refs for row in popped_rows(ref)], _POP)
         elif name == "findings":
             frame = jobs.findings_frame(spark, jobs.verify(spark, paths, config=config, progress=progress))
         else:

@@ -1,0 +1,82 @@
+"""What POP groups have received and acknowledged, in stores of brokers whose consumers did exactly this."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.files.store import open_store
+from rmqstore.views.pop import PopProgress, PopState
+from tests.rocksdb_rows import need_rocksdict
+from tests.stores import copy_store, unpack
+
+TOPIC, GROUP = "PopRaw_11", "PopRawGroup_11"
+RETRY = f"%RETRY%{GROUP}_{TOPIC}"
+LOG, KV = ("5.4.0-pop", "5.5.1-pop"), ("5.4.0-pop-kv", "5.5.1-pop-kv")
+
+
+def states(store: Path) -> Counter[tuple[str, str]]:
+    progress = PopProgress.read(open_store(store))
+    assert (progress.unreadable, progress.is_complete) == ("", True)
+    return Counter((p.topic, p.state.value) for p in progress.received.values())
+
+
+@pytest.mark.parametrize("name", LOG)
+def test_the_revive_log_tells_what_was_acknowledged(name: str) -> None:
+    """20 messages acknowledged, 20 not within 2 s, 20 not within 10 min; 9 of those returned received again."""
+    assert states(unpack(name)) == {
+        (TOPIC, "acknowledged"): 20,
+        (TOPIC, "returned"): 20,
+        (TOPIC, "invisible"): 20,
+        (RETRY, "invisible"): 9,
+    }
+
+
+@pytest.mark.parametrize("name", KV)
+def test_a_row_of_the_kv_service_is_a_message_without_acknowledgement(name: str) -> None:
+    need_rocksdict()
+    assert states(unpack(name)) == {(TOPIC, "invisible"): 20, (RETRY, "invisible"): 9}
+
+
+@pytest.mark.parametrize("name", KV)
+def test_without_a_row_the_kv_service_does_not_tell(name: str) -> None:
+    need_rocksdict()
+    progress = PopProgress.read(open_store(unpack(name)))
+    known = [progress.of(GROUP, TOPIC, queue_id, n) for queue_id in (0, 1) for n in range(30)]
+    assert Counter(p.state for p in known if p is not None) == {PopState.INVISIBLE: 20, PopState.UNKNOWN: 40}
+
+
+@pytest.mark.parametrize("name", [*LOG, *KV])
+def test_a_group_that_pulls_is_not_a_pop_group(name: str) -> None:
+    progress = PopProgress.read(open_store(unpack(name)))
+    assert progress.groups <= {(GROUP, TOPIC), (GROUP, RETRY)}
+    assert progress.of("CG", "Order_11", 0, 0) is None
+
+
+@pytest.mark.parametrize("name", LOG)
+def test_only_the_newest_check_points_may_be_read(name: str) -> None:
+    progress = PopProgress.read(open_store(unpack(name)), newest=5)
+    assert not progress.is_complete
+    assert 0 < len(progress.received) < 69
+
+
+def test_a_processed_check_point_depends_on_the_offset_of_the_revive_group(tmp_path: Path) -> None:
+    """Without the group's offset, the broker reads all check points again, and returns their messages again."""
+    store = copy_store("5.5.1-pop", tmp_path)
+    path = store / "config" / "consumerOffset.json"
+    offsets = [one for one in ConsumerOffsets.read(open_store(store)).rows() if one.group == "CID_RMQ_SYS_REVIVE_GROUP"]
+    path.write_text(path.read_text().replace("CID_RMQ_SYS_REVIVE_GROUP", "OTHER"))
+    assert offsets
+    assert states(store)[TOPIC, "returned"] == 0
+    assert states(store)[TOPIC, "invisible"] == 40
+
+
+def test_an_unreadable_database_is_named(tmp_path: Path) -> None:
+    need_rocksdict()
+    store = copy_store("5.5.1-pop-kv", tmp_path)
+    for path in (store / "kvStore").glob("MANIFEST-*"):
+        path.write_bytes(b"garbage")
+    assert PopProgress.read(open_store(store)).unreadable
