@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.errors import RmqStoreError
 from rmqstore.files.queue_home import has_database
 from rmqstore.files.rocksdb.database import CannotRead, open_database
 from rmqstore.files.rocksdb.queues import RocksDBQueues
@@ -19,6 +21,7 @@ from rmqstore.formats import pop
 from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_TOPIC, parse_properties
 from rmqstore.views import lookup
 from rmqstore.views.index_files import IndexFiles
+from rmqstore.views.tables.stores import StoreRef
 
 NEWEST = 20_000
 """How many of the newest check points and acknowledgements are read per queue for one message."""
@@ -212,3 +215,31 @@ def returned_to_retry(store: Store, found: Popped, unique_key: str | None, files
         return None
     names = pop.retry_topics(found.group, found.topic)
     return next(files.hits(names, (unique_key,)), None) is not None
+
+
+# --- the view `pop` of SQL --------------------------------------------------------------------------------------------
+
+
+def pop_schema() -> Any:
+    """Return the Arrow schema of the view `pop` (needs pyarrow)."""
+    import pyarrow as pa
+
+    texts = [pa.field(name, pa.string()) for name in ("store", "group", "topic")]
+    places = [pa.field("queue_id", pa.int32()), pa.field("queue_offset", pa.int64()), pa.field("state", pa.string())]
+    times = [pa.field(name, pa.int64()) for name in ("pop_time", "visible_time")]
+    return pa.schema([*texts, *places, *times, pa.field("times", pa.int32())])
+
+
+def popped_rows(ref: StoreRef) -> list[tuple[str, str, str, int, int, str, int, int, int]]:
+    """Return a row of `pop_schema` for each message whose check point or row exists; none if the store is unreadable.
+
+    Messages whose check point has expired, and acknowledged messages of the KV service, have no row.
+    """
+    try:
+        received = PopProgress.read(ref.open(), newest=None).received.values()
+    except (RmqStoreError, OSError):
+        return []
+    return [
+        (ref.label, p.group, p.topic, p.queue_id, p.queue_offset, p.state.value, p.pop_time, p.visible_time, p.times)
+        for p in received
+    ]

@@ -26,7 +26,7 @@ from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.messages.text import valid_text
 from rmqstore.views.dump.messages import Damage, logs_of
 from rmqstore.views.dump.selection import Selection
-from rmqstore.views.pop import PopProgress
+from rmqstore.views.pop import PopProgress, pop_schema, popped_rows
 from rmqstore.views.tables import reading
 from rmqstore.views.tables.file_splits import log_pieces
 from rmqstore.views.tables.message_rows import MessageOptions, arrow_schema, message_columns
@@ -129,7 +129,7 @@ class Query:
             "consumequeue": (reading.unit_schema(batch_units=False), self._units),
             "indexfile": (reading.index_schema(), self._index),
             "consumer_offsets": (reading.offsets_schema(), self._offsets),
-            "pop": (reading.pop_schema(), self._pop),
+            "pop": (pop_schema(), self._pop),
             "findings": (reading.findings_schema(), self._findings),
         }[name]
         return _View(self.read, schema, lambda _: (batch for ref in self.refs for batch in read(ref)))
@@ -171,7 +171,7 @@ class Query:
     def _pop(self, ref: StoreRef) -> Iterator[Any]:
         if reason := PopProgress.read(ref.open(), newest=0).unreadable:
             self.read.lacks(f"{ref.label}: {reason}")
-        return reading.read_pop(ref)
+        yield reading.one_batch(pop_schema(), popped_rows(ref))
 
     def _findings(self, ref: StoreRef) -> Iterator[Any]:
         for batch in reading.read_findings(ref):

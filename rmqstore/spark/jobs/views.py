@@ -10,7 +10,8 @@ from typing import Any
 from rmqstore.errors import RmqStoreError, UsageError
 from rmqstore.spark.jobs import jobs
 from rmqstore.spark.jobs.task_groups import Progress
-from rmqstore.views.tables.reading import VIEWS, consumer_offsets, popped_rows
+from rmqstore.views.pop import popped_rows
+from rmqstore.views.tables.reading import VIEWS, consumer_offsets
 from rmqstore.views.tables.stores import store_refs
 
 _SOURCES = {

@@ -243,10 +243,11 @@ def offsets_schema() -> Any:
 
 def read_offsets(ref: StoreRef) -> Iterator[Any]:
     """Yield the committed offsets of consumer groups, as one batch."""
-    yield _one_batch(offsets_schema(), consumer_offsets(ref))
+    yield one_batch(offsets_schema(), consumer_offsets(ref))
 
 
-def _one_batch(schema: Any, rows: Sequence[tuple[Any, ...]]) -> Any:
+def one_batch(schema: Any, rows: Sequence[tuple[Any, ...]]) -> Any:
+    """Return rows as one Arrow batch."""
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -259,36 +260,3 @@ def consumer_offsets(ref: StoreRef) -> list[tuple[str, str, str, int, int]]:
     except (RmqStoreError, OSError):
         return []
     return [(ref.label, one.group, one.topic, one.queue_id, one.offset) for one in offsets.rows()]
-
-
-# --- messages that POP groups have received ---------------------------------------------------------------------------
-
-
-def pop_schema() -> Any:
-    """Return the Arrow schema of the view `pop`."""
-    texts = [pa.field(name, pa.string()) for name in ("store", "group", "topic")]
-    places = [pa.field("queue_id", pa.int32()), pa.field("queue_offset", pa.int64()), pa.field("state", pa.string())]
-    times = [pa.field(name, pa.int64()) for name in ("pop_time", "visible_time")]
-    return pa.schema([*texts, *places, *times, pa.field("times", pa.int32())])
-
-
-def read_pop(ref: StoreRef) -> Iterator[Any]:
-    """Yield what POP groups have received, as one batch."""
-    yield _one_batch(pop_schema(), popped_rows(ref))
-
-
-def popped_rows(ref: StoreRef) -> list[tuple[str, str, str, int, int, str, int, int, int]]:
-    """Return a row of `pop_schema` for each message whose check point or row exists; none if the store is unreadable.
-
-    Messages whose check point has expired, and acknowledged messages of the KV service, have no row.
-    """
-    from rmqstore.views.pop import PopProgress
-
-    try:
-        received = PopProgress.read(ref.open(), newest=None).received.values()
-    except (RmqStoreError, OSError):
-        return []
-    return [
-        (ref.label, p.group, p.topic, p.queue_id, p.queue_offset, p.state.value, p.pop_time, p.visible_time, p.times)
-        for p in received
-    ]
