@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +17,26 @@ from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Fillers
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import file_name_to_offset, list_directory
+from rmqstore.files.records import message_at
 from rmqstore.files.store import Store
+from rmqstore.formats.message import Message
 
 _LIMIT = 256 << 20  # bytes; a plan keeps large contents in separate files
 _DONE = "done"
+RecordOf = Callable[[int, int], Message | None]
 
 
 def find_fillers(store: Store, logs: Logs) -> list[Fillers]:
     """Return the fillers of a store by repair, the oldest repair first, and those of unknown repairs last."""
     unknown = sorted(at for result in logs.results for at in result.fillers)
     found = []
-    for name, plan in reversed(list(_plans(store)) if logs.results else []):
+    for name, plan in reversed(list(repairs(store)) if logs.results else []):
         own = {
             at
             for low, high in _written(store, plan, logs)
             for at in unknown[bisect_left(unknown, low) : bisect_left(unknown, high)]
         }
-        own.update(_unmarked(plan, logs))
+        own.update(_unmarked(plan, _undamaged(logs)))
         unknown = [at for at in unknown if at not in own]
         if own:
             found.append(Fillers(len(own), name))
@@ -44,12 +47,25 @@ def find_fillers(store: Store, logs: Logs) -> list[Fillers]:
 def filler_offsets(store: Store, logs: Logs) -> list[int]:
     """Return the sorted global offsets of the fillers that earlier repairs wrote."""
     found = {at for result in logs.results for at in result.fillers}
-    for _, plan in _plans(store) if logs.results else ():
-        found.update(_unmarked(plan, logs))
+    for _, plan in repairs(store) if logs.results else ():
+        found.update(_unmarked(plan, _undamaged(logs)))
     return sorted(found)
 
 
-def _plans(store: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def unmarked_fillers(store: Store) -> tuple[int, ...]:
+    """Return the sorted global offsets of the fillers that only the journals of their repairs know."""
+
+    def record(offset: int, _: int) -> Message | None:
+        return next((found for log, _ in store.logs if (found := message_at(log, offset)) is not None), None)
+
+    return tuple(sorted({at for _, plan in repairs(store) for at in _unmarked(plan, record)}))
+
+
+def _undamaged(logs: Logs) -> RecordOf:
+    return lambda offset, length: None if logs.damaged(offset) else logs.record(offset, length)
+
+
+def repairs(store: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (name of the journal, plan) of every completed repair, oldest first."""
     for entry in sorted(list_directory(store.journal_directory), key=lambda e: e.path.name):
         if not entry.directory:
@@ -84,16 +100,16 @@ def _written(store: Store, plan: Mapping[str, Any], logs: Logs) -> Iterator[tupl
             yield start + first, start + (size if step["do"] == "extend" else first + size)
 
 
-def _unmarked(plan: Mapping[str, Any], logs: Logs) -> Iterator[int]:
-    """Yield the offsets of a plan's fillers without a mark that are still in the log."""
+def _unmarked(plan: Mapping[str, Any], record: RecordOf) -> Iterator[int]:
+    """Yield the offsets of a plan's fillers without a mark that are still in the log, as `record` reads it."""
     facts = plan.get("facts")
     rows = facts.get("fillers") if isinstance(facts, dict) else None
     for row in rows if isinstance(rows, list) else []:
         if not isinstance(row, dict) or row.get("marked") == "property":
             continue
         offset, length = row.get("offset"), row.get("length")
-        if isinstance(offset, int) and isinstance(length, int) and offset >= 0 and not logs.damaged(offset):
-            message = logs.record(offset, length)
+        if isinstance(offset, int) and isinstance(length, int) and offset >= 0:
+            message = record(offset, length)
             place = (row.get("topic"), row.get("queue_id"), row.get("queue_offset"))
             if message is not None and (message.topic_text, message.queue_id, message.queue_offset) == place:
                 yield offset

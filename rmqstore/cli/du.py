@@ -46,6 +46,7 @@ class Counting:
     by: tuple[str, ...]
     plot: bool
     files: bool
+    fillers: bool
     top: int | None
 
 
@@ -68,6 +69,7 @@ class Counting:
 )
 @click.option("--plot", is_flag=True, help="Show bytes over time as a sparkline for each topic, or for each --by.")
 @click.option("--files", is_flag=True, help="Show the disk space of the files, per part of the store and per topic.")
+@click.option("--fillers", is_flag=True, help="Count records that repairs put in the place of lost messages, too.")
 @click.option(
     "--top",
     type=click.IntRange(1),
@@ -115,6 +117,7 @@ def du(
             opened,
             wanted,
             selection,
+            fillers=counting.fillers,
             workers=Workers(jobs_or_default(work.jobs), progress=progress.add),
             options=options,
             damage=damage,
@@ -127,6 +130,9 @@ def du(
             out.lines(_plot(found, wanted, top, out))
         else:
             out.lines(_text(found, str(store), wanted, top or _TOP, out.width))
+    if found.fillers and not counting.fillers:
+        fillers = many(found.fillers, "filler")
+        out.note(f"{fillers} of earlier repairs in the place of lost messages not counted (--fillers counts them)")
     if not found.messages:
         note_no_message(out, selection, logs)
     return tell_damage(out, damage)

@@ -35,6 +35,7 @@ class Wanted:
     decode: bool
     text: bool
     positions: bool
+    fillers: bool
 
     def selection(self, filters: Filters) -> Selection:
         """Return the messages that all filters together select."""
@@ -45,7 +46,12 @@ class Wanted:
         from rmqstore.views.dump.messages import ExportOptions
 
         return ExportOptions(
-            body=not self.no_body, decode=self.decode, text=self.text, positions=self.positions, scan=scan
+            body=not self.no_body,
+            decode=self.decode,
+            text=self.text,
+            positions=self.positions,
+            fillers=self.fillers,
+            scan=scan,
         )
 
 
@@ -67,6 +73,7 @@ class Wanted:
 @click.option("--decode", is_flag=True, help="Decompress bodies. Without it they are written as stored.")
 @click.option("--text", is_flag=True, help="Write UTF-8 bodies as text. Without it, all bodies are bytes (base64).")
 @click.option("--positions", is_flag=True, help="Add offset, size and message id, which an import changes.")
+@click.option("--fillers", is_flag=True, help="Include records that repairs put in the place of lost messages.")
 @gathered("wanted", Wanted)
 def export(out: Output, store: Path, config: BrokerConfig, filters: Filters, work: Work, wanted: Wanted) -> int:
     """Write complete messages, with their bodies, for another store, another tool or an archive.

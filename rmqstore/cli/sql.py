@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 @click.argument("query", metavar="QUERY")
 @config_option()
 @click.option("--raw-body", is_flag=True, help="Do not decompress the column body.")
-def sql(out: Output, stores: tuple[str, ...], query: str, broker_conf: Path | None, raw_body: bool) -> int:
+@click.option("--fillers", is_flag=True, help="Include records that repairs put in the place of lost messages.")
+def sql(
+    out: Output, stores: tuple[str, ...], query: str, broker_conf: Path | None, raw_body: bool, fillers: bool
+) -> int:
     """Query one or more stores with SQL (DuckDB, in this process).
 
     The views are messages, consumequeue, indexfile, dledger, consumer_offsets, pop and findings; the query `describe
@@ -60,7 +63,7 @@ def sql(out: Output, stores: tuple[str, ...], query: str, broker_conf: Path | No
             live.append(ref.label)
             out.note(f"note: a broker is running on {ref.label}; what it writes from now on may be missing")
     with out.progress("sql", total) as progress:
-        opened = Query(refs, raw_body=raw_body, live=live, progress=progress.add)
+        opened = Query(refs, raw_body=raw_body, fillers=fillers, live=live, progress=progress.add)
         with opened, opened.run(query) as rows:
             if out.format == "parquet":
                 count = _write_parquet(out, rows)

@@ -83,10 +83,6 @@ CORRELATION_ID = "CORRELATION_ID"
 BORN_TIMESTAMP = "BORN_TIMESTAMP"
 TIMER_DELAY_LEVEL = "TIMER_DELAY_LEVEL"
 
-FILLER_KEY = "RMQSTORE_FILLER"
-"""Property that marks a filler: a record that a repair wrote over a damaged one. Its value is the length in bytes."""
-FILLER_TOPICS = (b"RMQSTORE_FILLER", b"_")  # topics of fillers that are not dispatched to a queue
-
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_HALF_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"

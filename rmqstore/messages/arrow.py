@@ -26,6 +26,7 @@ from rmqstore.messages.schema import BODY, COLUMNS, EXPORTED, POSITIONS, SIDE
 from rmqstore.messages.text import valid_text
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.fillers import filler_mask
 from rmqstore.scan.kernels import I64, U8, Bool
 from rmqstore.scan.properties.texts import not_utf8
 from rmqstore.scan.queues import QueueTable
@@ -133,9 +134,10 @@ class Names:
 class ArrowRows:
     """Converts chunks of records to batches with the columns of an export; caches topics and hosts."""
 
-    def __init__(self, body: BodyStyle, *, positions: bool = False) -> None:
+    def __init__(self, body: BodyStyle, *, positions: bool = False, unmarked: tuple[int, ...] = ()) -> None:
         self.body = body
         self.positions = positions
+        self.unmarked = unmarked
         self.names = Names()
         self._schemas: dict[tuple[str, ...], Any] = {}
 
@@ -228,6 +230,9 @@ class _Arrays:
         second = self.columns.magic == MAGIC_V2_U32
         if second.any():
             out["version"] = number_array(np.full(n, 2, dtype=np.int32), missing=~second)
+        fillers = filler_mask(self.columns, self.rows.unmarked)
+        if fillers is not None:
+            out["filler"] = bool_array(fillers)
         return out
 
 

@@ -35,6 +35,7 @@ from rmqstore.messages.schema import BODY, DUMPED, EXPORTED, POSITIONS, SIDE
 from rmqstore.messages.text import csv_cell, dumps
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.fillers import filler_mask
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.queues import QueueTable
 
@@ -51,7 +52,8 @@ class MessageLines:
     """Renders chunks of records as text; caches the texts of topics, queues and hosts.
 
     `entries`: DLedger entries with the message inside. `csv`: CSV instead of JSON lines (`dump`: only without bodies).
-    `export`: the fields of an export instead of a dump; `positions`: also `schema.POSITIONS`.
+    `export`: the fields of an export instead of a dump; `positions`: also `schema.POSITIONS`. `unmarked`: offsets of
+    fillers that only journals know.
     """
 
     def __init__(
@@ -62,12 +64,14 @@ class MessageLines:
         csv: bool = False,
         export: bool = False,
         positions: bool = False,
+        unmarked: tuple[int, ...] = (),
     ) -> None:
         self.body = body
         self.entries = entries
         self.csv = csv
         self.export = export
         self.positions = positions
+        self.unmarked = unmarked
         self.style: Style = CSV if csv else JSON
         self.queues = QueueTable()
         self.topics = TextTable()
@@ -86,7 +90,10 @@ class MessageLines:
 
     def row(self, columns: Columns, i: int, file: str, crc_ok: bool) -> Row:
         """Return a record or DLedger entry as a dict with the fields of `dump`."""
-        return (entry_row_of if self.entries else row_of)(columns, i, file, crc_ok, self.body)
+        row = (entry_row_of if self.entries else row_of)(columns, i, file, crc_ok, self.body)
+        if self.unmarked and int(columns.offset[i]) in self.unmarked:
+            row.get("message", row)["filler"] = True
+        return row
 
     def text(self, columns: Columns, file: str, crc_ok: Bool | None = None, sink: Sink = new_array) -> I64:
         """Write the lines of all records of a chunk into the sink; return the line ends. `crc_ok` None: all True."""
@@ -169,6 +176,7 @@ class _Fields:
             "unique_key": lambda: [self._texts.unique],
             "properties": lambda: [self._texts.objects],
             "msg_id": lambda: self._quoted(lines.message_ids.of(columns, columns.physical_offset)),
+            "filler": lambda: [b"false" if self._fillers is None else _where(self._fillers, b"true", b"false")],
         }
         return make[name]()
 
@@ -186,6 +194,10 @@ class _Fields:
     @cached_property
     def _texts(self) -> PropertySpans:
         return PropertySpans(self.columns, self.lines.style)
+
+    @cached_property
+    def _fillers(self) -> Bool | None:
+        return filler_mask(self.columns, self.lines.unmarked)
 
     @cached_property
     def _numbers(self) -> I64:
@@ -217,6 +229,8 @@ class _Fields:
             if topic := self.lines.raw_topics.texts[number]:
                 yield _where(self._numbers == number, b',"topic_base64":"' + topic + b'"')
         yield _where(self.columns.magic == MAGIC_V2_U32, b',"version":2')
+        if self._fillers is not None:
+            yield _where(self._fillers, b',"filler":true')
 
     def side_cells(self) -> Iterator[list[Part]]:
         """Yield the same fields as cells of CSV."""
@@ -225,6 +239,7 @@ class _Fields:
         yield [_some(len(lacks), {i: _base64(text) for i, text in whole.items()})]
         yield [_where(lacks, b"False")]
         yield [_where(self.columns.magic == MAGIC_V2_U32, b"2")]
+        yield [b"" if self._fillers is None else _where(self._fillers, b"true")]
 
     # --- bodies ------------------------------------------------------------------------------------------------------
 

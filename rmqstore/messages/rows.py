@@ -11,6 +11,7 @@ import orjson
 
 from rmqstore.formats import dledger, properties
 from rmqstore.formats.bodies import BodyError, decompress
+from rmqstore.formats.fillers import is_filler
 from rmqstore.formats.message import Message, body_crc, host_text, record_crc
 from rmqstore.scan.columns import Columns
 
@@ -67,6 +68,7 @@ def message_row(message: Message, offset: int, file: str, crc_ok: bool, body: Bo
         "unique_key": found.get(properties.UNIQ_KEY),
         "properties": found,
         "msg_id": message.offset_message_id(),
+        "filler": is_filler(message),
     }
     if body.style:
         row.update(body_fields(message.sys_flag, message.body, body))

@@ -43,6 +43,7 @@ _MORE = (
     Column("properties_base64", "binary", "The stored property text if the pairs do not determine it."),
     Column("last_separator", "bool", "False if the property text does not end with 0x02."),
     Column("version", "int32", "2 for a record of version 2, otherwise missing."),
+    Column("filler", "bool", "True for a filler: a record that a repair put in the place of a lost message."),
     Column("body_base64", "binary", "The body if it is not shown as text."),
 )
 COLUMNS = _of_record() | {column.name: column for column in _MORE}
@@ -52,6 +53,7 @@ DUMPED = (
     *("offset", "file", "size", "magic", "body_crc", "crc_ok", "queue_id", "flag", "queue_offset", "physical_offset"),
     *("sys_flag", "born_timestamp", "born_host", "store_timestamp", "store_host", "reconsume_times"),
     *("prepared_transaction_offset", "body_length", "topic", "tags", "keys", "unique_key", "properties", "msg_id"),
+    "filler",
 )
 """The fields of `dump`, in order."""
 EXPORTED = (
@@ -61,7 +63,7 @@ EXPORTED = (
 )
 """The fields of `export` that every row has, in order."""
 BODY = ("body", "body_base64")
-SIDE = ("topic_base64", "properties_base64", "last_separator", "version")
-"""Additional fields that make an export lossless where other fields lose information."""
+SIDE = ("topic_base64", "properties_base64", "last_separator", "version", "filler")
+"""Fields that only some rows of an export have: what other fields lose, and the mark of fillers."""
 POSITIONS = ("offset", "size", "msg_id")
 """The fields that `export --positions` adds."""

@@ -21,7 +21,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from rmqstore.scan.arrays import I64, U8, Bool
 
-ABI = 6
+ABI = 7
 LIBRARY = Path(__file__).with_name("_native.so")
 CRC32 = "zng_crc32_z"
 _MARKS = (1, 2, 4, 8)  # in the order of `Framed`
@@ -90,6 +90,7 @@ class Native:
         for name in (
             "read",
             "holds",
+            "mentions",
             "texts",
             "find_queues",
             "lay_out",
@@ -103,6 +104,7 @@ class Native:
         self._crcs = library.rmqstore_crcs
         self._hashes = library.rmqstore_hashes
         self._holds = library.rmqstore_holds
+        self._mentions = library.rmqstore_mentions
         self._texts = library.rmqstore_texts
         self._place_queues = library.rmqstore_place_queues
         self._find_queues = library.rmqstore_find_queues
@@ -173,6 +175,17 @@ class Native:
         """Whether any of the spans contains a byte."""
         starts, lengths = _contiguous(starts), _contiguous(lengths)
         return bool(self._holds(_at(buf), *_numbers(len(buf), len(starts)), _at(starts), _at(lengths), _number(byte)))
+
+    def mentions(self, buf: U8, starts: I64, lengths: I64, word: bytes) -> Bool | None:
+        """Return the mask of the spans that contain a word of 8 bytes; None if none of them does."""
+        n = len(starts)
+        found = np.empty(n, dtype=np.bool_)
+        starts, lengths = _contiguous(starts), _contiguous(lengths)
+        count = self._mentions(
+            *(_at(buf), *_numbers(len(buf), n), _at(starts), _at(lengths)),
+            *(ctypes.c_uint64(int.from_bytes(word, "little")), _at(found)),
+        )
+        return found if count else None
 
     def texts(
         self, buf: U8, starts: I64, lengths: I64, names: tuple[bytes, ...], ends: tuple[bytes, ...]

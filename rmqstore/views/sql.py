@@ -23,6 +23,7 @@ except ImportError as error:  # the extra `sql` is not installed
     raise UsageError("sql needs duckdb and pyarrow", install_command("sql")) from error
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.checks.filler_notes import unmarked_fillers
 from rmqstore.messages.text import valid_text
 from rmqstore.views.dump.messages import Damage, logs_of
 from rmqstore.views.dump.selection import Selection
@@ -74,11 +75,18 @@ class Query:
     """A DuckDB connection for one query over some stores. A context manager, which closes the connection."""
 
     def __init__(
-        self, refs: Sequence[StoreRef], *, raw_body: bool = False, live: Iterable[str] = (), progress: Progress
+        self,
+        refs: Sequence[StoreRef],
+        *,
+        raw_body: bool = False,
+        fillers: bool = False,
+        live: Iterable[str] = (),
+        progress: Progress,
     ) -> None:
         self.refs = [replace(ref, label=valid_text(ref.label)) for ref in refs]
         self.read = Read()
         self._body = "raw" if raw_body else "plain"
+        self._fillers = fillers
         self._live = frozenset(map(valid_text, live))
         self._progress = progress
         self._connection: Any = duckdb.connect(":memory:", config=_SANDBOX)
@@ -136,14 +144,16 @@ class Query:
 
     def _messages(self, view: str, options: MessageOptions, names: tuple[str, ...]) -> Iterator[Any]:
         options = replace(options, only=names, crc="crc_ok" in names, body=options.body if "body" in names else "")
-        how = reading.ReadOptions(message=options)
+        how = reading.ReadOptions(message=options, selection=Selection(fillers=self._fillers or view == "dledger"))
         for ref in self.refs:
-            for log in logs_of(ref.open(), view):
+            store = ref.open()
+            unmarked = unmarked_fillers(store)
+            for log in logs_of(store, view):
                 damage = Damage(live=ref.label in self._live)
                 try:
                     for piece in log_pieces(ref.label, log.name, log.queue, log.lead, _WHOLE):
                         damage.at_file(log.name, piece.file)
-                        yield from reading.read_messages([piece], how, damage.feed)
+                        yield from reading.read_messages([replace(piece, unmarked=unmarked)], how, damage.feed)
                         self._progress(piece.file.length)
                     damage.close()
                 finally:

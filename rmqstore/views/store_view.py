@@ -19,6 +19,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, recognised
 from rmqstore.formats import properties
 from rmqstore.formats.bodies import decompress
+from rmqstore.formats.fillers import is_filler
 from rmqstore.formats.message import Fault, Message, check_message, host_text, parse_message
 from rmqstore.formats.text.times import epoch_ms, utc
 from rmqstore.views import lookup
@@ -51,6 +52,11 @@ class StoredMessage:
     def sound(self) -> bool:
         """Whether lengths, CRCs and PHYSICALOFFSET are correct."""
         return self.fault is Fault.NONE
+
+    @property
+    def filler(self) -> bool:
+        """Whether the record tells that a repair put it in the place of a lost message."""
+        return is_filler(self.record)
 
     @property
     def topic(self) -> str:
@@ -211,7 +217,8 @@ class Table:
 
     def __init__(self, store: Store, selection: Selection, body: bool) -> None:
         self._store = store
-        self._job = ExportOptions(body=body, decode=True, positions=True).job(selection, "arrow")
+        options = ExportOptions(body=body, decode=True, positions=True, fillers=selection.fillers)
+        self._job = options.job(selection, "arrow")
 
     def batches(self) -> Iterator[Any]:
         """Yield a pyarrow.RecordBatch for some thousand messages at a time; memory does not grow with the store."""
@@ -240,7 +247,7 @@ class Table:
 class Filters(TypedDict, total=False):
     """What a message must match: one of the tags, one of the keys, and a store time in [since, until).
 
-    `limit`: number of messages.
+    `limit`: number of messages. `fillers`: also records that repairs put in the place of lost messages.
     """
 
     tag: Words
@@ -248,6 +255,7 @@ class Filters(TypedDict, total=False):
     since: When | None
     until: When | None
     limit: int | None
+    fillers: bool
 
 
 class StoreView(Store):
@@ -270,8 +278,8 @@ class StoreView(Store):
     ) -> Iterator[StoredMessage]:
         """Yield messages in log order, including those with a wrong CRC (see `message.sound`).
 
-        `filters`: tag, key, since, until and limit; see `Filters`. `reverse`: newest first. Fills in `damage` with what
-        was skipped.
+        `filters`: tag, key, since, until, limit and fillers; see `Filters`. `reverse`: newest first. Fills in `damage`
+        with what was skipped.
         Errors: ValueError for an invalid time
         """
         selection = _selection(topic, queue, filters, reverse)
@@ -321,6 +329,7 @@ def _selection(topic: Words, queue: int | Iterable[int], filters: Filters, rever
         until=None if until is None else epoch_ms(until),
         limit=filters.get("limit"),
         reverse=reverse,
+        fillers=filters.get("fillers", False),
     )
 
 

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from rmqstore.checks.filler_notes import unmarked_fillers
 from rmqstore.files.store import Store
 from rmqstore.formats.message import BORN_HOST_V6, HEAD, host_text
 from rmqstore.formats.text.times import utc
 from rmqstore.messages.properties import PropertySpans
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.fillers import filler_mask
 from rmqstore.scan.kernels import I64, u64
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_split
@@ -37,16 +39,21 @@ Table = dict[Label, list[int]]  # label → [messages, bytes]
 
 @dataclass(slots=True)
 class Usage:
-    """Counts per dimension; `messages` and `bytes` (whole records) are the totals."""
+    """Counts per dimension; `messages` and `bytes` (whole records) are the totals.
+
+    `fillers`: records that repairs put in the place of lost messages. They are in the other counts only if asked for.
+    """
 
     messages: int = 0
     bytes: int = 0
+    fillers: int = 0
     tables: dict[str, Table] = field(default_factory=dict)
 
     def add(self, other: Usage) -> None:
         """Add the counts of another part."""
         self.messages += other.messages
         self.bytes += other.bytes
+        self.fillers += other.fillers
         for name, table in other.tables.items():
             own = self.tables.setdefault(name, {})
             for label, counts in table.items():
@@ -72,6 +79,7 @@ class Usage:
             "store": store,
             "messages": self.messages,
             "bytes": self.bytes,
+            "fillers": self.fillers,
             "by": {name: self.rows(name)[: None if set(name.split(",")) & {*TIMES} else top] for name in self.tables},
             "distinct": {name: len(table) for name, table in self.tables.items()},
         }
@@ -95,7 +103,7 @@ class _Counter:
 
     def count(self, columns: Columns) -> Usage:
         size = columns.size
-        out = Usage(len(columns), int(size.sum()), {})
+        out = Usage(len(columns), int(size.sum()))
         known: dict[str, _Codes] = {}
         for dimension in self.dimensions:
             names = dimension.split(",")
@@ -197,7 +205,7 @@ def _host(raw: bytes) -> str:
 def count_split(dimensions: tuple[str, ...], selection: Selection, options: ScanOptions, split: Split) -> _Part:
     """Count the sound records of a split, and return all its runs."""
     out = _Part()
-    counter, selector = _Counter(dimensions), Selector(selection)
+    counter, selector = _Counter(dimensions), Selector(replace(selection, fillers=True))
     for run in scan_split(split, options):
         if out.begin is None:
             out.begin = run.start
@@ -207,6 +215,10 @@ def count_split(dimensions: tuple[str, ...], selection: Selection, options: Scan
             mask = selector.mask(columns)
             if mask is not None:
                 columns = columns.take(np.flatnonzero(mask))
+            fillers = filler_mask(columns, selection.unmarked)
+            if fillers is not None:
+                out.usage.fillers += int(fillers.sum())
+                columns = columns if selection.fillers else columns.take(~fillers)
             if len(columns):
                 out.usage.add(counter.count(columns))
         if not (run.kind is Kind.RECORDS and out.runs and out.runs[-1].kind is Kind.RECORDS):
@@ -219,18 +231,20 @@ def usage(
     dimensions: tuple[str, ...] = DIMENSIONS,
     selection: Selection | None = None,
     *,
+    fillers: bool = False,
     workers: Workers | None = None,
     options: ScanOptions | None = None,
     damage: Damage | None = None,
 ) -> Usage:
     """Count the sound messages of a store's logs; by default without checking body CRCs.
 
-    Fills in `damage`. A tag is the whole TAGS property.
+    `fillers`: count also the records that repairs put in the place of lost messages. Fills in `damage`. A tag is the
+    whole TAGS property.
     """
     out = Usage(tables={name: {} for name in dimensions})
     workers = workers or Workers()
     damage = damage if damage is not None else Damage()
-    selection = selection or Selection()
+    selection = replace(selection or Selection(), fillers=fillers, unmarked=unmarked_fillers(store))
     count = partial(count_split, dimensions, selection, options or ScanOptions(crc=False))
     for log in logs_of(store):
         for split, part in joined(

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.formats import properties
+from rmqstore.formats.fillers import is_filler
 from rmqstore.formats.message import Message, parse_message
 from tests import damage
 from tests.command import run, run_json
@@ -188,8 +189,7 @@ def has_other_keys(row: Row, group: Sequence[str]) -> bool:
     """Return whether keys and tags of a record differ from those in all undamaged stores of its group."""
     found = [sound(name).records[row.offset] for name in group if row.offset in sound(name).records]
     known = [message for message, _ in map(parse_message, found) if message is not None]
-    is_filler = properties.FILLER_KEY in properties.parse_properties(row.message.properties)
-    return bool(known) and not is_filler and all(keys_of(m) != keys_of(row.message) for m in known)
+    return bool(known) and not is_filler(row.message) and all(keys_of(m) != keys_of(row.message) for m in known)
 
 
 def keys_of(message: Message) -> list[str | None]:

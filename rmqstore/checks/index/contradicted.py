@@ -15,6 +15,7 @@ from rmqstore.checks.index.files import Entries, IndexFile, time_diffs
 from rmqstore.checks.index.tally import Contradicted
 from rmqstore.files.index_units import index_chain
 from rmqstore.formats import properties
+from rmqstore.formats.fillers import is_filler_text
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.columns import Columns
@@ -51,7 +52,7 @@ def contradicted(
             found[i] = found.get(i, 0) + 1
     out = {}
     for i, count in found.items():
-        if properties.FILLER_KEY in properties.parse_properties(columns.properties(i)):
+        if is_filler_text(columns.properties(i)):
             continue  # a repair wrote it in place of the lost message of the entry
         own = np.flatnonzero(offset == columns.offset[i])
         own = own[np.lexsort((unit[own], number[own]))]

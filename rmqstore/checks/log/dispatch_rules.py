@@ -1,4 +1,4 @@
-"""Which consume queue units a broker writes for a record: special topics, light queues, batches, repair fillers.
+"""Which consume queue units a broker writes for a record: special topics, light queues, batches.
 
 Both the pass of `verify` and the rebuild of queues use them.
 Source: DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue#dispatch, ConsumeQueue#putMessagePositionInfo,
@@ -7,12 +7,11 @@ MultiDispatchUtils (RocketMQ 5.4.0)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from rmqstore.formats import properties
-from rmqstore.formats.message import CRC32_RESERVED_LEN, is_dispatched
 from rmqstore.formats.services import is_service_topic, missing_in_text
 from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.columns import Columns
@@ -35,7 +34,6 @@ class QueueNames:
         self.schedule: set[int] = set()
         self.batch: set[int] = set()
         self.unsound: set[int] = set()
-        self.fillers: set[int] = set()
         self.services: set[int] = set()
         self._table = table
         self._batch_topics = batch_topics
@@ -49,8 +47,6 @@ class QueueNames:
             self.names.append((name, queue_id))
             if topic == _SCHEDULE:
                 self.schedule.add(i)
-            if topic in properties.FILLER_TOPICS:
-                self.fillers.add(i)
             if is_service_topic(name):
                 self.services.add(i)
             if name in self._batch_topics:
@@ -62,20 +58,6 @@ class QueueNames:
 def record_properties(columns: Columns, i: int) -> Mapping[str, str]:
     """Return the parsed properties of record i."""
     return properties.parse_properties(columns.properties(i))
-
-
-def filler_offsets(columns: Columns, number: I64, queues: QueueNames, marked: Iterable[int]) -> list[int]:
-    """Return the offsets of records that a repair wrote in place of damaged ones.
-
-    `number`: each record's queue; `marked`: records with the mark. Fillers that belong to no queue have their own
-    topics, and not always room for the mark.
-    """
-    found = set(marked)
-    if queues.fillers:
-        unseen = np.isin(number, list(queues.fillers)) & ~is_dispatched(columns.sys_flag)
-        unseen &= columns.properties_length <= CRC32_RESERVED_LEN  # a client's message has an id
-        found.update(np.flatnonzero(unseen).tolist())
-    return [int(columns.offset[i]) for i in sorted(found)]
 
 
 def add_service_faults(columns: Columns, number: I64, queues: QueueNames, faults: dict[int, list[str]]) -> None:

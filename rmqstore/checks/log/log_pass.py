@@ -20,7 +20,6 @@ from rmqstore.checks.log.dispatch_rules import (
     QueueNames,
     add_service_faults,
     batch_extent,
-    filler_offsets,
     light_queues,
     put_deliver_times,
     record_properties,
@@ -38,6 +37,7 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.message import INNER_BATCH, is_dispatched
 from rmqstore.formats.properties import DelayLevels, inner_batch
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.fillers import filler_mask
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.properties.texts import PropertyTexts, Texts, read_texts
 from rmqstore.scan.queues import QueueTable
@@ -246,7 +246,9 @@ class _SplitScan:
         texts = read_texts(columns, tags=tags, texts=properties_of)
         if texts.parsed:
             part.parsed.update(((columns.offset[texts.parsed] - columns.lead) >> BLOCK_BITS).tolist())
-        part.fillers += filler_offsets(columns, number, self.queues, texts.fillers)
+        fillers = filler_mask(columns)
+        if fillers is not None:
+            part.fillers += columns.offset[fillers].tolist()
         part.controls.add(columns, texts.controls)
         add_service_faults(columns, number, self.queues, texts.faults)
         for i, faults in texts.faults.items():

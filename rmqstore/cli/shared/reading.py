@@ -31,7 +31,7 @@ def write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, j
     """Write messages as lines of text; return their number."""
     from rmqstore.views.dump.messages import lines_of, read_text
 
-    header = [lines_of(job.body, job.entries, True, job.export, job.positions).header()] if job.form == "csv" else []
+    header = [lines_of(job).header()] if job.form == "csv" else []
     done = 0
     with out.stream(data=True) as file:
         if job.export:

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rmqstore.formats import properties, services
+from rmqstore.formats.fillers import FILLER_KEY, FILLER_TAG, FILLER_TOPICS, OP_TOPICS
 from rmqstore.formats.message import (
     CRC32_RESERVED_LEN,
     MAGIC_V2,
@@ -35,12 +36,7 @@ from rmqstore.formats.message import (
 from rmqstore.repair.salvage.evidence.places import Around
 from rmqstore.repair.salvage.evidence.values import QueueSlot
 
-FILLER_KEY = properties.FILLER_KEY
-OP_TOPICS = (properties.OP_HALF_TOPIC, properties.ROCKSDB_OP_HALF_TOPIC)
-FILLER_TAG = "RMQSTORE-FILLER"
-"""Tag of a filler without a given tags code; a tag for a given code begins with this text."""
-
-UNSEEN_TOPIC, SHORT_UNSEEN_TOPIC = properties.FILLER_TOPICS
+UNSEEN_TOPIC, SHORT_UNSEEN_TOPIC = FILLER_TOPICS
 SMALLEST = record_size(0, len(SHORT_UNSEEN_TOPIC), 0)
 """Length of the shortest filler in bytes."""
 

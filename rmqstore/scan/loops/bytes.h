@@ -18,7 +18,7 @@
 #endif
 _Static_assert(sizeof(void *) == 8, "64-bit machines only: others use NumPy");
 
-#define ABI 6
+#define ABI 7
 #define HIGH 0x8080808080808080ULL
 #define BLANKS 0x2020202020202020ULL
 #define GATHER 0x0102040810204080ULL /* multiply by it to move the lowest bits of eight bytes into the top byte */

@@ -34,6 +34,34 @@ int64_t rmqstore_holds(const uint8_t *buf, int64_t have, int64_t n, const int64_
     return 0;
 }
 
+/* Mark the spans that contain a word of 8 bytes: out[i]. Returns how many spans do. */
+int64_t rmqstore_mentions(const uint8_t *buf, int64_t have, int64_t n, const int64_t *start, const int64_t *length,
+                          uint64_t word, uint8_t *out) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) {
+        out[i] = 0;
+        if (length[i] < 8 || !inside(start[i], length[i], have)) continue;
+        const uint8_t *at = buf + start[i], *last = at + length[i] - 8;
+        const uint8_t *end = buf + have;
+#ifdef __SSE2__
+        const __m128i first = _mm_set1_epi8((char)word), final = _mm_set1_epi8((char)(word >> 56));
+        for (; !out[i] && at <= last && end - at >= 23; at += 16) {
+            __m128i begins = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)at), first);
+            __m128i ends = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(at + 7)), final);
+            unsigned marks = (unsigned)_mm_movemask_epi8(_mm_and_si128(begins, ends));
+            for (; marks && !out[i]; marks &= marks - 1) {
+                const uint8_t *here = at + __builtin_ctz(marks);
+                out[i] = here <= last && little64(here) == word;
+            }
+        }
+#endif
+        for (; !out[i] && at <= last && (at = memchr(at, (int)(word & 0xFF), (size_t)(last - at) + 1)); at++)
+            out[i] = little64(at) == word;
+        count += out[i];
+    }
+    return count;
+}
+
 enum { ODD = 1, WIDE = 2, ENDS_LIKE = 4, CONTROL = 8 };
 
 /* Positions of the values of requested names: those of name k are at [k * room, k * room + count[k]) of the arrays. */

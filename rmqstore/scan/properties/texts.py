@@ -21,14 +21,12 @@ from rmqstore.scan.properties.text_bits import WORD, TextBits
 
 # properties whose values need the broker's parsing rules, or that name further queues
 PARSED_NAMES = (b"INNER_NUM\x01", b"INNER_MULTI_DISPATCH\x01", b"DELAY\x01")
-_FILLER = properties.FILLER_KEY.encode() + b"\x01"
-_SPECIAL_ENDS = tuple(name[:-1] for name in (*PARSED_NAMES, _FILLER))
+_SPECIAL_ENDS = tuple(name[:-1] for name in PARSED_NAMES)
 # a delay level that every parser accepts: a small number
 _DELAY_NUMBER = re.compile(rb"(?<![^\x02])DELAY\x01[0-9]{1,9}(?![^\x02])")
 _FAN_OUT = properties.INNER_MULTI_DISPATCH.encode() + b"\x01"
 # index of the letter of each name that is rarest in other names at this distance from their end
 _LETTER = {b"TAGS": 2, b"KEYS": 2, b"UNIQ_KEY": 3, b"INNER_NUM": 8, b"INNER_MULTI_DISPATCH": 19, b"DELAY": 2}
-_LETTER[_FILLER[:-1]] = 9
 _VALUES = (b"TAGS", b"KEYS", b"UNIQ_KEY")  # names whose values are needed
 _SPREAD = 96  # padding bytes per text that cost less than grouping texts by length
 _WIDEST = 8 * WORD
@@ -40,7 +38,7 @@ class Texts:
 
     `tags_code`: per record, 0 without tags, and not yet the deliver time in the schedule topic; `faults`: syntax faults
     by record; `controls`: control characters that a producer may have written; `fan_out`: dispatched to light message
-    queues; `parsed`: has one of PARSED_NAMES, except a DELAY that is a small number; `fillers`: written by a repair.
+    queues; `parsed`: has one of PARSED_NAMES, except a DELAY that is a small number.
     Shape: tags_code (n,)
     """
 
@@ -49,7 +47,6 @@ class Texts:
     controls: list[int] = field(default_factory=list)
     fan_out: list[int] = field(default_factory=list)
     parsed: list[int] = field(default_factory=list)
-    fillers: list[int] = field(default_factory=list)
 
 
 class PropertyTexts:
@@ -130,7 +127,7 @@ class PropertyTexts:
         return (number, start, length) if sound.all() else (number[sound], start[sound], length[sound])
 
     def with_special_names(self) -> I64:
-        """Return the records that may have one of PARSED_NAMES or the filler property, and all odd records."""
+        """Return the records that may have one of PARSED_NAMES, and all odd records."""
         if self._read is not None:
             return np.flatnonzero(self.odd | self._read.ends_like)
         found = self.odd.copy()
@@ -196,8 +193,6 @@ def _put_special(text: bytes, i: int, result: Texts) -> None:
         result.parsed.append(i)
     if _FAN_OUT in text:
         result.fan_out.append(i)
-    if _FILLER in text:
-        result.fillers.append(i)
 
 
 def not_utf8(texts: list[bytes]) -> list[bool]:

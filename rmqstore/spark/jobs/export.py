@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from rmqstore.checks.filler_notes import unmarked_fillers
 from rmqstore.errors import OutputExists, RmqStoreError, UsageError
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
@@ -86,11 +87,12 @@ class Segment:
 
 def segments_of(ref: StoreRef, store: Store, job: ExportJob, settings: str = "") -> Iterator[Segment]:
     """Yield the segments of a store's logs in address order."""
-    live = store.lock_state().held
+    live, unmarked = store.lock_state().held, unmarked_fillers(store)
     for log, queue, lead in logs_of(store):
         end = end_of(queue, lead, None)
         before = None
-        pieces = log_pieces(ref.label, log, queue, lead, job.split_bytes)
+        cut = log_pieces(ref.label, log, queue, lead, job.split_bytes)
+        pieces = (replace(piece, unmarked=unmarked) for piece in cut)
         for _, group in groupby(pieces, lambda piece: piece.file.start // job.segment_bytes):
             own = tuple(group)
             files = [piece.file for piece in own if piece.start == 0]

@@ -7,7 +7,7 @@ Options of all sources (names are case-insensitive):
   missing         for a path that is not a store and a file that cannot be opened: fail (default) or skip
   splitSize       bytes of a partition, such as 64m
 Options of commitlog and dledger: what, body, properties, tags, crc, columns, topics, queues, since, until, from, to,
-maxRate.
+maxRate, fillers (true: also records that repairs put in the place of lost messages).
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from rmqstore.checks.filler_notes import unmarked_fillers
 from rmqstore.errors import UsageError
 from rmqstore.scan.workers import SPLIT_SIZE
 from rmqstore.spark.sources.options import flag, number, offset, selection_of, size_of, words
@@ -67,7 +69,7 @@ def message_options(options: Mapping[str, str], *, entry: bool) -> ReadOptions:
         raise UsageError(str(e)) from None
     return ReadOptions(
         message=message,
-        selection=selection_of(options),
+        selection=replace(selection_of(options), fillers=flag(options, "fillers", False)),
         max_rate=size_of(options, "maxrate", 0),
         skip_unreadable=skips(options),
         damaged=flag(options, "damaged", True),
@@ -166,11 +168,12 @@ def plan_messages(settings: Mapping[str, str], options: ReadOptions, what: str) 
 
     def pieces() -> Iterator[Piece]:
         for ref, store in opened(refs_of_options(settings), skip=options.skip_unreadable):
+            unmarked = unmarked_fillers(store)
             for name, queue, lead in logs_of(store, what):
                 for piece in log_pieces(ref.label, name, queue, lead, size, low=low, high=high):
                     segment = segments and segment_name(ref.label, name, piece.file.start, segment_bytes)
                     if segments is None or segment in segments:
-                        yield piece
+                        yield replace(piece, unmarked=unmarked)
 
     return packed(pieces(), size)
 

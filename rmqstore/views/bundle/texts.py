@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 
 from rmqstore.formats import properties as p
+from rmqstore.formats.fillers import FILLER_KEY
 from rmqstore.views.bundle.names import PROPERTY_NAMES, Names, nearest
 
 _NUMBERS = re.compile(rb"[0-9,. :-]*|true|false", re.IGNORECASE)
@@ -19,7 +20,7 @@ _OF_BROKER = frozenset(
         *(p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS, p.TIMER_OUT_MS, p.TIMER_ENQUEUE_MS),
         *(p.TIMER_DEQUEUE_MS, p.TIMER_ROLL_TIMES, p.TIMER_DELAY_LEVEL, p.RECONSUME_TIME, p.MAX_RECONSUME_TIMES),
         *(p.TRACE_SWITCH, p.TRANSACTION_CHECK_TIMES, p.TRANSACTION_PREPARED_QUEUE_OFFSET, p.CHECK_IMMUNITY_TIME),
-        *(p.INNER_MULTI_QUEUE_OFFSET, p.FIRST_POP_TIME, p.BORN_TIMESTAMP, p.FILLER_KEY),
+        *(p.INNER_MULTI_QUEUE_OFFSET, p.FIRST_POP_TIME, p.BORN_TIMESTAMP, FILLER_KEY),
     )
 )
 _TOPICS = frozenset(

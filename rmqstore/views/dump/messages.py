@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
+from rmqstore.checks.filler_notes import unmarked_fillers
 from rmqstore.files.disk.sparse import data_end
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
@@ -185,23 +186,30 @@ def _selector(selection: Selection) -> Selector:
 
 
 @lru_cache(maxsize=4)
-def lines_of(body: BodyStyle, entries: bool, csv: bool, export: bool, positions: bool) -> MessageLines:
-    """Return the renderer, one per process and style: it caches the texts of topics, queues and hosts."""
-    return MessageLines(body, entries=entries, csv=csv, export=export, positions=positions)
+def lines_of(job: Job) -> MessageLines:
+    """Return the renderer, one per process and job: it caches the texts of topics, queues and hosts."""
+    return MessageLines(
+        job.body,
+        entries=job.entries,
+        csv=job.form == "csv",
+        export=job.export,
+        positions=job.positions,
+        unmarked=job.selection.unmarked,
+    )
 
 
 @lru_cache(maxsize=4)
-def _arrow_rows(body: BodyStyle, positions: bool) -> ArrowRows:
+def _arrow_rows(body: BodyStyle, positions: bool, unmarked: tuple[int, ...]) -> ArrowRows:
     from rmqstore.messages.arrow import ArrowRows
 
-    return ArrowRows(body, positions=positions)
+    return ArrowRows(body, positions=positions, unmarked=unmarked)
 
 
 def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
     """Render the selected records that start in a split. Text goes into `area` while it has room."""
     out = Rendered()
     selector = _selector(job.selection)
-    lines = lines_of(job.body, job.entries, job.form == "csv", job.export, job.positions)
+    lines = lines_of(job)
     by_line = job.selection.limit is not None or job.selection.reverse
     name = split.file.name
 
@@ -228,7 +236,7 @@ def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
             elif job.form == "columns":
                 out.records.append(MessageTable.of(columns.copied(), selector.table))
             elif job.form == "arrow":
-                out.records.append(_arrow_rows(job.body, job.positions).batch(columns))
+                out.records.append(_arrow_rows(job.body, job.positions, job.selection.unmarked).batch(columns))
             else:
                 ends = lines.text(columns, name, oks, sink)
                 out.ends += [ends] if by_line else []
@@ -321,6 +329,7 @@ def _parts(
 ) -> Iterator[Rendered]:
     """Yield the results of all splits; with `reverse` the last split first, its records still in address order."""
     logs = logs_of(store, what)
+    job = replace(job, selection=replace(job.selection, unmarked=unmarked_fillers(store)))
     if job.selection.reverse:
         for log in reversed(logs):
             yield from _backwards(log, job, damage)
@@ -455,17 +464,20 @@ class ExportOptions:
 
     `body`: include bodies. `decode`: decompress them, and clear the compression bits of SYSFLAG. `text`: UTF-8 bodies
     as text instead of base64. `positions`: include offset, size and message id, which are only valid in this store.
+    `fillers`: include the records that repairs put in the place of lost messages.
     """
 
     body: bool = True
     decode: bool = False
     text: bool = False
     positions: bool = False
+    fillers: bool = False
     scan: ScanOptions = field(default_factory=ScanOptions)
 
     def job(self, selection: Selection, form: str) -> Job:
         """Return the job that reads these rows."""
         style = BodyStyle(("text" if self.text else "base64") if self.body else None, not self.decode)
+        selection = replace(selection, fillers=self.fillers)
         return Job(selection, form, body=style, export=True, positions=self.positions, scan=self.scan)
 
 

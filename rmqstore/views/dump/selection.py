@@ -14,6 +14,7 @@ from rmqstore.formats import properties
 from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.message import Message
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.fillers import filler_mask
 from rmqstore.scan.kernels import Bool
 from rmqstore.scan.queues import QueueTable
 
@@ -26,7 +27,8 @@ class Selection:
 
     `queue_ids`: in any topic; `queues`: pairs (topic, queue id). `keys`: words of KEYS; `msg_ids`: offset message ids
     or UNIQ_KEYs; `texts`: words of KEYS, or UNIQ_KEYs. `grep`: regular expression, searched in the decompressed body
-    and in lines `NAME=value` of the properties. `limit`: number of records; `reverse`: newest first.
+    and in lines `NAME=value` of the properties. `limit`: number of records; `reverse`: newest first. `fillers`: whether
+    records match that a repair put in the place of lost messages; `unmarked`: offsets of those that only journals know.
     Units: `since` and `until` are store times in ms, half-open; `start` and `stop` are global offsets of records (queue
     offsets for consume queues), half-open.
     """
@@ -45,6 +47,8 @@ class Selection:
     stop: int | None = None
     limit: int | None = None
     reverse: bool = False
+    fillers: bool = True
+    unmarked: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Errors: TypeError for a string instead of a set of strings ("Order" would mean O, r, d and e)."""
@@ -133,6 +137,7 @@ class Selector:
         self._wanted: Bool = np.zeros(0, dtype=np.bool_)
         self._needles = selection.needles
         self._pattern = selection.pattern
+        self.unmarked = selection.unmarked
 
     def mask(self, columns: Columns) -> Bool | None:
         """Return the mask of the matching records of a chunk; None if all match.
@@ -157,6 +162,9 @@ class Selector:
             out = _both(out, self._wanted[numbers])
         if s.by_text:
             out = self._texts(columns, out)
+        if not s.fillers:
+            fillers = filler_mask(columns, self.unmarked)
+            out = out if fillers is None else _both(out, ~fillers)
         return out
 
     def _texts(self, columns: Columns, out: Bool | None) -> Bool:

@@ -27,7 +27,7 @@ class Piece:
     """Bytes [start, stop) of a file (positions in the file).
 
     `store`: label of the store. `queue`: name of the log, or `TOPIC/ID`. `lead`: bytes before every message. `exact`: a
-    record is known to start at `start`.
+    record is known to start at `start`. `unmarked`: global offsets of the log's fillers that only journals know.
     """
 
     store: str
@@ -37,6 +37,7 @@ class Piece:
     start: int
     stop: int
     exact: bool = False
+    unmarked: tuple[int, ...] = ()
 
     @property
     def cost(self) -> int:

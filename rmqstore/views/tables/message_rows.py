@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
 from rmqstore.formats.layout import Field, arrow_type
 from rmqstore.formats.message import HEAD
@@ -20,8 +19,10 @@ from rmqstore.messages.bodies import bodies_of
 from rmqstore.messages.cells import listed
 from rmqstore.messages.schema import COLUMNS
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.fillers import filler_mask
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.properties.texts import read_texts
+from rmqstore.views.tables.file_splits import Piece
 
 _DAY = 86_400_000
 _HOSTS = ("born_host", "store_host")
@@ -31,8 +32,9 @@ _HOSTS = ("born_host", "store_host")
 class MessageOptions:
     """Optional columns.
 
-    `body`: "" (none), "raw" (as stored) or "plain" (decompressed). `tags`: TAGS, KEYS and UNIQ_KEY. `properties`: all
-    properties as a map, and message ids. `entry`: the DLedger entry header. `crc`: check CRCs for `crc_ok`.
+    `body`: "" (none), "raw" (as stored) or "plain" (decompressed). `tags`: TAGS, KEYS, UNIQ_KEY and `filler`.
+    `properties`: all properties as a map, and message ids. `entry`: the DLedger entry header. `crc`: check CRCs for
+    `crc_ok`.
     `segment_bytes`: the columns `day` and `segment`, which partition an export; the rows of a chunk are in groups with
     the same topic and day. `only`: keep just these columns.
     """
@@ -62,17 +64,16 @@ class Chunk:
     def __init__(
         self,
         columns: Columns,
-        store: str,
-        log: str,
-        file: MappedFile,
+        piece: Piece,
         crc_ok: Bool | None,
         names: Names,
         options: MessageOptions,
     ) -> None:
         self.columns = columns
-        self.store = store
-        self.log = log
-        self.file = file
+        self.store = piece.store
+        self.log = piece.queue
+        self.file = piece.file
+        self.unmarked = piece.unmarked
         self.crc_ok = crc_ok
         self.names = names
         self.options = options
@@ -202,6 +203,7 @@ def message_columns(options: MessageOptions) -> list[Column]:
             _shared("tags", lambda c: c.texts.values[0]),
             _shared("keys", lambda c: c.texts.values[1]),
             _shared("unique_key", lambda c: c.texts.values[2]),
+            _shared("filler", _fillers),
         ]
     if options.properties:
         out += [
@@ -222,6 +224,11 @@ def message_columns(options: MessageOptions) -> list[Column]:
     if missing:
         raise ValueError(f"unknown column {missing[0]!r} with these options; columns: {', '.join(known)}")
     return [known[name] for name in options.only]
+
+
+def _fillers(chunk: Chunk) -> Any:
+    mask = filler_mask(chunk.columns, chunk.unmarked)
+    return bool_array(np.zeros(len(chunk), dtype=np.bool_) if mask is None else mask)
 
 
 def _tags_code(chunk: Chunk) -> Any:

@@ -95,6 +95,7 @@ def _chunks(piece: Piece, options: ReadOptions, selector: Selector, names: Names
     if start is None:
         return
     file = piece.file
+    selector.unmarked = piece.unmarked
     for run in scan_file(file, start=start, stop=piece.stop, lead=piece.lead, exact=True, options=options.scan):
         columns = run.columns
         dirty = run.kind is Kind.DIRTY
@@ -106,7 +107,7 @@ def _chunks(piece: Piece, options: ReadOptions, selector: Selector, names: Names
         columns, crc_ok = wanted_records(run, columns, selector)
         if len(columns):
             columns = grouped(columns, names) if options.message.segment_bytes else columns
-            yield Chunk(columns, piece.store, piece.queue, file, crc_ok, names, options.message)
+            yield Chunk(columns, piece, crc_ok, names, options.message)
 
 
 # --- consume queues ---------------------------------------------------------------------------------------------------
