@@ -46,8 +46,8 @@ class Usage:
 
     messages: int = 0
     bytes: int = 0
-    fillers: int = 0
     tables: dict[str, Table] = field(default_factory=dict)
+    fillers: int = 0
 
     def add(self, other: Usage) -> None:
         """Add the counts of another part."""

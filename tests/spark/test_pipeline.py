@@ -131,7 +131,7 @@ def test_du_is_equal_to_the_local_one(spark: Any, tmp_path: Path) -> None:
     for whole_below in (WHOLE, SPLIT):
         found = jobs.du(spark, stores, split_size=65_536, tasks=jobs.Tasks(whole_below, 1 << 17))
         for answer, own in zip(found.stores, expected, strict=True):
-            assert {k: answer[k] for k in ("store", "messages", "bytes", "by", "distinct")} == {
+            assert {k: answer[k] for k in ("store", "messages", "bytes", "fillers", "by", "distinct")} == {
                 k: v for k, v in own.items() if k != "schema"
             }
         assert found.more["total"]["messages"] == sum(own["messages"] for own in expected)

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.problems import codes
 from rmqstore.formats import message as records
+from rmqstore.formats.fillers import OP_TOPICS
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.plan.wording import first_few
 from rmqstore.repair.salvage.candidates.batch_records import CODES as BATCH_CODES
 from rmqstore.repair.salvage.evidence.places import Damage, Neighbours, entries_begin, find_damage, missing_front
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
-from rmqstore.repair.salvage.fillers import OP_TOPICS
 from rmqstore.repair.salvage.framed import FramedRecords
 from rmqstore.repair.salvage.layout import Layout, place
 from rmqstore.repair.salvage.loss import count_unnamed

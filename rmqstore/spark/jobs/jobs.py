@@ -274,7 +274,7 @@ def _total(stores: list[dict[str, Any]]) -> dict[str, Any]:
         tables = {
             name: {row[name]: [row["messages"], row["bytes"]] for row in rows} for name, rows in store["by"].items()
         }
-        total.add(Usage(store["messages"], store["bytes"], store["fillers"], tables))
+        total.add(Usage(store["messages"], store["bytes"], tables, store["fillers"]))
     out = total.to_json("")
     del out["schema"], out["store"]
     return out

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.formats.fillers import FILLER_KEY
 from rmqstore.formats.message import HEAD, parse_message
 from rmqstore.formats.properties import parse_properties, property_faults
 from rmqstore.repair.journal import journal
-from rmqstore.repair.salvage.fillers import FILLER_KEY
 from tests import damage
 from tests.repair.salvaging import Row, apply, log_faults, pick, rows, salvage
 from tests.repair.trees import look as snapshot

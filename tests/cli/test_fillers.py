@@ -1,0 +1,107 @@
+"""Fillers are not messages: rows show them as fillers, and exports and counts leave them out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rmqstore
+from rmqstore.files.store import open_store
+from rmqstore.formats.fillers import is_filler
+from rmqstore.scan import native
+from rmqstore.scan.fillers import filler_mask
+from rmqstore.scan.records import scan_file
+from tests.cli.test_lost import damaged
+from tests.command import run, run_json
+from tests.stores import copy_store
+from tests.views.decoder import Record
+
+NAMES = ("5.4.0-clean", "5.4.0-dledger", "4.9.7-clean")
+
+
+def repaired(name: str, place: Path) -> tuple[Path, list[Record]]:
+    """Return a store with two fillers, and the messages that they replace."""
+    store = copy_store(name, place)
+    first, second, _ = damaged(store)
+    run("recover", str(store), "--apply", "--accept-fillers")
+    return store, [first, second]
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def lost_two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Record]]:
+    return repaired(request.param, tmp_path_factory.mktemp("fillers"))
+
+
+def rows(*words: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in run(*words).stdout.splitlines()]
+
+
+def test_dump_shows_what_is_a_filler(lost_two: tuple[Path, list[Record]]) -> None:
+    store, lost = lost_two
+    dumped = rows("dump", str(store), "--format", "ndjson")
+    assert [row["offset"] for row in dumped if row["filler"]] == [r.position for r in lost]
+    table = list(csv.DictReader(io.StringIO(run("dump", str(store), "--format", "csv").stdout)))
+    assert [row["filler"] for row in table] == [str(row["filler"]).lower() for row in dumped]
+
+
+def test_exports_and_counts_leave_fillers_out_unless_asked_for(lost_two: tuple[Path, list[Record]]) -> None:
+    store, lost = lost_two
+    places = {(r.topic, r.queue_id, r.queue_offset) for r in lost}
+    exported = rows("export", str(store))
+    assert not [row for row in exported if (row["topic"], row["queue_id"], row["queue_offset"]) in places]
+    every = rows("export", str(store), "--fillers")
+    assert len(every) == len(exported) + 2
+    assert {(r["topic"], r["queue_id"], r["queue_offset"]) for r in every if r.get("filler")} == places
+    used = run_json("du", str(store), exit_code=0)
+    assert (used["messages"], used["fillers"]) == (len(exported), 2)
+    assert run_json("du", str(store), "--fillers", exit_code=0)["messages"] == len(every)
+    assert "2 fillers of earlier repairs" in run("du", str(store)).stderr
+    opened = rmqstore.open(store)
+    assert sum(1 for _ in opened.messages()) == len(exported)
+    assert [m.offset for m in opened.messages(fillers=True) if m.filler] == [r.position for r in lost]
+
+
+def test_sql_leaves_fillers_out_unless_asked_for(lost_two: tuple[Path, list[Record]]) -> None:
+    pytest.importorskip("duckdb")
+    store, lost = lost_two
+    query = 'select "offset" from messages where filler order by 1'
+    assert rows("sql", str(store), query) == []
+    assert rows("sql", str(store), query, "--fillers") == [{"offset": r.position} for r in lost]
+
+
+def test_a_filler_without_a_mark_is_known_by_its_journal(tmp_path: Path) -> None:
+    store, lost = repaired("5.4.0-clean", tmp_path)
+    (journal,) = (store / ".rmqstore").iterdir()
+    plan = json.loads((journal / "plan.json").read_text())
+    other = next(r for r in rows("export", str(store), "--positions") if r["topic"] == "Order_11")
+    names = ("topic", "queue_id", "queue_offset", "offset")
+    plan["facts"]["fillers"].append({name: other[name] for name in names} | {"length": other["size"], "marked": ""})
+    (journal / "plan.json").write_text(json.dumps(plan))
+    positions = {r["offset"] for r in rows("dump", str(store), "--format", "ndjson") if r["filler"]}
+    assert positions == {*(r.position for r in lost), other["offset"]}
+    assert run_json("du", str(store), exit_code=0)["fillers"] == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_columns_give_the_same_fillers_as_records(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, lost = repaired(name, tmp_path)
+    for loops in (True, False):
+        if not loops:
+            monkeypatch.setattr(native, "load", lambda: None)
+        found = []
+        for log, lead in open_store(store).logs:
+            for file in log.files:
+                for run_ in scan_file(file, lead=lead):
+                    columns = run_.columns
+                    if columns is None:
+                        continue
+                    mask = filler_mask(columns)
+                    mask = np.zeros(len(columns), dtype=np.bool_) if mask is None else mask
+                    assert mask.tolist() == [is_filler(columns.message(i)) for i in range(len(columns))]
+                    found += columns.offset[mask].tolist()
+        assert found == [r.position for r in lost]
