@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
@@ -29,7 +30,7 @@ _STATES = {
     "undoing": "unfinished: undo it again",
     "undone": "undone",
     "pruning": "being removed",
-    "missing": "missing: mount its disk",
+    "missing": "missing or damaged: mount its disk",
 }
 
 
@@ -75,6 +76,14 @@ class Journal:
         }
 
 
+class Selected(TypedDict):
+    """The journals that --prune removes, apart from those that are undone."""
+
+    keep: int | None
+    older_than: float | None
+    missing: bool
+
+
 @command(
     "journals",
     report=True,
@@ -93,37 +102,48 @@ class Journal:
 @click.option(
     "--older-than", type=Span(), metavar="TIME", help="With --prune: also remove repairs older than this, such as 30d."
 )
+@click.option(
+    "--missing",
+    is_flag=True,
+    help="With --prune: also forget journals that are gone for good. A journal whose disk is only not mounted is lost "
+    "with it.",
+)
 @click.option("--apply", "apply_it", is_flag=True, help="With --prune: remove them. Without it, nothing is removed.")
 def journals(
     out: Output,
     store: Path,
     config: BrokerConfig,
     prune: bool,
-    keep: int | None,
-    older_than: float | None,
     apply_it: bool,
+    **selected: Unpack[Selected],
 ) -> int:
     """List the journals of repairs, newest last: when each was made, what it did, its size, and how to undo it.
 
     --prune removes journals that are undone or never started, and with --keep or --older-than also those of repairs.
     A repair without its journal cannot be undone, and its quarantine and lost+found are gone. Unfinished journals are
-    never removed. Exit code 1: there is something to prune, but --apply was not given.
+    never removed; --missing removes what the store has of a journal that was kept elsewhere (--journal) and is gone.
+    Exit code 1: there is something to prune, but --apply was not given.
     """
     from rmqstore.files.store import open_store
-    from rmqstore.repair.journal.journal import list_journals
+    from rmqstore.repair.journal.journal import journal_folders, prune_missing
     from rmqstore.repair.journal.journal import prune as remove
 
-    if not prune and (keep is not None or older_than is not None or apply_it):
-        raise UsageError("--keep, --older-than and --apply need --prune", "add --prune")
+    keep, older_than, missing = selected["keep"], selected["older_than"], selected["missing"]
+    if not prune and (keep is not None or older_than is not None or missing or apply_it):
+        raise UsageError("--keep, --older-than, --missing and --apply need --prune", "add --prune")
     opened = open_store(store, config)
     if opened.part is not None:
         raise NotAStore(f"{store} is a part of a store", "name the whole store, which has the journals")
-    found = [_read(info.path) for info in list_journals(opened.root)]
-    going = list(_going(found, keep, older_than)) if prune else []
+    found = [_read(folder) for folder in journal_folders(opened.root)]
+    going = [one for one in found if missing and one.state == "missing"]
+    going = [*going, *_going(found, keep, older_than)] if prune else []
     if apply_it:
         out.check()
         for one in going:
-            remove(one.folder.path)
+            if one.state == "missing":
+                prune_missing(one.folder)
+            else:
+                remove(one.folder.path)
     if out.as_json:
         removed = {one.folder.path for one in going}
         rows = [one.to_json() | {"prune": one.folder.path in removed} for one in found]
@@ -133,18 +153,17 @@ def journals(
     return 1 if going and not apply_it else 0
 
 
-def _read(path: Path) -> Journal:
+def _read(folder: JournalFolder) -> Journal:
     from rmqstore.repair.journal.folder import LOST_FOUND, QUARANTINE
-    from rmqstore.repair.journal.journal import read_journal
 
-    folder = read_journal(path)
     size = kept = 0
-    for file in folder.files():
+    missing = folder.record.state.value == "missing"
+    for file in folder.in_store.rglob("*") if missing else folder.files():
         with contextlib.suppress(OSError):
             size += file.lstat().st_blocks * 512
         kept += file.parent.name in (QUARANTINE, LOST_FOUND)
     try:
-        plan = folder.load_plan()
+        plan = folder.load_plan() if not missing else None
     except CouldNotCheck:
         plan = None
     return Journal(folder, plan, size, kept)
@@ -180,6 +199,10 @@ def _text(found: list[Journal], going: list[Journal], prune: bool, applied: bool
             yield f"  in {one.folder.path}"
         if one.state == "done":
             yield f"  to undo: rmqstore undo {one.folder.path}"
+        if one.state == "missing":
+            yield "  without it, this repair can be neither undone nor resumed"
+            store = shlex.quote(str(one.folder.store))
+            yield f"  if it is gone for good: rmqstore journals {store} --prune --missing --apply"
     if not prune:
         return
     yield ""
@@ -190,7 +213,7 @@ def _text(found: list[Journal], going: list[Journal], prune: bool, applied: bool
     yield f"{'Removed' if applied else 'To remove'}: {many(len(going), 'journal')}, {total}"
     for one in going:
         lasting = ""
-        if one.state == "done":
+        if one.state in ("done", "missing"):
             lasting = ": it can no longer be undone" + ("" if applied else " after that")
             lasting += (
                 f", and {many(one.kept, 'saved file')} {'are' if one.kept != 1 else 'is'} gone" if one.kept else ""
@@ -202,6 +225,8 @@ def _text(found: list[Journal], going: list[Journal], prune: bool, applied: bool
 
 def _did(one: Journal) -> str:
     plan = one.plan
+    if one.state == "missing":
+        return "what it did is not known here"
     if plan is None:
         return "its plan cannot be read" if one.state != "preparing" else "nothing"
     words = [f"{one.command or 'a plan'}, {many(len(plan.steps), 'step')}"]

@@ -297,6 +297,12 @@ def _open_journals(report: Report, width: int) -> Iterator[Styled]:
     for finding in report.findings.listed:
         if finding.code != problem_codes.DIR_OPEN_JOURNAL:
             continue
+        if finding.facts.get("state") == "missing":
+            place = f"Next: mount the disk of {finding.facts['journal']}, the journal of an earlier repair."
+            yield from _wrapped(f"{place} If it is gone for good:", width)
+            yield Styled(f"      rmqstore journals {store_words(report.repairable)} --prune --missing --apply")
+            yield from _below("That repair can then no longer be undone.", width)
+            continue
         journal = shlex.quote(str(finding.facts["journal"]))
         if report.live:
             yield from _wrapped("Next: stop the broker and keep its service stopped. Then:", width)

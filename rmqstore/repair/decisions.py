@@ -34,6 +34,11 @@ def sizes_decisions(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
             )
         elif finding.code == codes.CL_FOREIGN_FILE:
             yield f"{finding.queue}/{finding.file} belongs to another log: put the right file there, or move it away"
+        elif finding.code == codes.DIR_OPEN_JOURNAL and finding.facts.get("state") == "missing":
+            yield (
+                f"the journal {finding.facts.get('journal')} of an earlier repair is missing: mount its disk, or "
+                "remove the reference with `rmqstore journals STORE --prune --missing --apply`"
+            )
         elif finding.code == codes.DIR_OPEN_JOURNAL:
             yield f"the repair {finding.facts.get('journal')} was not finished: undo or resume it first"
     if store.commitlog is not None and store.commitlog.files and store.commitlog.size_from == "default":

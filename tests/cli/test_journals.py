@@ -144,6 +144,49 @@ def test_a_journal_outside_of_the_store_is_pruned_whole(tmp_path: Path) -> None:
     assert rows(store) == []
 
 
+def test_a_journal_that_is_gone_is_named_and_can_be_forgotten(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    flip(store / "commitlog" / FIRST, 4000)
+    assert run("recover", str(store), "--apply", "--journal", str(tmp_path / "journals")).exit_code == 0
+    (journal,) = (tmp_path / "journals").iterdir()
+    elsewhere = journal.rename(tmp_path / "elsewhere")
+    (pointer,) = (store / ".rmqstore").iterdir()
+    forget = f"rmqstore journals {store} --prune --missing --apply"
+    found = run("verify", str(store))
+    assert found.exit_code == 1 and forget in " ".join(found.stdout.split()) and str(journal) in found.stdout
+    assert run_json("verify", str(store), exit_code=1)["findings"][0]["next"] == forget
+    assert str(journal) in run("recover", str(store), "--apply").output
+    for words in (["undo", str(pointer)], ["undo", str(store), "--last"], ["resume", str(pointer)]):
+        refused = run(*words)
+        assert refused.exit_code == 5, refused.output
+        assert str(journal) in refused.stderr and "neither undone nor resumed" in refused.stderr
+        assert forget in refused.stderr
+    listed = run("journals", str(store))
+    assert listed.exit_code == 0 and forget in listed.stdout and str(journal) in listed.stdout
+    assert rows(store)[0]["state"] == "missing"
+    assert run("journals", str(store), "--prune", "--apply").exit_code == 0  # perhaps its disk is only not mounted
+    assert pointer.exists()
+    before = contents(store)
+    assert rows(store, "--prune", "--missing", exit_code=1)[0]["prune"]
+    assert pointer.exists()
+    assert run("journals", str(store), "--prune", "--missing", "--apply").exit_code == 0
+    assert not pointer.exists() and contents(store) == before and (elsewhere / "state").exists()
+    assert rows(store) == []
+    assert run("verify", str(store)).exit_code == 0
+
+
+def test_a_pointer_to_something_else_removes_nothing_there(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter").write_text("mine")
+    folder = store / ".rmqstore" / "20260101T000000.000000Z"
+    folder.mkdir(parents=True)
+    (folder / "journal").write_text(str(tmp_path / "home"))
+    assert run("journals", str(store), "--prune", "--missing", "--apply").exit_code == 0
+    assert (tmp_path / "home" / "letter").read_text() == "mine"
+    assert rows(store) == []
+
+
 def test_limits_need_prune() -> None:
     result = run("journals", str(unpack(STORE)), "--keep", "1")
     assert result.exit_code == 2 and "need --prune" in result.stderr

@@ -161,7 +161,12 @@ DIRECTORY: Rows = (
             do="run `rmqstore undo` or `rmqstore resume` with the journal named above",
             stops_all=True,
         ),
-        about="The store contains a journal of rmqstore whose apply stopped half-way. Undo or resume it first.",
+        about=(
+            "The store contains a journal of rmqstore whose apply stopped half-way. Undo or resume it first. If the "
+            "state is `missing`, the store refers to a journal elsewhere (--journal) that is not there or is damaged: "
+            "mount its disk. If it is gone for good, that repair can no longer be undone, and `rmqstore journals STORE "
+            "--prune --missing --apply` removes the reference."
+        ),
     ),
     Problem(
         code=codes.DIR_LINK,

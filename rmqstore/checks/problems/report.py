@@ -106,6 +106,8 @@ def next_command(finding: Finding, store: str, config: str = "") -> str | None:
         return None
     if remedy is None:
         return str(finding.facts["run"]) if "run" in finding.facts else None
+    if remedy == "undo" and finding.facts.get("state") == "missing":
+        return f"rmqstore journals {shlex.quote(store)} --prune --missing --apply"
     if remedy == "undo":
         return f"rmqstore undo {shlex.quote(str(finding.facts.get('journal', 'JOURNAL')))}"
     where = store_words(store, config)

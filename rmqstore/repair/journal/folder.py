@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -267,6 +268,15 @@ class JournalFolder:
                 self.disk.unlink(entry)
         self.disk.remove_directory(folder)
 
+    def discard_pointer(self) -> None:
+        """Delete only what the store has of a journal: its pointer and its quarantine. Errors: OSError."""
+        folder = self.store / JOURNAL_FOLDER
+        for entry in _entries(folder):
+            if (_pointer(entry) or entry) == self.path:
+                self._remove_tree(entry)
+        with contextlib.suppress(OSError):
+            self.disk.remove_directory(folder)
+
     def files(self) -> Iterator[Path]:
         """Yield every file in all folders of the journal; links are not followed."""
         for home in self._folders():
@@ -344,7 +354,7 @@ def open_folder(path: Path, disk: Disk) -> JournalFolder:
     pointer = _pointer(place)
     if pointer is not None:
         if not pointer.is_dir():
-            raise Refused(f"the journal {pointer} is missing", "mount the disk that it is on")
+            raise missing_journal(pointer, place.parent.parent)
         place = pointer
     record = _read_record(place)
     if record is None and place.parent.name == JOURNAL_FOLDER and place.is_dir() and _is_unstarted(place):
@@ -362,6 +372,15 @@ def open_folder(path: Path, disk: Disk) -> JournalFolder:
     if record.state is not State.PREPARING and _pointer(store / JOURNAL_FOLDER / place.name) != place:
         raise Refused(f"{store} has no pointer to the journal {place}", "name the store's own folder below .rmqstore")
     return JournalFolder(place, store, record, disk)
+
+
+def missing_journal(journal: Path, store: Path) -> Refused:
+    """Return the error for a journal that a store refers to, but that is not there or has no readable state file."""
+    prune = f"rmqstore journals {shlex.quote(str(store))} --prune --missing --apply"
+    return Refused(
+        f"the journal {journal} is missing or damaged: without it, its repair can be neither undone nor resumed",
+        f"mount the disk that it is on; if it is gone for good: `{prune}`",
+    )
 
 
 def list_folders(store: Path, disk: Disk) -> list[JournalFolder]:

@@ -34,6 +34,7 @@ from rmqstore.repair.journal.folder import (
     Progress,
     State,
     list_folders,
+    missing_journal,
     new_folder,
     open_folder,
 )
@@ -69,9 +70,11 @@ def list_journals(store: Path) -> list[JournalInfo]:
 def last_journal(store: Path) -> JournalInfo:
     """Return the newest journal of a store that can be undone.
 
-    Errors: NotAStore if there is none.
+    Errors: NotAStore if there is none; Refused if it is missing.
     """
     for info in reversed(list_journals(store)):
+        if info.state is State.MISSING:
+            raise missing_journal(info.path, info.store)
         if info.state not in _NOTHING_TO_UNDO:
             return info
     raise NotAStore(f"{store} has no repair to undo", "`rmqstore journals` lists the journals of a store")
@@ -83,6 +86,11 @@ def read_journal(path: Path) -> JournalFolder:
     Errors: NotAStore, Refused as `open_folder`.
     """
     return open_folder(path, Disk())
+
+
+def journal_folders(store: Path) -> list[JournalFolder]:
+    """Open all journals of a store for reading, oldest first; those in the state MISSING have no plan."""
+    return list_folders(real_path(store), Disk())
 
 
 def find_unfinished(store: Path) -> list[JournalInfo]:
@@ -243,6 +251,20 @@ def prune(journal: Path | str, *, disk: Disk | None = None) -> None:
         if state is not State.PREPARING:
             folder.save(state=State.PRUNING)
         folder.discard(quarantine_too=state is not State.PREPARING)
+    folder.disk.set_times(folder.store, status.st_atime_ns, status.st_mtime_ns)
+
+
+def prune_missing(folder: JournalFolder) -> None:
+    """Delete what a store has of a missing journal: its pointer and its quarantine. Nothing else is touched.
+
+    Errors: Refused for a journal that is not missing; StoreIsLive.
+    """
+    if folder.record.state is not State.MISSING:
+        raise Refused(f"{folder.path} is not missing", "leave --missing out")
+    status = folder.store.stat()
+    liveness.refuse_locked(folder.store)
+    with liveness.hold_lock(folder.store, folder.disk, remove=False):
+        folder.discard_pointer()
     folder.disk.set_times(folder.store, status.st_atime_ns, status.st_mtime_ns)
 
 
