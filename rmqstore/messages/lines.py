@@ -237,7 +237,7 @@ class _Fields:
         lacks, whole = self._unpreserved
         yield [self.lines.raw_topics.rows(self._numbers)]
         yield [_some(len(lacks), {i: _base64(text) for i, text in whole.items()})]
-        yield [_where(lacks, b"False")]
+        yield [_where(lacks, b"false")]
         yield [_where(self.columns.magic == MAGIC_V2_U32, b"2")]
         yield [b"" if self._fillers is None else _where(self._fillers, b"true")]
 

@@ -185,6 +185,7 @@ class Recovery:
         list_damaged(draft, result.damaged)
         if result.given_up:
             draft.more["good_messages_given_up"] = result.given_up
+        draft.unproved.update(result.unproved)
         draft.more["groups_that_will_see_them"] = dict(result.groups_that_will_see_them)
 
     def _truncate(self, result: LogResult, listed: list[int]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import OperatorTask, Problem
@@ -25,6 +26,7 @@ _DOUBT = OperatorTask(
     f"compare the message with a replica or a backup; or add --only {codes.CQ_WRONG_TAG}, which makes the unit match "
     "the message",
 )
+_NO_MESSAGE = "no message in the log has some queue offsets; consumers get the message before them again"
 _PARTS: Mapping[str, str] = {
     "cq": "the consume queues",
     "index": "the index",
@@ -40,12 +42,35 @@ def unrepaired_problems(report: Report, draft: PlanBuilder, options: RecoverOpti
     included.
     """
     stopping = [code for code, row in PROBLEMS.items() if _stops_all(row) and code in report.findings.counts]
-    out: dict[str, Json] = {}
+    out: dict[str, Json] = {code: _row(task, count) for code, task, count in _without_proof(report, draft)}
     for code, count in _open(report, draft):
         reason = _reason(PROBLEMS[code], draft, options, choice, stopping)
-        if reason is not None:
+        if reason is not None and code not in out:
             out[code] = _row(reason, count)
     return out
+
+
+def _without_proof(report: Report, draft: PlanBuilder) -> Iterator[tuple[str, OperatorTask, int]]:
+    """Yield (problem, reason, count) of what stays because nothing proves the right bytes, or no message is left.
+
+    A queue offset without a message stays a gap in the log. Its unit repeats the one before, which is at another index
+    than its message's queue offset, so verify finds a shifted unit too.
+    """
+    for code, count in sorted(draft.unproved.items()):
+        yield code, OperatorTask("nothing in the store proves which queue and offset the message has", _RAW), count
+    found = [f for f in report.findings.listed if f.code == codes.CL_QUEUE_OFFSET_GAP]
+    labels = (f"{f.facts.get('topic')}/{f.facts.get('queue_id')}" for f in found)
+    others = 0 if codes.CL_QUEUE_OFFSET_GAP in draft.cures else sum(label not in draft.gaps for label in labels)
+    missing = others + sum(_joined(gaps) for gaps in draft.gaps.values())
+    units = sum(b - a for gaps in draft.gaps.values() for a, b in gaps)
+    for code, count in ((codes.CL_QUEUE_OFFSET_GAP, missing), (codes.CQ_SHIFTED, units)):
+        if count:
+            yield code, OperatorTask(_NO_MESSAGE, _RAW), count
+
+
+def _joined(gaps: list[tuple[int, int]]) -> int:
+    """Return the number of ranges, of which adjacent ones count as one."""
+    return len(gaps) - sum(a[1] == b[0] for a, b in pairwise(gaps))
 
 
 def unrebuilt_problems(part: str, report: Report, draft: PlanBuilder) -> dict[str, Json]:

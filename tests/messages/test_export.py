@@ -87,7 +87,7 @@ def from_csv(path: Path) -> Iterator[dict[str, Any]]:
         else:
             del out["body_base64"]
         if out["last_separator"]:
-            out["last_separator"] = out["last_separator"] != "False"
+            out["last_separator"] = out["last_separator"] != "false"
         yield {k: v for k, v in out.items() if v not in ("", b"") or k.startswith("body")}
 
 

@@ -185,9 +185,10 @@ class _QueueOffsets:
     def judge(self, part: QueuePart) -> None:
         """Add the findings of the queue; `part` covers all logs of the store."""
         misfiled = self.logs.misfiled
-        for gap in part.outliers:
-            if gap.at not in misfiled.offsets:
-                self._add(codes.CL_QUEUE_OFFSET, gap.at, {"expected": gap.expected, "got": gap.got})
+        for one in part.outliers:
+            if one.at not in misfiled.offsets:
+                only: dict[str, Fact] = {} if one.expected is None else {"expected": one.expected}
+                self._add(codes.CL_QUEUE_OFFSET, one.at, only | {"got": one.got})
         for gap in part.gaps:
             explained = self.logs.bad_between(gap.before, gap.at) or (
                 gap.got - gap.expected == 1 and (*self.name, gap.expected) in misfiled.units

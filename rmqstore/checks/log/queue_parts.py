@@ -48,6 +48,18 @@ class Gap:
 
 
 @dataclass(slots=True)
+class Outlier:
+    """A record at `at` (global offset) with queue offset `got`, which its neighbours in the queue exclude.
+
+    `expected`: the only queue offset that they leave; None if they leave none, so that it belongs elsewhere.
+    """
+
+    expected: int | None
+    got: int
+    at: int
+
+
+@dataclass(slots=True)
 class Missing:
     """Messages with queue offsets [start, stop) that have no unit; `first_at`, `last_at` are offsets in the log."""
 
@@ -104,7 +116,7 @@ class QueuePart:
     messages: int = 0
     stretches: list[Stretch] = field(default_factory=list)
     accounted: list[tuple[int, int]] = field(default_factory=list)
-    outliers: list[Gap] = field(default_factory=list)  # single records whose queue offset contradicts the neighbours
+    outliers: list[Outlier] = field(default_factory=list)
     restarts: list[int] = field(default_factory=list)  # offsets of records where the queue restarted at 0
     gaps: list[Gap] = field(default_factory=list)
     repeats: list[tuple[int, int]] = field(default_factory=list)  # (offset of the record, queue offset)
@@ -174,7 +186,7 @@ class QueuePart:
     def _outlier(self, got: int, at: int, *, replaces: bool) -> None:
         """Note a record with queue offset `got`, though its neighbours leave only the next offset, or none at all."""
         if len(self.outliers) < KEPT:
-            self.outliers.append(Gap(self.next if replaces else -1, got, at, at))
+            self.outliers.append(Outlier(self.next if replaces else None, got, at))
         self.next += replaces
 
     def _stretch(self, new: Stretch) -> None:

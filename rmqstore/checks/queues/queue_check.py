@@ -12,7 +12,7 @@ import numpy as np
 
 from rmqstore.checks.log.log_pass import is_sound_topic
 from rmqstore.checks.log.logs import Logs
-from rmqstore.checks.log.queue_parts import KEPT, UNIT, Gap, Missing, QueuePart
+from rmqstore.checks.log.queue_parts import KEPT, UNIT, Missing, QueuePart
 from rmqstore.checks.log.unowned_units import (
     ANOTHER_RECORD,
     IN_A_BLANK,
@@ -72,8 +72,8 @@ class QueueCheck:
         self.first = min((a for a, _ in part.accounted), default=-1)
         self.pre_blanks: list[tuple[int, int]] = []
         self.expired_to = 0
-        self.outlier_units = {g.expected: g for g in part.outliers}
-        self.outlier_rows = {g.got for g in part.outliers}
+        self.outlier_units = {o.expected: o for o in part.outliers if o.expected is not None}
+        self.outlier_rows = {o.got for o in part.outliers}
         self.loose: list[UnownedUnit] = []
 
     def check_units(self) -> None:
@@ -197,7 +197,7 @@ class QueueCheck:
         if not chunk.valid[i]:
             self._add(codes.CQ_DANGLING_UNIT, index, 1, facts | {"reason": "no valid unit"})
             return
-        known: Gap | None = self.outlier_units.get(index)
+        known = self.outlier_units.get(index)
         if known is not None and known.at == offset:
             return  # the unit is right, but QUEUEOFFSET of the record is wrong, which has its own finding
         if self.logs.damaged(offset):  # the unit is right, but its record is damaged, which has its own finding

@@ -106,8 +106,8 @@ def _clamp(draft: PlanBuilder, path: Path, change: Callable[[dict[str, JsonValue
     if draft.path(path) in draft.gone or not change(table):
         return
     content = build_config_json(_with_integer_keys(table), _style(raw))
-    why, like = "offsets reduced to the end of their queues", path.parent / "topics.json"
-    draft.replace(path, content, why, old="offsets after the end of their queues", like=like)
+    why = "offsets reduced to the end of their queues"
+    draft.replace(path, content, why, old="offsets after the end of their queues")
     draft.cures.add(code)
 
 

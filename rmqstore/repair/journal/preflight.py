@@ -161,14 +161,15 @@ def check_space(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
         need(journal_at, _PER_STEP)
         if isinstance(step, Overwrite):
             need(journal_at, step.length)
+            place = paths.locate(plan.origins.get(step.path, step.path))  # writing into a hole of it takes space too
+            need(existing(place), step.length - _data_bytes(place, step.at, step.length))
         elif isinstance(step, Truncate):
             need(journal_at, _data_bytes(paths.locate(plan.origins.get(step.path, step.path)), step.at, step.length))
         if isinstance(step, Create):
             need(existing(folder.home(number)), solid_bytes(step.content))
-        elif isinstance(step, Overwrite | Extend):
-            if is_staged(step):
-                need(journal_at, solid_bytes(step.content))
-            # Writing into a hole of a file takes space too.
+        elif isinstance(step, Overwrite | Extend) and is_staged(step):
+            need(journal_at, solid_bytes(step.content))
+        if isinstance(step, Extend):
             need(existing(paths.locate(step.path)), solid_bytes(step.content))
     for device, size in needs.items():
         free = free_bytes(places[device])

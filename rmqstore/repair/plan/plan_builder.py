@@ -38,8 +38,10 @@ from rmqstore.scan.units import last_nonzero_in
 class PlanBuilder:
     """The steps and facts of a plan so far. Reads the store, writes nothing.
 
-    `ends`: the maximum offsets that queues (`TOPIC/ID`) will have if the plan changes them. `gone` and `made` are the
-    paths, as in the plan, that steps move away and create. `root` is the store's absolute path, with its links.
+    `ends`: the maximum offsets that queues (`TOPIC/ID`) will have if the plan changes them. `gaps`: the ranges of queue
+    offsets without a message in rebuilt queues. `unproved` counts the findings per problem code that stay because
+    nothing proves the right bytes. `gone` and `made` are the paths, as in the plan, that steps move away and create.
+    `root` is the store's absolute path, with its links.
     """
 
     store: Store
@@ -54,6 +56,8 @@ class PlanBuilder:
     more: dict[str, Json] = field(default_factory=dict)
     facts: dict[str, Json] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
+    gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    unproved: Counter[str] = field(default_factory=Counter)
     gone: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
     root: Path = field(init=False)
@@ -160,10 +164,17 @@ class PlanBuilder:
         self.add(Create(self.name(path), size, content, beside, why))
 
     def replace(self, path: Path, data: bytes, why: str, *, old: str, like: Path | None = None) -> None:
-        """Create a small file; if there is one already, discard it for the reason `old`."""
+        """Create a small file; if there is one already, discard it for the reason `old`.
+
+        Owner, mode and times come from `like`, by default from the file that is replaced: it is still there when the
+        new one is staged.
+        """
+        model = like if like is not None and os.path.lexists(like) else path
+        beside = self.name(model) if os.path.lexists(model) else None
         if os.path.lexists(path):
             self.discard(path, old)
-        self.create(path, len(data), Literal(data), why, like)
+        self.make_directory(path.parent)
+        self.add(Create(self.name(path), len(data), Literal(data), beside, why))
 
     def make_directory(self, path: Path, why: str = "") -> None:
         """Create a directory and those above it if they are missing; a file in its place goes into quarantine."""

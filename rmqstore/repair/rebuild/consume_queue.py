@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -60,12 +61,13 @@ class KeptCodes:
 
 
 class QueueImage:
-    """The units that the files of a queue should have, for queue offsets [low, high); `low` is -1 without messages.
+    """The units that the files of a queue should have, for queue offsets [low, high).
 
-    `units` are those of the log's messages. Units before `min_offset`, the log's first byte, are expired. `damaged`
-    tells whether a byte of the log is damaged and will not be repaired. `gone` are files that the plan moves away.
-    `gaps` are ranges of queue offsets without a message between the first and the last one; `strays` are ranges so far
-    from all others that the queue offset in the record must be wrong.
+    `empty`: the log has no message of the queue; `low` is then 0. `units` are those of the log's messages. Units before
+    `min_offset`, the log's first byte, are expired. `damaged` tells whether a byte of the log is damaged and will not
+    be repaired. `gone` are files that the plan moves away. `gaps` are ranges of queue offsets without a message between
+    the first and the last one; `strays` are ranges so far from all others that the queue offset in the record must be
+    wrong.
     """
 
     def __init__(
@@ -86,7 +88,8 @@ class QueueImage:
         self.usable = [f for f in self.queue.files if f.path not in gone]
         self._starts = [f.start for f in self.usable]
         self.ranges, self.strays = _one_cluster(units.ranges())
-        self.low = self.ranges[0][0] if self.ranges else -1
+        self.empty = not self.ranges
+        self.low = 0 if self.empty else self.ranges[0][0]
         self.high = self._end_with_damage(self.ranges[-1][1]) if self.ranges else self._kept_end()
         self.front = self._front()
         self.gaps: list[tuple[int, int]] = []
@@ -95,7 +98,7 @@ class QueueImage:
     def _front(self) -> int:
         """Return the start (bytes) of the first file to keep: expired files, unless one after them is missing."""
         size = self.queue.file_size
-        if self.low < 0:
+        if self.empty:
             return self.usable[0].start if self.usable else 0
         front = consumequeue.first_file(self.low, size)
         starts = set(self._starts)
@@ -169,14 +172,14 @@ class QueueImage:
         stored = self.stored(start * UNIT, count * UNIT)
         out = bytearray(stored)
         index = np.arange(start, start + count)
-        if self.low >= 0:
+        if not self.empty:
             head = index < self.low
             if head.any():
                 self._fill(out, head & ~self._expired(consumequeue.UNIT.array(stored)), consumequeue.PRE_BLANK)
             if self.gaps and index[-1] >= self.gaps[0][0]:
-                for a, b in self.gaps:
-                    if a <= index[-1] and start < b:
-                        self._fill(out, (index >= a) & (index < b), self._unit_before(a))
+                near = bisect_right(self.gaps, start, key=lambda gap: gap[1])
+                for a, b in takewhile(lambda gap: gap[0] <= index[-1], self.gaps[near:]):
+                    self._fill(out, (index >= a) & (index < b), self._unit_before(a))
             self.units.fill(out, start)
             self._keep_codes(stored, out)
         elif start <= self.high - 1 < start + count and self.only_pre_blanks():
@@ -189,7 +192,7 @@ class QueueImage:
 
     def _unit_before(self, index: int) -> bytes:
         """Return the unit of the last message before a gap."""
-        last = max(b for _, b in self.ranges if b <= index) - 1
+        last = self.ranges[bisect_right(self.ranges, index, key=lambda one: one[1]) - 1][1] - 1
         out = bytearray(self.stored(last * UNIT, UNIT))
         stored = bytes(out)
         self.units.fill(out, last)
@@ -257,7 +260,7 @@ def _one_cluster(ranges: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], 
 def plan_queue(draft: PlanBuilder, image: QueueImage, why: str) -> None:
     """Add the steps that make a queue's files equal to its image."""
     queue, size = image.queue, image.queue.file_size
-    if image.low < 0 and (not image.keeps_end() or (image.min_offset <= 1 and image.only_pre_blanks())):
+    if image.empty and (not image.keeps_end() or (image.min_offset <= 1 and image.only_pre_blanks())):
         for unused in image.usable:
             draft.discard(unused.path, _NO_MESSAGE)
         return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.logs import Logs
@@ -106,6 +107,14 @@ class RebuildChoices:
     allow_gaps: bool | None = None
     limit: int | None = None
     rewrite_codes: bool = False
+
+
+class Odds(NamedTuple):
+    """The ranges of queue offsets without a message in a queue, and those that no message can have."""
+
+    label: str
+    gaps: list[tuple[int, int]]
+    strays: list[tuple[int, int]]
 
 
 def _codes_of(found: Mapping[int, Finding]) -> dict[int, int]:
@@ -229,6 +238,7 @@ class QueueRebuild:
         return True
 
     def _simple(self, files: ConsumeQueueFiles, units: QueueUnits) -> None:
+        before = len(self.draft.steps)
         gone = {f.path for f in files.queue.files if self.draft.path(f.path) in self.draft.gone}
         extension = Extension.of(self.store, files.topic, files.queue_id)
         delay = delay_levels(self.store).longest(files.queue_id + 1)
@@ -237,11 +247,21 @@ class QueueRebuild:
         plan_queue(self.draft, image, WHY)
         extension.plan(self.draft, files)
         label = files.label
-        self.draft.ends[label] = max(0, image.high) + self.spill.later[files.topic, files.queue_id]
-        self.tell(label, image)
+        self.draft.ends[label] = image.high + self.spill.later[files.topic, files.queue_id]
+        told = self.note_gaps(label, image)
+        if len(self.draft.steps) > before:
+            self.tell(told)
 
-    def tell(self, label: str, image: QueueImage) -> None:
+    def note_gaps(self, label: str, image: QueueImage) -> Odds:
+        """Note the queue offsets without a message: their units repeat the one before, so they are shifted."""
+        self.draft.gaps[label] = image.gaps
+        if image.gaps:
+            self.left.add(problem_codes.CQ_SHIFTED)
+        return Odds(label, image.gaps, image.strays)
+
+    def tell(self, image: Odds) -> None:
         """Add notes and decisions for queue offsets without a message, and for impossible ones."""
+        label = image.label
         if image.gaps and self.allow_gaps:
             self.draft.notes.append(gaps_text(label, image.gaps))
         elif image.gaps:

@@ -41,7 +41,7 @@ from rmqstore.repair.log.redispatch import Name, can_have_queues
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import CHUNK, KeptCodes, QueueImage
-from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, known_topic, parse_label
+from rmqstore.repair.rebuild.consume_queues import Odds, QueueRebuild, RebuildChoices, known_topic, parse_label
 from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
 from rmqstore.repair.rebuild.unit_buffer import QueueUnits, UnitBuffer
@@ -179,6 +179,7 @@ class RowsRebuild(QueueRebuild):
         self.files = self.store.rocksdb_beside
         self.progress = None if self.old.ended or self.files else ConsumerProgress(self.store)
         self.ends_by_progress: list[str] = []
+        self.odds: list[Odds] = []
 
     def _kept(self) -> None:
         """Return None: the units that a verification keeps have no store times."""
@@ -222,6 +223,8 @@ class RowsRebuild(QueueRebuild):
             files = new.finish()
         except CannotRead as e:
             raise unwritten(e) from e
+        for odds in self.odds:
+            self.tell(odds)
         swap_in(self.draft, self.store.root / "consumequeue", Made(new, files, folder), WHY)
         self._tell_ends()
         return True
@@ -261,7 +264,7 @@ class RowsRebuild(QueueRebuild):
         delay = delay_levels(self.store).longest(name[1] + 1)
         codes = KeptCodes(Extension.of(self.store, *name), delay, self.kept_codes)
         image = RowsImage(rows, files, units, self.min_offset, self.damaged, codes)
-        if image.low < 0:
+        if image.empty:
             return self._without_messages(name, image)
         if name[0] in self.inner:
             image.gaps = []
@@ -281,7 +284,7 @@ class RowsRebuild(QueueRebuild):
         high = Bound(int(last["commitlog_offset"]), image.high - 1)
         if not self.files:
             self.draft.ends[files.label] = image.high + self.spill.later[name]
-            self.tell(files.label, image)
+            self.odds.append(self.note_gaps(files.label, image))
         return self._bound(name, low, high) or changed
 
     def _without_messages(self, name: Name, image: RowsImage) -> bool:

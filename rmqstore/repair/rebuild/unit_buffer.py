@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,6 +58,20 @@ def _read(spill: Scratch, count: int, at: int) -> Units:
     return consumequeue.UNIT.array(spill.read(count * UNIT, at))
 
 
+class _Index(NamedTuple):
+    """Segments sorted by their first queue offset: `order` are their numbers, `reached` the highest stop so far."""
+
+    order: I64
+    first: I64
+    reached: I64
+
+    @staticmethod
+    def of(segments: I64) -> _Index:
+        order = np.argsort(segments[:, 0], kind="stable")
+        first, count = segments[order, 0], segments[order, 1]
+        return _Index(order, first, np.maximum.accumulate(first + count))
+
+
 @dataclass(slots=True)
 class QueueUnits:
     """The units of one queue: their places in the spill, and the units of a BatchCQ as they are.
@@ -67,19 +83,33 @@ class QueueUnits:
     segments: array[int] = field(default_factory=lambda: array("q"))
     batches: list[BatchRow] = field(default_factory=list)
     times: Scratch | None = None
+    _index: _Index | None = None
 
     def ranges(self) -> list[tuple[int, int]]:
         """Return the queue offsets that have a unit, as half-open intervals, merged and sorted."""
-        out: list[tuple[int, int]] = []
-        for first, count, _ in sorted(self._segments()):
-            if out and first <= out[-1][1]:
-                out[-1] = (out[-1][0], max(out[-1][1], first + count))
-            else:
-                out.append((first, first + count))
-        return out
+        index = self._by_offset()
+        if not len(index.first):
+            return []
+        begins = np.flatnonzero(np.concatenate(([True], index.first[1:] > index.reached[:-1])))
+        stops = index.reached[np.append(begins[1:], len(index.first)) - 1]
+        return list(zip(index.first[begins].tolist(), stops.tolist(), strict=True))
 
-    def _segments(self) -> Iterator[tuple[int, int, int]]:
-        return _triples(self.segments)
+    def _near(self, start: int, stop: int) -> list[tuple[int, int, int]]:
+        """Return the segments with units in [start, stop), in log order."""
+        index = self._by_offset()
+        low = int(np.searchsorted(index.reached, start, side="right"))
+        high = int(np.searchsorted(index.first, stop))
+        near = []
+        for number in sorted(index.order[low:high].tolist()):
+            first, count, at = self.segments[3 * number : 3 * number + 3]
+            if start < first + count:
+                near.append((first, count, at))
+        return near
+
+    def _by_offset(self) -> _Index:
+        if self._index is None or 3 * len(self._index.order) != len(self.segments):
+            self._index = _Index.of(np.array(self.segments, dtype=np.int64).reshape(-1, 3))
+        return self._index
 
     def fill(self, target: bytearray, start: int) -> None:
         """Replace the units from `start` on in `target`, which has the ones on disk, by those of messages.
@@ -88,7 +118,7 @@ class QueueUnits:
         that the unit on disk points to, since consumers get it; otherwise the first message counts.
         """
         stop = start + len(target) // UNIT
-        near = [one for one in self._segments() if one[0] < stop and start < one[0] + one[1]]
+        near = self._near(start, stop)
         was = bytes(target) if _overlap(near) else b""
         for a, b, known in self._parts(reversed(near), start, stop):
             target[a * UNIT : b * UNIT] = known
@@ -110,7 +140,7 @@ class QueueUnits:
     def store_times(self, start: int, count: int) -> I64:
         """Return the store times (ms) of units [start, start + count), 0 for unknown ones. Shape: (count,)."""
         out = np.zeros(count, dtype=np.int64)
-        for first, number, at in reversed(list(self._segments())):
+        for first, number, at in reversed(self._near(start, start + count)):
             a, b = max(first, start), min(first + number, start + count)
             if a < b and self.times is not None:
                 place = (at // UNIT + a - first) * out.itemsize
@@ -125,6 +155,27 @@ def _overlap(segments: list[tuple[int, int, int]]) -> bool:
             return True
         reached = first + count
     return False
+
+
+def _corrected(part: QueuePart, first: int, offsets: I64) -> Iterator[tuple[int, int, int]]:
+    """Yield (first queue offset, start, stop) of the pieces of a segment, whose messages are at `offsets` in the log.
+
+    Messages before the queue's last restart are left out, as are those whose queue offset is wrong while none is left
+    for them.
+    """
+    done = int(np.searchsorted(offsets, part.restarts[-1])) if part.restarts else 0
+    if part.outliers and done < len(offsets):
+        low = bisect_left(part.outliers, int(offsets[done]), key=lambda one: one.at)
+        high = bisect_right(part.outliers, int(offsets[-1]), key=lambda one: one.at)
+        for one in part.outliers[low:high]:
+            i = one.got - first
+            if not (done <= i < len(offsets) and offsets[i] == one.at):
+                continue
+            yield first + done, done, i
+            if one.expected is not None:
+                yield one.expected, i, i + 1
+            done = i + 1
+    yield first + done, done, len(offsets)
 
 
 class KeptUnits:
@@ -264,25 +315,13 @@ class UnitBuffer:
         """Add a segment of a queue, without units before its last restart, and with wrong queue offsets corrected."""
         part = self.parts.get(name)
         if part is None or not (part.restarts or part.outliers):
-            if first >= 0:
-                self._queue(name).segments.extend((first, count, at))
-            return
-        offsets: I64 = _read(self.spill, count, at)["commitlog_offset"].astype(np.int64)
-        if part.restarts:
-            skipped = int(np.searchsorted(offsets, part.restarts[-1]))
-            offsets = offsets[skipped:]
-            first, count, at = first + skipped, count - skipped, at + skipped * UNIT
-        if first < 0 or count <= 0:
-            return
-        table = self._queue(name).segments
-        if not part.outliers:
-            table.extend((first, count, at))
-            return
-        outliers = {g.at: g for g in part.outliers}
-        for i, offset in enumerate(offsets.tolist()):
-            gap = outliers.get(offset)
-            place = first + i if gap is None or gap.got != first + i else gap.expected
-            table.extend((place, 1, at + i * UNIT))
+            pieces: Iterable[tuple[int, int, int]] = ((first, 0, count),)
+        else:
+            offsets: I64 = _read(self.spill, count, at)["commitlog_offset"].astype(np.int64)
+            pieces = _corrected(part, first, offsets)
+        for place, a, b in pieces:
+            if place >= 0 and a < b:
+                self._queue(name).segments.extend((place, b - a, at + a * UNIT))
 
     def _queue(self, name: Name) -> QueueUnits:
         queue = self.queues.get(name)

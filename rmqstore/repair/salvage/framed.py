@@ -45,6 +45,7 @@ class Proof(Enum):
     TAGS = "tags"
     OFFSET = "queue offset"
     BATCH = "batch"
+    QUEUE = "topic or queue id"
 
 
 @dataclass(slots=True)
@@ -249,7 +250,7 @@ class FramedRecords:
     def _slot(self, suspect: _Suspect, message: Message) -> QueueSlot | None:
         """Return the slot that a record truly has; None if its header is right, or if nothing proves another one."""
         expected = suspect.fact(_OFFSET, "expected")
-        if isinstance(expected, int) and expected >= 0:
+        if isinstance(expected, int):
             unit = self.evidence.unit(message.topic_text, message.queue_id, expected)
             if unit is None or unit["commitlog_offset"] == suspect.start:
                 code = unit["tags_code"] if unit is not None else None
@@ -315,6 +316,8 @@ class FramedRecords:
         if new != raw:
             fix = self._change(suspect.log, start, new, ", ".join(reasons), queues)
             fix.unproved = unproved
+            if misfiled is not None and slot is misfiled:
+                proofs.add(Proof.QUEUE)
             fix.proofs |= {Proof.OFFSET} if suspect.codes == {_OFFSET} else proofs
 
     def _tags_code(self, message: Message, at: int) -> int | None:

@@ -45,7 +45,8 @@ class SalvageResult:
     stay readable although some of their original bytes are unknown, as facts of a plan. `rebuild_queues` are queues
     whose consume queue must be rebuilt. `given_up` counts good messages that are lost to damage beside them. `cures`
     are problem codes that the steps cure. `decisions` are what the operator must decide first; `refusals` are damage
-    that is not repaired, with the option that would repair it.
+    that is not repaired, with the option that would repair it. `unproved` counts findings per problem code that stay
+    because nothing proves the right bytes.
     """
 
     steps: tuple[Step, ...] = ()
@@ -60,6 +61,7 @@ class SalvageResult:
     decisions: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    unproved: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def visible_fillers(self) -> int:

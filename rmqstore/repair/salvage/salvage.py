@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 
 from rmqstore.checks.log.delay_levels import delay_levels
@@ -159,6 +160,7 @@ class _Salvage:
             decisions=tuple(draft.decisions),
             refusals=tuple(self.refusals),
             notes=tuple(draft.notes),
+            unproved=Counter(code for _, code in framed.left),
         )
 
     def _cures(self, framed: FramedRecords) -> tuple[str, ...]:

@@ -310,3 +310,13 @@ def test_lazy_content_is_staged_before_the_first_change(store: Path) -> None:
     journal.apply(plan_of(store, *steps), disk=CountingDisk())
     assert (store / LOG2).read_bytes()[:500] == old[:500]
     assert lazily(old).size == 8192
+
+
+def test_space_for_an_overwrite_is_that_of_both_contents(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal takes the old and the new bytes; in the file, the new ones take the place of the old ones."""
+    size = 4 << 20
+    (store / LOG).write_bytes(b"o" * size)
+    plan = plan_of(store, overwrite(store, LOG, 0, Literal(b"n" * size)))
+    monkeypatch.setattr(preflight, "free_bytes", lambda place: 2 * size + (2 << 20))
+    journal.apply(plan, disk=CountingDisk())
+    assert (store / LOG).read_bytes() == b"n" * size

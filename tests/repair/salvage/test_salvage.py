@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.formats.fillers import FILLER_KEY
-from rmqstore.formats.message import HEAD, parse_message
+from rmqstore.formats.message import HEAD, HEADS_BY_FLAG, parse_message
 from rmqstore.formats.properties import parse_properties, property_faults
 from rmqstore.repair.journal import journal
 from tests import damage
@@ -155,3 +155,30 @@ def test_filler_keeps_its_length_to_the_byte(tmp_path: Path) -> None:
     assert message is not None
     assert (message.size, message.physical_offset) == (row.size, row.offset)
     assert result.spans[0].name == f"{row.offset}.bin"
+
+
+def test_store_time_before_a_pause_of_years_stays(tmp_path: Path) -> None:
+    """Only PHYSICALOFFSET is damaged; the store times of the next records are two years later."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    last = pick(store, plain, 50)
+    for row in [row for row in rows(store) if row.offset <= last.offset]:
+        for name in ("born_timestamp", "store_timestamp"):
+            head = HEADS_BY_FLAG[row.message.sys_flag & 0x30]
+            time = getattr(row.message, name) - 730 * 86_400_000
+            damage.overwrite(row.path, row.at + head.at(name), time.to_bytes(8, "big"))
+    last = pick(store, plain, 50)
+    damage.flip(last.path, last.at + HEAD.at("physical_offset") + 3, 2)
+    result = salvage(store)
+    assert (result.loss.messages, result.decisions) == (0, ())
+    assert ["physical_offset" in step.why for step in result.steps] == [True]
+    apply(store, result)
+    assert next(row.message for row in rows(store) if row.offset == last.offset) == last.message
+
+
+def test_plan_names_the_fields_of_a_record_with_ipv6_hosts(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-ipv6", tmp_path)
+    row = pick(store, lambda row: plain(row) and len(row.message.store_host) == 20, 10)
+    head = HEADS_BY_FLAG[row.message.sys_flag & 0x30]
+    damage.flip(row.path, row.at + HEAD.at("physical_offset") + 3, 2)
+    damage.flip(row.path, row.at + head.at("store_timestamp"), 6)
+    assert "mended in place: physical_offset, store_timestamp" in [step.why for step in salvage(store).steps]

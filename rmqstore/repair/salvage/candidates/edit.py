@@ -8,6 +8,7 @@ from rmqstore.formats.message import (
     HEAD,
     HEADS_BY_FLAG,
     MAGIC_V2,
+    SYS_FLAG_AT,
     Fault,
     Message,
     parse_message,
@@ -116,5 +117,6 @@ def restored(message: Message, at: int, mask: int, odds: float, crc: str) -> Res
 
 def changed_fields(old: bytes, new: bytes) -> tuple[str, ...]:
     """Return the names of the header fields that differ, and "text" if anything after the header does."""
-    out = [f.name for f in HEAD if old[HEAD.at(f.name) :][: f.size] != new[HEAD.at(f.name) :][: f.size]]
-    return tuple(out) if old[HEAD.size :] == new[HEAD.size :] else (*out, "text")
+    head = HEADS_BY_FLAG[int.from_bytes(new[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big") & 0x30]
+    out = [f.name for f in head if old[head.at(f.name) :][: f.size] != new[head.at(f.name) :][: f.size]]
+    return tuple(out) if old[head.size :] == new[head.size :] else (*out, "text")

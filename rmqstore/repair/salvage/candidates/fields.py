@@ -175,9 +175,14 @@ def _agrees(message: Message, at: int, expected: Expected | None) -> bool:
 
 
 def _correct_times(out: bytearray, message: Message, around: Around) -> None:
-    """Correct a store time far from the next record's, and an invalid born time."""
+    """Correct a store time that its neighbours and its own born time contradict, and an invalid born time.
+
+    The times of a record and of its neighbours may be years apart, if the broker was stopped in between.
+    """
     store = message.store_timestamp
-    if not 0 < store <= around.store_timestamp + _DAY or around.store_timestamp - store > 366 * _DAY:
+    low = around.earliest - _DAY if around.earliest else around.store_timestamp - 366 * _DAY
+    fits = low <= store <= around.store_timestamp + _DAY or abs(store - message.born_timestamp) <= _DAY
+    if store <= 0 or not fits:
         store = around.store_timestamp
         at = HEAD.at("store_timestamp") + len(message.born_host) - 8
         out[at : at + 8] = store.to_bytes(8, "big")

@@ -20,6 +20,7 @@ from rmqstore.formats.message import (
     sound_host,
 )
 from rmqstore.formats.properties import DUP_INFO, parse_properties
+from rmqstore.repair.log.records_near import last_before
 from rmqstore.repair.salvage.evidence.entries import unit_of
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.scan.tiling import Kind, Run
@@ -131,12 +132,16 @@ def framed_records(log: LogResult, start: int, stop: int) -> Iterator[tuple[int,
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What a filler copies from the records around it: `store_timestamp` in ms, an IPv4 host as stored, properties."""
+    """What a filler copies from the records around it: `store_timestamp` in ms, an IPv4 host as stored, properties.
+
+    `earliest` is the store time (ms) of the good record before, 0 without one.
+    """
 
     store_timestamp: int
     store_host: bytes
     append_crc: bool = False
     dup_info: bool = False
+    earliest: int = 0
 
 
 class Neighbours:
@@ -162,7 +167,19 @@ class Neighbours:
         if behind is None:
             time = max(time, *(log.last_time for log in self.logs))
         host = found.store_host if len(found.store_host) == 8 else _LOCALHOST + found.store_host[-4:]
-        return Around(time, sound_host(host), carries_crc(found), DUP_INFO in parse_properties(found.properties))
+        dup_info = DUP_INFO in parse_properties(found.properties)
+        return Around(time, sound_host(host), carries_crc(found), dup_info, self._time_before(i, offset))
+
+    def _time_before(self, i: int, offset: int) -> int:
+        """Return the store time (ms) of the last record of the runs up to number `i` that is before an offset."""
+        if i >= 0 and offset < self._runs[i][1].stop:
+            i -= 1
+        if i < 0:
+            return 0
+        log, run = self._runs[i]
+        found = last_before(log, run.stop)
+        message = message_at(log.queue, found[-1][0] + log.lead) if found else None
+        return max(0, message.store_timestamp) if message is not None else 0
 
     def _message(self, i: int, offset: int | None = None) -> Message | None:
         """Return the first record of a run of good ones, or the one at an offset (in DLedger of its entry) in it."""

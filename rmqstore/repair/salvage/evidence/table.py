@@ -356,12 +356,22 @@ class Evidence:
         return self.store.consume_queue(topic, queue_id).queue.unit(consumequeue.UNIT, number)
 
     def unit(self, topic: str, queue_id: int, number: int) -> dict[str, int] | None:
-        """Return the unit of a message at a queue offset; None if there is none."""
-        return _of_message(self.any_unit(topic, queue_id, number))
+        """Return the unit of a message at a queue offset; None if there is none, or only a repetition.
+
+        No broker writes two units with one address. A repair does where no message has the second queue offset: such a
+        unit proves nothing about the message.
+        """
+        unit = _of_message(self.any_unit(topic, queue_id, number))
+        before = self.any_unit(topic, queue_id, number - 1) if unit is not None and number > 0 else None
+        return None if before is not None and _repeats(unit, before) else unit
 
 
 def _unit_of(files: ConsumeQueueFiles, number: int) -> dict[str, int] | None:
     return _of_message(files.queue.unit(consumequeue.UNIT, number))
+
+
+def _repeats(unit: dict[str, int] | None, before: dict[str, int]) -> bool:
+    return unit is not None and all(unit[name] == before[name] for name in ("commitlog_offset", "size"))
 
 
 def _of_message(unit: dict[str, int] | None) -> dict[str, int] | None:
@@ -401,10 +411,13 @@ def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: Ranges) -> Iterato
     queue = files.queue
     for a, b in complement(accounted, queue.start // UNIT, queue.stop // UNIT):
         below, above = _unit_of(files, a - 1), _unit_of(files, b)
+        before = below["commitlog_offset"] if below is not None else -1
         for chunk in unit_chunks(queue, consumequeue.UNIT, start=a * UNIT, stop=b * UNIT):
             offset = chunk.units["commitlog_offset"].astype(np.int64)
             size = chunk.units["size"].astype(np.int64)
             hit = ranges.mask(offset) & consumequeue.is_message_unit(offset, size)
+            hit &= offset != np.concatenate(([before], offset[:-1]))  # see `Evidence.unit`
+            before = int(offset[-1])
             for i in np.flatnonzero(hit).tolist():
                 number, at = chunk.number + i, int(offset[i])
                 in_order = (below is None or below["commitlog_offset"] < at) and (

@@ -1,0 +1,40 @@
+"""Configuration files that a plan replaces: owner, mode and times come from the file that is replaced."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import damage
+from tests.command import run, run_json
+from tests.repair.salvaging import rows
+from tests.stores import copy_store, write_broker_conf
+from tests.untouched import content_only, snapshot
+
+
+@pytest.mark.quick_rows(2)
+@pytest.mark.parametrize("name", ["5.4.0-clean", "5.4.0-rocksdb"])
+def test_offsets_are_reduced_in_a_store_without_topics(name: str, tmp_path: Path) -> None:
+    """A store with its configuration in RocksDB has no topics.json, and others may have lost it."""
+    store = copy_store(name, tmp_path)
+    conf = ("-c", str(write_broker_conf(name, store)))
+    (store / "config" / "topics.json").unlink(missing_ok=True)
+    path = store / "config" / "delayOffset.json"
+    text, count = re.subn(r"\b1:\d+", "1:1099511627776", path.read_text())
+    assert count == 1
+    path.write_text(text)
+    path.chmod(0o600)
+    last = rows(store)[-40]
+    damage.garble(last.path, last.at, last.size)
+    before = content_only(snapshot(store, without=(".rmqstore",)))
+    words = ("recover", str(store), *conf, "--strategy", "truncate")
+    plan = run_json(*words, exit_code=1)
+    done = run(*words, "--apply", "--force", str(plan["digest"]), "--json")
+    assert done.exit_code in (0, 1), done.output
+    assert "1099511627776" not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    run_json("undo", json.loads(done.stdout)["journal"], exit_code=0)
+    assert content_only(snapshot(store, without=(".rmqstore",))) == before
