@@ -81,6 +81,8 @@ class Losses:
     when: str
     damaged: list[LostMessage] = field(default_factory=list)
     cut_from: int | None = None
+    served_below: int = 0
+    """Cut messages below this offset are not lost if they have their unit (`StartForecast.outside_dledger`)."""
     unlisted: dict[str, int] = field(default_factory=dict)
     at_least: bool = False
     notes: list[str] = field(default_factory=list)
@@ -115,6 +117,9 @@ class LostMessages:
         stop = broker.get("commitlog_stop")
         if broker.get("starts") and isinstance(stop, int) and broker.get("messages_lost"):
             out.cut_from = stop
+            if broker.get("outside_dledger") and self.store.dledger is not None:
+                size = self.store.dledger.data.file_size
+                out.served_below = (stop + size - 1) // size * size
         if plan is None:
             out.at_least = True
             return out
@@ -135,8 +140,18 @@ class LostMessages:
             for row in rows:
                 found = lookup.by_offset(self.store, int(row["offset"]))
                 if found is not None and found.sound and found.offset not in damaged:
+                    if found.offset is not None and found.offset < losses.served_below and self._has_unit(found):
+                        continue
                     blank = LostMessage("", 0, 0, found.offset, cause="cut")
                     yield self._consumed(_with_record(blank, found))
+
+    def _has_unit(self, found: Found) -> bool:
+        topic, queue_id, queue_offset = found.queue_place
+        try:
+            unit = self.queue(topic, queue_id).at(queue_offset)
+        except CannotRead:
+            return False
+        return unit is not None and unit.offset == found.offset
 
     # --- after a repair -----------------------------------------------------------------------------------------------
 

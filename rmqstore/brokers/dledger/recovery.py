@@ -33,6 +33,8 @@ class DLedgerState:
 
     start_file: int = 0
     process_offset: int = 0
+    entries_end: int = 0
+    """End of the last accepted entry. What looks like a BLANK moves `process_offset` on to the next file."""
     reason: str = ""
     begin_index: int = -1
     end_index: int = -1
@@ -63,6 +65,7 @@ class DLedgerRecovery:
             return self.state
         number = self._first_file()
         self.state.start_file = number
+        self.state.entries_end = self.data.files[number].start
         self._walk(number)
         last = self.data.files[-1]
         if last.start - self.state.process_offset > self.data.file_size:
@@ -157,26 +160,30 @@ class DLedgerRecovery:
     def _walk_file(self, number: int, read: FileBytes) -> bool:
         """Advance `process_offset` through one file; return True at a BLANK, False if the walk ends."""
         file = self.data.files[number]
-        state = self.state
         at = 0
         for run in self.reader.runs(number, 0, self.thorough or self.reader.tiling is None):
             run_end = run.stop - file.start
             while at < run_end:
                 if run.kind is Kind.RECORDS and run.start - file.start == at:
+                    before = at
                     if run.columns is None:
                         at = self._trust(run.count, at, run_end, read)
                     else:
                         at = self._take(run.columns, at)
-                    state.process_offset = file.start + at
+                    if at > before:
+                        self._accepted(file.start + at)
                     if at == run_end:
                         continue
                 outcome = self._one(read, file.start, at)
                 if isinstance(outcome, bool):
                     return outcome
                 at += outcome
-                state.process_offset = file.start + at
+                self._accepted(file.start + at)
         outcome = self._one(read, file.start, at)
         return outcome is True
+
+    def _accepted(self, end: int) -> None:
+        self.state.process_offset = self.state.entries_end = end
 
     def _trust(self, count: int, at: int, run_end: int, read: FileBytes) -> int:
         """Accept a run of `count` good entries unread, numbered on from the first; return the position after them.

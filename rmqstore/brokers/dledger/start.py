@@ -24,7 +24,9 @@ from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats import dledger
 from rmqstore.formats.consumequeue import BATCH_UNIT, UNIT
-from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEADS_BY_FLAG
+from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEADS_BY_FLAG, is_dispatched
+from rmqstore.formats.text.javatext import java_text
+from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits
 
@@ -115,7 +117,7 @@ class DLedgerStart(PlainStart):
         self.divided = self.data.files[0].start
         self.started_at = names[self.state.start_file]
         stop = self.data.max_offset()
-        self.walk = Walk(stop, len(self.data.files) - 1, self.state.reason)
+        self.walk = Walk(self.state.entries_end, len(self.data.files) - 1, self.state.reason)
         self.lost = self.entries.losses(stop, self.data.files[-1].start)
         self.entries.files = self.data.files
         if self.state.index_rebuilt_from is not None:
@@ -170,6 +172,39 @@ class DLedgerStart(PlainStart):
                 " 48 bytes too early per entry"
             )
 
+    def _count_skipped(self) -> None:
+        """Count the good messages between the last entry and the file in which new entries are appended.
+
+        The broker takes a damaged header that begins with -1 for the end of the file. DLedger has no entries for the
+        messages after it; consumers get those whose units stay, because DLedgerCommitLog#getMessage reads by address.
+        """
+        begin, end = self.state.entries_end, self.data.max_offset()
+        if self.walk is None or begin >= end:
+            return
+        numbers = QueueTable()
+        for columns in self.entries.good_between(begin, end):
+            for number, offset, address, dispatched in zip(
+                numbers.of(columns).tolist(),
+                columns.queue_offset.tolist(),
+                columns.offset.tolist(),
+                is_dispatched(columns.sys_flag).tolist(),
+                strict=True,
+            ):
+                key = java_text(numbers.topics[number]), numbers.queue_ids[number]
+                if self.rocksdb or self.queues.serve(key, offset, address):
+                    self.outside_dledger += 1
+                elif dispatched:
+                    self.lost.messages += 1
+                    self.lost.queues[key] += 1
+                    self._uncount_cut(key, offset)
+
+    def _uncount_cut(self, key: QueueKey, offset: int) -> None:
+        """Do not count a lost message among the units that are cut, too."""
+        if offset >= self.queues.find(*key).ends[1] and self.units_cut.get(key):
+            self.units_cut[key] -= 1
+            if not self.units_cut[key]:
+                del self.units_cut[key]
+
     def _abnormal_start(self) -> int:
         """Return the file that abnormal recovery begins with (DLedgerCommitLog#isMmapFileMatchedRecover).
 
@@ -204,6 +239,7 @@ class DLedgerStart(PlainStart):
         self, starts: bool, reason: str | None = None, log_line: str | None = None, exit_code: int | None = None
     ) -> StartForecast:
         self._count_cut()
+        self._count_skipped()
         return super()._forecast(starts, reason, log_line, exit_code)
 
     def _more_files(self) -> tuple[SimulatedFiles, ...]:

@@ -56,6 +56,7 @@ class PlainStart:
         self.notes: list[str] = []
         self.depends_on_commits: int | None = None
         self.commits_from: int | None = None
+        self.outside_dledger = 0
         self.deleted: list[Path] = []
         self.clean_exit = not store.abort
         self.parser = ParserSettings(
@@ -419,7 +420,7 @@ class PlainStart:
             queue_ends={key: q.ends for key, q in tables},
             redispatched={topic: n for topic, n in self.queues.dispatched.items() if n},
             messages_lost=self.lost.messages,
-            lost_by_topic=dict(self.lost.topics),
+            lost_by_queue=dict(self.lost.queues),
             stale_accepted=self.walk.stale if self.walk is not None else 0,
             stale_tail=self.lost.in_kept_file,
             ghost_units={key: n for key, q in tables if (n := q.ghost_units())},
@@ -431,5 +432,6 @@ class PlainStart:
             unreadable_rows=dict(self.unreadable_rows or {}) if starts else {},
             depends_on_commits=self.depends_on_commits,
             commits_from=self.commits_from if starts else None,
+            outside_dledger=self.outside_dledger if starts else 0,
             notes=tuple(self.notes),
         )

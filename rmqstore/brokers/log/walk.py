@@ -17,8 +17,10 @@ from rmqstore.brokers.load.mapped_files import SimulatedFile
 from rmqstore.brokers.log.file_bytes import FileBytes
 from rmqstore.brokers.log.files import LogFiles
 from rmqstore.brokers.queues.dispatch import Condition, Queues, needs_exact_parser
+from rmqstore.brokers.rules.forecast import QueueKey
 from rmqstore.brokers.rules.record import Checked
 from rmqstore.formats.message import BLANK, BORN_HOST_V6, MAGIC_V2_U32, STORE_HOST_V6
+from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import Bool
 from rmqstore.scan.queues import QueueTable
@@ -94,7 +96,8 @@ class Losses:
     """Good records at or after a position: those that a broker drops if it stops there."""
 
     messages: int = 0
-    topics: Counter[str] = field(default_factory=Counter)
+    queues: Counter[QueueKey] = field(default_factory=Counter)
+    """Those of them whose queues are known: all, unless the log was not read again."""
     in_kept_file: int = 0
     """Those of them whose bytes stay, in the file that contains the position."""
 
@@ -241,11 +244,21 @@ class LogReader(LogFiles):
                     count = len(part)
                     numbers, times = np.unique(table.of(part), return_counts=True)
                     for number, n in zip(numbers.tolist(), times.tolist(), strict=True):
-                        out.topics[table.topics[number].decode("utf-8", "replace")] += n
+                        out.queues[java_text(table.topics[number]), table.queue_ids[number]] += n
                 out.messages += count
                 if file.start == keep:
                     out.in_kept_file += count
         return out
+
+    def good_between(self, start: int, stop: int) -> Iterator[Columns]:
+        """Yield the good records in [start, stop) of the log."""
+        for index, file in enumerate(self.files):
+            if file.start + self.file_size <= start or file.start >= stop:
+                continue
+            for run in self.runs(index, 0, True, start, search=False):
+                if run.kind is Kind.RECORDS and run.columns is not None and run.stop > start:
+                    begin = run.columns.offset - self.lead
+                    yield run.columns.take((begin >= start) & (begin < stop))
 
     # --- re-dispatch ----------------------------------------------------------------------------------------------
 

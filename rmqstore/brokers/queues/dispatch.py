@@ -133,6 +133,13 @@ class Queues:
         """Return the largest commitlog address in any queue, -1 without units (getMaxPhyOffsetInConsumeQueue)."""
         return max((queue.max_physic_offset for queue in self), default=-1)
 
+    def serve(self, key: QueueKey, queue_offset: int, address: int) -> bool:
+        """Return whether consumers find the message at a commitlog address at a queue offset."""
+        queue = self.table.get(key)
+        if isinstance(queue, SimpleQueue):
+            return queue.serves(queue_offset, address)
+        return queue is not None and queue.ends[0] <= queue_offset < queue.ends[1]
+
     def truncate(self, log_end: int) -> None:
         for queue in self:
             queue.truncate(log_end)

@@ -123,6 +123,15 @@ class SimpleQueue:
         unit = consumequeue.UNIT.array(raw)[0]
         return int(unit["commitlog_offset"]), int(unit["size"])
 
+    def serves(self, queue_offset: int, address: int) -> bool:
+        """Return whether consumers find the message at a commitlog address at this queue offset."""
+        low, high = self.ends
+        if not low <= queue_offset < high:
+            return False
+        at = queue_offset * UNIT
+        file = next((f for f in self.files.files if f.start <= at < f.start + self.files.file_size), None)
+        return file is not None and self.unit_at(file, at - file.start)[0] == address
+
     def _address(self, offset: int, size: int) -> int:
         """Return maxPhysicOffset after adding a unit: the end of its message (up to 4.4.0 its start)."""
         return offset if self.rules.cq_address_is_start else offset + size

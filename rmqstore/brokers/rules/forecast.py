@@ -42,7 +42,8 @@ class StartOptions:
 class StartForecast:
     """What the start of one broker version would do to a store.
 
-    `commitlog_stop` is where recovery stops (processOffset), `max_offset` the broker's largest offset afterwards.
+    `commitlog_stop` is where recovery stops (processOffset; in DLedger, the end of the last entry), `max_offset` the
+    broker's largest offset afterwards.
     `files_deleted` are base names in commitlog/, `other_files_deleted` paths below the root (consume queues, index,
     DLedger). `queue_ends` are the (minimum, maximum) queue offsets once everything is dispatched. In DLedger mode
     that is after a leader has committed all entries, whereas `max_offset` is the position committed before that.
@@ -71,8 +72,9 @@ class StartForecast:
     redispatched: Mapping[str, int] = field(default_factory=dict)
     """Units that the start adds to consume queues, by topic."""
     messages_lost: int = 0
-    """Good records of the log at or after the stop."""
-    lost_by_topic: Mapping[str, int] = field(default_factory=dict)
+    """Good records of the log at or after the stop, without `outside_dledger`."""
+    lost_by_queue: Mapping[QueueKey, int] = field(default_factory=dict)
+    """The same by queue, if every record was read (`StartOptions.thorough`)."""
     stale_accepted: int = 0
     """Records accepted although their PHYSICALOFFSET is another place: messages of an older file generation return."""
     stale_tail: int = 0
@@ -96,11 +98,24 @@ class StartForecast:
     commits_from: int | None = None
     """Index of the first entry that a leader can commit, if a damaged DLedger log ends before it: no DLedger message
     can be read until that entry is appended. None: every entry can be committed."""
+    outside_dledger: int = 0
+    """Good messages after `commitlog_stop` for which DLedger has no entries any more, but whose units stay: consumers
+    get them as long as nothing rebuilds or cuts their consume queues."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def lost_by_topic(self) -> dict[str, int]:
+        """Lost messages by topic, in sorted order."""
+        out: dict[str, int] = {}
+        for (topic, _), count in sorted(self.lost_by_queue.items()):
+            out[topic] = out.get(topic, 0) + count
+        return out
 
     @property
     def caveat(self) -> str:
         """A clause that limits "would start", to be appended to that sentence; may be empty."""
+        if self.outside_dledger:
+            return f", but DLedger would have no entries for {many(self.outside_dledger, 'message')} in consume queues"
         if self.commits_from is not None:
             return f", but no DLedger message can be read until entry {self.commits_from:,} is appended"
         if self.depends_on_commits is None:
@@ -120,7 +135,7 @@ class StartForecast:
     @property
     def messages_taken(self) -> int:
         """Good messages that consumers no longer get after the start."""
-        return self.messages_lost or sum(self.units_cut.values())
+        return self.messages_lost + sum(self.units_cut.values())
 
     def sentence(self, *, nothing: str = "lose nothing") -> str:
         """Return the verdict in one sentence; `nothing` is the wording for a start that loses no message."""
@@ -128,10 +143,9 @@ class StartForecast:
         if not self.starts:
             how = "its start never ends" if self.exit_code is None else f"exit {self.exit_code}"
             return f"{who} would not start ({how}): {self.reason}"
+        cut, queues = many(sum(self.units_cut.values()), "message"), many(len(self.units_cut), "consume queue")
         if not self.messages_lost and self.units_cut:
-            cut = many(sum(self.units_cut.values()), "message")
-            text = f"{who} would start and drop {cut} from {many(len(self.units_cut), 'consume queue')}"
-            return text + self.caveat
+            return f"{who} would start and drop {cut} from {queues}{self.caveat}"
         if not self.messages_lost:
             return f"{who} would start{self.caveat}" if self.caveat else f"{who} would start and {nothing}"
         text = f"{who} would start and lose {many(self.messages_lost, 'message')}"
@@ -139,6 +153,8 @@ class StartForecast:
             text += f" of {many(len(self.lost_by_topic), 'topic')}"
         if self.commitlog_stop is not None:
             text += f" (commitlog cut at {self.commitlog_stop:,})"
+        if self.units_cut:
+            text += f", and drop {cut} from {queues}"
         return text + self.caveat
 
     def to_json(self) -> dict[str, Json]:
@@ -161,7 +177,7 @@ class StartForecast:
             "min_offset": self.min_offset,
             "max_offset": self.max_offset,
             "messages_lost": self.messages_lost,
-            "lost_by_topic": dict(sorted(self.lost_by_topic.items())),
+            "lost_by_topic": dict(self.lost_by_topic),
             "files_deleted": list(self.files_deleted),
             "other_files_deleted": list(self.other_files_deleted),
             "queues": {
@@ -181,5 +197,6 @@ class StartForecast:
             else {"start": self.not_dispatched[0], "stop": self.not_dispatched[1]},
             "depends_on_commits": self.depends_on_commits,
             "commits_from": self.commits_from,
+            "outside_dledger": self.outside_dledger,
             "notes": list(self.notes),
         }

@@ -135,8 +135,11 @@ def left_unreadable(
     """
     gone, moved = Undelivered(), Undelivered()
     left = Left(gone, moved)
-    if not forecast.starts or not forecast.consume_queues_simulated or not states or forecast.messages_lost:
+    lost = forecast.lost_by_queue
+    if not forecast.starts or not forecast.consume_queues_simulated or not states:
         return left
+    if sum(lost.values()) != forecast.messages_lost:
+        return left  # the queues of the lost messages are unknown
     for label, state in states.items():
         topic, _, number = label.rpartition("/")
         name = (topic, int(number))
@@ -148,7 +151,7 @@ def left_unreadable(
             missing = state.expected_max - end[1]
         else:
             missing = _without_unit(part, end, forecast.units_put[name], misfiled)
-        gone.add(missing - forecast.units_cut.get(name, 0))
+        gone.add(missing - forecast.units_cut.get(name, 0) - lost.get(name, 0))
         moved.add(forecast.shifted_units.get(name, 0))
     return left
 

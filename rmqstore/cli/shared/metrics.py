@@ -92,7 +92,7 @@ def _lines(samples: Iterable[Sample], labels: Mapping[str, str]) -> Iterator[str
 
 _TAKES_MESSAGES = (
     *("messages_lost", "units_cut", "unreadable_rows"),
-    *("not_dispatched", "depends_on_commits", "commits_from"),
+    *("not_dispatched", "depends_on_commits", "commits_from", "outside_dledger"),
 )
 """Fields of the forecast for messages that consumers will not get, or may not get."""
 
