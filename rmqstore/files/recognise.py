@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from rmqstore.files.broker_config import BrokerConfig
@@ -11,6 +12,9 @@ from rmqstore.files.mapped_file_queue import NAME_DIGITS, DirEntry, file_name_to
 from rmqstore.formats import consumequeue, dledger, index, message, timer
 
 _MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "checkpoint", "abort", "lock", "index", "config")
+_ENTRIES = 64  # that `not_messages` reads
+_SURE = 3  # entries that are neither records nor events
+_EVENTS = tuple(bytes([n]) for n in range(1, 7))
 _MAX_FOLDERS = 100  # in which `store_below` searches
 
 
@@ -26,6 +30,66 @@ def is_root(path: Path, config: BrokerConfig) -> bool:
     configured = bool(config.paths("storePathCommitLog")) and marks > 0
     queues = any(n in top and top[n].directory for n in ("consumequeue", "batchconsumequeue"))
     return has_log or configured or marks >= 2 or queues
+
+
+def not_messages(path: Path) -> str:
+    """Return what a DLedger log contains if that is not messages; "" for a broker's log, and for all other paths.
+
+    A broker's entry carries one record, whose TOTALSIZE is the length of the body. A controller writes an empty entry
+    when it becomes the leader, and events: a number from 1 to 6 in 2 bytes, and JSON. Any other state machine can use
+    DLedger too. Entries are judged only where their framing is whole, so damage does not turn a broker's log into
+    another one's. Source: DLedgerController, EventSerializer, EventType (RocketMQ 5.0 to 5.5)
+    """
+    entries = events = 0
+    for file in _entry_files(path):
+        for length, body in _first_bodies(file):
+            if _may_be_record(length, body):
+                return ""
+            entries += 1
+            events += length == 0 or _is_event(body)
+    if entries and entries == events:
+        return "events of a controller"
+    return "entries of another program" if entries >= _SURE else ""
+
+
+def _entry_files(path: Path) -> Iterator[Path]:
+    """Yield the first data file of each DLedger group at, above or below a path; the path itself if it is a file."""
+    if path.is_file():
+        yield path
+        return
+    names = {e.path.name: e for e in list_directory(path)}
+    below = [e.path / "data" for n, e in sorted(names.items()) if n.startswith("dledger-") and e.directory]
+    for directory in (path, path / "data", path.parent / "data" if path.name == "index" else path, *below):
+        files = [e.path for e in list_directory(directory) if file_name_to_offset(e.path.name) is not None]
+        files = [f for f in files if len(f.name) == NAME_DIGITS and f.is_file()]
+        if files:
+            yield min(files)
+
+
+def _first_bodies(file: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield length and first bytes of the bodies of the first entries, as long as the entries follow each other."""
+    at, index = 0, -1
+    for _ in range(_ENTRIES):
+        raw = read_at(file, dledger.ENTRY.size + 8, at)
+        if len(raw) < dledger.ENTRY.size:
+            return
+        entry = dledger.ENTRY.parse(raw)
+        size, length = entry["size"], entry["body_length"]
+        framed = entry["magic"] in dledger.TYPES and length >= 0 and size == dledger.ENTRY.size + length
+        if not framed or (index >= 0 and entry["index"] != index + 1):
+            return
+        if entry["magic"] == dledger.NORMAL:
+            yield length, raw[dledger.ENTRY.size :][: min(8, length)]
+        at, index = at + size, entry["index"]
+
+
+def _may_be_record(length: int, body: bytes) -> bool:
+    total, magic = int.from_bytes(body[:4], "big"), int.from_bytes(body[4:8], "big", signed=True)
+    return length > 0 and (total == length or magic in (message.MAGIC_V1, message.MAGIC_V2) or not any(body))
+
+
+def _is_event(body: bytes) -> bool:
+    return body[:1] == b"\0" and body[1:2] in _EVENTS and body[2:3] == b"{"
 
 
 def store_below(path: Path, config: BrokerConfig) -> Path | None:

@@ -33,7 +33,7 @@ from rmqstore.files.mapped_file_queue import (
 from rmqstore.files.overlap import overlap_at
 from rmqstore.files.places import place_of_entry_file, place_of_log_file
 from rmqstore.files.queue_home import has_database
-from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, store_below
+from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, not_messages, store_below
 from rmqstore.files.store_queues import UNIT_SIZE, ConsumeQueueFiles, QueueKind, StoreQueues, StrayEntry
 from rmqstore.formats.dledger import ENTRY, SNAPSHOTS
 from rmqstore.formats.index import NAME_DIGITS as INDEX_NAME_DIGITS
@@ -399,6 +399,7 @@ class Store(StoreQueues):
 
 
 S = TypeVar("S", bound=Store)
+_MAY_BE_OTHERS = (None, "dledger", "dledger-group", "dledger-index")
 _PACKED = (".bz2", ".gz", ".lz4", ".tar", ".tgz", ".xz", ".zip", ".zst")
 
 
@@ -439,6 +440,12 @@ def recognised(store: S) -> S:
             raise NotAStore(f"{path} is neither a directory nor a file")
     except PermissionError as e:
         raise NotReadable(f"{e.filename}: permission denied") from None
+    other = not_messages(path) if store.part in _MAY_BE_OTHERS else ""
+    if other:
+        raise NotAStore(
+            f"{path} is not a broker's store: the DLedger log in it contains {other}, not messages",
+            "name the storePathRootDir of a broker; nothing here is verified or repaired",
+        )
     if store.part == "":
         found = store_below(path, config)
         advice = (f"did you mean {found}?",) if found is not None else ()

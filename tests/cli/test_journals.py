@@ -154,7 +154,7 @@ def test_a_journal_that_is_gone_is_named_and_can_be_forgotten(tmp_path: Path) ->
     forget = f"rmqstore journals {store} --prune --missing --apply"
     found = run("verify", str(store))
     assert found.exit_code == 1 and forget in " ".join(found.stdout.split()) and str(journal) in found.stdout
-    assert run_json("verify", str(store), exit_code=1)["findings"][0]["next"] == forget
+    assert forget in str(run_json("verify", str(store), exit_code=1)["findings"])
     assert str(journal) in run("recover", str(store), "--apply").output
     for words in (["undo", str(pointer)], ["undo", str(store), "--last"], ["resume", str(pointer)]):
         refused = run(*words)
