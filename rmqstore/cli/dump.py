@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from rmqstore.views.dump.selection import Selection
 
 MESSAGES = ("messages", "commitlog", "dledger")
-UNITS = ("consumequeue", "batchconsumequeue", "index", "dledger-index", "timerlog", "timerwheel")
+ROWS = ("timer-rows", "trans-rows", "index-rows")
+UNITS = ("consumequeue", "batchconsumequeue", "index", "dledger-index", "timerlog", "timerwheel", *ROWS)
 SMALL = ("checkpoint", "config")
 _WHAT = (
     "What to print: messages (the default: the whole log), commitlog or dledger (one part of it), "
@@ -46,6 +47,9 @@ _FITTING = {  # filters that apply to each kind; "topic" means --topic and --que
     "dledger-index": {"from"},
     "timerlog": {"from", "since"},
     "timerwheel": set(),
+    "timer-rows": {"from", "since"},
+    "trans-rows": {"from"},
+    "index-rows": {"from", "since"},
     "checkpoint": set(),
     "config": set(),
 }
@@ -186,6 +190,8 @@ def _refuse_what_does_not_apply(out: Output, what: str, selection: Selection, po
         refuse_with_positions(out, selection)
     elif what not in MESSAGES:
         refuse_filters(what, selection, _FITTING[what])
+        if what in ROWS and selection.reverse:
+            raise UsageError(f"--reverse does not apply to --what {what}", "leave it out")
     else:
         note_log_offsets(out, selection)
 

@@ -22,9 +22,9 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
     from rmqstore.views.dump.batches import batch_length, batch_lines, batch_rows
     from rmqstore.views.dump.units import READERS
 
-    rows = store.rocksdb_consume_queue and what == "consumequeue"
-    if rows and not is_readable():
-        out.note(f"warning: consumequeue/ is a RocksDB, and its queues cannot be read: that {missing_extra()}")
+    directory = _database(store, what)
+    if directory and not is_readable():
+        out.note(f"warning: {directory}/ is a RocksDB, and its rows cannot be read: that {missing_extra()}")
         return 4
     problem = ""
     left = selection.limit
@@ -60,8 +60,17 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
     if not found and not problem:
         note_no_match(out, f"{what} entry", selection, [str(store.path)])
     if problem:
-        out.note(f"warning: the RocksDB in consumequeue/ cannot be read completely: {problem}")
+        out.note(f"warning: the RocksDB in {directory}/ cannot be read completely: {problem}")
     return 4 if problem else 0
+
+
+def _database(store: Store, what: str) -> str:
+    """Return the RocksDB directory that is read; "" for units in files."""
+    from rmqstore.files.rocksdb.message_rows import DIRECTORY, may_hold_rows
+
+    if what.endswith("-rows"):
+        return DIRECTORY if may_hold_rows(store) else ""
+    return "consumequeue" if store.rocksdb_consume_queue and what == "consumequeue" else ""
 
 
 def dump_small(out: Output, store: Store, what: str, limit: int | None) -> int:

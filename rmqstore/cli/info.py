@@ -101,8 +101,7 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
             f"{many(seen.index['files'], 'file')}, {bytes_text(seen.index['bytes'])}, "
             f"{many(seen.index['entries'], 'entry', 'entries')}",
         )
-    if seen.timerlog is not None:
-        yield _row("Timer log", f"{many(seen.timerlog.files, 'file')}, {bytes_text(seen.timerlog.file_size)} each")
+    yield from _timer(seen)
     if seen.checkpoint is not None:
         labels = ("log", "queues", "index")
         for label, name in zip(labels, ("physic", "logics", "index"), strict=True):
@@ -127,6 +126,19 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
     if seen.topics:
         yield ""
         yield from _topics(seen.topics, verbose, width)
+
+
+def _timer(seen: Info) -> Iterator[str]:
+    if seen.timerlog is not None:
+        yield _row("Timer log", f"{many(seen.timerlog.files, 'file')}, {bytes_text(seen.timerlog.file_size)} each")
+    if seen.rocksdbstore is not None:
+        timed, halves, entries = (seen.rocksdbstore[name] for name in ("timer", "trans", "index"))
+        rows = (
+            many(timed, "timed message"),
+            many(halves, "half message"),
+            many(entries, "index entry", "index entries"),
+        )
+        yield _row("rocksdbstore", ", ".join(rows))
 
 
 def _config_rows(seen: Info, bad: list[str], width: int) -> Iterator[str]:

@@ -101,6 +101,7 @@ class Info:
     topics: list[TopicInfo] = field(default_factory=list)
     index: dict[str, Any] | None = None
     timerlog: LogInfo | None = None
+    rocksdbstore: dict[str, int] | None = None
     checkpoint: dict[str, int] | None = None
     config: dict[str, Any] = field(default_factory=dict)
     journals: list[dict[str, Any]] = field(default_factory=list)
@@ -148,6 +149,7 @@ class Info:
             "topics": {t.topic: {"queues": len(t.queues), "messages": t.messages} for t in self.topics},
             "index": self.index,
             "timerlog": _log_json(self.timerlog),
+            "rocksdbstore": self.rocksdbstore,
             "checkpoint": self.checkpoint,
             "config": self.config,
             "journals": self.journals,
@@ -187,6 +189,7 @@ def info(store: Store) -> Info:
     out.index = _index(store)
     if store.timer_log is not None and store.timer_log.files:
         out.timerlog = _log_of(store, store.timer_log, LogEnd(store.timer_log.stop, None, ""), None)
+    out.rocksdbstore = _message_rows(store, problems)
     out.checkpoint = _checkpoint(store)
     out.config = dict(config_tables(store)) | dict(rocksdb_config_tables(store, problems))
     if whole and store.journal_directory.is_dir():  # loading rmqstore.repair takes time
@@ -230,6 +233,20 @@ def _rocksdb_bounds(store: Store, problems: list[str]) -> dict[tuple[str, int], 
     except CannotRead as e:
         problems.append(f"consumequeue/ is a RocksDB database that cannot be read: {e}")
         return {}
+
+
+def _message_rows(store: Store, problems: list[str]) -> dict[str, int] | None:
+    """Count the rows of rocksdbstore/; None if there are none, or if they cannot be read."""
+    from rmqstore.files.rocksdb.message_rows import DIRECTORY, CannotRead, MessageRows
+    from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TIMER_FAMILY, TRANS_FAMILY
+
+    names = {"timer": TIMER_FAMILY, "trans": TRANS_FAMILY, "index": INDEX_FAMILY}
+    try:
+        rows = MessageRows.of(store)
+        return None if rows is None else {name: rows.count(family) for name, family in names.items()}
+    except CannotRead as e:
+        problems.append(f"{DIRECTORY}/: its rows are not read: {e}")
+        return None
 
 
 def _log(store: Store, queue: MappedFileQueue, lead: int, hint: int) -> LogInfo:

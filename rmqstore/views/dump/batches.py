@@ -33,7 +33,9 @@ def batch_lines(batch: Batch) -> list[str]:
     n = batch_length(batch)
     cells: list[Iterable[str]] = []
     for value in batch.values():
-        if isinstance(value, np.ndarray):
+        if isinstance(value, np.ndarray) and value.dtype.kind in "Ob":
+            cells.append([dumps(valid_text(cell) if isinstance(cell, str) else cell) for cell in value.tolist()])
+        elif isinstance(value, np.ndarray):
             column = np.ascontiguousarray(value.astype(np.int64))
             text = orjson.dumps(column, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1].decode()
             cells.append(text.split(",") if n else [])

@@ -15,6 +15,7 @@ from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger, index, properties, timer
 from rmqstore.formats.layout import Layout
 from rmqstore.views.dump.batches import Array, Batch, pick, within
+from rmqstore.views.dump.message_rows import index_rows, timer_rows, trans_rows
 from rmqstore.views.dump.selection import Selection
 
 UNITS = 1 << 15  # units read at a time
@@ -174,4 +175,7 @@ READERS: Mapping[str, Reader] = {
     "index": index_units,
     "timerlog": timer_log_units,
     "timerwheel": timer_wheel_slots,
+    "timer-rows": timer_rows,
+    "trans-rows": trans_rows,
+    "index-rows": index_rows,
 }
