@@ -70,7 +70,6 @@ _OLD_SPELLING = {
     "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
     "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
 }
-_ROCKSDB_FEATURES = ("indexRocksDBEnable", "transRocksDBEnable", "timerRocksDBEnable")
 _TEXT = frozenset({"deleteWhen"})
 """Settings that may be lists although their defaults look like numbers."""
 
@@ -140,11 +139,6 @@ class BrokerConfig:
     def bool(self, key: str) -> Truth:
         """Return a setting as Boolean.parseBoolean reads it."""
         return self.text(key).strip().lower() == "true"
-
-    @property
-    def rocksdb_features(self) -> list[str]:
-        """The settings that are on of those that keep data in rocksdbstore/."""
-        return [key for key in _ROCKSDB_FEATURES if self.bool(key)]
 
     def paths(self, key: str) -> list[Path]:
         """Return the paths of a setting, split at `,` (MixAll#MULTI_PATH_SPLITTER); empty if it is not given."""

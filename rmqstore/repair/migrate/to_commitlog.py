@@ -18,6 +18,8 @@ from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotAStore
 from rmqstore.files.store import Store
 from rmqstore.formats.properties import is_lmq
+from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TIMER_FAMILY, TRANS_FAMILY
+from rmqstore.formats.text.counts import many
 from rmqstore.repair.journal.folder import free_bytes
 from rmqstore.repair.journal.plan_paths import existing
 from rmqstore.repair.migrate.to_dledger_preflight import Refusal, in_use, no_files, recover_first, unsound, words_for
@@ -118,8 +120,7 @@ def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice
         refusals.append(wrong)
     if refusals:
         return replace(base, refusals=tuple(refusals))
-    if on := store.config.rocksdb_features:
-        refusals.append(Refusal(f"{on[0]}=true keeps addresses of messages in rocksdbstore/", "this is not supported"))
+    refusals += _message_rows(verified)
     if written_by_newer(store, verified.dledger.tiling if verified.dledger is not None else None):
         refusals.append(Refusal("DLedger 0.4 wrote it, which no RocketMQ release uses", "this is not supported"))
     refusals += _unsound(store, verified)
@@ -153,8 +154,29 @@ def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice
         legacy_messages=legacy.messages if legacy is not None else 0,
         start=_start(store, legacy, log),
         file_size=log.queue.file_size,
-        notes=tuple(_notes(store)),
+        notes=tuple(_notes(store, verified)),
     )
+
+
+def _message_rows(verified: Verified) -> list[Refusal]:
+    """Refuse a store whose services go on from rows in rocksdbstore/, because every record gets another address.
+
+    Without its positions, a broker reads the timer queue from its beginning. Rows that cannot be read are unchecked.
+    Source: TimerMessageRocksDBStore#start (RocketMQ 5.4.0 and 5.5.1)
+    """
+    rows = verified.rows
+    if rows is None or not rows.readable:
+        return []
+    out = []
+    if rows.counts[TIMER_FAMILY] or rows.positions[TIMER_FAMILY]:
+        count = many(rows.pending_timers, "pending timed message")
+        reason = f"rocksdbstore/ keeps how far the broker has read the timer queue, and the addresses of {count}"
+        out.append(Refusal(reason, "this is not supported"))
+    if rows.counts[TRANS_FAMILY]:
+        count = many(rows.counts[TRANS_FAMILY], "half message")
+        advice = "let the broker finish the open transactions first"
+        out.append(Refusal(f"rocksdbstore/ keeps the addresses of {count}", advice))
+    return out
 
 
 def _wrong_kind(store: Store) -> Refusal | None:
@@ -259,8 +281,12 @@ def _start(store: Store, legacy: LogResult | None, log: LogResult) -> int:
     return log.queue.file_size if late else 0
 
 
-def _notes(store: Store) -> list[str]:
+def _notes(store: Store, verified: Verified) -> list[str]:
     out = []
+    if verified.rows is not None and verified.rows.counts.get(INDEX_FAMILY):
+        out.append(
+            "index entries in rocksdbstore/ are not copied: with indexRocksDBEnable, queries find new messages only"
+        )
     logs = [*store.commitlog_directories, *(store.dledger.data.directories if store.dledger is not None else [])]
     known = _LEFT_BEHIND | set(COPIED_TREES) | set(COPIED_FILES) | {path.name for path in logs}
     strange = [n for n in sorted(store.top) if n not in known and not n.startswith(("dledger-", "timerwheel."))]

@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks.verify import examine
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import open_store
+from rmqstore.formats.rocksdbstore import POSITION, SCAN_OFFSET
+from rmqstore.repair.migrate.to_commitlog import Choice, plan_migration_to_commitlog
 from tests.command import run, run_json
 from tests.repair.migrating import migrate, refused, verified
 from tests.repair.migration_stores import plain_records, tree
+from tests.rocksdb_rows import need_rocksdict, opened_rows
 from tests.stores import copy_store, unpack
 
 # --- which entries count --------------------------------------------------------------------------------------------
@@ -174,3 +180,18 @@ def test_source_that_changes_while_it_is_read_creates_no_store(tmp_path: Path) -
     with pytest.raises(PlanStale):
         migrate_to_commitlog(store, verified, plan, output, ids)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["4.9.7-dledger"]
+
+
+def test_a_store_whose_timer_goes_on_from_rocksdb_is_refused_without_broker_conf(tmp_path: Path) -> None:
+    need_rocksdict()
+    source = copy_store("5.4.0-dledger", tmp_path)
+    with opened_rows(source / "rocksdbstore") as database:
+        database.get_column_family("timer")[SCAN_OFFSET] = POSITION.build(position=5)
+    text = refused(source, tmp_path / "plain")
+    assert "rocksdbstore/ keeps how far the broker has read the timer queue" in text
+
+
+def test_an_empty_rocksdbstore_is_no_obstacle_whatever_broker_conf_says(tmp_path: Path) -> None:
+    store = open_store(unpack("5.4.0-dledger"), BrokerConfig({"timerRocksDBEnable": "true"}))
+    choice = Choice(nodes=1)
+    assert plan_migration_to_commitlog(store, examine(store), choice, tmp_path / "plain").ready
