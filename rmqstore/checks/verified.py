@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rmqstore.checks.beside.timer import TimerFacts
     from rmqstore.checks.index.catalog import IndexCatalog
     from rmqstore.checks.misplaced_files import Misplaced
+    from rmqstore.checks.rows.message_rows import MessageRowFacts
     from rmqstore.checks.since_last.last_run import LastRun
 
 
@@ -67,6 +68,7 @@ class Verified:
     config: ConfigFacts = field(default_factory=ConfigFacts)
     index: IndexCatalog | None = None
     timer: TimerFacts | None = None
+    rows: MessageRowFacts | None = None
     misplaced: Misplaced | None = None
     units: UnitKeeper | None = None
     unreadable_rows: Mapping[tuple[str, int], int] | None = None

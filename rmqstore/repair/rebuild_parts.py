@@ -90,7 +90,7 @@ def _queues(
 ) -> None:
     store, kind = draft.store, QueueRebuild
     if store.kind is StoreKind.ROCKSDB:
-        refuse_rows(store, shrinks=False)
+        refuse_rows(store)
         from rmqstore.repair.rebuild.rocksdb_queues import RowsRebuild
 
         kind = RowsRebuild

@@ -22,7 +22,8 @@ from rmqstore.repair.beside.checkpoint import plan_checkpoint
 from rmqstore.repair.beside.config import plan_configs, plan_offsets
 from rmqstore.repair.beside.directory import gone_with_files, plan_directories
 from rmqstore.repair.beside.dledger import plan_dledger
-from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left, tell_rows
+from rmqstore.repair.beside.message_rows import LogChange, plan_message_rows
+from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.decisions import (
     damage_decisions,
@@ -124,6 +125,7 @@ class Recovery:
             cut = self._end() if self._shrank() else self.cut
             plan_timer(draft, self.verified, options, cut=cut, last_time=self._last_time)
             plan_offsets(draft, self.verified, options, cut=cut)
+            self._message_rows()
             self._abort()
         draft.cures |= gone_with_files(draft, self.verified)
         if self._touches_log() or options.strategy:
@@ -133,8 +135,7 @@ class Recovery:
         draft.facts["wrote"] = dict(wrote_positions(self.verified))
         touches_log = self._touches_log(renames=False)
         if touches_log:
-            refuse_rows(self.store, shrinks=self._ends_earlier)
-            tell_rows(draft)
+            refuse_rows(self.store)
         if self.store.rocksdb_beside and not self._beside() and draft.steps:
             tell_left(draft, touches_log=touches_log)
         if not self.verified.report.clean:
@@ -266,7 +267,7 @@ class Recovery:
         """Rebuild all consume queues in RocksDB if the log changes, or if rows do not fit it."""
         if not self._rows_are_wanted():
             return
-        refuse_rows(self.store, shrinks=self._ends_earlier)
+        refuse_rows(self.store)
         from rmqstore.repair.rebuild.rocksdb_queues import RowsRebuild
 
         self._rebuild(RowsRebuild, None)
@@ -285,6 +286,14 @@ class Recovery:
             found = cured(self.draft, (c for c in self.counts if PROBLEMS[c].of_queues))
             found -= {codes.CQ_WRONG_TAG} if work.kept_codes else set()
             self.draft.cures |= found - {codes.CQ_DELETED_TOPIC} - work.left
+
+    def _message_rows(self) -> None:
+        """Make the rows of timed messages, half messages and the index fit the log after the repair."""
+        if self.store.part is not None or self.verified.rows is None:
+            return
+        views = [RepairedLog.of(r, self.ends[id(r)], self.draft) for r in self.results]
+        change = LogChange(self._ends_earlier, self._touches_log(renames=False), self._last_time)
+        plan_message_rows(self.draft, self.verified, self.options, views, change)
 
     def _beside(self) -> bool:
         """Rebuild the rows of a RocksDB beside queues in files; return whether it then fits the repaired log."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests import damage
+from tests.rocksdb_rows import opened_rows
 from tests.stores import copy_store, unpack, write_broker_conf
 
 CASES = Path(__file__).parent
@@ -173,12 +174,28 @@ def _do(store: Path, step: Step) -> None:  # noqa: C901 - one branch per verb
             shutil.copytree(theirs, path) if theirs.is_dir() else shutil.copyfile(theirs, path)
         case "close":
             damage.close_to_owner(store, path)
+        case "row":
+            _put_row(path, words)
         case "link":
             path.symlink_to(str(words.pop("to")))
         case _:
             raise ValueError(f"no damage is called {verb!r}")
     if words:
         raise ValueError(f"{verb} does not know {sorted(words)}")
+
+
+def _put_row(directory: Path, words: dict[str, Word]) -> None:
+    """Write a row of a RocksDB, or delete it without a value."""
+    key = str(words.pop("key")).encode() if "key" in words else bytes.fromhex(str(words.pop("key_hex")))
+    with opened_rows(directory) as database:
+        family = database.get_column_family(str(words.pop("family")))
+        before = family.get(key)
+        if "hex" in words:
+            family[key] = _content(words)
+        else:
+            del family[key]
+        if family.get(key) == before:
+            raise ValueError(f"{key!r} has this value already")
 
 
 def _find(store: Path, path: str) -> Path:

@@ -321,9 +321,6 @@ def _not_read(store: Store, facts: DirectoryFacts, opened_rocksdb: Collection[st
     ]
     if _is_rocksdb(store.root / "kvStore"):
         facts.unchecked.append("kvStore/: POP consumer records in RocksDB are not checked")
-    used = store.config.rocksdb_features
-    if "rocksdbstore" in store.top and used:
-        facts.unchecked.append(f"rocksdbstore/: not checked, in use by {', '.join(used)}")
     left = store.left_by_dledger
     facts.notes += [f"{name}/: left by DLedger, without which the broker now runs: not checked" for name in left]
     others = [name for name in store.other_dledger if name not in left]

@@ -1,4 +1,7 @@
-"""Rows of the table of problems: directories (DIR), checkpoint (CK), configuration (CFG), timer (TM), broker (BR)."""
+"""Rows of the table of problems, part 3.
+
+Directories (DIR), checkpoint (CK), configuration (CFG), timer (TM), rows in rocksdbstore/ (RDB), broker (BR).
+"""
 
 from __future__ import annotations
 
@@ -416,6 +419,68 @@ TIMER: Rows = (
         about=(
             "compactionLog and compactionCq of a queue must hold the same file names, otherwise the broker does not "
             "start. Or a record or unit in them is damaged."
+        ),
+    ),
+)
+
+ROWS: Rows = (
+    Problem(
+        code=codes.RDB_DANGLING_ROW,
+        title="rows in rocksdbstore/ point beyond the log",
+        severity=_W,
+        repair=Repair.SAFE,
+        points_behind_log=True,
+        about=(
+            "Rows of timed messages, half messages or the index (column families timer, trans, default) name records "
+            "that the log does not have. A broker drops them when they are due, or takes what is written there later "
+            "for the message."
+        ),
+    ),
+    Problem(
+        code=codes.RDB_WRONG_ROW,
+        title="rows in rocksdbstore/ do not fit their records",
+        severity=_W,
+        repair=Repair.ON_REQUEST,
+        asked="the repair removes the rows, which may be the only trace of a timed message or of a transaction",
+        about=(
+            "The record at the offset of a row has another size, topic, due time, store time or unique id, or none "
+            "starts there. A broker takes that record for the message of the row, or drops the row: the timed message "
+            "is not delivered, the transaction is not checked."
+        ),
+    ),
+    Problem(
+        code=codes.RDB_STALE_HALF,
+        title="rows of half messages that were committed or rolled back",
+        severity=_W,
+        repair=Repair.SAFE,
+        about=(
+            "rocksdbstore/ has a row for a half message, although a later record ends its transaction. The broker asks "
+            "the producer once more, and delivers the message again if the producer says commit."
+        ),
+    ),
+    Problem(
+        code=codes.RDB_POSITION,
+        title="wrong positions in rocksdbstore/",
+        severity=_E,
+        repair=Repair.SAFE,
+        about=(
+            "lastOffsetPy is beyond the end of the log: until the log has grown past it, new half messages (family "
+            "trans) are never checked, and new messages (family default) are not in the index. Or "
+            "sys_topic_scan_offset_checkpoint is beyond the timer queue: timed messages may be skipped after a crash. "
+            "Or a position is negative, or shorter than 8 bytes, on which brokers fail."
+        ),
+    ),
+    Problem(
+        code=codes.RDB_NO_TIMELINE,
+        title="timed messages in rocksdbstore/, but no time from which to deliver",
+        severity=_W,
+        repair=Repair.SAFE,
+        withholds=True,
+        about=(
+            "The broker writes timeline_checkpoint when it delivers its first timed message. Without it, a start "
+            "delivers only messages that are due from 10 seconds before the start on: those that are due while the "
+            "broker is down are lost, without a word in its log. The fact `messages` counts those that a start now "
+            "would lose. `recover` writes the time of the first row."
         ),
     ),
 )

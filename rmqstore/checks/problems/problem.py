@@ -26,6 +26,7 @@ class Area(Enum):
     CONFIG = "CFG"
     DLEDGER = "DL"
     TIMER = "TM"
+    ROWS = "RDB"
     BROKER = "BR"
 
 

@@ -117,7 +117,7 @@ def withheld_words(findings: Findings) -> str:
         row = finding.problem
         if not row.withholds or not (messages := int(finding.facts.get("messages") or 0)):
             continue
-        if row.area is Area.TIMER:
+        if row.area in (Area.TIMER, Area.ROWS):
             timed, limit = timed + messages, limit or row.withholds_at_most
         else:
             delayed += messages

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmqstore.files.queue_home import has_database
 from rmqstore.files.rocksdb.database import CHUNK, CannotRead, Database, open_database
 from rmqstore.files.rocksdb.links import database_files
 from rmqstore.files.store import Store
@@ -45,9 +44,8 @@ class MessageRows:
 
     @staticmethod
     def of(store: Store) -> MessageRows | None:
-        """Return the rows of a store; None without a database. Errors: CannotRead."""
-        directory = store.root / DIRECTORY
-        return MessageRows(directory) if store.part is None and has_database(directory) else None
+        """Return the rows of a store; None if it cannot have any. Errors: CannotRead."""
+        return MessageRows(store.root / DIRECTORY) if may_hold_rows(store) else None
 
     @property
     def unknown_families(self) -> list[str]:

@@ -16,33 +16,11 @@ _WHICH = (
     "the store has queue files and a RocksDB of queues. If consumers are served from the RocksDB "
     "(combineCQPreferCQType), it would no longer match the log: give the broker's broker.conf with -c"
 )
-_FEATURES = ("timerRocksDBEnable", "transRocksDBEnable")
-_ROWS = "rocksdbstore"
 
 
-def row_features(store: Store) -> list[str]:
-    """Return the settings by which the broker keeps rows of timed or half messages in rocksdbstore/."""
-    return [key for key in _FEATURES if _ROWS in store.top and store.config.bool(key)]
+def refuse_rows(store: Store) -> None:
+    """Refuse a repair after which rows of consume queues would be wrong, if rmqstore cannot write them.
 
-
-def tell_rows(draft: PlanBuilder) -> None:
-    """Add a note for rows that stay although bytes of the log change.
-
-    A row has the offset and the size of its message, and a repair in place changes neither. A broker that reads a
-    filler there finds no real topic, logs an error, and drops the row.
-    Source: TimerMessageRocksDBStore#convertMessage, TransactionalMessageRocksDBService#sendCheckMessage (5.4.0)
-    """
-    if features := row_features(draft.store):
-        draft.notes.append(
-            f"rows of {' and '.join(features)} in {_ROWS}/ are not read, and stay: they hold offsets and sizes of "
-            "messages, which do not change"
-        )
-
-
-def refuse_rows(store: Store, *, shrinks: bool) -> None:
-    """Refuse a repair after which rows that a broker reads would be wrong, if rmqstore cannot write them.
-
-    `shrinks`: the repaired log ends before messages that it had.
     Errors: Refused.
     """
     if store.queue_home is QueueHome.UNKNOWN and any(store.queue_directories(QueueKind.SIMPLE)):
@@ -56,25 +34,6 @@ def refuse_rows(store: Store, *, shrinks: bool) -> None:
             "the log",
             "use a replica of the store, or export the readable messages",
         )
-    if shrinks and (features := row_features(store)):
-        raise Refused(
-            f"the log will end earlier, and rows of {' and '.join(features)} in {_ROWS}/ may point behind its new end: "
-            "a broker ignores new half messages until the log has grown past it",
-            _way_out(store),
-        )
-
-
-def _way_out(store: Store) -> str:
-    """Return the advice for a shorter log; if queues are complete, no start recreates the rows of half messages."""
-    replica = "use --replica with --extend"
-    if store.config.bool("transRocksDBEnable") and not store.config.bool("transWriteOriginTransHalfEnable"):
-        return (
-            f"{replica}; otherwise, first let the broker finish the open transactions: nothing makes their rows again"
-        )
-    return (
-        f"{replica}; or move {_ROWS}/ out of the store and run this command again: the broker reads the timer topic "
-        "from its beginning, and delivers messages whose time has passed once more"
-    )
 
 
 def tell_left(draft: PlanBuilder, *, touches_log: bool) -> None:

@@ -54,14 +54,6 @@ def test_rocksdb_is_named_as_not_checked() -> None:
     ]
 
 
-def test_rocksdbstore_is_unchecked_only_while_its_features_are_on(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
-    assert check(store)[1].unchecked == []
-    assert check(store, {"indexRocksDBEnable": "true"})[1].unchecked == [
-        "rocksdbstore/: not checked, in use by indexRocksDBEnable"
-    ]
-
-
 def test_a_text_file_in_commitlog_is_a_stray_file(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     (store / "commitlog" / "notes.txt").write_text("hello")

@@ -18,7 +18,6 @@ from rmqstore.repair.plan.plan_read import plan_from_json
 from tests import damage
 from tests.cases.case import locate_record
 from tests.command import run
-from tests.repair.salvaging import rows as rows_of_log
 from tests.repair.trees import CountingDisk, failing_at, killed_at
 from tests.rocksdb_rows import (
     MESSAGES,
@@ -222,36 +221,6 @@ def test_a_removed_database_is_rebuilt_as_the_refusal_advises(tmp_path: Path) ->
         path.rename(tmp_path / path.name)
     assert apply(recovery_of(store)).journal is not None
     assert all_rows(store) == all_rows(unpack(NAME))
-
-
-@pytest.mark.parametrize("key", ["transRocksDBEnable", "timerRocksDBEnable"])
-def test_other_rows_that_nothing_writes_stay_while_the_log_keeps_its_end(key: str, tmp_path: Path) -> None:
-    """They contain offsets and sizes of messages, which a repair in place does not change."""
-    store = copy_store(NAME, tmp_path)
-    (store / "rocksdbstore").mkdir(exist_ok=True)
-    break_rows(store)
-    assert not recovery_of(store, **{key: "true"}).empty
-    path, at = locate_record(store / "commitlog", "record 100 body")
-    damage.flip(path, at + 1, 3)
-    assert any(f"rows of {key} in rocksdbstore/" in note for note in recovery_of(store, **{key: "true"}).notes)
-    assert not any("rocksdbstore/" in note for note in recovery_of(store).notes)
-
-
-@pytest.mark.parametrize("key", ["transRocksDBEnable", "timerRocksDBEnable"])
-def test_other_rows_that_nothing_writes_forbid_an_earlier_end_of_the_log(key: str, tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
-    (store / "rocksdbstore").mkdir(exist_ok=True)
-    last = rows_of_log(store)[-1]
-    damage.garble(last.path, last.at, last.size)
-    with pytest.raises(Refused, match=f"rows of {key} in rocksdbstore/ may point behind its new end") as refused:
-        recovery_of(store, **{key: "true"})
-    assert "move rocksdbstore/ out of the store" in refused.value.advice
-    with pytest.raises(Refused) as refused:
-        recovery_of(store, **{key: "true", "transWriteOriginTransHalfEnable": "false"})
-    assert ("nothing makes their rows again" in refused.value.advice) == (key == "transRocksDBEnable")
-    shutil.rmtree(store / "rocksdbstore")
-    plan = recovery_of(store, **{key: "true"})
-    assert plan.loss.messages == 1
 
 
 def test_rows_to_be_copied_that_cannot_be_read_are_refused(tmp_path: Path) -> None:

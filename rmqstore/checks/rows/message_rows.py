@@ -1,0 +1,274 @@
+"""RDB-*: the rows of timed messages, half messages and the index in rocksdbstore/, compared with the log.
+
+They are checked whenever the database has rows, whether or not broker.conf names the feature: a broker with the feature
+reads them, and it is the broker's setting at its next start that counts.
+
+Not a problem: rows of timed messages that are delivered, which stay for 30 minutes and more; index entries of messages
+in log files that were deleted; rows that an unclean shutdown or a running broker has not written yet.
+
+Source: MessageRocksDBStorage, TimerMessageRocksDBStore, Timeline, TransMessageRocksDBStore, IndexRocksDBStore
+(RocketMQ 5.4.0 and 5.5.1)
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.report import Fact, Finding, QueueRange, Report
+from rmqstore.checks.rows.row_faults import Row, RowFault, judged_rows
+from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.records import MAX_RECORD
+from rmqstore.files.rocksdb.database import CannotRead, is_readable, missing_extra
+from rmqstore.files.rocksdb.message_rows import DIRECTORY, MessageRows, may_hold_rows
+from rmqstore.files.rocksdb.queues import RocksDBQueues
+from rmqstore.files.store import Store, StoreKind
+from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.properties import parse_properties
+from rmqstore.formats.rocksdbstore import (
+    FAMILIES,
+    INDEX_FAMILY,
+    LAST_OFFSET,
+    POSITION_KEYS,
+    SCAN_OFFSET,
+    TIMELINE,
+    TIMER_FAMILY,
+    TRANS_FAMILY,
+    TimerRow,
+    TransRow,
+    parse_position,
+)
+from rmqstore.formats.text.counts import many
+from rmqstore.formats.text.javatext import parse_long
+from rmqstore.scan.units import unit_chunks
+
+_PAST = 10_000  # ms before its start from which a broker without `timeline_checkpoint` delivers
+Offsets = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class MessageRowFacts:
+    """What rocksdbstore/ contains.
+
+    `readable`: all rows were read. `counts`: rows per column family. `positions`: the position keys of each family,
+    None for one that is too short. `pending_timers`: rows of timed messages that are still to be delivered.
+    """
+
+    readable: bool = True
+    counts: dict[str, int] = field(default_factory=dict)
+    positions: dict[str, dict[bytes, int | None]] = field(default_factory=dict)
+    pending_timers: int = 0
+
+
+def check_message_rows(
+    store: Store, logs: Logs, report: Report, *, queue_range: QueueRange | None = None
+) -> MessageRowFacts | None:
+    """Check the rows of rocksdbstore/; None if it cannot hold any.
+
+    `queue_range` None: do not compare with the timer queue. Errors: none; see `unchecked` of the report.
+    """
+    if not may_hold_rows(store):
+        return None
+    facts = MessageRowFacts()
+    if not is_readable():
+        facts.readable = False
+        report.unchecked.append(
+            f"{DIRECTORY}/: rows of timed messages, half messages and the index are not checked: that {missing_extra()}"
+        )
+        return facts
+    try:
+        rows = MessageRows(store.root / DIRECTORY)
+        _Check(store, logs, report, rows, facts, queue_range).run()
+    except CannotRead as e:
+        facts.readable = False
+        report.unchecked.append(f"{DIRECTORY}/: this RocksDB cannot be read: {e}")
+    return facts
+
+
+class LogAsItIs:
+    """The log on disk, as a `LogView`."""
+
+    def __init__(self, logs: Logs) -> None:
+        self._logs = logs
+        self.start, self.end = logs.min_offset, logs.wrote
+
+    def read(self, size: int, offset: int) -> bytes:
+        """Read bytes at a global offset; the result is short where the log has none."""
+        log = self._logs.at(offset)
+        return log.queue.pread(size, offset) if log is not None else b""
+
+
+@dataclass(slots=True)
+class _Tally:
+    """The rows of a family with a problem: how many, and the first."""
+
+    rows: int = 0
+    first: Row | None = None
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def add(self, row: Row | None, reason: RowFault) -> None:
+        self.rows += 1
+        self.first = self.first or row
+        self.reasons[reason.value] += 1
+
+    def facts(self, family: str) -> dict[str, Fact]:
+        found: dict[str, Fact] = {"family": family, "rows": self.rows}
+        if self.first is not None:
+            found["commitlog_offset"] = self.first.commitlog_offset
+            found["unique_id"] = self.first.unique_id
+        return found
+
+
+class _Check:
+    def __init__(
+        self,
+        store: Store,
+        logs: Logs,
+        report: Report,
+        rows: MessageRows,
+        facts: MessageRowFacts,
+        queue_range: QueueRange | None,
+    ) -> None:
+        self.store = store
+        self.logs = logs
+        self.report = report
+        self.rows = rows
+        self.facts = facts
+        self.queue_range = queue_range
+        self.log = LogAsItIs(logs)
+        self.wrong = {family: _Tally() for family in FAMILIES}
+        self.beyond = {family: _Tally() for family in FAMILIES}
+        self.expired = _Tally()
+        self.halves: list[Offsets] = []
+        self.due: list[Offsets] = []
+
+    def run(self) -> None:
+        for family in self.rows.unknown_families:
+            self.report.unchecked.append(f"{DIRECTORY}/: no known broker has its column family {family}")
+        for family in FAMILIES:
+            self._positions(family)
+        for family in FAMILIES:
+            self.facts.counts[family] = 0
+            for keys, values in self.rows.rows(family):
+                self.facts.counts[family] += len(keys)
+                self._chunk(family, keys, values)
+        self.facts.pending_timers = sum(len(due) for due in self.due)
+        if self.report.live or self.logs.grows:  # rows and log were not read at the same time
+            return
+        self._report_rows()
+        self._report_positions()
+        self._report_timeline()
+        self._report_stale()
+
+    def _positions(self, family: str) -> None:
+        found = ((key, self.rows.stored(family, key)) for key in POSITION_KEYS[family])
+        self.facts.positions[family] = {key: parse_position(value) for key, value in found if value is not None}
+
+    def _chunk(self, family: str, keys: list[bytes], values: list[bytes]) -> None:
+        delivered = self.facts.positions[TIMER_FAMILY].get(TIMELINE) or 0
+        halves, due = [], []
+        for row, fault in judged_rows(family, keys, values, self.log):
+            if isinstance(row, TimerRow):
+                if row.deliver_time < delivered:
+                    continue
+                due.append(row.deliver_time)
+            elif isinstance(row, TransRow) and not fault:
+                halves.append(row.commitlog_offset)
+            if fault is RowFault.BEFORE:
+                if family != INDEX_FAMILY:
+                    self.expired.add(row, fault)
+            elif fault is RowFault.BEYOND:
+                self.beyond[family].add(row, fault)
+            elif fault and not (row is not None and self.logs.damaged(row.commitlog_offset)):
+                self.wrong[family].add(row, fault)
+        self.halves.append(np.array(halves, dtype=np.int64))
+        self.due.append(np.array(due, dtype=np.int64))
+
+    def _add(self, code: str, family: str, facts: dict[str, Fact]) -> None:
+        self.report.findings.add(Finding(code, DIRECTORY, family, facts={"family": family} | facts))
+
+    def _report_rows(self) -> None:
+        for family in FAMILIES:
+            if self.beyond[family].rows:
+                found = self.beyond[family].facts(family) | {"wrote": self.log.end}
+                self._add(codes.RDB_DANGLING_ROW, family, found)
+            if self.wrong[family].rows:
+                ((reason, _),) = self.wrong[family].reasons.most_common(1)
+                self._add(codes.RDB_WRONG_ROW, family, self.wrong[family].facts(family) | {"reason": reason})
+        if self.expired.rows:
+            self.report.notes.append(
+                f"{DIRECTORY}/: {many(self.expired.rows, 'row')} of timed or half messages in log files that were "
+                "deleted: a broker drops them"
+            )
+
+    def _report_positions(self) -> None:
+        for family, found in self.facts.positions.items():
+            for key, value in found.items():
+                name = key.decode()
+                if value is None:
+                    self._add(codes.RDB_POSITION, family, {"key": name, "reason": "shorter than 8 bytes"})
+                elif value < 0:
+                    self._add(codes.RDB_POSITION, family, {"key": name, "value": value, "reason": "negative"})
+                elif key == LAST_OFFSET and value >= self.log.end and value > 0:
+                    about: dict[str, Fact] = {"key": name, "value": value, "reason": "beyond the log"}
+                    self._add(codes.RDB_POSITION, family, about | {"wrote": self.log.end})
+                elif key == SCAN_OFFSET:
+                    self._check_scan(name, value)
+
+    def _check_scan(self, name: str, value: int) -> None:
+        top = self.queue_range(properties.TIMER_TOPIC, 0) if self.queue_range is not None else None
+        if top is not None and value > top[1]:
+            about: dict[str, Fact] = {"key": name, "value": value, "reason": "beyond the timer queue", "end": top[1]}
+            self._add(codes.RDB_POSITION, TIMER_FAMILY, about)
+
+    def _report_timeline(self) -> None:
+        """Report rows of timed messages without the time from which a start delivers: it begins with the present."""
+        if not self.facts.pending_timers or TIMELINE in self.facts.positions[TIMER_FAMILY]:
+            return
+        due = np.concatenate(self.due)
+        overdue = int(np.count_nonzero(due < time.time() * 1000 - _PAST))
+        about: dict[str, Fact] = {"rows": len(due), "first_due_time": int(due.min()), "last_due_time": int(due.max())}
+        self._add(codes.RDB_NO_TIMELINE, TIMER_FAMILY, about | ({"messages": overdue} if overdue else {}))
+
+    def _report_stale(self) -> None:
+        """Report half messages with a row although a later record says that they were committed or rolled back."""
+        halves = np.unique(np.concatenate(self.halves)) if self.halves else np.empty(0, dtype=np.int64)
+        if not len(halves):
+            return
+        last = self.facts.positions[TRANS_FAMILY].get(LAST_OFFSET) or 0
+        stale = set()
+        for at, half in ended_halves(self.store, self.logs, int(halves[0])):
+            if self.logs.lag_is_normal and at >= last:  # the next start may dispatch it again
+                continue
+            number = int(np.searchsorted(halves, half))
+            if number < len(halves) and int(halves[number]) == half:
+                stale.add(half)
+        if stale:
+            self._add(codes.RDB_STALE_HALF, TRANS_FAMILY, {"rows": len(stale), "commitlog_offset": min(stale)})
+
+
+def ended_halves(store: Store, logs: Logs, low: int) -> Iterator[tuple[int, int]]:
+    """Yield (offset of the record, offset of the half message) for each commit or rollback at or after `low`.
+
+    Source: TransMessageRocksDBStore#buildTransIndex (RocketMQ 5.4.0 and 5.5.1)
+    """
+    queue: MappedFileQueue
+    if store.kind is StoreKind.ROCKSDB:
+        queue = RocksDBQueues(store).queue(properties.ROCKSDB_OP_HALF_TOPIC, 0)
+    else:
+        queue = store.consume_queue(properties.ROCKSDB_OP_HALF_TOPIC, 0).queue
+    for chunk in unit_chunks(queue, consumequeue.UNIT):
+        for offset in chunk.units["commitlog_offset"][chunk.units["commitlog_offset"] >= low].tolist():
+            message = logs.record(offset, MAX_RECORD)
+            if message is None or message.topic_text != properties.ROCKSDB_OP_HALF_TOPIC:
+                continue
+            found = parse_long(parse_properties(message.properties).get(properties.TRANS_OFFSET, ""))
+            if found is not None and found >= 0:
+                yield offset, found

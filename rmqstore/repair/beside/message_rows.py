@@ -1,0 +1,288 @@
+"""Repairs rocksdbstore/, so that its rows and positions fit the log as the repair leaves it.
+
+The database is replaced as a whole, without the rows that would name a record that the log no longer has, or another
+one than the row says: a broker would drop such a row, or take the record for its message. Rows of records that stay, or
+that get their original bytes back, stay.
+
+Source: MessageRocksDBStorage, TransMessageRocksDBStore#buildTransIndex, IndexRocksDBStore#buildIndex,
+TimerMessageRocksDBStore#start (RocketMQ 5.4.0 and 5.5.1)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import islice
+
+from rmqstore.append.rocksdb.new_database import NewDatabase
+from rmqstore.checks.problems import codes
+from rmqstore.checks.rows.message_rows import ended_halves
+from rmqstore.checks.rows.row_faults import Row, RowFault, judge_row, parse_row
+from rmqstore.checks.verify import Verified
+from rmqstore.errors import Refused
+from rmqstore.files.rocksdb.database import CHUNK, CannotRead, is_readable, missing_extra
+from rmqstore.files.rocksdb.message_rows import DIRECTORY, MessageRows
+from rmqstore.formats.properties import TIMER_TOPIC
+from rmqstore.formats.rocksdbstore import (
+    FAMILIES,
+    INDEX_FAMILY,
+    LAST_OFFSET,
+    LAST_TIME,
+    POSITION,
+    SCAN_OFFSET,
+    TIMELINE,
+    TIMER_FAMILY,
+    TRANS_FAMILY,
+    IndexRow,
+    TimerRow,
+)
+from rmqstore.formats.text.counts import many
+from rmqstore.repair.journal.disk import ScratchFolder
+from rmqstore.repair.log.repaired_log import RepairedLog
+from rmqstore.repair.log.spans import joined, meets
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
+
+WHY = "rows of timed messages, half messages and the index that fit the log"
+_SECOND = 1000  # ms
+_WORDS = {TIMER_FAMILY: "timed messages", TRANS_FAMILY: "half messages", INDEX_FAMILY: "the index"}
+
+
+class LogAfterRepair:
+    """The log as a plan leaves it, as a `LogView`."""
+
+    def __init__(self, views: list[RepairedLog], start: int) -> None:
+        self._views = views
+        self.start = start
+        self.end = max((view.end for view in views), default=0)
+        self._written = joined((p.start, p.stop) for view in views for p in view.patches)
+
+    def writes(self, start: int, stop: int) -> bool:
+        """Return whether the plan writes a byte in [start, stop)."""
+        return meets((start, stop), self._written)
+
+    def read(self, size: int, offset: int) -> bytes:
+        """Read bytes at a global offset; the result is short where the log has none."""
+        for view in self._views:
+            if view.queue.find(offset) is not None:
+                return view.bytes_at(max(0, min(size, view.end - offset)), offset)
+        return b""
+
+    def last_record(self) -> int | None:
+        """Return the global offset of the last record; None for an empty log."""
+        for view in reversed(self._views):
+            for file in reversed(view.queue.files):
+                starts = [int(columns.offset.max()) for columns in view.chunks([file])]
+                starts += [at for at, _ in view.patched() if file.start <= at < min(file.stop, view.end)]
+                if starts:
+                    return max(starts)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class LogChange:
+    """What a plan does to the log: `shrinks`: it ends earlier than it did; `writes`: bytes of it change.
+
+    `last_time` is the store time (ms) of its last record.
+    """
+
+    shrinks: bool
+    writes: bool
+    last_time: int
+
+
+def plan_message_rows(
+    draft: PlanBuilder, verified: Verified, options: RecoverOptions, views: list[RepairedLog], change: LogChange
+) -> None:
+    """Add the steps that make rocksdbstore/ fit the log after the repair, and that repair RDB-* problems.
+
+    Errors: Refused if rows that cannot be read may point beyond the new end of the log; NoSpace, NotReadable.
+    """
+    facts, counts = verified.rows, verified.report.findings.counts
+    if facts is None or verified.report.live:
+        return
+    if not facts.readable:
+        _unreadable(draft, change)
+        return
+    wanted = {code for code in _CODES if code in counts and options.wants(code)}
+    if codes.RDB_WRONG_ROW in counts and codes.RDB_WRONG_ROW in options.only:
+        wanted.add(codes.RDB_WRONG_ROW)
+    if not (wanted or change.shrinks or change.writes):
+        return
+    try:
+        work = _Rows(draft, verified, wanted, views, change)
+        if work.differs():
+            work.write()
+    except CannotRead as e:
+        raise unwritten(e) from e
+    draft.cures |= wanted
+    if change.shrinks:
+        draft.cures |= {codes.RDB_DANGLING_ROW, codes.RDB_POSITION} & counts.keys()
+
+
+_CODES = (codes.RDB_DANGLING_ROW, codes.RDB_STALE_HALF, codes.RDB_POSITION, codes.RDB_NO_TIMELINE)
+
+
+def _unreadable(draft: PlanBuilder, change: LogChange) -> None:
+    reason = "" if is_readable() else f": that {missing_extra()}"
+    if change.shrinks:
+        raise Refused(
+            f"the log will end earlier, and rows in {DIRECTORY}/ that cannot be read may point beyond its new end"
+            f"{reason}",
+            _way_out(draft) if is_readable() else "install it, and run this command again",
+        )
+    if change.writes:
+        draft.notes.append(
+            f"rows in {DIRECTORY}/ are not read, and stay{reason}; they hold offsets and sizes of messages, which do "
+            "not change"
+        )
+
+
+def _way_out(draft: PlanBuilder) -> str:
+    """Return the advice for a database that cannot be read; no start makes rows of half messages again."""
+    config = draft.store.config
+    if config.bool("transRocksDBEnable") and not config.bool("transWriteOriginTransHalfEnable"):
+        return "use --replica with --extend: nothing makes the rows of half messages again"
+    return (
+        f"use --replica with --extend; or move {DIRECTORY}/ out of the store and run this command again: the broker "
+        "reads the timer topic from its beginning, and delivers messages whose time has passed once more"
+    )
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows and positions that rocksdbstore/ should have. `dropped`: the number of rows per family that go."""
+
+    draft: PlanBuilder
+    verified: Verified
+    wanted: set[str]
+    views: list[RepairedLog]
+    change: LogChange
+    rows: MessageRows = field(init=False)
+    log: LogAfterRepair = field(init=False)
+    stale: frozenset[int] = frozenset()
+    dropped: Counter[str] = field(default_factory=Counter)
+    positions: dict[str, dict[bytes, int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        rows = MessageRows.of(self.draft.store)
+        assert rows is not None
+        self.rows = rows
+        self.log = LogAfterRepair(self.views, self.verified.logs.min_offset)
+        if codes.RDB_STALE_HALF in self.wanted:
+            found = ended_halves(self.draft.store, self.verified.logs, 0)
+            self.stale = frozenset(half for at, half in found if at < self.log.end)
+
+    # --- what should be there -------------------------------------------------------------------------------------
+
+    def differs(self) -> bool:
+        """Decide about all rows and positions; return whether any changes."""
+        first_due = None
+        timeline = self._known(TIMER_FAMILY, TIMELINE) or 0
+        for family in FAMILIES:
+            for keys, values in self.rows.rows(family):
+                for key, value in zip(keys, values, strict=True):
+                    row = parse_row(family, key, value)
+                    if not self._stays(family, row):
+                        self.dropped[family] += 1
+                    elif isinstance(row, TimerRow) and row.deliver_time >= timeline:
+                        first_due = row.deliver_time if first_due is None else min(first_due, row.deliver_time)
+        self.positions = {family: self._new_positions(family, first_due) for family in FAMILIES}
+        facts = self.verified.rows
+        assert facts is not None
+        return bool(self.dropped) or self.positions != facts.positions
+
+    def _stays(self, family: str, row: Row | None) -> bool:
+        if row is None:
+            return codes.RDB_WRONG_ROW not in self.wanted
+        size = 1 if isinstance(row, IndexRow) else max(row.size, 1)
+        at = row.commitlog_offset
+        if at + size > self.log.end and at >= self.log.start:
+            return False
+        if family == TRANS_FAMILY and at in self.stale:
+            return False
+        if codes.RDB_WRONG_ROW not in self.wanted and not self.log.writes(at, at + size):
+            return True
+        return judge_row(row, self.log) in (RowFault.NONE, RowFault.BEFORE)
+
+    def _known(self, family: str, key: bytes) -> int | None:
+        """Return a position; None if it is missing or no valid number."""
+        facts = self.verified.rows
+        assert facts is not None
+        value = facts.positions[family].get(key)
+        return None if value is None or value < 0 else value
+
+    def _new_positions(self, family: str, first_due: int | None) -> dict[bytes, int]:
+        facts = self.verified.rows
+        assert facts is not None
+        if not self.change.shrinks and self.wanted.isdisjoint((codes.RDB_POSITION, codes.RDB_NO_TIMELINE)):
+            return {key: value for key, value in facts.positions[family].items() if value is not None}
+        found = {key: self._known(family, key) for key in facts.positions[family]}
+        new = {key: value for key, value in found.items() if value is not None}
+        if family == TIMER_FAMILY:
+            top = self._timer_queue_end()
+            if top is not None and SCAN_OFFSET in new:
+                new[SCAN_OFFSET] = min(new[SCAN_OFFSET], top)
+            if first_due is not None and TIMELINE not in new:
+                new[TIMELINE] = max(1, first_due // _SECOND * _SECOND)
+        elif new.get(LAST_OFFSET, 0) >= self.log.end:
+            last = self.log.last_record()
+            new.pop(LAST_OFFSET, None)
+            if last is not None:
+                new[LAST_OFFSET] = last
+            if LAST_TIME in new:
+                new[LAST_TIME] = min(new[LAST_TIME], self.change.last_time)
+        return new
+
+    def _timer_queue_end(self) -> int | None:
+        label = f"{TIMER_TOPIC}/0"
+        state = self.verified.report.queues.get(label)
+        known = None if state is None else max(state.max, state.expected_max)
+        return self.draft.ends.get(label, known)
+
+    # --- the new database -----------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Write the new database, and add the steps that replace the old one."""
+        folder = ScratchFolder()
+        new = NewDatabase(folder.path / "database", FAMILIES)
+        for family in FAMILIES:
+            rows = self._merged(family)
+            while chunk := list(islice(rows, CHUNK)):
+                new.put(family, [key for key, _ in chunk], [value for _, value in chunk])
+        files = new.finish()
+        swap_in(self.draft, self.draft.store.root / DIRECTORY, Made(new, files, folder), WHY)
+        self._tell()
+
+    def _merged(self, family: str) -> Iterator[tuple[bytes, bytes]]:
+        positions = ((key, POSITION.build(position=value)) for key, value in self.positions[family].items())
+        return merge(self._kept(family), sorted(positions))
+
+    def _kept(self, family: str) -> Iterator[tuple[bytes, bytes]]:
+        for keys, values in self.rows.rows(family):
+            for key, value in zip(keys, values, strict=True):
+                if not self.dropped[family] or self._stays(family, parse_row(family, key, value)):
+                    yield key, value
+
+    def _tell(self) -> None:
+        notes = self.draft.notes
+        for family, count in self.dropped.items():
+            notes.append(
+                f"{DIRECTORY}/: {many(count, 'row')} of {_WORDS[family]} will be removed: their records are not in the "
+                "log any more, or are other ones"
+                if family != TRANS_FAMILY or not self.stale
+                else f"{DIRECTORY}/: {many(count, 'row')} of {_WORDS[family]} will be removed"
+            )
+        if self.change.shrinks and TRANS_FAMILY in self._used():
+            notes.append(
+                f"{DIRECTORY}/: a half message has no row if its commit or rollback was in the part of the log that is "
+                "lost: the broker does not ask for it again"
+            )
+
+    def _used(self) -> set[str]:
+        facts = self.verified.rows
+        assert facts is not None
+        return {family for family in FAMILIES if facts.counts.get(family) or facts.positions.get(family)}

@@ -1,0 +1,108 @@
+"""RDB-*: rows in rocksdbstore/ are looked at because they are there, not because broker.conf names a feature."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.problems.report import problem_counts
+from rmqstore.checks.verified import Verified
+from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.rocksdb.message_rows import last_offset, may_hold_rows
+from rmqstore.files.store import open_store
+from rmqstore.formats.rocksdbstore import INDEX_FAMILY, LAST_OFFSET, POSITION, TIMELINE, TIMER_FAMILY, TRANS_FAMILY
+from tests import damage
+from tests.rocksdb_rows import need_rocksdict, opened_rows, without_extra
+from tests.stores import copy_store, meta, unpack
+
+need_rocksdict()
+SOUND = [
+    f"{version}-{kind}"
+    for version in ("5.4.0", "5.5.1")
+    for kind in ("timer-rocksdb", "trans-rocksdb", "index-rocksdb")
+]
+
+
+def examined(store: Path, **settings: str) -> Verified:
+    return examine(open_store(store, BrokerConfig(settings)), VerifyOptions(jobs=1))
+
+
+@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("configured", [False, True])
+def test_sound_rows_have_no_finding(name: str, configured: bool) -> None:
+    conf = {k: v for k, v in meta(name).broker_conf.items() if not k.startswith("storePath")}
+    verified = examined(unpack(name), **(conf if configured else {}))
+    assert problem_counts(verified.report) == {}
+    assert verified.report.unchecked == []
+    assert verified.rows is not None and sum(verified.rows.counts.values()) >= 12
+
+
+@pytest.mark.parametrize("key", ["transRocksDBEnable", "timerRocksDBEnable", "indexRocksDBEnable"])
+def test_a_database_without_rows_needs_no_check(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = unpack("5.4.0-clean")
+    assert not may_hold_rows(open_store(store))
+    without_extra(monkeypatch)
+    verified = examined(store, **{key: "true"})
+    assert (verified.rows, verified.report.unchecked) == (None, [])
+
+
+def test_without_the_library_rows_are_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_extra(monkeypatch)
+    report = examined(unpack("5.4.0-trans-rocksdb")).report
+    [line] = report.unchecked
+    assert line.startswith("rocksdbstore/: rows of timed messages, half messages and the index are not checked")
+    assert "rocksdict" in line
+    assert report.exit_code == 4
+
+
+def test_pending_rows_without_a_time_to_go_on_from() -> None:
+    verified = examined(unpack("5.4.0-timer-rocksdb-pending"))
+    [finding] = verified.report.findings.listed
+    assert finding.code == "RDB-NO-TIMELINE"
+    assert finding.facts["rows"] == 14
+    assert finding.facts["messages"] == 10 or finding.facts["messages"] == 14  # the others are due a day later
+    assert "never deliver" in verified.report.verdict and "timed messages" in verified.report.verdict
+
+
+def test_a_damaged_database_is_unchecked(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-trans-rocksdb", tmp_path)
+    [table] = (store / "rocksdbstore").glob("*.sst")
+    damage.garble(table, 0, 200)
+    verified = examined(store)
+    assert verified.rows is not None and not verified.rows.readable
+    assert [line.partition(":")[0] for line in verified.report.unchecked] == ["rocksdbstore/"]
+    assert verified.report.exit_code == 4
+
+
+def test_delivered_rows_may_name_anything(tmp_path: Path) -> None:
+    """Rows before timeline_checkpoint stay for half an hour and more, and nothing reads them."""
+    store = copy_store("5.4.0-timer-rocksdb", tmp_path)
+    with opened_rows(store / "rocksdbstore") as database:
+        timer = database.get_column_family(TIMER_FAMILY)
+        timer[TIMELINE] = POSITION.build(position=1 << 45)
+        for key in [key for key, _ in timer.items() if key[0] == 0]:
+            timer[key] = b"\0\0\1\1" + (1 << 40).to_bytes(8, "big")
+    assert problem_counts(examined(store).report) == {}
+
+
+@pytest.mark.parametrize(("family", "expected"), [(TRANS_FAMILY, 17582), (INDEX_FAMILY, None), (TIMER_FAMILY, None)])
+def test_last_offset_of_a_family(family: str, expected: int | None) -> None:
+    assert last_offset(open_store(unpack("5.4.0-trans-rocksdb")), family) == expected
+    assert last_offset(open_store(unpack("4.9.7-clean")), family) is None
+
+
+def test_a_position_beyond_the_log_names_both_ends(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-trans-rocksdb", tmp_path)
+    with opened_rows(store / "rocksdbstore") as database:
+        database.get_column_family(TRANS_FAMILY)[LAST_OFFSET] = POSITION.build(position=1_000_000)
+    [finding] = examined(store).report.findings.listed
+    assert finding.code == "RDB-POSITION"
+    assert finding.facts == {
+        "family": "trans",
+        "key": "lastOffsetPy",
+        "value": 1_000_000,
+        "reason": "beyond the log",
+        "wrote": 148443,
+    }

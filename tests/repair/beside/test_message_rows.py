@@ -1,0 +1,159 @@
+"""Repairs correct the rows of rocksdbstore/ that would no longer fit the log, whatever broker.conf says."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.problems.report import problem_counts
+from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.errors import Refused
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.rocksdb.message_rows import MessageRows
+from rmqstore.files.store import open_store
+from rmqstore.formats.rocksdbstore import (
+    FAMILIES,
+    LAST_OFFSET,
+    SCAN_OFFSET,
+    TIMER_FAMILY,
+    TRANS_FAMILY,
+    parse_timer_row,
+)
+from rmqstore.repair.journal.journal import apply
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.recover import plan_recovery
+from tests import damage
+from tests.repair.salvaging import rows
+from tests.rocksdb_rows import need_rocksdict, opened_rows, without_extra
+from tests.stores import copy_store
+
+need_rocksdict()
+TIMER = "5.4.0-timer-rocksdb-pending"
+ON = {"timerRocksDBEnable": "true", "transRocksDBEnable": "true"}
+
+
+def plan_of(store: Path, **settings: str) -> Plan:
+    one = open_store(store, BrokerConfig(settings))
+    return plan_recovery(one, examine(one, VerifyOptions(jobs=1)))
+
+
+def found(store: Path) -> MessageRows:
+    rows = MessageRows.of(open_store(store))
+    assert rows is not None
+    return rows
+
+
+def require_sound(store: Path) -> None:
+    one = open_store(store)
+    verified = examine(one, VerifyOptions(jobs=1))
+    assert problem_counts(verified.report) == {}
+    assert plan_recovery(one, verified).steps == ()
+
+
+def offsets(store: Path) -> list[int]:
+    parsed = [
+        parse_timer_row(k, v)
+        for keys, values in found(store).rows(TIMER_FAMILY)
+        for k, v in zip(keys, values, strict=True)
+    ]
+    return sorted(row.commitlog_offset for row in parsed if row is not None)
+
+
+def lose_end(store: Path, topic: str) -> int:
+    """Destroy the log from the third last message of a topic on; return where that began."""
+    at = [row for row in rows(store) if row.message.topic == topic.encode()][-3]
+    length = sum(row.size for row in rows(store) if row.offset >= at.offset and row.path == at.path)
+    damage.garble(at.path, at.at, length)
+    return at.offset
+
+
+@pytest.mark.parametrize("settings", [{}, ON])
+def test_a_shorter_log_takes_the_rows_of_its_lost_messages_along(settings: dict[str, str], tmp_path: Path) -> None:
+    store = copy_store(TIMER, tmp_path)
+    before = offsets(store)
+    end = lose_end(store, "rmq_sys_wheel_timer")
+    plan = plan_of(store, **settings)
+    assert any("rows of timed messages will be removed" in note for note in plan.notes)
+    apply(plan)
+    assert offsets(store) == [at for at in before if at < end]
+    assert len(offsets(store)) == 11
+    assert found(store).position(TIMER_FAMILY, SCAN_OFFSET) == 11
+    require_sound(store)
+
+
+def test_the_row_of_a_message_that_becomes_a_filler_goes(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-trans-rocksdb", tmp_path)
+    [half] = [row for row in rows(store) if row.offset == 1857]
+    damage.garble(half.path, half.at, half.size)
+    plan = plan_of(store)
+    assert any("1 row of half messages will be removed" in note for note in plan.notes)
+    apply(plan)
+    assert found(store).count(TRANS_FAMILY) == 11
+    assert found(store).position(TRANS_FAMILY, LAST_OFFSET) == 17582
+    require_sound(store)
+
+
+def test_a_repair_that_touches_no_row_leaves_the_database(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-trans-rocksdb", tmp_path)
+    other = [row for row in rows(store) if row.message.topic == b"Order_11"][-2]
+    damage.garble(other.path, other.at, other.size)
+    plan = plan_of(store)
+    assert plan.steps
+    assert not any("rocksdbstore" in step.path for step in plan.steps)
+
+
+def test_an_end_that_was_already_missing_is_corrected_too(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-trans-rocksdb", tmp_path)
+    for name in ("consumequeue", "index", "checkpoint"):
+        shutil.rmtree(path) if (path := store / name).is_dir() else path.unlink()
+    first, *later = sorted((store / "commitlog").iterdir())
+    for path in later:
+        path.unlink()
+    with opened_rows(store / "rocksdbstore") as database:
+        database.get_column_family(TRANS_FAMILY)[LAST_OFFSET] = (100_000).to_bytes(8, "big")
+    apply(plan_of(store, **ON))
+    last = rows(store)[-1]
+    assert last.path == first
+    assert found(store).position(TRANS_FAMILY, LAST_OFFSET) == last.offset
+    require_sound(store)
+
+
+def test_without_the_library_a_shorter_log_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = copy_store(TIMER, tmp_path)
+    lose_end(store, "rmq_sys_wheel_timer")
+    without_extra(monkeypatch)
+    with pytest.raises(
+        Refused, match=r"rows in rocksdbstore/ that cannot be read may point beyond its new end.*rocksdict"
+    ):
+        plan_of(store)
+
+
+def test_without_the_library_a_repair_in_place_says_that_rows_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = copy_store(TIMER, tmp_path)
+    row = rows(store)[20]
+    damage.garble(row.path, row.at, row.size)
+    without_extra(monkeypatch)
+    assert any("rows in rocksdbstore/ are not read, and stay" in note for note in plan_of(store).notes)
+
+
+def test_a_database_that_cannot_be_read_forbids_a_shorter_log(tmp_path: Path) -> None:
+    store = copy_store(TIMER, tmp_path)
+    lose_end(store, "rmq_sys_wheel_timer")
+    [table] = (store / "rocksdbstore").glob("*.sst")
+    damage.garble(table, 0, 200)
+    with pytest.raises(Refused) as refused:
+        plan_of(store)
+    assert "move rocksdbstore/ out of the store" in refused.value.advice
+    with pytest.raises(Refused) as refused:
+        plan_of(store, transRocksDBEnable="true", transWriteOriginTransHalfEnable="false")
+    assert "nothing makes the rows of half messages again" in refused.value.advice
+
+
+def test_every_family_survives(tmp_path: Path) -> None:
+    store = copy_store(TIMER, tmp_path)
+    apply(plan_of(store))
+    assert set(found(store).database.families) == set(FAMILIES)
