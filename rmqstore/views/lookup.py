@@ -116,6 +116,15 @@ def topics(store: Store) -> frozenset[str]:
     return out
 
 
+def queue_names(store: Store) -> frozenset[tuple[str, int]]:
+    """Return topic and id of every consume queue (files, BatchCQ files or RocksDB). Errors: CannotRead."""
+    kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
+    names = {(topic, queue_id) for kind in kinds for topic, queue_id, _ in store.queue_directories(kind)}
+    if store.rocksdb_consume_queue:
+        names.update(RocksDBQueues(store).names())
+    return frozenset(names)
+
+
 def topics_of_queues(store: Store) -> frozenset[str]:
     """Return every topic that has consume queue files."""
     kinds = (QueueKind.SIMPLE, QueueKind.BATCH)

@@ -15,8 +15,7 @@ from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.errors import RmqStoreError
 from rmqstore.files.queue_home import has_database
 from rmqstore.files.rocksdb.database import CannotRead, open_database
-from rmqstore.files.rocksdb.queues import RocksDBQueues
-from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.store import Store
 from rmqstore.formats import pop
 from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_TOPIC, parse_properties
 from rmqstore.views import lookup
@@ -161,10 +160,7 @@ class _ReviveLog:
 
     def queues(self) -> list[tuple[str, int]]:
         """Return the queues of the revive log."""
-        names = {(topic, queue_id) for topic, queue_id, _ in self.store.queue_directories(QueueKind.SIMPLE)}
-        if self.store.rocksdb_consume_queue:
-            names.update(RocksDBQueues(self.store).names())
-        return sorted(name for name in names if name[0].startswith(pop.REVIVE_TOPIC))
+        return sorted(name for name in lookup.queue_names(self.store) if name[0].startswith(pop.REVIVE_TOPIC))
 
     def read(self, topic: str, queue_id: int, processed: int) -> None:
         """Read the newest messages of a queue; `processed`: the last queue offset that the broker has processed."""

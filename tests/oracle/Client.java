@@ -16,6 +16,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * <pre>
  * Client produce NAMESRV TOPIC COUNT      sends COUNT messages
  * Client read    NAMESRV TOPIC            reads every queue of a topic from its minimum to its maximum offset
+ * Client resume  NAMESRV TOPIC GROUP      the same from the offsets of a consumer group, as its consumers would
  * Client traffic NAMESRV TOPIC SECONDS    sends 1 KiB messages, and commits the end of every queue as a consumer group
  * </pre>
  */
@@ -31,7 +32,7 @@ public final class Client {
         } else if (arguments[0].equals("traffic")) {
             traffic(arguments[1], arguments[2], Integer.parseInt(arguments[3]));
         } else {
-            read(arguments[1], arguments[2]);
+            read(arguments[1], arguments[2], arguments.length > 3 ? arguments[3] : null);
         }
         System.out.flush();
         Runtime.getRuntime().halt(0);
@@ -92,14 +93,15 @@ public final class Client {
     }
 
     @SuppressWarnings("deprecation")
-    private static void read(String nameServer, String topic) throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("rmqstore_reader");
+    private static void read(String nameServer, String topic, String group) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(group == null ? "rmqstore_reader" : group);
         consumer.setNamesrvAddr(nameServer);
         consumer.setVipChannelEnabled(false);
         consumer.start();
         for (MessageQueue queue : queues(consumer, topic)) {
             long max = consumer.maxOffset(queue);
-            for (long offset = consumer.minOffset(queue); offset < max; ) {
+            long start = group == null ? consumer.minOffset(queue) : consumer.fetchConsumeOffset(queue, true);
+            for (long offset = start; offset < max; ) {
                 PullResult result = consumer.pull(queue, "*", offset, 32);
                 if (result.getMsgFoundList() != null) {
                     for (MessageExt m : result.getMsgFoundList()) {

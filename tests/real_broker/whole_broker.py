@@ -201,6 +201,10 @@ class WholeBroker:
         """Return the messages of all queues of a topic, as a consumer receives them."""
         return self._client("read", topic)
 
+    def resume(self, topic: str, group: str) -> list[ClientMessage]:
+        """Return the messages that the consumers of a group receive when they start."""
+        return self._client("resume", topic, group)
+
     def __enter__(self) -> WholeBroker:
         try:
             self.start()

@@ -142,6 +142,16 @@ def parse_row(directory: str, table: str, key: bytes, value: bytes) -> tuple[str
     return java_text(key), parsed.get(TABLES[OFFSETS], {}) if table == OFFSETS else parsed
 
 
+def offset_key(directory: str, group: str, topic: str, queue_id: int) -> bytes:
+    """Return the key of the row with an offset; except in version 2, it is the same for all queues of the topic."""
+    if directory != V2:
+        return f"{topic}@{group}".encode()
+    names = {"group_length": len(group.encode()), "group": group.encode()}
+    names |= {"topic_length": len(topic.encode()), "topic": topic.encode()}
+    head = configrows.KEY_HEAD.build(table=configrows.CONSUMER_OFFSET)
+    return head + configrows.OFFSET_KEY.build(names, queue_id=queue_id)
+
+
 def build_offsets(directory: str, queues: JsonValue) -> bytes:
     """Return the value of a row of consumer offsets, for the queues that `parse_row` gave for it."""
     if directory == V2:

@@ -56,6 +56,11 @@ def _rewrite(draft: PlanBuilder, finding: Finding) -> None:
     draft.cures.add(codes.CFG_SYNTAX)
 
 
+def build_offsets_json(table: dict[str, JsonValue], like: bytes) -> bytes:
+    """Return a file of offsets in the style of an old one: broker versions quote and indent differently."""
+    return build_config_json(_with_integer_keys(table), _style(like))
+
+
 def _style(raw: bytes) -> Literal["fastjson1", "fastjson2"]:
     return "fastjson1" if _ONE_LINE.search(raw) else "fastjson2"
 
@@ -105,7 +110,7 @@ def _clamp(draft: PlanBuilder, path: Path, change: Callable[[dict[str, JsonValue
         return
     if draft.path(path) in draft.gone or not change(table):
         return
-    content = build_config_json(_with_integer_keys(table), _style(raw))
+    content = build_offsets_json(table, raw)
     why = "offsets reduced to the end of their queues"
     draft.replace(path, content, why, old="offsets after the end of their queues")
     draft.cures.add(code)

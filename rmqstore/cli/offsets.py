@@ -1,0 +1,336 @@
+"""`rmqstore offsets`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import many, parse_time, time_text
+from rmqstore.cli.printing.table_output import write_rows
+from rmqstore.cli.shared.options import Applying, applying, command, gathered
+from rmqstore.errors import AppliedUnchecked, NotAStore, Refused, UsageError
+
+if TYPE_CHECKING:
+    from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import Store
+    from rmqstore.repair.offsets import OffsetChange
+    from rmqstore.repair.plan.plan import Plan
+    from rmqstore.views.offsets import GroupProgress, QueuePositions
+
+_LARGEST_OFFSET = 999_999_999  # a longer number may be a time
+_SHOWN = 40
+_COLUMNS = ("group", "topic", "queue_id", "offset", "min", "max", "lag", "next_timestamp", "pop")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which offsets to show, or which change is wanted; at most one."""
+
+    groups: tuple[str, ...]
+    topics: tuple[str, ...]
+    queues: tuple[int, ...]
+    set_of: tuple[str, str] | None
+    target: str | None
+    clone: tuple[str, str] | None
+    source: Path | None
+    greatest: bool
+    restore_bak: bool
+
+
+@command(
+    "offsets",
+    report=True,
+    formats=("table", "ndjson", "csv"),
+    examples=(
+        "rmqstore offsets /data/rocketmq/store --group CG_orders",
+        "rmqstore offsets /data/rocketmq/store --set CG_orders Order --to '2026-11-22 18:00' --apply",
+        "rmqstore offsets /data/rocketmq/store --from /backup/store --max --apply",
+    ),
+)
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="Only this group (may be repeated).")
+@click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic (may be repeated).")
+@click.option(
+    "--queue", "queues", multiple=True, type=click.IntRange(0), metavar="ID", help="With --set: only this queue."
+)
+@click.option("--set", "set_of", nargs=2, metavar="GROUP TOPIC", help="Move a group in a topic to another place.")
+@click.option(
+    "--to",
+    "target",
+    metavar="WHEN",
+    help="With --set: a time (the first message stored then or later), earliest, latest, or a queue offset.",
+)
+@click.option("--clone", nargs=2, metavar="GROUP NEW", help="Give NEW, which has no offsets, those of GROUP.")
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="STORE",
+    help="Take the offsets of another store, for example of a replica or a backup.",
+)
+@click.option(
+    "--max", "greatest", is_flag=True, help="With --from: take only offsets that are greater than those here."
+)
+@click.option("--restore-bak", is_flag=True, help="Put consumerOffset.json.bak in the place of consumerOffset.json.")
+@applying()
+@gathered("asked", Asked)
+def offsets(
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    asked: Asked,
+    applying: Applying,
+) -> int:
+    """Show the progress of consumer groups in each queue, or change it while the broker is stopped.
+
+    For each queue: the offset that the group reads next, how many messages it has not received (lag), the store time of
+    the next message, and what POP consumers have received without acknowledging it. Offsets are read and written where
+    the broker keeps them: in JSON files or in RocksDB. A change is a plan that shows how many messages each group will
+    receive again or skip; nothing is written without --apply, and `rmqstore undo` undoes it. No offset is set beyond
+    the end of its queue. Restart all consumers of a group whose offsets you change: they keep their own in memory.
+    """
+    from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+    from rmqstore.cli.shared.apply_command import open_for
+
+    changes = [name for name in ("set_of", "clone", "source", "restore_bak") if getattr(asked, name)]
+    if len(changes) > 1:
+        raise UsageError("--set, --clone, --from and --restore-bak exclude each other", "give one of them")
+    if (asked.target is None) != (asked.set_of is None) or (asked.queues and asked.set_of is None):
+        raise UsageError("--set, --to and --queue belong together", "for example: --set GROUP TOPIC --to earliest")
+    if asked.greatest and asked.source is None:
+        raise UsageError("--max needs --from", "for example: --from /backup/store --max")
+    opened = open_for(out, store, config, applying)
+    if opened.part is not None:
+        raise NotAStore(f"{store} is a part of a store", "name the whole store: its config/ has the offsets")
+    known = ConsumerOffsets.read(opened)
+    if applying.plan_file is None and not changes:
+        return _show(out, opened, known, asked)
+    plan, rows = _planned(opened, known, asked, applying)
+    return _finish(out, opened, plan, rows, applying)
+
+
+# --- showing ----------------------------------------------------------------------------------------------------------
+
+
+def _show(out: Output, store: Store, known: ConsumerOffsets, asked: Asked) -> int:
+    from rmqstore.views.offsets import group_progress
+
+    rows = group_progress(store, known, groups=frozenset(asked.groups), topics=frozenset(asked.topics))
+    if out.as_json:
+        out.report(_document(store) | {"unreadable": known.unreadable or None, "offsets": [_row(row) for row in rows]})
+    else:
+        as_text = out.format == "table"
+        write_rows(out, (_row(row) | ({"pop": _states(row)} if as_text else {}) for row in rows), _COLUMNS)
+        if known.unreadable:
+            out.note(f"note: {known.unreadable}")
+    return 4 if known.unreadable else 0
+
+
+def _document(store: Store) -> dict[str, Any]:
+    return {"schema": "rmqstore.offsets/1", "store": str(store.path)}
+
+
+def _row(row: GroupProgress) -> dict[str, Any]:
+    found = asdict(row)
+    pop = found.pop("pop")
+    return {**found, "lag": row.lag, "pop": pop}
+
+
+def _states(row: GroupProgress) -> str:
+    return ", ".join(f"{count:,} {state}" for state, count in row.pop.items())
+
+
+# --- changing ---------------------------------------------------------------------------------------------------------
+
+
+def _planned(store: Store, known: ConsumerOffsets, asked: Asked, applying: Applying) -> tuple[Plan, list[OffsetChange]]:
+    from rmqstore.cli.shared.apply_command import read_plan_of
+    from rmqstore.repair.offsets import plan_offset_changes, plan_restore_backup
+    from rmqstore.views.offsets import QueuePositions
+
+    if applying.plan_file is not None:
+        return read_plan_of(applying.plan_file, store, "command", "offsets"), []
+    positions = QueuePositions(store)
+    if asked.restore_bak:
+        return plan_restore_backup(store), list(_backup_changes(store, known, positions))
+    if known.unreadable:
+        what = f"the offsets of {store.path} are not readable: {known.unreadable}"
+        raise Refused(what, "run `rmqstore recover` first")
+    if asked.set_of is not None:
+        changes = _set_changes(known, positions, asked.set_of, str(asked.target), asked.queues)
+        facts = {"set": "/".join(asked.set_of), "to": str(asked.target)}
+    elif asked.clone is not None:
+        changes = _clone_changes(known, positions, *asked.clone)
+        facts = {"clone": asked.clone[0], "as": asked.clone[1]}
+    else:
+        assert asked.source is not None
+        changes = _merge_changes(store, known, positions, asked.source, greatest=asked.greatest)
+        facts = {"from": str(asked.source)}
+    return plan_offset_changes(store, changes, facts), [c for c in changes if c.old != c.new]
+
+
+def _set_changes(
+    known: ConsumerOffsets, positions: QueuePositions, names: tuple[str, str], target: str, chosen: tuple[int, ...]
+) -> list[OffsetChange]:
+    from rmqstore.repair.offsets import change_between
+
+    group, topic = names
+    ids = positions.queues(topic)
+    if missing := sorted(set(chosen) - set(ids)) or not ids:
+        which = f"{topic}/{missing[0]}" if isinstance(missing, list) else topic
+        raise UsageError(f"the store has no queue {which}", "`rmqstore info` lists the queues")
+    changes = []
+    for queue_id in chosen or ids:
+        bounds = positions.bounds(topic, queue_id)
+        if bounds is None:
+            continue
+        new = _target(positions, topic, queue_id, bounds, target)
+        old = known.queues.get(topic, {}).get(queue_id, {}).get(group)
+        changes.append(change_between(group, topic, queue_id, old, new, bounds))
+    return changes
+
+
+def _target(positions: QueuePositions, topic: str, queue_id: int, bounds: tuple[int, int], target: str) -> int:
+    """Return the queue offset that --to means in a queue. Errors: UsageError for one outside of it, or no time."""
+    from rmqstore.views.offsets import EARLIEST, LATEST
+
+    if target in (EARLIEST, LATEST):
+        return bounds[0] if target == EARLIEST else bounds[1]
+    digits = target.replace(",", "")
+    if digits.isdigit() and int(digits) <= _LARGEST_OFFSET:
+        if not bounds[0] <= int(digits) <= bounds[1]:
+            where = f"{topic}/{queue_id}, which has {bounds[0]:,} to {bounds[1]:,}"
+            raise UsageError(f"--to {target} is outside of {where}", "give an offset in the queue, earliest or latest")
+        return int(digits)
+    try:
+        when = parse_time(target)
+    except ValueError as error:
+        raise UsageError(f"--to {target}: {error}", "give a time, earliest, latest or a queue offset") from error
+    return positions.at_time(topic, queue_id, when)
+
+
+def _clone_changes(known: ConsumerOffsets, positions: QueuePositions, group: str, new: str) -> list[OffsetChange]:
+    from rmqstore.repair.offsets import OffsetChange
+    from rmqstore.views.offsets import of_group
+
+    rows = [one for one in of_group(known, group) if not one.topic.startswith("%RETRY%")]
+    if not rows:
+        raise UsageError(f"the group {group} has no offsets", "`rmqstore offsets STORE` lists the groups")
+    if of_group(known, new):
+        raise Refused(f"the group {new} has offsets already", "use --set, or choose another name")
+    return [OffsetChange(new, one.topic, one.queue_id, None, one.offset) for one in rows]
+
+
+def _merge_changes(
+    store: Store, known: ConsumerOffsets, positions: QueuePositions, source: Path, *, greatest: bool
+) -> list[OffsetChange]:
+    from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+    from rmqstore.cli.shared.apply_command import open_other
+    from rmqstore.repair.offsets import change_between
+
+    other = ConsumerOffsets.read(open_other(store, source, "--from"))
+    if other.unreadable:
+        raise Refused(f"the offsets of {source} are not readable: {other.unreadable}", "give another store")
+    changes = []
+    for one in sorted(other.rows()):
+        bounds = positions.bounds(one.topic, one.queue_id)
+        if bounds is None:
+            continue  # this store does not have the queue
+        old = known.queues.get(one.topic, {}).get(one.queue_id, {}).get(one.group)
+        new = min(one.offset, bounds[1])
+        if old is None or not greatest or new > old:
+            changes.append(change_between(one.group, one.topic, one.queue_id, old, new, bounds))
+    return changes
+
+
+def _backup_changes(store: Store, known: ConsumerOffsets, positions: QueuePositions) -> Iterator[OffsetChange]:
+    from rmqstore.files.config_files import committed_offsets, config_object
+    from rmqstore.repair.offsets import FILES, change_between
+
+    table = config_object(store.root / "config" / f"{FILES[0]}.bak") or {}
+    for one in sorted(committed_offsets(table) or ()):
+        old = known.queues.get(one.topic, {}).get(one.queue_id, {}).get(one.group)
+        bounds = positions.bounds(one.topic, one.queue_id)
+        if old != one.offset:
+            yield change_between(one.group, one.topic, one.queue_id, old, one.offset, bounds)
+
+
+def _finish(out: Output, store: Store, plan: Plan, changes: list[OffsetChange], applying: Applying) -> int:
+    """Print, save or apply the plan; return the exit code."""
+    from rmqstore.cli.shared.apply_command import after_apply, save_plan
+    from rmqstore.repair.journal.journal import apply
+
+    if applying.plan_out is not None:
+        save_plan(applying.plan_out, plan, store.path)
+        out.note(f"plan saved to {applying.plan_out}")
+    journal = None
+    if not out.as_json:
+        out.lines(_change_lines(store, plan, changes), wrap=True)
+    if applying.apply_it and not plan.empty:
+        journal = apply(plan, **applying.how).journal
+        with after_apply(out, journal):
+            _check(store, plan)
+    applied = journal is not None
+    if out.as_json:
+        out.report(
+            _document(store)
+            | {"applied": applied, "journal": None if journal is None else str(journal), "digest": plan.digest}
+            | {"changes": [asdict(change) for change in changes], "steps": plan.summaries(), "notes": list(plan.notes)}
+        )
+    elif applied:
+        out.lines(["The offsets are as planned. Restart the consumers of these groups."], wrap=True)
+    elif not plan.empty:
+        out.lines(["Nothing was written. To apply the plan, add --apply"], wrap=True)
+    return 0 if applied or plan.empty else 1
+
+
+def _check(store: Store, plan: Plan) -> None:
+    """Read the offsets again. Errors: AppliedUnchecked if they are not those of the plan."""
+    from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+    from rmqstore.files.store import open_store
+
+    found = ConsumerOffsets.read(open_store(store.path, store.config))
+    asked = plan.facts.get("offsets")
+    rows: Any = asked.get("changes", []) if isinstance(asked, dict) else []
+    for row in rows:
+        now = found.queues.get(row["topic"], {}).get(row["queue_id"], {}).get(row["group"])
+        if now != row["to"]:
+            where = f"{row['group']} in {row['topic']}/{row['queue_id']}"
+            raise AppliedUnchecked(f"the plan was applied, but {where} is at {now}, not {row['to']}", "undo it")
+
+
+def _change_lines(store: Store, plan: Plan, changes: Sequence[OffsetChange]) -> Iterator[str]:
+    from rmqstore.views.offsets import QueuePositions, describe
+
+    if plan.empty:
+        yield "Nothing to change: the offsets are already so."
+        return
+    again, skipped = sum(c.again for c in changes), sum(c.skipped for c in changes)
+    yield (
+        f"{many(len(changes), 'offset')} will change: {many(again, 'message')} will be delivered again, "
+        f"{many(skipped, 'message')} will be skipped."
+    )
+    yield ""
+    positions = QueuePositions(store)
+    for change in changes[:_SHOWN]:
+        old = "none" if change.old is None else f"{change.old:,}"
+        count = (change.again, "again") if change.again else (change.skipped, "skipped")
+        what = f", {count[0]:,} {count[1]}" if count[0] else ""
+        found = positions.message(change.topic, change.queue_id, change.new)
+        following = ""
+        if found is not None:
+            known = describe(found)
+            key = known["keys"] or known["unique_key"] or ""
+            following = f"; next: {key} stored {time_text(found.message.store_timestamp)}"
+        where = f"{change.group} in {change.topic}/{change.queue_id}"
+        yield f"  {where}: {old} -> {change.new:,}{what}{following}"
+    if len(changes) > _SHOWN:
+        yield f"  … and {many(len(changes) - _SHOWN, 'more offset')} (--json lists all)"
+    yield ""
+    places = sorted({str(step["path"]).rpartition("/")[0] for step in plan.summaries()})
+    yield f"Writes to {', '.join(places)} in {many(len(plan.steps), 'step')}."

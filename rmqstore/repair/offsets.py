@@ -1,0 +1,200 @@
+"""Changes the offsets of consumer groups, wherever the broker keeps them: JSON files or RocksDB.
+
+A change is a plan like any other: it is applied with a journal, and can be undone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from rmqstore.append.rocksdb.new_database import NewDatabase
+from rmqstore.errors import NotReadable, Refused
+from rmqstore.files.config_files import committed_offsets, config_object
+from rmqstore.files.rocksdb.config import OFFSETS, build_offsets, directory_of, family_of, offset_key, parse_row
+from rmqstore.files.rocksdb.database import CHUNK, CannotRead, Database, is_readable, missing_extra, open_database
+from rmqstore.files.store import Store, StoreKind
+from rmqstore.formats.configjson import JsonValue
+from rmqstore.repair.beside.config import build_offsets_json
+from rmqstore.repair.journal.disk import ScratchFolder
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
+
+FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
+_LMQ = "%LMQ%"
+_WHY = "new offsets of consumer groups"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetChange:
+    """A new offset of a group in a queue (units). `old`: None if the group has none.
+
+    `again` and `skipped`: how many messages that the queue has are delivered again, and how many never.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    old: int | None
+    new: int
+    again: int = 0
+    skipped: int = 0
+
+
+def change_between(
+    group: str, topic: str, queue_id: int, old: int | None, new: int, bounds: tuple[int, int] | None
+) -> OffsetChange:
+    """Return the change from one offset to another, with what it means for a queue with these `bounds` [min, max)."""
+    if old is None or bounds is None:
+        return OffsetChange(group, topic, queue_id, old, new)
+    low, high = (min(max(offset, bounds[0]), bounds[1]) for offset in (min(old, new), max(old, new)))
+    count = high - low
+    return OffsetChange(group, topic, queue_id, old, new, *((count, 0) if new < old else (0, count)))
+
+
+def plan_offset_changes(store: Store, changes: Collection[OffsetChange], facts: Mapping[str, str]) -> Plan:
+    """Plan new offsets of consumer groups; `facts` say what was asked for.
+
+    Errors: Refused for a part of a store, and without the library for offsets in RocksDB; NotReadable for a database
+    or file that cannot be read; NoSpace.
+    """
+    if store.kind is StoreKind.PART:
+        raise Refused(f"{store.path} is a part of a store", "name the broker's storePathRootDir")
+    draft = PlanBuilder(store)
+    wanted = [change for change in changes if change.old != change.new]
+    if wanted:
+        directory = directory_of(store, OFFSETS)
+        if directory is not None:
+            _plan_rows(draft, store.root / "config" / directory, wanted)
+        else:
+            _plan_files(draft, store.root / "config", wanted)
+    draft.facts["command"] = "offsets"
+    draft.facts["offsets"] = {
+        **facts,
+        "changes": [
+            {"group": c.group, "topic": c.topic, "queue_id": c.queue_id, "from": c.old, "to": c.new} for c in wanted
+        ],
+    }
+    return draft.plan()
+
+
+def plan_restore_backup(store: Store) -> Plan:
+    """Plan to put consumerOffset.json.bak in the place of consumerOffset.json.
+
+    Errors: Refused if the offsets are in RocksDB; NotReadable if the .bak cannot be read.
+    """
+    if directory_of(store, OFFSETS) is not None:
+        raise Refused("the offsets of this store are in RocksDB, which has no .bak", "use --from with a backup")
+    path = store.root / "config" / FILES[0]
+    backup = path.with_name(f"{path.name}.bak")
+    table = config_object(backup)
+    if table is None or committed_offsets(table) is None:
+        raise NotReadable(f"{backup} cannot be read as consumer offsets")
+    draft = PlanBuilder(store)
+    content = backup.read_bytes()
+    if not path.is_file() or path.read_bytes() != content:
+        draft.replace(path, content, f"a copy of {backup.name}", old="replaced by its .bak", like=backup)
+    draft.facts["command"] = "offsets"
+    draft.facts["offsets"] = {"restore": backup.name}
+    return draft.plan()
+
+
+# --- JSON files -------------------------------------------------------------------------------------------------------
+
+
+def _plan_files(draft: PlanBuilder, config: Path, changes: list[OffsetChange]) -> None:
+    """Write each change to the file that has the group's offsets; new ones to the file that the broker reads last."""
+    tables: dict[str, dict[str, JsonValue]] = {}
+    for name in FILES:
+        table = config_object(config / name)
+        if table is not None:
+            tables[name] = table
+        elif (config / name).exists():
+            raise NotReadable(f"config/{name} cannot be read", "run `rmqstore recover` first")
+    if not tables:
+        tables[FILES[0]] = {"offsetTable": {}}
+    newest = list(tables)[-1]
+    changed = {_put(tables, newest, change) for change in changes}
+    for name in sorted(changed):
+        path = config / name
+        old = path.read_bytes() if path.is_file() else b""
+        like = path if path.is_file() else next(iter(sorted(config.glob("*.json"))), None)
+        draft.replace(path, build_offsets_json(tables[name], old), _WHY, old="replaced by changed offsets", like=like)
+
+
+def _put(tables: dict[str, dict[str, JsonValue]], newest: str, change: OffsetChange) -> str:
+    """Put an offset into its table, and return the name of the file."""
+    key = f"{change.topic}@{change.group}"
+    for name, table in tables.items():
+        light = table.get("lmqOffsetTable")
+        if isinstance(light, dict) and (key in light or (change.topic.startswith(_LMQ) and name == newest)):
+            light[key] = change.new
+            return name
+    holding = [name for name, table in tables.items() if key in _groups(table)]
+    name = holding[-1] if holding else newest
+    queues = _groups(tables[name]).setdefault(key, {})
+    assert isinstance(queues, dict)
+    queues[str(change.queue_id)] = change.new
+    return name
+
+
+def _groups(table: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    groups = table.setdefault("offsetTable", {})
+    assert isinstance(groups, dict)  # `config_object` has checked it
+    return groups
+
+
+# --- RocksDB ----------------------------------------------------------------------------------------------------------
+
+
+def _plan_rows(draft: PlanBuilder, directory: Path, changes: Iterable[OffsetChange]) -> None:
+    """Plan a new database with all rows of the old one, in which the rows of the changes are new."""
+    if not is_readable():
+        raise Refused(f"config/{directory.name} is RocksDB: {missing_extra()}")
+    folder = ScratchFolder()
+    try:
+        old = open_database(directory)
+        families = list(dict.fromkeys((*old.families, family_of(directory.name, OFFSETS))))
+        new = NewDatabase(folder.path / "database", families)
+        for family in families:
+            rows = _all_rows(old, family) if family in old.families else iter(())
+            if family == family_of(directory.name, OFFSETS):
+                rows = _changed(rows, directory.name, changes)
+            while chunk := list(islice(rows, CHUNK)):
+                new.put(family, [key for key, _ in chunk], [value for _, value in chunk])
+        files = new.finish()
+    except CannotRead as e:
+        raise unwritten(e) from e
+    swap_in(draft, directory, Made(new, files, folder), _WHY)
+
+
+def _all_rows(old: Database, family: str) -> Iterator[tuple[bytes, bytes]]:
+    for keys, values in old.chunks(family):
+        yield from zip(keys, values, strict=True)
+
+
+def _changed(
+    rows: Iterator[tuple[bytes, bytes]], directory: str, changes: Iterable[OffsetChange]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the rows in key order with the changes; other queues in the same row keep their offsets."""
+    new: dict[bytes, dict[str, JsonValue]] = defaultdict(dict)
+    for change in changes:
+        new[offset_key(directory, change.group, change.topic, change.queue_id)][str(change.queue_id)] = change.new
+    left = sorted(new, reverse=True)
+    for key, value in rows:
+        while left and left[-1] < key:
+            added = left.pop()
+            yield added, build_offsets(directory, new[added])
+        if left and left[-1] == key:
+            left.pop()
+            found = parse_row(directory, OFFSETS, key, value)
+            known = found[1] if found is not None and isinstance(found[1], dict) else {}
+            yield key, build_offsets(directory, known | new[key])
+        else:
+            yield key, value
+    for added in reversed(left):
+        yield added, build_offsets(directory, new[added])

@@ -1,0 +1,218 @@
+"""`rmqstore offsets`: shows the progress of groups, and changes it in JSON files and in every form of RocksDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.files.config_files import Committed
+from rmqstore.files.store import open_store
+from rmqstore.repair.journal.journal import undo
+from rmqstore.views.store_view import open as open_view
+from tests.command import run, run_json
+from tests.rocksdb_rows import need_rocksdict
+from tests.stores import copy_store, unpack
+from tests.untouched import content_only, snapshot
+
+TOPIC, GROUP = "Order_11", "CG_part_11"
+JSON_STORES = ("4.9.7-clean", "5.1.4-clean", "5.4.0-clean", "5.5.1-clean")
+STORES = (*JSON_STORES, "5.4.0-rocksdb", "5.5.1-config-v2")
+
+
+def rows(store: Path) -> set[Committed]:
+    offsets = ConsumerOffsets.read(open_store(store))
+    assert offsets.unreadable == ""
+    return set(offsets.rows())
+
+
+def content(store: Path) -> dict[str, object]:
+    return dict(content_only(snapshot(store, without=(".rmqstore",))))
+
+
+def need(name: str) -> None:
+    if name not in JSON_STORES:
+        need_rocksdict()
+
+
+def ask(store: Path, *words: str, exit_code: int = 0) -> dict[str, Any]:
+    return dict(run_json("offsets", str(store), *words, exit_code=exit_code))
+
+
+def changed(store: Path, *words: str) -> dict[str, Any]:
+    """Plan, then apply a change; both describe the same."""
+    planned = ask(store, *words, exit_code=1)
+    applied = ask(store, *words, "--apply")
+    assert (planned["applied"], applied["applied"]) == (False, True)
+    assert planned["changes"] == applied["changes"]
+    return applied
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_the_list_has_every_offset_with_its_lag(name: str) -> None:
+    need(name)
+    store = unpack(name)
+    answer = ask(store)
+    assert {(r["group"], r["topic"], r["queue_id"], r["offset"]) for r in answer["offsets"]} == {
+        (one.group, one.topic, one.queue_id, one.offset) for one in rows(store)
+    }
+    queues = examine(open_store(store), VerifyOptions(jobs=1)).report.queues
+    for row in answer["offsets"]:
+        state = queues.get(f"{row['topic']}/{row['queue_id']}")
+        if state is not None:
+            assert row["lag"] == state.max - row["offset"]
+            assert (row["next_timestamp"] is None) == (row["lag"] == 0)
+
+
+def test_filters_narrow_the_list() -> None:
+    found = ask(unpack("5.4.0-clean"), "--group", GROUP, "--topic", TOPIC)["offsets"]
+    assert [(r["group"], r["topic"], r["queue_id"]) for r in found] == [(GROUP, TOPIC, n) for n in range(4)]
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_group_is_set_to_the_earliest_message_and_back(name: str, tmp_path: Path) -> None:
+    need(name)
+    store = copy_store(name, tmp_path)
+    before, old = content(store), rows(store)
+    own = {one for one in old if (one.topic, one.group) == (TOPIC, GROUP)}
+    answer = changed(store, "--set", GROUP, TOPIC, "--to", "earliest")
+    assert {(c["queue_id"], c["old"], c["new"], c["again"], c["skipped"]) for c in answer["changes"]} == {
+        (one.queue_id, one.offset, 0, one.offset, 0) for one in own
+    }
+    assert rows(store) == (old - own) | {one._replace(offset=0) for one in own}
+    assert examine(open_store(store), VerifyOptions(jobs=1)).report.exit_code == 0
+    undo(Path(answer["journal"]))
+    assert content(store) == before
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_a_new_group_gets_the_offsets_of_another(name: str, tmp_path: Path) -> None:
+    need(name)
+    store = copy_store(name, tmp_path)
+    before, old = content(store), rows(store)
+    answer = changed(store, "--clone", GROUP, "CG_new")
+    copied = {one._replace(group="CG_new") for one in old if one.group == GROUP and not one.topic.startswith("%RETRY%")}
+    assert copied
+    assert rows(store) == old | copied
+    again = run("offsets", str(store), "--clone", GROUP, "CG_new")
+    assert (again.exit_code, "has offsets already" in again.stderr) == (5, True)
+    undo(Path(answer["journal"]))
+    assert content(store) == before
+
+
+def test_a_time_means_the_first_message_stored_then_or_later(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+
+    def stored(queue_offset: int) -> int:
+        message = open_view(store).queue(TOPIC, 2)[queue_offset]
+        assert message is not None
+        return message.store_timestamp
+
+    time = stored(20)
+    answer = changed(store, "--set", GROUP, TOPIC, "--queue", "2", "--to", str(time))
+    [change] = answer["changes"]
+    assert change["new"] <= 20
+    assert stored(change["new"] - 1) < time == stored(change["new"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--set", GROUP, TOPIC), "belong together"),
+        (("--to", "earliest"), "belong together"),
+        (("--queue", "1"), "belong together"),
+        (("--max",), "--max needs --from"),
+        (("--set", GROUP, TOPIC, "--to", "earliest", "--restore-bak"), "exclude each other"),
+        (("--set", GROUP, TOPIC, "--to", "100000"), "is outside of Order_11/0"),
+        (("--set", GROUP, TOPIC, "--to", "whenever"), "whenever"),
+        (("--set", GROUP, "nosuch", "--to", "latest"), "no queue nosuch"),
+        (("--set", GROUP, TOPIC, "--to", "latest", "--queue", "9"), "no queue Order_11/9"),
+        (("--clone", "nobody", "new"), "nobody has no offsets"),
+    ],
+)
+def test_wrong_usage_is_one_line(words: tuple[str, ...], said: str) -> None:
+    done = run("offsets", str(unpack("5.4.0-clean")), *words)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_the_greater_offset_wins_and_none_is_beyond_its_queue(tmp_path: Path) -> None:
+    store, other = copy_store("5.4.0-clean", tmp_path / "a"), copy_store("5.4.0-clean", tmp_path / "b")
+    (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{"Order_11@A":{0:5,1:7},"Order_11@B":{0:3}}}')
+    (other / "config" / "consumerOffset.json").write_text(
+        '{"offsetTable":{"Order_11@A":{0:9,1:2},"Order_11@C":{2:100000},"gone@A":{0:4}}}'
+    )
+    answer = changed(store, "--from", str(other), "--max")
+    end = examine(open_store(store), VerifyOptions(jobs=1)).report.queues["Order_11/2"].max
+    assert rows(store) == {
+        Committed("Order_11", "A", 0, 9),
+        Committed("Order_11", "A", 1, 7),
+        Committed("Order_11", "B", 0, 3),
+        Committed("Order_11", "C", 2, end),
+    }
+    assert [(c["group"], c["old"], c["new"], c["skipped"]) for c in answer["changes"]] == [
+        ("A", 5, 9, 4),
+        ("C", None, end, 0),
+    ]
+
+
+def test_without_max_the_other_store_decides(tmp_path: Path) -> None:
+    store, other = copy_store("5.4.0-clean", tmp_path / "a"), copy_store("5.4.0-clean", tmp_path / "b")
+    (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{"Order_11@A":{0:9}}}')
+    (other / "config" / "consumerOffset.json").write_text('{"offsetTable":{"Order_11@A":{0:2}}}')
+    changed(store, "--from", str(other))
+    assert rows(store) == {Committed("Order_11", "A", 0, 2)}
+
+
+def test_the_backup_file_is_restored(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    path = store / "config" / "consumerOffset.json"
+    path.with_name(f"{path.name}.bak").write_text('{"offsetTable":{"Order_11@A":{0:2}}}')
+    path.write_text("broken {")
+    run_json("offsets", str(store), "--restore-bak", "--apply", exit_code=0)
+    assert rows(store) == {Committed("Order_11", "A", 0, 2)}
+
+
+def test_light_queues_have_one_offset_per_group(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    light = store / "config" / "lmqConsumerOffset.json"
+    light.write_text('{"offsetTable":{"Order_11@A":{0:4}},"lmqOffsetTable":{"%LMQ%x@A":2}}')
+    other = copy_store("5.4.0-clean", tmp_path / "b")
+    (other / "config" / "lmqConsumerOffset.json").write_text('{"offsetTable":{"Order_11@A":{0:6}},"lmqOffsetTable":{}}')
+    changed(store, "--from", str(other), "--max")
+    assert Committed("Order_11", "A", 0, 6) in rows(store)
+    assert Committed("%LMQ%x", "A", 0, 2) in rows(store)
+
+
+def test_a_saved_plan_is_applied_and_a_stale_one_refused(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    plan = tmp_path / "plan.json"
+    run_json("offsets", str(store), "--set", GROUP, TOPIC, "--to", "earliest", "--plan-out", str(plan), exit_code=1)
+    before = content(store)
+    run_json("offsets", str(store), "--plan", str(plan), "--apply", exit_code=0)
+    assert content(store) != before
+    done = run("offsets", str(store), "--plan", str(plan), "--apply")
+    assert done.exit_code == 5
+
+
+def test_unreadable_offsets_are_not_changed(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    for path in (store / "config").glob("consumerOffset.json*"):
+        path.write_text("{")
+    before = content(store)
+    done = run("offsets", str(store), "--set", GROUP, TOPIC, "--to", "latest", "--apply")
+    assert (done.exit_code, "not readable" in done.stderr) == (5, True)
+    assert run("offsets", str(store)).exit_code == 4
+    assert content(store) == before
+
+
+def test_pop_progress_is_in_the_list() -> None:
+    found = ask(unpack("5.5.1-pop"), "--topic", "PopRaw_11")["offsets"]
+    states: dict[str, int] = {}
+    for row in found:
+        for state, count in row["pop"].items():
+            states[state] = states.get(state, 0) + count
+    assert states == {"acknowledged": 20, "returned": 20, "invisible": 20}
