@@ -32,7 +32,7 @@ from rmqstore.scan.workers import SPLIT_SIZE, Mapper, jobs_or_default
 
 if TYPE_CHECKING:
     from rmqstore.checks.verified import Verified, VerifyOptions
-    from rmqstore.files.rocksdb.config import StoredTable
+    from rmqstore.files.config_databases import StoredTable
 
 _LOGS = ("commitlog", "dledger", "dledger-group")  # parts of a store that contain only a log
 

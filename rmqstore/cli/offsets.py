@@ -69,7 +69,7 @@ class Asked:
 @click.option(
     "--from",
     "source",
-    type=click.Path(path_type=Path, exists=True),
+    type=click.Path(path_type=Path),
     metavar="STORE",
     help="Take the offsets of another store, for example of a replica or a backup.",
 )
@@ -158,9 +158,6 @@ def _planned(store: Store, known: ConsumerOffsets, asked: Asked, applying: Apply
     positions = QueuePositions(store)
     if asked.restore_bak:
         return plan_restore_backup(store), list(_backup_changes(store, known, positions))
-    if known.unreadable:
-        what = f"the offsets of {store.path} are not readable: {known.unreadable}"
-        raise Refused(what, "run `rmqstore recover` first")
     if asked.set_of is not None:
         changes = _set_changes(known, positions, asked.set_of, str(asked.target), asked.queues)
         facts = {"set": "/".join(asked.set_of), "to": str(asked.target)}

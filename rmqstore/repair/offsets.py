@@ -13,8 +13,9 @@ from pathlib import Path
 
 from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.errors import NotReadable, Refused
+from rmqstore.files.config_databases import OFFSETS, directory_of
 from rmqstore.files.config_files import committed_offsets, config_object
-from rmqstore.files.rocksdb.config import OFFSETS, build_offsets, directory_of, family_of, offset_key, parse_row
+from rmqstore.files.rocksdb.config import build_offsets, family_of, offset_key, parse_row
 from rmqstore.files.rocksdb.database import CHUNK, CannotRead, Database, is_readable, missing_extra, open_database
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.configjson import JsonValue

@@ -204,9 +204,18 @@ def test_unreadable_offsets_are_not_changed(tmp_path: Path) -> None:
         path.write_text("{")
     before = content(store)
     done = run("offsets", str(store), "--set", GROUP, TOPIC, "--to", "latest", "--apply")
-    assert (done.exit_code, "not readable" in done.stderr) == (5, True)
+    assert (done.exit_code, "cannot be read" in done.stderr) == (3, True)
     assert run("offsets", str(store)).exit_code == 4
     assert content(store) == before
+
+
+def test_a_store_without_offsets_gets_a_file(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    for path in (store / "config").glob("consumerOffset.json*"):
+        path.unlink()
+    answer = changed(store, "--set", GROUP, TOPIC, "--to", "latest")
+    assert {one.group for one in rows(store)} == {GROUP}
+    assert [change["old"] for change in answer["changes"]] == [None] * 4
 
 
 def test_pop_progress_is_in_the_list() -> None:

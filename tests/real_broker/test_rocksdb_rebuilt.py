@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.checks.verify import VerifyOptions, examine
-from rmqstore.files.rocksdb.config import OFFSETS, table_rows
+from rmqstore.files.config_databases import OFFSETS
+from rmqstore.files.rocksdb.config import table_rows
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.repair.journal.journal import apply, undo
 from tests import damage

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from rmqstore.brokers.load.mapped_files import Obstacle
 from rmqstore.brokers.rules.forecast import QueueKey
-from rmqstore.files.rocksdb.config import CONFIG_DATABASES, table_rows, tables_in
+from rmqstore.files.config_databases import CONFIG_DATABASES, tables_in
+from rmqstore.files.rocksdb.config import table_rows
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import Store

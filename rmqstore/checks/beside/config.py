@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
+from rmqstore.files.config_databases import OFFSETS, TOPICS, StoredTable, directory_of
 from rmqstore.files.config_files import LARGEST, committed_offsets, null_table, wrong_type
 from rmqstore.files.disk.reading import open_regular
 from rmqstore.files.mapped_file_queue import list_directory
-from rmqstore.files.rocksdb.config import OFFSETS, TOPICS, StoredTable, directory_of
 from rmqstore.files.store import Store
 from rmqstore.files.topic_types import types_of
 from rmqstore.formats.configjson import (

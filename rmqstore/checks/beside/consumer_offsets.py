@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from rmqstore.files.config_databases import OFFSETS, directory_of
 from rmqstore.files.config_files import Committed, committed_offsets, loaded_config
-from rmqstore.files.rocksdb.config import OFFSETS, directory_of, stored_table
-from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
 
 
@@ -71,6 +70,9 @@ class ConsumerOffsets:
             self.queues.setdefault(one.topic, {}).setdefault(one.queue_id, {})[one.group] = one.offset
 
     def _add_rocksdb(self, store: Store, directory: str) -> None:
+        from rmqstore.files.rocksdb.config import stored_table
+        from rmqstore.files.rocksdb.database import CannotRead
+
         try:
             table = stored_table(store.root, directory, OFFSETS)
         except CannotRead as error:

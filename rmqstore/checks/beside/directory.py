@@ -17,6 +17,7 @@ from pathlib import Path
 from rmqstore.checks.beside.permissions import CannotJudge, check_rights, require_readable
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.config_databases import WITHOUT_POSITIONS
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import (
     DirEntry,
@@ -26,7 +27,6 @@ from rmqstore.files.mapped_file_queue import (
     file_name_to_offset,
     list_directory,
 )
-from rmqstore.files.rocksdb.config import WITHOUT_POSITIONS
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.store_queues import SIZE_KEY, TREE
 

@@ -19,9 +19,10 @@ from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState,
 from rmqstore.checks.queues.consumequeue import check_consume_queues
 from rmqstore.checks.queues.queue_check import QueueCheck
 from rmqstore.checks.queues.rocksdb_batches import check_batch_rows
+from rmqstore.files.config_databases import TABLES, StoredTable, directory_of, tables_in
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.queue_home import QueueHome
-from rmqstore.files.rocksdb.config import TABLES, StoredTable, directory_of, stored_table, tables_in
+from rmqstore.files.rocksdb.config import stored_table
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable, missing_extra
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store

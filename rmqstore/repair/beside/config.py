@@ -10,7 +10,7 @@ from typing import Literal
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding
 from rmqstore.checks.verify import Verified
-from rmqstore.files.rocksdb.config import OFFSETS, directory_of
+from rmqstore.files.config_databases import OFFSETS, directory_of
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, build_config_json, integer_keys, parse_config_object
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.repair.plan.plan_builder import PlanBuilder

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rmqstore.append.rocksdb.new_database import NewDatabase
-from rmqstore.files.rocksdb.config import OFFSETS, build_offsets, family_of, parse_row
+from rmqstore.files.config_databases import OFFSETS
+from rmqstore.files.rocksdb.config import build_offsets, family_of, parse_row
 from rmqstore.files.rocksdb.database import CannotRead, Database, is_readable, open_database
 from rmqstore.formats.configjson import JsonValue
 from rmqstore.repair.journal.disk import ScratchFolder

@@ -71,7 +71,7 @@ def rocksdb_config_tables(store: Store, problems: list[str]) -> Iterator[tuple[s
 
     The bytes are those of the database, which may contain several tables.
     """
-    from rmqstore.files.rocksdb.config import WITHOUT_POSITIONS, tables_in
+    from rmqstore.files.config_databases import WITHOUT_POSITIONS, tables_in
     from rmqstore.files.rocksdb.database import CannotRead, is_readable
 
     for name in store.rocksdb_config:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rmqstore.files.config_databases import tables_in
 from rmqstore.files.log_ends import QueueBounds, first_true
-from rmqstore.files.rocksdb.config import stored_table, tables_in
+from rmqstore.files.rocksdb.config import stored_table
 from rmqstore.files.rocksdb.database import CHUNK, CannotRead
 from rmqstore.files.rocksdb.links import database_files
 from rmqstore.files.rocksdb.queues import Bound, Name, RocksDBQueue, RocksDBQueues
