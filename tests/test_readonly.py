@@ -33,7 +33,7 @@ READING: dict[str, list[list[str]]] = {
     "recover": [[], ["--json"], ["--plan-out", "PLAN"]],
     "journals": [[], ["--prune", "--keep", "0"]],
     "rebuild": [["cq"], ["index"], ["checkpoint"]],
-    "offsets": [[], ["--set", "CG_part_11", "Order_11", "--to", "earliest"], ["--clone", "CG_part_11", "new"]],
+    "offsets": [[], ["--set", "CG_part_11", "Order_11", "--to", "earliest"]],
     "expire": [["--any-hour", "--reserved", "0"]],
     "migrate-to-dledger": [["--self-id", "n0"]],
     "migrate-to-commitlog": [["--output", "NEW", "--dry-run"]],
