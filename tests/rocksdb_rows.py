@@ -50,7 +50,7 @@ def need_rocksdict() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The column families of consumequeue/, opened for writing."""
+    """The column families of a RocksDB of consume queues, opened for writing."""
 
     units: Any
     offsets: Any
@@ -67,6 +67,15 @@ class Rows:
 
     def drop(self, topic: str, queue_id: int, index: int) -> None:
         del self.units[UnitKey(topic.encode(), queue_id, index).build()]
+
+    def delete(self, topic: str, queue_id: int, rows: int) -> None:
+        """Delete rows [0, rows) and the ends of a queue, as a broker deletes it."""
+        for index in range(rows):
+            self.drop(topic, queue_id, index)
+        for bound in ("max", "min"):
+            key = OffsetKey(topic.encode(), "max" if bound == "max" else "min", queue_id).build()
+            if self.offsets.get(key) is not None:
+                del self.offsets[key]
 
     def end(self, topic: str, queue_id: int, queue_offset: int, commitlog_offset: int, bound: str = "max") -> None:
         """Write the row of the column family `offset` for a queue's last (or first) message."""
@@ -116,10 +125,15 @@ def opened_rows(directory: Path, *families: str) -> Iterator[Any]:
 
 
 @contextmanager
-def changing(store: Path) -> Iterator[Rows]:
-    """Open the rows of a copied store for changes."""
-    with opened_rows(store / "consumequeue") as database:
-        yield Rows(database.get_column_family("default"), database.get_column_family("offset"))
+def changing(store: Path, place: str = "consumequeue") -> Iterator[Rows]:
+    """Open the rows of a copied store for changes; `place`: the directory of its RocksDB."""
+    with opened_rows(store / place) as database:
+        rows = Rows(database.get_column_family("default"), database.get_column_family("offset"))
+        try:
+            yield rows
+        finally:
+            rows.units.close()
+            rows.offsets.close()
 
 
 def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:

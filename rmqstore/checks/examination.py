@@ -145,6 +145,7 @@ class Examination:
             keep=options.keep,
             levels=delay_levels(store),
             index=self.verified.index,
+            fans_out=self._fans_out(),
         )
         if options.last_run is not None:
             options.last_run.begin()
@@ -182,6 +183,14 @@ class Examination:
         self.partial = self.narrow.left_out(report.resume_at)
         if self.partial is not None:
             report.unchecked.append(self.partial)
+
+    def _fans_out(self) -> frozenset[str] | None:
+        """Return the topics whose messages get units in light queues; None: all topics."""
+        if not self.store.light_in_rocksdb:
+            return None
+        from rmqstore.files.rocksdb.written import written_rows
+
+        return written_rows(self.store).topics
 
     def whole_logs(self) -> None:
         """Judge the logs as a whole, and compare the index with them."""
@@ -267,12 +276,19 @@ class Examination:
             self.states = in_rows.states
             self.verified.unreadable_rows = in_rows.unreadable
             self.verified.damaged_rows = in_rows.damaged
+        elif store.light_in_rocksdb:
+            from rmqstore.checks.queues.rocksdb import check_files_and_light_rows
+
+            light = check_files_and_light_rows(store, logs, self.report)
+            self.states = light.states
+            self.verified.damaged_rows = light.damaged
+            self.verified.dispatched_rows = light.dispatched
         else:
             self.states = check_consume_queues(store, logs, self.findings)
         if store.rocksdb_beside:
             from rmqstore.checks.queues.double_write import check_double_written
 
-            self.verified.damaged_rows = check_double_written(store, self.states, self.report)
+            self.verified.damaged_rows |= check_double_written(store, self.states, self.report)
         if store.kind is not StoreKind.ROCKSDB:
             self.states.update(check_batch_queues(store, logs, self.findings))
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqstore.brokers.rules.forecast import StartOptions
+from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.brokers.simulate import in_dledger_mode, simulate_start
 from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.log import delay_levels
@@ -16,7 +17,9 @@ from rmqstore.checks.problems.report import Fact, Finding, Report
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.queues.undelivered import (
     AllDispatched,
+    Left,
     all_dispatched,
+    left_in_light_queues,
     left_unreadable,
     never_dispatched,
     withheld_words,
@@ -58,7 +61,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     if forecast.starts:
         exceptions = (misplaced.verdict if misplaced is not None else "") + _not_here(report)
         exceptions += rights_words(report.findings)
-    left = left_unreadable(forecast, verified.logs.queues, report.queues, verified.logs.misfiled)
+    left = _left(store, verified, forecast)
     if forecast.starts and forecast.not_dispatched is not None and store.commitlog is not None:
         gone = never_dispatched(store.commitlog, forecast.not_dispatched, verified.logs.queues)
         left = replace(left, gone=gone)
@@ -86,6 +89,21 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         report.notes.append(note)
     if report.live:
         report.notes.append("a broker is running on this store: the forecast is not final")
+
+
+def _left(store: Store, verified: Verified, forecast: StartForecast) -> Left:
+    states, parts = verified.report.queues, verified.logs.queues
+    if not (store.light_in_rocksdb and rules_for(forecast.version).light_in_rocksdb):
+        return left_unreadable(forecast, parts, states, verified.logs.misfiled)
+    names = [(topic, int(number)) for topic, _, number in (label.rpartition("/") for label in states)]
+    light = [name for name in names if store.reads_rows(name[0])]
+    in_files = {label: state for label, state in states.items() if not store.reads_rows(label.rpartition("/")[0])}
+    left = left_unreadable(forecast, parts, in_files, verified.logs.misfiled)
+    if store.commitlog is not None:
+        more = left_in_light_queues(forecast, parts, light, store.commitlog, verified.dispatched_rows)
+        left.gone.messages += more.messages
+        left.gone.queues += more.queues
+    return left
 
 
 def _leaves_dledger(store: Store, options: VerifyOptions) -> bool:

@@ -75,6 +75,8 @@ class Verified:
     """Number of messages per queue whose rows in RocksDB cannot be read; None if the rows were not checked."""
     damaged_rows: bool = False
     """Whether the RocksDB of the consume queues cannot be opened, or not be read completely."""
+    dispatched_rows: int | None = None
+    """The end of the last message that was written to the RocksDB (global offset); None: unknown."""
     batch_topics: frozenset[str] = frozenset()
     """Topics whose messages belong in a BatchCQ."""
 

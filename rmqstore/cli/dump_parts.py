@@ -23,7 +23,7 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
     from rmqstore.views.dump.units import READERS
 
     directory = _database(store, what)
-    if directory and not is_readable():
+    if directory and not is_readable() and not (store.light_in_rocksdb and what == "consumequeue"):
         out.note(f"warning: {directory}/ is a RocksDB, and its rows cannot be read: that {missing_extra()}")
         return 4
     problem = ""
@@ -70,7 +70,8 @@ def _database(store: Store, what: str) -> str:
 
     if what.endswith("-rows"):
         return DIRECTORY if may_hold_rows(store) else ""
-    return "consumequeue" if store.rocksdb_consume_queue and what == "consumequeue" else ""
+    in_rows = store.rocksdb_consume_queue or store.light_in_rocksdb
+    return store.rocksdb_directory.name if in_rows and what == "consumequeue" else ""
 
 
 def dump_small(out: Output, store: Store, what: str, limit: int | None) -> int:

@@ -1,11 +1,15 @@
-"""Decide which consume queues a broker reads if consumequeue/ contains both queue files and a RocksDB.
+"""Decide where the consume queues of a store are: in files, in a RocksDB, or in both, and in which directory.
 
 With storeType=defaultRocksDB it reads only the RocksDB, and files are left over from an earlier setting. With
 storeType=default and rocksdbCQDoubleWriteEnable=true it writes both, and uses the files for reads and queue offsets
 unless combineCQPreferCQType or combineAssignOffsetCQType choose the RocksDB. A broker keeps its configuration in JSON
-files with storeType=default, and in RocksDB directories with defaultRocksDB. Source: DefaultMessageStore and
-RocksDBMessageStore#createConsumeQueueStore, CombineConsumeQueueStore, BrokerController#initializeMetadata
-(RocketMQ 5.4.0)
+files with storeType=default, and in RocksDB directories with defaultRocksDB.
+
+The RocksDB is in consumequeue/, or since 5.5.0 in consumequeue_rocksdb/ with useSeparateStorePathForRocksdbCQ=true. A
+broker that uses one of them does not start if the other directory has a file CURRENT.
+
+Source: DefaultMessageStore and RocksDBMessageStore#createConsumeQueueStore, CombineConsumeQueueStore,
+RocksDBConsumeQueueStore#<init>, BrokerController#initializeMetadata (RocketMQ 5.4.0, 5.5.1)
 """
 
 from __future__ import annotations
@@ -15,8 +19,15 @@ from enum import StrEnum
 from pathlib import Path
 
 from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.mapped_file_queue import list_directory
 
 ROCKSDB = "defaultRocksDB"
+SHARED, SEPARATE = "consumequeue", "consumequeue_rocksdb"
+"""The directories that can have the RocksDB of the consume queues."""
+DOUBLE_WRITE = "rocksdbCQDoubleWriteEnable"
+LIGHT_IN_ROCKSDB = "combineCQUseRocksdbForLmq"
+SELECTIVE = "rocksdbCQSelectiveDoubleWriteEnable"
+_SEPARATE_KEY = "useSeparateStorePathForRocksdbCQ"
 _DATABASE_FILE = re.compile(r"CURRENT|LOCK|IDENTITY|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|\d+\.[a-z]+")
 _TABLES = ("topics", "subscriptionGroups", "consumerOffsets", "metadata")
 
@@ -32,6 +43,42 @@ class QueueHome(StrEnum):
 def has_database(directory: Path) -> bool:
     """Return whether a directory contains a RocksDB, even an incomplete one."""
     return all((directory / n).is_file() for n in ("CURRENT", "IDENTITY")) or any(directory.glob("MANIFEST-*"))
+
+
+def place_is_configured(config: BrokerConfig) -> bool:
+    """Return whether broker.conf says in which directory the RocksDB of the consume queues is."""
+    return not config.given.keys().isdisjoint((_SEPARATE_KEY, "storeType", DOUBLE_WRITE))
+
+
+def is_current(directory: Path) -> bool:
+    """Return whether a directory has the file CURRENT, by which a broker recognizes a RocksDB."""
+    return (directory / "CURRENT").is_file()
+
+
+def rocksdb_place(root: Path, config: BrokerConfig) -> str:
+    """Return the name of the directory with the RocksDB of the consume queues, or where a broker will create it.
+
+    Files come before settings: what is found decides, and only if it does not, broker.conf.
+    """
+    found = places_found(root)
+    if len(found) == 1:
+        return found[0]
+    if place_is_configured(config):
+        return SEPARATE if config.bool(_SEPARATE_KEY) else SHARED
+    return SHARED
+
+
+def places_found(root: Path) -> list[str]:
+    """Return the directories that have a RocksDB of the consume queues, or else the remains of one."""
+    for evidence in (is_current, has_database, _has_remains):
+        found = [name for name in (SHARED, SEPARATE) if evidence(root / name)]
+        if found:
+            return found
+    return [SEPARATE] if (root / SEPARATE).is_dir() else []
+
+
+def _has_remains(directory: Path) -> bool:
+    return any(not entry.directory and is_database_file(entry.path.name) for entry in list_directory(directory))
 
 
 def is_database_file(name: str) -> bool:

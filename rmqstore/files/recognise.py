@@ -136,6 +136,8 @@ def kind_of_directory(path: Path) -> str:
         return {"commitlog": "commitlog", "timerlog": "timerlog", "data": "dledger", "index": "dledger-index"}.get(
             path.name, "consumequeue"
         )
+    if path.name == "consumequeue_rocksdb":
+        return "consumequeue-tree"
     if path.name in ("consumequeue", "batchconsumequeue"):
         return path.name + "-tree"
     if _has_queues(path):

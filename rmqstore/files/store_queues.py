@@ -22,8 +22,21 @@ from rmqstore.files.mapped_file_queue import (
     infer_file_size,
     list_directory,
 )
-from rmqstore.files.queue_home import QueueHome, configured_home, has_database, is_database_file, queue_home
+from rmqstore.files.queue_home import (
+    DOUBLE_WRITE,
+    LIGHT_IN_ROCKSDB,
+    SEPARATE,
+    SHARED,
+    QueueHome,
+    configured_home,
+    has_database,
+    is_current,
+    is_database_file,
+    queue_home,
+    rocksdb_place,
+)
 from rmqstore.formats import consumequeue
+from rmqstore.formats.properties import LMQ_PREFIX, is_lmq
 
 
 class QueueKind(StrEnum):
@@ -115,7 +128,7 @@ class StoreQueues:
         if self.part is not None:
             return QueueHome.FILES
         no_files = not any(list_directory(path) for _, _, path in self.queue_directories(QueueKind.SIMPLE))
-        if not has_database(self.root / "consumequeue"):
+        if not has_database(self.rocksdb_directory):
             home = queue_home(self.root, self.config) if no_files else configured_home(self.config)
             return QueueHome.ROCKSDB if home is QueueHome.ROCKSDB else QueueHome.FILES
         if no_files and configured_home(self.config) is not QueueHome.FILES:
@@ -124,13 +137,54 @@ class StoreQueues:
 
     @property
     def rocksdb_consume_queue(self) -> bool:
-        """Whether a broker reads, or may read, the RocksDB in consumequeue/ (storeType=defaultRocksDB)."""
+        """Whether a broker reads, or may read, all queues from a RocksDB (storeType=defaultRocksDB)."""
         return self.queue_home is not QueueHome.FILES
 
     @cached_property
     def rocksdb_beside(self) -> bool:
-        """Whether consumequeue/ also contains a RocksDB although a broker reads the queue files."""
-        return self.part is None and not self.rocksdb_consume_queue and has_database(self.root / "consumequeue")
+        """Whether the store also has a RocksDB of queues although a broker reads the queue files (double write)."""
+        if self.part is not None or self.rocksdb_consume_queue:
+            return False
+        return has_database(self.rocksdb_directory) or self.light_in_rocksdb
+
+    @cached_property
+    def rocksdb_directory(self) -> Path:
+        """The directory with the RocksDB of the consume queues, or where a broker would create it."""
+        return self.root / (rocksdb_place(self.root, self.config) if self.part is None else SHARED)
+
+    @cached_property
+    def other_rocksdb(self) -> Path | None:
+        """The second directory with a RocksDB of queues, which keeps a broker with RocksDB queues from starting."""
+        other = self.root / (SHARED if self.rocksdb_directory.name == SEPARATE else SEPARATE)
+        return other if self.part is None and is_current(other) and is_current(self.rocksdb_directory) else None
+
+    @property
+    def uses_rocksdb(self) -> bool:
+        """Whether a broker opens a RocksDB of queues, as far as broker.conf does not say otherwise."""
+        given = "storeType" in self.config.given or DOUBLE_WRITE in self.config.given
+        double = self.config.bool(DOUBLE_WRITE) if given else self.rocksdb_beside
+        return self.rocksdb_consume_queue or double
+
+    @cached_property
+    def light_in_rocksdb(self) -> bool:
+        """Whether light queues (`%LMQ%…`) are only in the RocksDB, though all other queues are read from files.
+
+        A 5.5 broker with double write does not start without combineCQUseRocksdbForLmq. Without broker.conf, the
+        directory consumequeue_rocksdb/ shows such a broker, and so does a RocksDB beside files without light queues.
+        Source: RocksDBLiteLifecycleManager#init, MultiDispatchUtils#checkMultiDispatchQueue (RocketMQ 5.5.1)
+        """
+        if self.part is not None or self.rocksdb_consume_queue:
+            return False
+        if "storeType" in self.config.given or DOUBLE_WRITE in self.config.given:
+            return self.config.bool(DOUBLE_WRITE) and self.config.bool(LIGHT_IN_ROCKSDB)
+        if self.rocksdb_directory.name == SEPARATE:
+            return self.rocksdb_directory.is_dir()
+        light = any(entry.path.name.startswith(LMQ_PREFIX) for entry in list_directory(self.root / SHARED))
+        return has_database(self.rocksdb_directory) and not light
+
+    def reads_rows(self, topic: str) -> bool:
+        """Return whether a broker reads the queues of a topic from the RocksDB."""
+        return self.rocksdb_consume_queue or (self.light_in_rocksdb and is_lmq(topic))
 
     def queue_directories(self, kind: QueueKind) -> Iterator[tuple[str, int, Path]]:
         """Yield (topic, queue id, directory) of every queue directory of a kind, sorted; skip other names."""
@@ -248,7 +302,8 @@ class StoreQueues:
                 continue
             for topic in list_directory(parent):
                 if not topic.directory:
-                    if not (self.rocksdb_beside and kind is QueueKind.SIMPLE and is_database_file(topic.path.name)):
+                    beside = self.rocksdb_beside and self.rocksdb_directory == parent
+                    if not (beside and kind is QueueKind.SIMPLE and is_database_file(topic.path.name)):
                         strays.append(StrayEntry(topic.path, False, topic.length))
                     continue
                 for entry in list_directory(topic.path):

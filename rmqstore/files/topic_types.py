@@ -31,9 +31,28 @@ def types_of(table: Mapping[str, JsonValue] | None) -> dict[str, str] | None:
 
 
 def _type_of(config: JsonValue) -> str:
-    attributes = config.get("attributes") if isinstance(config, dict) else None
-    kind = attributes.get("queue.type") if isinstance(attributes, dict) else None
+    kind = _attribute(config, "queue.type")
     return kind if isinstance(kind, str) else SIMPLE_CQ
+
+
+def _attribute(config: JsonValue, name: str) -> JsonValue:
+    attributes = config.get("attributes") if isinstance(config, dict) else None
+    return attributes.get(name) if isinstance(attributes, dict) else None
+
+
+def lite_topics(root: Path) -> frozenset[str]:
+    """Return the topics with lite queues that a broker loads from `root` (attribute message.type=LITE, 5.5.0).
+
+    Source: TopicConfig#getTopicMessageType (RocketMQ 5.5.1)
+    """
+    found = loaded_config(root, "topics.json", _lite_topics)
+    return found if found is not None else frozenset()
+
+
+def _lite_topics(table: Mapping[str, JsonValue]) -> frozenset[str]:
+    topics = table.get("topicConfigTable")
+    rows = topics.items() if isinstance(topics, dict) else ()
+    return frozenset(topic for topic, config in rows if _attribute(config, "message.type") == "LITE")
 
 
 def batch_topics(store: Store, types: Mapping[str, str] | None) -> frozenset[str]:

@@ -15,6 +15,7 @@ from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area, Severity
+from rmqstore.checks.problems.report import Finding
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified, problem_counts
 from rmqstore.files.store import Store, StoreKind
@@ -41,7 +42,14 @@ from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions, choose
 from rmqstore.repair.plan.wording import first_notes
-from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, cut_queues, known_topic, wanted_queues
+from rmqstore.repair.rebuild.consume_queues import (
+    QueueRebuild,
+    RebuildChoices,
+    cut_queues,
+    known_topic,
+    parse_label,
+    wanted_queues,
+)
 from rmqstore.repair.rebuild.dispatch_limit import dispatch_limit, lag_needs_abort
 from rmqstore.repair.rebuild.index import IndexRebuild
 from rmqstore.repair.salvage.evidence.places import missing_front
@@ -299,15 +307,30 @@ class Recovery:
         """Rebuild the rows of a RocksDB beside queues in files; return whether it then fits the repaired log."""
         damaged = self.verified.damaged_rows and self.options.wants_area(Area.QUEUE, Area.DIRECTORY)
         changed = self._touches_log() or any(s.path.startswith("consumequeue/") for s in self.draft.steps)
-        if not self.results or not (changed or damaged):
+        light = self._light_problems()
+        if not self.results or not (changed or damaged or light):
             return False
         from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
 
         choices = RebuildChoices(allow_gaps=self.options.allow_shift, limit=self.limit)
         fits = plan_beside(self.draft, self.verified, self._views(), None, choices)
-        if fits and codes.CQ_ROCKSDB in self.counts:
-            self.draft.cures.add(codes.CQ_ROCKSDB)
+        if fits:
+            of_rows = light | ({codes.CQ_ROCKSDB, codes.CQ_TWO_ROCKSDB} & self.counts.keys())
+            self.draft.cures |= cured(self.draft, of_rows)
+        else:
+            self.draft.cures -= light
         return fits
+
+    def _light_problems(self) -> set[str]:
+        """Return the problems of queues that are only in the RocksDB beside queue files, as far as they are wanted."""
+        if not self.store.light_in_rocksdb:
+            return {codes.CQ_TWO_ROCKSDB} & self.counts.keys()
+        found = {f.code for f in self.verified.report.findings.listed if self._is_light(f) and f.problem.of_queues}
+        return {code for code in found | ({codes.CQ_TWO_ROCKSDB} & self.counts.keys()) if self.options.wants(code)}
+
+    def _is_light(self, finding: Finding) -> bool:
+        name = parse_label(finding.queue)
+        return name is not None and self.store.reads_rows(name[0])
 
     def _rows_are_wanted(self) -> bool:
         if self._touches_log() or self.cut is not None or self.salvaged.rebuild_queues or self.shortened:
@@ -344,7 +367,8 @@ class Recovery:
         are missing completely.
         """
         parts = {name: p for name, p in self.verified.logs.queues.items() if p.missing and p.messages}
-        parts = {name: p for name, p in parts.items() if known_topic(self.verified.logs, name[0])}
+        known = (name for name in parts if known_topic(self.verified.logs, name[0]))
+        parts = {name: parts[name] for name in known if not self.store.reads_rows(name[0])}
         if not parts or self.store.part is not None:
             return False
         if self.store.kind is not StoreKind.PLAIN:

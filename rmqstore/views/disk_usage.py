@@ -15,6 +15,7 @@ _PARTS = {
     "consumequeue": "queues",
     "batchconsumequeue": "queues",
     "consumequeue_ext": "queues",
+    "consumequeue_rocksdb": "queues",
     "index": "index",
     "timerlog": "timer",
     "timerwheel": "timer",
@@ -117,9 +118,8 @@ def _part_of(names: tuple[str, ...], store: Store) -> str:
         return store.part
     if names[0].startswith("dledger-") and len(names) > 1:
         return {"data": "log", "index": "DLedger index"}.get(names[1], "other")
-    if "rocksdb" in names[0].lower():
-        return "RocksDB"
-    return _PARTS.get(names[0], "other")
+    part = _PARTS.get(names[0])
+    return part or ("RocksDB" if "rocksdb" in names[0].lower() else "other")
 
 
 def _topics(out: DiskUsage, store: Store) -> None:

@@ -17,6 +17,7 @@ from rmqstore.files.log_ends import (
     written_units,
 )
 from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.queue_home import has_database
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import checkpoint, dledger, index, timer
 from rmqstore.views.dump.config_values import config_tables, rocksdb_config_tables
@@ -208,10 +209,14 @@ def _topics(store: Store, problems: list[str]) -> tuple[list[TopicInfo], int]:
     kinds: tuple[QueueKind, ...] = (QueueKind.SIMPLE, QueueKind.BATCH)
     if store.rocksdb_consume_queue:
         kinds = (QueueKind.BATCH,)
+    if store.rocksdb_consume_queue or (store.light_in_rocksdb and has_database(store.rocksdb_directory)):
         for (topic, queue_id), bounds in _rocksdb_bounds(store, problems).items():
-            last = max(last, bounds.last_commitlog_offset)
-            queues.setdefault(topic, []).append(QueueInfo(queue_id, "rocksdb", bounds.min, bounds.max, 0, 0))
+            if store.reads_rows(topic):
+                last = max(last, bounds.last_commitlog_offset)
+                queues.setdefault(topic, []).append(QueueInfo(queue_id, "rocksdb", bounds.min, bounds.max, 0, 0))
     for cq in store.consume_queues(*kinds):
+        if cq.kind is QueueKind.SIMPLE and store.reads_rows(cq.topic):
+            continue  # left over: no broker reads them
         batch = cq.kind is QueueKind.BATCH
         bounds = queue_bounds(cq.queue, store.log_start, batch=batch)
         last = max(last, bounds.last_commitlog_offset)
@@ -224,14 +229,15 @@ def _rocksdb_bounds(store: Store, problems: list[str]) -> dict[tuple[str, int], 
     from rmqstore.files.rocksdb.database import CannotRead, is_readable, missing_extra
 
     if not is_readable():
-        problems.append(f"consumequeue/ is a RocksDB database: its queues are not read: that {missing_extra()}")
+        place = store.rocksdb_directory.name
+        problems.append(f"{place}/ is a RocksDB database: its queues are not read: that {missing_extra()}")
         return {}
     from rmqstore.views.dump.rocksdb import queue_bounds as row_bounds
 
     try:
         return row_bounds(store, store.log_start)
     except CannotRead as e:
-        problems.append(f"consumequeue/ is a RocksDB database that cannot be read: {e}")
+        problems.append(f"{store.rocksdb_directory.name}/ is a RocksDB database that cannot be read: {e}")
         return {}
 
 
@@ -348,9 +354,9 @@ def _unchecked(store: Store) -> list[str]:
 def _notes(store: Store) -> list[str]:
     out = [f"{name} is not read, but {store.dledger.directory.name}" for name in store.other_dledger if store.dledger]
     if store.rocksdb_beside:
-        from rmqstore.checks.queues.double_write import NAMED
+        from rmqstore.checks.queues.double_write import beside_words
 
-        out.append(f"{NAMED}; consumers are served from the files, and this page shows them")
+        out.append(f"{beside_words(store)}; consumers are served from the files, and this page shows them")
     out += [
         f"{store.relative(entry.path)} is a symbolic link and was followed"
         for entry in store.top.values()

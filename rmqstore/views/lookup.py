@@ -110,9 +110,9 @@ def in_file(path: Path) -> Found | None:
 def topics(store: Store) -> frozenset[str]:
     """Return every topic that has a consume queue (files or RocksDB) or is in topics.json."""
     out = topics_of_queues(store) | (configured_types(store.root) or {}).keys()
-    if store.rocksdb_consume_queue:
+    if store.rocksdb_consume_queue or store.light_in_rocksdb:
         with contextlib.suppress(CannotRead):
-            out |= {topic for topic, _ in RocksDBQueues(store).names()}
+            out |= {topic for topic, _ in RocksDBQueues(store).names() if store.reads_rows(topic)}
     return out
 
 
@@ -177,7 +177,7 @@ class QueueUnits:
     """
 
     def __init__(self, store: Store, topic: str, queue_id: int) -> None:
-        self._rows = RocksDBQueues(store) if store.rocksdb_consume_queue else None
+        self._rows = RocksDBQueues(store) if store.reads_rows(topic) else None
         self._simple = self._rows.queue(topic, queue_id) if self._rows else store.consume_queue(topic, queue_id).queue
         self._batch = store.consume_queue(topic, queue_id, QueueKind.BATCH).queue
         self._read: tuple[MappedFile, Array] | None = None

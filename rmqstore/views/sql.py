@@ -24,6 +24,7 @@ except ImportError as error:  # the extra `sql` is not installed
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.checks.filler_notes import unmarked_fillers
+from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.messages.text import valid_text
 from rmqstore.views.dump.messages import Damage, logs_of
 from rmqstore.views.dump.selection import Selection
@@ -161,10 +162,13 @@ class Query:
 
     def _units(self, ref: StoreRef) -> Iterator[Any]:
         store = ref.open()
-        if store.rocksdb_consume_queue:
-            self.read.lacks(f"{ref.label}: consumequeue/ is RocksDB, which the view consumequeue does not read")
         pieces = reading.queue_pieces(ref.label, store, Selection(), _WHOLE, batch_units=False)
-        return reading.read_units(pieces, batch_units=False)
+        yield from reading.read_units(pieces, batch_units=False)
+        if store.rocksdb_consume_queue or store.light_in_rocksdb:
+            try:
+                yield from reading.read_rows(ref.label, store)
+            except CannotRead as e:
+                self.read.lacks(f"{ref.label}: {store.rocksdb_directory.name}/ is a RocksDB that cannot be read: {e}")
 
     def _index(self, ref: StoreRef) -> Iterator[Any]:
         for file in ref.open().index_files:

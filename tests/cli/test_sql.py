@@ -14,7 +14,7 @@ import pytest
 
 from rmqstore.formats.configjson import parse_config_object
 from tests.command import run
-from tests.rocksdb_rows import need_rocksdict
+from tests.rocksdb_rows import need_rocksdict, without_extra
 from tests.spark.stores import NAMES, damaged_copy
 from tests.stores import copy_store, unpack
 from tests.untouched import assert_untouched
@@ -285,10 +285,17 @@ def test_formats(tmp_path: Path) -> None:
     assert "lies inside the store" in refused(str(copy), query, "-o", str(copy / "x.csv"))
 
 
-def test_what_is_in_a_rocksdb_is_not_reported_as_empty() -> None:
+def test_what_is_in_a_rocksdb_is_not_reported_as_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_extra(monkeypatch)
     result = run("sql", str(unpack("5.4.0-rocksdb")), "select count(*) n from consumequeue", "--format", "ndjson")
     assert result.exit_code == 4
-    assert "RocksDB, which the view consumequeue does not read" in result.stderr
+    assert "consumequeue/ is a RocksDB that cannot be read: needs the package rocksdict" in result.stderr
+
+
+def test_consume_queues_in_a_rocksdb_are_read() -> None:
+    need_rocksdict()
+    query = "select topic, count(*) n, max(queue_offset) last from consumequeue where topic = 'Order_11' group by 1"
+    assert ask(str(unpack("5.4.0-rocksdb")), query) == [{"topic": "Order_11", "n": 61, "last": 18}]
 
 
 def test_consumer_offsets_in_a_rocksdb_are_read() -> None:

@@ -49,7 +49,7 @@ def options_of_store(root: Path, options: StoreOptions, config: BrokerConfig | N
             raise
         return options.with_defaults()
     if store.rocksdb_consume_queue:
-        reason = f"{root / 'consumequeue'} is a RocksDB database"
+        reason = f"{store.rocksdb_directory} is a RocksDB database"
         raise Refused(reason, "rmqstore appends only to stores with consume queue files")
     directories = [root / "commitlog"] if options.dledger or not options.directories else options.directories
     legacy = MappedFileQueue.open("commitlog", directories, default=COMMITLOG_FILE_SIZE)

@@ -36,11 +36,11 @@ class RocksDBAtStart:
 
 
 def rocksdb_at_start(store: Store, *, rows: bool) -> RocksDBAtStart:
-    """Check the database in `consumequeue/` as a starting broker would; with `rows`, read every unit.
+    """Check the database of the queues as a starting broker would; with `rows`, read every unit.
 
     Errors: none. Without the extra `rocksdb`, only the file names are checked.
     """
-    directory = store.root / "consumequeue"
+    directory = store.rocksdb_directory
     if refusal := _by_names(directory):
         return RocksDBAtStart(refusal)
     if not (directory / "CURRENT").exists():

@@ -88,9 +88,14 @@ class PlainStart:
         self.units_cut: dict[tuple[str, int], int] = {}
         self.not_dispatched: tuple[int, int] | None = None
 
+    @property
+    def _light_in_rocksdb(self) -> bool:
+        return self.rules.light_in_rocksdb and self.store.light_in_rocksdb
+
     def _dispatch_settings(self) -> DispatchSettings:
         return DispatchSettings(
-            multi_dispatch=self.config.bool("enableMultiDispatch"),
+            multi_dispatch=self.config.bool("enableMultiDispatch") and not self._light_in_rocksdb,
+            light_in_rocksdb=self._light_in_rocksdb,
             lmq=self.config.bool("enableLmq"),
             batch_topics=batch_topics(self.store.root),
             simple_size=self.store.queue_file_size(QueueKind.SIMPLE) or CONSUME_QUEUE_FILE_SIZE,
@@ -265,7 +270,7 @@ class PlainStart:
             self.unreadable_rows = self.rows.unreadable if known is None else known
         if not self.rows.refusal:
             return None
-        reason = f"the RocksDB in consumequeue/: {self.rows.refusal}"
+        reason = f"the RocksDB in {self.store.rocksdb_directory.name}/: {self.rows.refusal}"
         return self._refused(reason, "org.rocksdb.RocksDBException" if self.rocksdb else "postLoad Failed")
 
     def _no_log(self) -> None:

@@ -40,6 +40,7 @@ class DispatchSettings:
 
     multi_dispatch: bool = False
     lmq: bool = False
+    light_in_rocksdb: bool = False
     batch_topics: frozenset[str] = frozenset()
     simple_size: int = 6_000_000
     batch_size: int = 13_800_000
@@ -246,6 +247,8 @@ class Queues:
         if self._foreign:
             stop = self._known_stop(units, start, stop, condition)
         for name, address, size, offset in units.known_units():
+            if self.settings.light_in_rocksdb and name[0].startswith(LMQ_PREFIX):
+                continue
             within = len(address) and address[0] >= start and address[-1] + size[-1] <= stop
             if not (within and condition == EVERY):
                 chosen = (address >= start) & (address + size <= stop) & condition.mask(address, size)

@@ -109,6 +109,8 @@ class BrokerRules:
     """storeType=defaultRocksDB keeps consume queues in RocksDB (5.2.0)."""
     combined_queues: bool
     """rocksdbCQDoubleWriteEnable: recovery starts early enough to add the rows that RocksDB lacks (5.3.4)."""
+    light_in_rocksdb: bool
+    """combineCQUseRocksdbForLmq: light queues are only in RocksDB, even if all others are in files (5.5.0)."""
     index_failure_is_fatal: bool
     """An index file that cannot be opened makes load return false (5.1.0)."""
     timer_wheel: bool
@@ -201,6 +203,7 @@ def _rules(version: str) -> BrokerRules:
         batch_queues=since("5.0.0"),
         rocksdb_queues=since("5.2.0"),
         combined_queues=since("5.3.4"),
+        light_in_rocksdb=since("5.5.0"),
         index_failure_is_fatal=since("5.1.0"),
         timer_wheel=since("5.0.0"),
         more_metadata=since("5.0.0"),

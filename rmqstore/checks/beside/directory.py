@@ -312,8 +312,9 @@ def journal_state(folder: Path) -> tuple[Path, str]:
 def _not_read(store: Store, facts: DirectoryFacts, opened_rocksdb: Collection[str]) -> None:
     if store.part is not None:
         return
-    if store.rocksdb_consume_queue and "consumequeue" not in opened_rocksdb:
-        facts.unchecked.append("consumequeue/: consume queues in RocksDB are not checked")
+    name = store.rocksdb_directory.name
+    if store.rocksdb_consume_queue and name not in opened_rocksdb:
+        facts.unchecked.append(f"{name}/: consume queues in RocksDB are not checked")
     facts.unchecked += [
         f"config/{name}/: configuration in RocksDB is not checked"
         for name in store.rocksdb_config

@@ -24,6 +24,7 @@ from rmqstore.formats.text.counts import many
 
 _TREES = (
     *("commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "timerlog"),
+    "consumequeue_rocksdb",
     *("compaction", "rocksdbstore", "kvStore"),
 )
 _FILES = ("checkpoint", "lock", "abort", "timerwheel", "timercheck")

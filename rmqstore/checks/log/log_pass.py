@@ -69,6 +69,7 @@ class PassOptions:
     keep: int = 10_000  # findings to list
     levels: DelayLevels | None = None  # None: every split determines them
     index: IndexCatalog | None = None  # entries to compare with the messages' keys
+    fans_out: frozenset[str] | None = None  # topics whose messages get units in light queues; None: all
     keep_units: bool = False  # fill LogPart.units
     watch: bool = False  # fill LogPart.beside
     run_id: bytes = field(default_factory=lambda: os.urandom(8))  # a worker lists a store once per run
@@ -299,6 +300,8 @@ class _SplitScan:
                 self.part.inner.add(topic)
 
     def _fan_out(self, columns: Columns, i: int, name: tuple[str, int], tags: int) -> None:
+        if self.options.fans_out is not None and name[0] not in self.options.fans_out:
+            return
         for queue, queue_id, offset in light_queues(*name, record_properties(columns, i)):
             number = self.table.number(queue.encode(), queue_id)
             self.queues.learn()

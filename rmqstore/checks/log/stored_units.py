@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,11 +42,11 @@ def units_of(store: Store, run_id: bytes, *, fresh: bool) -> UnitReader:
 
 
 def _rocksdb_queues(store: Store) -> RocksDBQueues | None:
-    """Return the consume queues in RocksDB; None for a store that has them in files.
+    """Return the consume queues in RocksDB; None for a store that has all of them in files, or cannot read others.
 
     Errors: NotReadable, because an earlier step could read the database, perhaps on another machine.
     """
-    if not store.rocksdb_consume_queue:
+    if not store.rocksdb_consume_queue and not store.light_in_rocksdb:
         return None
     from rmqstore.files.rocksdb.database import CannotRead
     from rmqstore.files.rocksdb.queues import RocksDBQueues
@@ -54,8 +54,10 @@ def _rocksdb_queues(store: Store) -> RocksDBQueues | None:
     try:
         return RocksDBQueues(store)
     except CannotRead as e:
+        if not store.rocksdb_consume_queue:
+            return None  # light queues are not compared then
         raise NotReadable(
-            f"consumequeue/: {e}",
+            f"{store.rocksdb_directory.name}/: {e}",
             "run the command again: a process may have changed it, or a worker lacks the extra rocksdb",
         ) from None
 
@@ -70,14 +72,17 @@ class UnitReader:
         self.store = store
         self._ahead: dict[tuple[str, int], tuple[int, bytes]] | None = {} if ahead else None
         self._open: OrderedDict[tuple[str, int], MappedFileQueue] = OrderedDict()
-        self._rows = _rocksdb_queues(store)
+
+    @cached_property
+    def _rows(self) -> RocksDBQueues | None:
+        return _rocksdb_queues(self.store)
 
     def queue(self, topic: str, queue_id: int) -> MappedFileQueue:
         """Return the files of a queue; empty if the topic cannot be the name of a directory."""
         key = (topic, queue_id)
         found = self._open.get(key)
         if found is None:
-            if self._rows is not None:
+            if self.store.reads_rows(topic) and self._rows is not None:
                 found = self._rows.queue(topic, queue_id)
             elif not consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass")):
                 found = MappedFileQueue(topic, [], UNIT, [])

@@ -231,9 +231,9 @@ CONSUME_QUEUE: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         about=(
-            "Files of the database in consumequeue/ are missing, or their bytes are wrong. A broker does not start, or "
-            "does not deliver messages whose row it cannot read. `recover` and `rebuild STORE cq` make a new "
-            "database from the log, and keep the old one in the journal."
+            "Files of the database in consumequeue/ or consumequeue_rocksdb/ are missing, or their bytes are wrong. A "
+            "broker does not start, or does not deliver messages whose row it cannot read. `recover` and `rebuild "
+            "STORE cq` make a new database from the log, and keep the old one in the journal."
         ),
     ),
     Problem(
@@ -252,6 +252,19 @@ CONSUME_QUEUE: Rows = (
             "RocksDB of RocketMQ 5.4.0 is older and does not know it either: the broker does not start. A broker with "
             "a newer RocksDB leaves such files, and damage to the version number looks the same. The rows cannot be "
             "checked, and `recover` and `rebuild STORE cq` refuse to replace the database."
+        ),
+    ),
+    Problem(
+        code=codes.CQ_TWO_ROCKSDB,
+        title="two RocksDB of the consume queues",
+        severity=_E,
+        repair=Repair.SAFE,
+        about=(
+            "Both consumequeue/ and consumequeue_rocksdb/ have a RocksDB of the queues. A broker from 5.5.0 on that "
+            "uses one of them (storeType=defaultRocksDB, rocksdbCQDoubleWriteEnable) does not start before the other "
+            "is gone. This happens if useSeparateStorePathForRocksdbCQ changes, or if 5.4.0 runs on a store of 5.5. "
+            "With the broker's broker.conf (-c), `recover` rebuilds the one that the broker uses from the log, and "
+            "moves the other one to the journal."
         ),
     ),
 )

@@ -6,7 +6,7 @@ units (`queue_check.py`), and reports the messages without a unit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from rmqstore.checks.log.logs import Logs, Name
@@ -21,11 +21,16 @@ from rmqstore.formats import properties
 
 
 def check_consume_queues(
-    store: Store, logs: Logs, findings: Findings, checks: Iterable[QueueCheck] | None = None
+    store: Store,
+    logs: Logs,
+    findings: Findings,
+    checks: Iterable[QueueCheck] | None = None,
+    without: Collection[Name] = (),
 ) -> dict[str, QueueState]:
     """Check all simple consume queues against the log, and return their states.
 
-    `checks`: one for each queue; None: for the files of consumequeue/.
+    `checks`: one for each queue; None: for the files of consumequeue/. `without`: queues of the log that need not
+    exist.
     """
     if checks is None:
         checks = (QueueCheck(store, files, logs, findings) for files in store.consume_queues(QueueKind.SIMPLE))
@@ -43,7 +48,7 @@ def check_consume_queues(
         if check.part.missing:
             incomplete.append((name, replace(check.part, missing=list(check.still_missing())), check.queue))
     for name, part in sorted(logs.queues.items()):
-        if name not in seen and part.missing:
+        if name not in seen and name not in without and part.missing:
             incomplete.append((name, part, MappedFileQueue(name[0], [], UNIT, [])))
             states[f"{name[0]}/{name[1]}"] = QueueState(0, 0, part.next)
     report_held(store, logs, findings)

@@ -2,6 +2,7 @@
 
 A broker opens it at the start, and load returns false if this fails. It then dispatches again from some log files
 before the end of the RocksDB, and serves consumers from the files. Source: CombineConsumeQueueStore (RocketMQ 5.4.0).
+`files/rocksdb/written.py` says which queues it writes; those that are only in the RocksDB are compared with the log.
 """
 
 from __future__ import annotations
@@ -12,39 +13,51 @@ from rmqstore.checks.problems.report import QueueState, Report
 from rmqstore.files.store import Store
 from rmqstore.formats.text.counts import many
 
-NAMED = "consumequeue/: a RocksDB of the same queues exists beside the files (rocksdbCQDoubleWriteEnable)"
 BEFORE_READING = (
     "before a broker reads it (storeType=defaultRocksDB, combineCQPreferCQType=defaultRocksDB), run `rmqstore rebuild "
     "STORE cq` with the extra rocksdb, which makes it from the log"
 )
 
 
+def beside_words(store: Store) -> str:
+    """Return the words that name the RocksDB beside queue files."""
+    name = store.rocksdb_directory.name
+    return f"{name}/: a RocksDB of the same queues exists beside the files (rocksdbCQDoubleWriteEnable)"
+
+
 def check_double_written(store: Store, states: Mapping[str, QueueState], report: Report) -> bool:
     """Check the ends of the queues in the RocksDB; return whether it cannot be opened."""
+    named = beside_words(store)
     from rmqstore.checks.queues.rocksdb import damaged_database, unknown_format
     from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable, missing_extra
     from rmqstore.files.rocksdb.queues import RocksDBQueues
+    from rmqstore.files.rocksdb.written import written_rows
 
     if not is_readable():
-        report.notes.append(f"{NAMED}; consumers are served from the files")
-        report.unchecked.append(f"{NAMED}: to check whether a broker can open it, rmqstore {missing_extra()}")
+        report.notes.append(f"{named}; consumers are served from the files")
+        report.unchecked.append(f"{named}: to check whether a broker can open it, rmqstore {missing_extra()}")
         return False
     try:
         bounds = RocksDBQueues(store).bounds()
     except CannotRead as e:
         if isinstance(e, DamagedDatabase) and store.dledger is None:
-            report.findings.add(damaged_database(str(e), beside="the queue files"))
+            report.findings.add(damaged_database(store, str(e), beside="the queue files"))
         elif isinstance(e, UnknownFormat):
-            report.findings.add(unknown_format(str(e), beside="the queue files"))
+            report.findings.add(unknown_format(store, str(e), beside="the queue files"))
         else:
             report.unchecked.append(
-                f"{NAMED}, and cannot be read: {e}; a broker that writes both does not start with it"
+                f"{named}, and cannot be read: {e}; a broker that writes both does not start with it"
             )
         return True
     ends = {f"{t}/{q}": b["max"].queue_offset + 1 for (t, q), b in bounds.items() if "max" in b}
-    none = QueueState(0, 0, 0)
-    other = [name for name in {*states, *ends} if ends.get(name, 0) != states.get(name, none).max]
-    note = f"{NAMED}; consumers are served from the files, and its rows are not compared with the log"
+    none, rule = QueueState(0, 0, 0), written_rows(store)
+    both = [name for name in {*states, *ends} if rule.equals_files(name.rpartition("/")[0])]
+    other = [name for name in both if ends.get(name, 0) != states.get(name, none).max]
+    note = f"{named}; consumers are served from the files, and its rows are not compared with the log"
+    if rule.light:
+        note += ", except those of light queues (%LMQ%), which are only there"
+    if rule.topics is not None:
+        note += "; only topics with message.type=LITE are written twice (rocksdbCQSelectiveDoubleWriteEnable)"
     if other and not report.live and states:
         differ = many(len(other), "queue ends", "queues end")
         note += f". {differ} at other offsets in RocksDB than in the files: {BEFORE_READING}"

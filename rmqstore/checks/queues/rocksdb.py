@@ -9,8 +9,9 @@ Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (RocketMQ 5.4.0
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 
 from rmqstore.checks.log.logs import Logs, Name
 from rmqstore.checks.log.queue_parts import KEPT, Missing
@@ -25,10 +26,12 @@ from rmqstore.files.queue_home import QueueHome
 from rmqstore.files.rocksdb.config import stored_table
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable, missing_extra
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
+from rmqstore.files.rocksdb.written import was_deleted
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
+from rmqstore.formats.properties import is_lmq
+from rmqstore.formats.text.counts import many
 from rmqstore.scan.unit_rows import Units
 
-DIRECTORY = "consumequeue/"
 WHICH = (
     "the store has queues in files and in RocksDB, and nothing says which of them the broker reads: give its "
     "broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable); until then the files are not checked"
@@ -48,11 +51,13 @@ class RocksDBFacts:
     unreadable: dict[Name, int] = field(default_factory=dict)
     """Number of messages per queue whose rows cannot be read."""
     damaged: bool = False
+    dispatched: int | None = None
+    """The end of the last message that was written to the RocksDB (global offset); None: unknown."""
 
 
 @dataclass(slots=True)
 class RowsRead:
-    """The RocksDB directories of a store. `queues`: whether consumequeue/ can be read; `tables`: the configuration.
+    """The RocksDB directories of a store. `queues`: whether the consume queues can be read; `tables`: configuration.
 
     `directories` are those that were opened, or that the report names as unchecked. `damaged`: RocksDB cannot open the
     database of the queues.
@@ -64,41 +69,44 @@ class RowsRead:
     damaged: bool = False
 
 
-def damaged_database(reason: str, **more: Fact) -> Finding:
+def damaged_database(store: Store, reason: str, **more: Fact) -> Finding:
     """Return the finding of a database of consume queues with wrong bytes or missing files."""
-    return Finding(codes.CQ_ROCKSDB, "consumequeue", facts={"reason": reason, **more})
+    return Finding(codes.CQ_ROCKSDB, store.rocksdb_directory.name, facts={"reason": reason, **more})
 
 
-def unknown_format(reason: str, **more: Fact) -> Finding:
+def unknown_format(store: Store, reason: str, **more: Fact) -> Finding:
     """Return the finding of a database of consume queues with a format that the library does not know."""
-    return Finding(codes.CQ_ROCKSDB_FORMAT, "consumequeue", facts={"reason": reason, **more})
+    return Finding(codes.CQ_ROCKSDB_FORMAT, store.rocksdb_directory.name, facts={"reason": reason, **more})
 
 
 def open_rocksdb(store: Store, report: Report) -> RowsRead:
     """Open the RocksDB directories of a store. Errors: none; see `unchecked` of the report."""
     out = RowsRead()
+    name = store.rocksdb_directory.name
     if store.part is not None:
         if (store.path / "CURRENT").is_file():
             report.unchecked.append(f"{store.path.name}/: a RocksDB is checked as a part of its whole store only")
         return out
+    if (other := store.other_rocksdb) is not None and store.uses_rocksdb:
+        report.findings.add(Finding(codes.CQ_TWO_ROCKSDB, other.name, facts={"other": name}))
     if store.rocksdb_consume_queue:
-        out.directories.add("consumequeue")
+        out.directories.add(name)
         if not is_readable():
-            report.unchecked.append(f"{DIRECTORY}: consume queues in RocksDB are not checked: that {missing_extra()}")
+            report.unchecked.append(f"{name}/: consume queues in RocksDB are not checked: that {missing_extra()}")
         else:
             try:
                 RocksDBQueues(store)
                 out.queues = True
             except DamagedDatabase as e:
                 out.damaged = True
-                report.findings.add(damaged_database(str(e)))
+                report.findings.add(damaged_database(store, str(e)))
             except UnknownFormat as e:
                 out.damaged = True
-                report.findings.add(unknown_format(str(e)))
-                report.unchecked.append(f"{DIRECTORY}: rows of the consume queues")
+                report.findings.add(unknown_format(store, str(e)))
+                report.unchecked.append(f"{name}/: rows of the consume queues")
             except CannotRead as e:
                 out.damaged = True
-                report.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}")
+                report.unchecked.append(f"{name}/: the RocksDB of the consume queues cannot be read: {e}")
     if is_readable():
         _read_config(store, report, out)
     return out
@@ -121,56 +129,132 @@ def _read_config(store: Store, report: Report, out: RowsRead) -> None:
                 out.tables[table] = found
 
 
-def check_rocksdb_queues(store: Store, logs: Logs, report: Report, batch_topics: frozenset[str]) -> RocksDBFacts:
-    """Check all consume queues of a RocksDB, simple and batch. Errors: none; see `unchecked` of the report."""
-    facts = RocksDBFacts()
-    findings = report.findings
-    try:
-        queues = RocksDBQueues(store)
-    except CannotRead as e:
-        report.unchecked.append(f"{DIRECTORY}: the RocksDB of the consume queues cannot be read: {e}")
-        return facts
-    reasons: list[str] = []
-    names, bounds = _names_and_bounds(queues, logs, reasons)
-    if queues.foreign:
-        report.notes.append(f"{DIRECTORY}: {queues.foreign} keys in the RocksDB are not those of consume queue units")
-    batches = {name for name in names if name[0] in batch_topics}
-    names -= batches
-    unread: list[str] = []
+class RowsComparison:
+    """Compares the queues in a RocksDB with the log. `only_light`: only light queues, because all others are in files.
 
-    def checks() -> Iterator[QueueCheck]:
-        for files in queues.files(names):
-            ends = None if bounds is None else bounds.get((files.topic, files.queue_id), {})
-            check = _RowsCheck(store, files, logs, findings, queues, ends)
+    Take all of `checks()`, then call `finish()`. Errors: CannotRead from the constructor.
+    """
+
+    def __init__(self, store: Store, logs: Logs, report: Report, *, only_light: bool = False) -> None:
+        self.facts = RocksDBFacts()
+        self.store = store
+        self.logs = logs
+        self.report = report
+        self.queues = RocksDBQueues(store)
+        self._only_light = only_light
+        with suppress(CannotRead):
+            self.facts.dispatched = self.queues.dispatched() or 0
+        self._reasons: list[str] = []
+        self._unread: list[str] = []
+        names, self._bounds = _names_and_bounds(self.queues, logs, self._reasons)
+        self._names = {name for name in names if is_lmq(name[0])} if only_light else names
+        if self.queues.foreign:
+            where = store.rocksdb_directory.name
+            report.notes.append(
+                f"{where}/: {self.queues.foreign} keys in the RocksDB are not those of consume queue units"
+            )
+
+    def checks(self, batch_topics: frozenset[str] = frozenset()) -> Iterator[QueueCheck]:
+        """Yield the check of each queue that has rows or ends, without batch topics."""
+        for files in self.queues.files(name for name in self._names if name[0] not in batch_topics):
+            ends = None if self._bounds is None else self._bounds.get((files.topic, files.queue_id), {})
+            check = _RowsCheck(self.store, files, self.logs, self.report.findings, self.queues, ends)
             yield check
             if check.rows.unreadable:
-                unread.append(check.label)
-                reasons.extend(one.reason for one in check.rows.unreadable)
+                self._unread.append(check.label)
+                self._reasons.extend(one.reason for one in check.rows.unreadable)
             if count := check.unreadable_messages():
-                facts.unreadable[files.topic, files.queue_id] = count
+                self.facts.unreadable[files.topic, files.queue_id] = count
 
-    facts.states = check_consume_queues(store, logs, findings, checks())
-    batch_names: set[str] = set()
-    for name, rows, state in check_batch_rows(queues, batches, bounds, logs, findings):
-        label = f"{name[0]}/{name[1]}"
-        facts.states[label] = state
-        if rows.unreadable:
-            unread.append(label)
-            reasons.append(rows.unreadable[0].reason)
-        if count := rows.unreadable_in(0, state.expected_max):
-            facts.unreadable[name] = count
-        batch_names.add(name[0])
-    if reasons:
-        facts.damaged = True
-        count = sum(facts.unreadable.values())
-        findings.add(damaged_database(reasons[0], messages=count, queues=", ".join(unread[:_NAMED_QUEUES])))
-    report.unchecked.extend(f"{topic}: {_NO_BATCHES}" for topic in sorted(batch_names))
+    def deleted(self) -> frozenset[Name]:
+        """Return the lite queues that a broker deleted on purpose, although the log still has their messages."""
+        if self._bounds is None or self._reasons:
+            return frozenset()
+        dispatched = self.facts.dispatched
+        missing = ((name, part) for name, part in self.logs.queues.items() if name not in self._names)
+        return frozenset(name for name, part in missing if was_deleted(name[0], part.last_at, dispatched))
+
+    def check_batches(self, batch_topics: frozenset[str]) -> None:
+        """Check the rows of batch topics."""
+        names = {name for name in self._names if name[0] in batch_topics}
+        checked = check_batch_rows(self.queues, names, self._bounds, self.logs, self.report.findings)
+        topics: set[str] = set()
+        for name, rows, state in checked:
+            label = f"{name[0]}/{name[1]}"
+            self.facts.states[label] = state
+            if rows.unreadable:
+                self._unread.append(label)
+                self._reasons.append(rows.unreadable[0].reason)
+            if count := rows.unreadable_in(0, state.expected_max):
+                self.facts.unreadable[name] = count
+            topics.add(name[0])
+        self.report.unchecked.extend(f"{topic}: {_NO_BATCHES}" for topic in sorted(topics))
+
+    def finish(self) -> RocksDBFacts:
+        """Report rows that cannot be read, and return the facts."""
+        if self._reasons and not (self._only_light and not self._names and not self._light_in_log()):
+            self.facts.damaged = True
+            count = sum(self.facts.unreadable.values())
+            queues = ", ".join(self._unread[:_NAMED_QUEUES])
+            more: dict[str, Fact] = {"messages": count, "queues": queues}
+            self.report.findings.add(damaged_database(self.store, self._reasons[0], **more))
+        return self.facts
+
+    def _light_in_log(self) -> bool:
+        return any(is_lmq(topic) for topic, _ in self.logs.queues)
+
+
+def check_rocksdb_queues(store: Store, logs: Logs, report: Report, batch_topics: frozenset[str]) -> RocksDBFacts:
+    """Check all consume queues of a RocksDB, simple and batch. Errors: none; see `unchecked` of the report."""
+    where = f"{store.rocksdb_directory.name}/"
+    try:
+        compared = RowsComparison(store, logs, report)
+    except CannotRead as e:
+        report.unchecked.append(f"{where}: the RocksDB of the consume queues cannot be read: {e}")
+        return RocksDBFacts()
+    states = check_consume_queues(store, logs, report.findings, compared.checks(batch_topics), _deleted(compared))
+    compared.facts.states = states
+    compared.check_batches(batch_topics)
     if next(store.queue_directories(QueueKind.SIMPLE), None) is not None:
         if store.queue_home is QueueHome.ROCKSDB:
-            report.notes.append(f"{DIRECTORY}: queues in files beside the RocksDB, which this broker does not read")
+            report.notes.append("consumequeue/: queues in files beside the RocksDB, which this broker does not read")
         else:
-            report.unchecked.append(f"{DIRECTORY}: {WHICH}")
-    return facts
+            report.unchecked.append(f"{where}: {WHICH}")
+    return compared.finish()
+
+
+def check_files_and_light_rows(store: Store, logs: Logs, report: Report) -> RocksDBFacts:
+    """Check the queues in files, and the light queues that are only in the RocksDB beside them.
+
+    Light queues in files are left over: no broker reads them. If the RocksDB cannot be read, light queues are not
+    checked. Errors: none.
+    """
+    in_files = (
+        QueueCheck(store, files, logs, report.findings)
+        for files in store.consume_queues(QueueKind.SIMPLE)
+        if not store.reads_rows(files.topic)
+    )
+    try:
+        compared = RowsComparison(store, logs, report, only_light=True)
+    except CannotRead:  # check_double_written names the reason
+        light = frozenset(name for name in logs.queues if store.reads_rows(name[0]))
+        return RocksDBFacts(check_consume_queues(store, logs, report.findings, in_files, light))
+    checks = chain(in_files, compared.checks())
+    states = check_consume_queues(store, logs, report.findings, checks, _deleted(compared))
+    compared.facts.states = states
+    return compared.finish()
+
+
+def _deleted(compared: RowsComparison) -> frozenset[Name]:
+    """Return the lite queues that a broker deleted, with a note."""
+    found = compared.deleted()
+    if found:
+        some = ", ".join(sorted(topic for topic, _ in found)[:3])
+        compared.report.notes.append(
+            f"{many(len(found), 'lite queue')} of the log ({some}) are not in the RocksDB: a broker deletes a lite "
+            "queue that was not written for lite.topic.expiration, and leaves its messages in the log"
+        )
+    return found
 
 
 def _names_and_bounds(

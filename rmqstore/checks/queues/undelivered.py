@@ -156,6 +156,30 @@ def left_unreadable(
     return left
 
 
+def left_in_light_queues(
+    forecast: StartForecast,
+    parts: Mapping[Name, QueuePart],
+    light: Iterable[Name],
+    log: MappedFileQueue,
+    dispatched: int | None,
+) -> Undelivered:
+    """Count the messages without units in `light`, queues in a RocksDB beside files, which no start dispatches.
+
+    A start dispatches from its first file on; after a clean exit, only messages after the `dispatched` ones.
+    Source: CombineConsumeQueueStore#getDispatchFromPhyOffset, CommitLog#recoverNormally (RocketMQ 5.5.1)
+    """
+    out = Undelivered()
+    begin = next((file.start for file in log.files if file.name == forecast.start_file), 0)
+    if forecast.clean_exit and dispatched is not None:
+        begin = max(begin, dispatched + 1)
+    for name in light:
+        part = parts.get(name)
+        if part is not None and forecast.starts:
+            restart = max(part.restarts, default=-1)
+            out.add(sum(m.count for m in part.missing if restart <= m.last_at and m.first_at < begin))
+    return out
+
+
 def never_dispatched(log: MappedFileQueue, span: Interval, parts: Mapping[Name, QueuePart]) -> Undelivered:
     """Count the messages without units in a span of the log that no start dispatches. It reads the span again."""
     table, counts = QueueTable(), Counter[int]()

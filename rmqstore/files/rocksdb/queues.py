@@ -193,13 +193,13 @@ class RocksDBQueue(MappedFileQueue):
 
 
 class RocksDBQueues:
-    """All queues in the RocksDB of consumequeue/.
+    """All queues in the RocksDB of a store.
 
     Errors: CannotRead if the database cannot be opened, or lacks the column families of consume queues.
     """
 
     def __init__(self, store: Store) -> None:
-        directory = store.root / "consumequeue"
+        directory = store.rocksdb_directory
         missing = not has_database(directory)
         self.database = NoDatabase(directory, (UNITS, OFFSETS)) if missing else open_database(directory)
         for family in (UNITS, OFFSETS):

@@ -69,6 +69,11 @@ class Dispatcher:
         self.table = QueueTable()
         self.queues = QueueNames(self.table, self.batch_topics, can_have_queues)
         self.levels = delay_levels(store)
+        self.fans_out: frozenset[str] | None = None
+        if store.light_in_rocksdb:
+            from rmqstore.files.rocksdb.written import written_rows
+
+            self.fans_out = written_rows(store).topics
 
     def run(self, view: RepairedLog, start: int = 0) -> None:
         """Dispatch all records of a view from a global offset on."""
@@ -122,6 +127,8 @@ class Dispatcher:
         self._row(message.topic, message.queue_id, message.queue_offset, *place)
 
     def _fan_out(self, name: tuple[str, int], found: Mapping[str, str], *place: int) -> None:
+        if self.fans_out is not None and name[0] not in self.fans_out:
+            return
         for queue, queue_id, queue_offset in light_queues(*name, found):
             self._row(queue.encode(), queue_id, queue_offset, *place)
 

@@ -186,10 +186,9 @@ class QueueRebuild:
         return False
 
     def names(self) -> list[Name]:
-        """Return the wanted queues, or all queues in the log and on disk."""
-        if self.wanted is not None:
-            return sorted(self.wanted)
-        return sorted(self.on_disk | set(self.spill.queues))
+        """Return the wanted queues, or all queues in the log and on disk, without those that are in RocksDB only."""
+        names = self.wanted if self.wanted is not None else self.on_disk | set(self.spill.queues)
+        return sorted(name for name in names if not self.store.reads_rows(name[0]))
 
     @cached_property
     def on_disk(self) -> frozenset[Name]:

@@ -21,7 +21,8 @@ from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
-from rmqstore.files.queue_home import has_database
+from rmqstore.files.mapped_file_queue import list_directory
+from rmqstore.files.queue_home import has_database, is_database_file, place_is_configured, places_found
 from rmqstore.files.rocksdb.database import (
     CannotRead,
     DamagedDatabase,
@@ -33,6 +34,7 @@ from rmqstore.files.rocksdb.database import (
     open_database,
 )
 from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue, RocksDBQueues
+from rmqstore.files.rocksdb.written import was_deleted, written_rows
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, rocksdbkeys
 from rmqstore.formats.rocksdbkeys import CHECKPOINT_KEY, CHECKPOINT_VALUE, OFFSET_VALUE, UNIT_VALUE, OffsetKey, UnitKey
@@ -52,6 +54,10 @@ ROW = UNIT_VALUE.size
 _OF_UNIT = [one.name for one in consumequeue.UNIT]
 """Fields that a row and a unit of a queue in files have in common."""
 WHY = "RocksDB of the consume queues, rebuilt from the log's messages"
+_WHERE = (
+    "nothing is left of the RocksDB of the queues to tell its directory; consumequeue/ is assumed, and a broker with "
+    "useSeparateStorePathForRocksdbCQ=true (5.5.0 and newer) would not start: give its broker.conf with -c"
+)
 _NAMED = 10
 Rows = npt.NDArray[Any]
 
@@ -78,7 +84,7 @@ class OldRows:
         """
         if not is_readable():
             raise Refused(f"consume queues in RocksDB are written with the RocksDB library: that {missing_extra()}")
-        directory = store.root / "consumequeue"
+        directory = store.rocksdb_directory
         nothing = NoDatabase(directory, (UNITS, OFFSETS))
         if not has_database(directory):
             return OldRows(nothing)  # a broker creates one
@@ -88,12 +94,12 @@ class OldRows:
             return OldRows(nothing, damage=str(e))
         except UnknownFormat as e:
             raise Refused(
-                f"the RocksDB in consumequeue/ has a format that this RocksDB library does not know: {e}",
+                f"the RocksDB in {directory.name}/ has a format that this RocksDB library does not know: {e}",
                 "if a newer RocksDB wrote it, use a newer rocksdict; if it is damaged, move its files (not the "
-                "directories) out of consumequeue/ and run this command again",
+                "directories) out of its directory and run this command again",
             ) from e
         except CannotRead as e:
-            raise Refused(f"the RocksDB in consumequeue/ cannot be opened here: {e}") from e
+            raise Refused(f"the RocksDB in {directory.name}/ cannot be opened here: {e}") from e
         try:
             queues = RocksDBQueues(store)
         except CannotRead as e:
@@ -175,9 +181,9 @@ class RowsRebuild(QueueRebuild):
         self.dispatched = 0
         self.bounds: dict[bytes, bytes] = {}
         self.differs = bool(self.old.damage)
-        # with queues in files too, those determine where a queue ends
-        self.files = self.store.rocksdb_beside
-        self.progress = None if self.old.ended or self.files else ConsumerProgress(self.store)
+        self.beside = self.store.rocksdb_beside
+        self.rule = written_rows(self.store)
+        self.progress = None if self.old.ended or self.beside else ConsumerProgress(self.store)
         self.ends_by_progress: list[str] = []
         self.odds: list[Odds] = []
 
@@ -194,12 +200,22 @@ class RowsRebuild(QueueRebuild):
 
     def names(self) -> list[Name]:
         """Return all queues, in the order of their keys."""
-        known = self.on_disk | set(self.spill.queues)
+        known = {*self.on_disk, *self.spill.queues}
         if self.progress is not None:
             known |= {n for n in self.progress.names() if self.progress.furthest(*n) > 0 and n[1] >= 0}
-        if self.files:
+        if self.beside:
             known |= {name for label in self.verified.report.queues if (name := parse_label(label)) is not None}
+        known = {name for name in known if self.rule.has(name[0]) and not self._was_deleted(name)}
         return sorted(known, key=lambda name: _unit_key(name, 0))
+
+    def _was_deleted(self, name: Name) -> bool:
+        part = self.logs.queues.get(name)
+        known = self.old.ended and not self.old.damage and name not in self.old.names
+        return part is not None and known and was_deleted(name[0], part.last_at, self.old.dispatched)
+
+    def in_files(self, name: Name) -> bool:
+        """Return whether a queue is in files too, which determine where it ends."""
+        return self.beside and not self.store.reads_rows(name[0])
 
     def plan(self) -> bool:
         """Add the steps, unless the old database is already as it should be; return whether any were added.
@@ -216,8 +232,9 @@ class RowsRebuild(QueueRebuild):
                 elif self._is_due(name):
                     changed |= self._queue(new, name)
             self._note_dispatched()
+            swept = self._discard_other()
             if not (changed or self.differs):
-                return False
+                return swept
             keys = sorted(self.bounds)
             new.put(OFFSETS, keys, [self.bounds[key] for key in keys])
             files = new.finish()
@@ -225,15 +242,35 @@ class RowsRebuild(QueueRebuild):
             raise unwritten(e) from e
         for odds in self.odds:
             self.tell(odds)
-        swap_in(self.draft, self.store.root / "consumequeue", Made(new, files, folder), WHY)
+        if not places_found(self.store.root) and not place_is_configured(self.store.config):
+            self.draft.decisions.append(_WHERE)
+        swap_in(self.draft, self.store.rocksdb_directory, Made(new, files, folder), WHY)
         self._tell_ends()
+        return True
+
+    def _discard_other(self) -> bool:
+        """Discard a second RocksDB, with which a broker does not start; return whether there is one.
+
+        Errors: Refused if nothing says which of them the broker uses.
+        """
+        other = self.store.other_rocksdb
+        if other is None:
+            return False
+        if not place_is_configured(self.store.config):
+            raise Refused(
+                f"{other.name}/ and {self.store.rocksdb_directory.name}/ both have a RocksDB of consume queues",
+                "give the broker's broker.conf with -c (useSeparateStorePathForRocksdbCQ)",
+            )
+        for entry in list_directory(other):
+            if not entry.directory and is_database_file(entry.path.name):
+                self.draft.discard(entry.path, "a second RocksDB of the queues: brokers from 5.5.0 on do not start")
         return True
 
     def _tell_ends(self) -> None:
         if self.old.damage:
-            which = "the RocksDB beside the queue files" if self.files else "the RocksDB of the consume queues"
+            which = "the RocksDB beside the queue files" if self.beside else "the RocksDB of the consume queues"
             self.draft.notes.append(f"{which} is damaged: {self.old.damage}")
-        if self.old.damage and not self.old.ended and not self.files:
+        if self.old.damage and not self.old.ended and not self.beside:
             named = ", ".join(self.ends_by_progress[:_NAMED]) + ", …" * (len(self.ends_by_progress) > _NAMED)
             known = (
                 f"offsets of consumers give the end of {named}; any other such queue begins again at 0"
@@ -282,7 +319,7 @@ class RowsRebuild(QueueRebuild):
         self.dispatched = max(self.dispatched, int(last["commitlog_offset"]) + int(last["size"]))
         low = Bound(int(first["commitlog_offset"]), image.low)
         high = Bound(int(last["commitlog_offset"]), image.high - 1)
-        if not self.files:
+        if not self.in_files(name):
             self.draft.ends[files.label] = image.high + self.spill.later[name]
             self.odds.append(self.note_gaps(files.label, image))
         return self._bound(name, low, high) or changed
@@ -299,7 +336,7 @@ class RowsRebuild(QueueRebuild):
         last_end = end = last.queue_offset + 1 if last is not None else 0
         if image.usable:
             end = min(last_end, image.high) if last is not None else image.high
-        if self.files and label in self.verified.report.queues:
+        if self.in_files(name) and label in self.verified.report.queues:
             end = self.draft.ends.get(label, self.verified.report.queues[label].max)
         self.draft.ends[label] = end
         if end == last_end and (last is None or last.commitlog_offset < self.end):

@@ -72,7 +72,7 @@ def consume_queue_rows(store: Store, selection: Selection) -> Iterator[Batch]:
     """
     queues = RocksDBQueues(store)
     codes = np.array([properties.tags_code(t) for t in selection.tags], dtype=np.int64)
-    names = sorted(n for n in queues.names() if selection.wants_queue(*n))
+    names = sorted(n for n in queues.names() if selection.wants_queue(*n) and store.reads_rows(n[0]))
     problem = ""
     for topic, queue_id in selection.ordered(names):
         queue = queues.queue(topic, queue_id)

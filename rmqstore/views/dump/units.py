@@ -38,20 +38,25 @@ def _picked(batch: dict[str, Array | str | int], units: Array, layout: Layout, r
 
 
 def consume_queue_units(store: Store, selection: Selection, *, batch: bool = False) -> Iterator[Batch]:
-    """Yield the units of the selected queues, without zeros and pre-blanks.
+    """Yield the units of the selected queues, without zeros and pre-blanks; those in RocksDB come last.
 
     `selection.start` and `stop` are queue offsets. Tags are compared by their code, store times only in batch queues
     and RocksDB. Errors: CannotRead from RocksDB.
     """
-    if store.rocksdb_consume_queue and not batch:
+    if batch or not store.rocksdb_consume_queue:
+        yield from _units_in_files(store, selection, batch=batch)
+    if not batch and (store.rocksdb_consume_queue or store.light_in_rocksdb):
         from rmqstore.views.dump.rocksdb import consume_queue_rows
 
         yield from consume_queue_rows(store, selection)
-        return
+
+
+def _units_in_files(store: Store, selection: Selection, *, batch: bool) -> Iterator[Batch]:
     kind = QueueKind.BATCH if batch else QueueKind.SIMPLE
     layout = consumequeue.BATCH_UNIT if batch else consumequeue.UNIT
     codes = np.array([properties.tags_code(t) for t in selection.tags], dtype=np.int64)
     queues = [q for q in store.consume_queues(kind) if selection.wants_queue(q.topic, q.queue_id)]
+    queues = [q for q in queues if batch or not store.reads_rows(q.topic)]
     for one in selection.ordered(queues):
         for file in selection.ordered(one.queue.files):
             for at, units in _arrays(file, layout, selection):

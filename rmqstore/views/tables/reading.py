@@ -127,7 +127,8 @@ def queue_pieces(label: str, store: Store, selection: Selection, size: int, *, b
     unit = (consumequeue.BATCH_UNIT if batch_units else consumequeue.UNIT).size
     step = max(unit, size // unit * unit)
     for one in store.consume_queues(kind):
-        if not selection.wants_queue(one.topic, one.queue_id):
+        in_rows = kind is QueueKind.SIMPLE and store.reads_rows(one.topic)
+        if in_rows or not selection.wants_queue(one.topic, one.queue_id):
             continue
         for file in one.queue.files:
             for start in range(0, min(file.length, file.file_size), step):
@@ -139,6 +140,32 @@ def read_units(pieces: Iterable[Piece], *, batch_units: bool, skip_unreadable: b
     layout = consumequeue.BATCH_UNIT if batch_units else consumequeue.UNIT
     schema = unit_schema(batch_units=batch_units)
     yield from merged(_unit_batches(pieces, layout, schema, batch_units, skip_unreadable))
+
+
+def read_rows(label: str, store: Store) -> Iterator[Any]:
+    """Yield batches of the units of consume queues in RocksDB.
+
+    Errors: CannotRead, after all readable rows.
+    """
+    from rmqstore.views.dump.rocksdb import consume_queue_rows
+
+    schema = unit_schema(batch_units=False)
+    for one in consume_queue_rows(store, Selection()):
+        yield _batch_of(schema, {**one, "store": label})
+
+
+def _batch_of(schema: Any, columns: Mapping[str, Any]) -> Any:
+    """Return the columns of a schema as a batch; a text or a number stands for all rows."""
+    n = batch_length({name: value for name, value in columns.items() if name != "store"})
+    arrays = []
+    for column in schema:
+        value = columns[column.name]
+        if isinstance(value, np.ndarray):
+            arrays.append(number_array(value.astype(column.type.to_pandas_dtype())))
+        else:
+            plain = value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+            arrays.append(pa.repeat(pa.scalar(plain, column.type), n))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _unit_batches(pieces: Iterable[Piece], layout: Layout, schema: Any, batch_units: bool, skip: bool) -> Iterator[Any]:
@@ -181,17 +208,8 @@ def read_index(label: str, path: Path, selection: Selection) -> Iterator[Any]:
     """Yield batches of the units of one index file."""
     schema = index_schema()
     for one in index_units(open_store(path), replace(selection, limit=None)):
-        if "unit" not in one:
-            continue  # the header
-        n = batch_length(one)
-        arrays = []
-        for column in schema:
-            value: Any = label if column.name == "store" else one[column.name]
-            if isinstance(value, np.ndarray):
-                arrays.append(number_array(value.astype(column.type.to_pandas_dtype())))
-            else:
-                arrays.append(pa.repeat(pa.scalar(value, column.type), n))
-        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+        if "unit" in one:  # not the header
+            yield _batch_of(schema, {**one, "store": label})
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------

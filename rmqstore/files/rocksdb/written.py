@@ -1,0 +1,80 @@
+"""Which queues a broker writes to a RocksDB beside its queue files (double write).
+
+It writes all queues, or with selective double write only the messages of topics with the attribute message.type=LITE.
+With combineCQUseRocksdbForLmq, light queues (`%LMQ%…`) are in the RocksDB only. All other rows must equal the files.
+
+A lite queue, `%LMQ%$PARENT$CHILD`, is deleted when it was not written for some time: its rows and its ends go, and its
+messages stay in the log. The next message of that name has queue offset 0 again.
+
+Source: CombineConsumeQueueStore#putMessagePositionInfoWrapper, #shouldDoubleWriteForTopic, RocksDBConsumeQueueStore
+#dispatchLMQ, AbstractLiteLifecycleManager#deleteLmq (RocketMQ 5.5.1)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rmqstore.files.queue_home import DOUBLE_WRITE, SELECTIVE
+from rmqstore.files.rocksdb.database import CannotRead
+from rmqstore.files.rocksdb.queues import RocksDBQueues
+from rmqstore.files.store import Store
+from rmqstore.files.topic_types import lite_topics
+from rmqstore.formats.properties import LMQ_PREFIX, is_lmq
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRows:
+    """The rule of one store. `topics`: only messages of these topics are written to the RocksDB; None: of all topics.
+
+    `light`: light queues are only in the RocksDB.
+    """
+
+    topics: frozenset[str] | None = None
+    light: bool = False
+
+    def equals_files(self, topic: str) -> bool:
+        """Return whether the RocksDB must have the same units of a topic's queues as the files."""
+        if is_lmq(topic):
+            return not self.light and self.topics is None
+        return self.topics is None or topic in self.topics
+
+    def has(self, topic: str) -> bool:
+        """Return whether the RocksDB must have the units of a topic's queues."""
+        return self.equals_files(topic) or (self.light and is_lmq(topic))
+
+    def fills_light_queues(self, topic: str) -> bool:
+        """Return whether messages of a topic get units in their light queues."""
+        return not self.light or self.topics is None or topic in self.topics
+
+
+def written_rows(store: Store) -> WrittenRows:
+    """Return the rule of a store, by broker.conf, or else by topics.json and the queues in the RocksDB."""
+    return WrittenRows(_selected(store), store.light_in_rocksdb) if store.rocksdb_beside else WrittenRows()
+
+
+def _selected(store: Store) -> frozenset[str] | None:
+    config = store.config
+    if "storeType" in config.given or DOUBLE_WRITE in config.given:
+        return lite_topics(store.root) if config.bool(SELECTIVE) else None
+    lite = lite_topics(store.root)
+    if not lite:
+        return None
+    try:
+        found = {topic for topic, _ in RocksDBQueues(store).bounds() if not is_lmq(topic)}
+    except CannotRead:
+        return None
+    return lite if found and found <= lite else None
+
+
+def is_lite(topic: str) -> bool:
+    """Return whether a queue is one of a lite topic, which a broker deletes if it is not written for some time."""
+    return topic.startswith(f"{LMQ_PREFIX}$")
+
+
+def was_deleted(topic: str, last_at: int, dispatched: int | None) -> bool:
+    """Return whether a queue that is not in a sound RocksDB was deleted on purpose.
+
+    `last_at`: offset of its last message in the log. `dispatched`: end of the last message that was written to the
+    RocksDB.
+    """
+    return is_lite(topic) and dispatched is not None and last_at < dispatched
