@@ -3,58 +3,48 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqstore.cli.printing.lost_text import lost_lines, lost_words
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import columns, fitted, in_words, many, time_text, title
+from rmqstore.cli.printing.quantities import columns, fitted, in_words, many, printable, time_text, title, wrapped
 from rmqstore.cli.shared.filters import Filters, note_unknown_topics
 from rmqstore.cli.shared.options import Work, command, gathered
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
 from rmqstore.errors import UsageError
+from rmqstore.formats import properties
+from rmqstore.formats.message import host_text
 from rmqstore.formats.properties import SCHEDULE_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.files.store import Store
     from rmqstore.messages.rows import BodyStyle
+    from rmqstore.views.find.lost_messages import Lost
     from rmqstore.views.find.message_status import MessageStatus
     from rmqstore.views.find.related import Lifecycle
-    from rmqstore.views.find.search import Answer, Trace
+    from rmqstore.views.find.search import Answer, Question, Trace
+    from rmqstore.views.find.stories import Event, Story
     from rmqstore.views.lookup import Found
 
 _BODIES = ("text", "json", "hex", "base64")
 _GROUPS = 8
-_TRACES = 20
-_STATES = {
-    "damaged": "the record there is damaged",
-    "expired": "its log file has expired",
-    "gone": "the log ends before it",
-}
-_OUTCOMES = {
-    "committed": "committed (see below)",
-    "rolled-back": "rolled back: consumers do not get it",
-    "undecided": "neither committed nor rolled back",
-    "checked-again": "undecided: the broker asked the producer, then stored the message again",
-    "checked-too-often": "given up: the producer never decided",
-    "not-known": "unknown: there are too many operation messages to search",
-    "delivered": "delivered (see below)",
-    "waiting": "not delivered yet",
-}
-_RELATIONS = {
+_EVENTS = {
     "half": "half message",
-    "op": "end of transaction",
-    "checked-too-often": "given up as",
-    "delayed": "delayed as",
-    "timer": "timed as",
-    "retry": "retried as",
+    "committed": "committed",
+    "op": "ended",
+    "rolled-back": "rolled back",
+    "checked-too-often": "given up",
+    "delayed": "delayed",
+    "timer": "timed",
+    "retry": "retried",
     "dlq": "dead letter",
-    "original": "original",
-    "real": "delivered as",
+    "stored": "stored",
+    "delivered": "delivered",
 }
 
 
@@ -115,6 +105,7 @@ def find(
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
     from rmqstore.views.find.search import Means, Question, search
+    from rmqstore.views.find.stories import Stories
 
     if asked.read_log and asked.index_only:
         raise UsageError("--read-log and --index-only exclude each other", "leave one of them out")
@@ -140,32 +131,24 @@ def find(
     with out.progress("find", opened.log_bytes) as progress:
         means = Means(jobs_or_default(work.jobs), scan, lambda said: out.note(f"note: {said}"), progress.add, live)
         answer = search(opened, question, means)
-    found = list(_described(opened, answer))
+    stories = Stories(opened)
+    described, told = stories.of(answer.sorted())
+    for story in told:
+        named = (answer.named.get(event.found.offset, ()) for event in story.events)
+        story.texts = tuple(text for text in question.texts if any(text in texts for texts in named))
     style = BodyStyle(asked.body, False)
     if out.as_json:
-        rows = [_row(*one, style) for one in found]
-        out.report(_report(store, answer, rows, time.monotonic() - started))
+        rows = [_row(one, *described[one.offset or 0], style) for one in answer.sorted()]
+        report = _report(store, answer, rows, time.monotonic() - started)
+        out.report(report | {"answers": _answers(question, answer, told)})
     else:
-        out.lines(_text(found, answer, style, out.width))
+        out.lines(_text(store, question.texts, told, answer, style, out.width))
     _tell(out, question.texts, answer)
-    return 0 if found else 1
-
-
-def _described(opened: Store, answer: Answer) -> Iterator[tuple[Found, MessageStatus, Lifecycle]]:
-    from rmqstore.views.find.message_status import MessageStatuses
-    from rmqstore.views.find.related import Lifecycles
-
-    found = answer.sorted()
-    if not found:
-        return
-    statuses = MessageStatuses(opened)
-    lifecycles = Lifecycles(opened, statuses.index)
-    for one in found:
-        yield one, statuses.of(one), lifecycles.of(one, found)
+    return 0 if answer.found else 1
 
 
 def _tell(out: Output, texts: tuple[str, ...], answer: Answer) -> None:
-    if not answer.found:
+    if not (answer.found or answer.lost or answer.traces) and (out.as_json or not texts):
         out.note(f"nothing found{' for ' + ', '.join(texts) if texts else ''}")
     if answer.more:
         out.note(
@@ -175,7 +158,8 @@ def _tell(out: Output, texts: tuple[str, ...], answer: Answer) -> None:
         out.note(f"note: the log was not searched for {', '.join(answer.open_texts)}")
     if answer.searched == "time":
         out.note("note: found by the time in the id; --read-log also finds copies that were stored much later")
-    tell_damage(out, answer.damage)
+    if not texts or answer.unanswered(texts):
+        tell_damage(out, answer.damage)
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
@@ -187,6 +171,7 @@ def _report(store: Path, answer: Answer, rows: list[dict[str, Any]], seconds: fl
         "store": str(store),
         "messages": rows,
         "traces": [_trace_row(trace) for _, trace in sorted(answer.traces.items())],
+        "lost": [lost.to_json() for lost in answer.lost.values()],
         "searched": answer.searched,
         "log_read": [{"start": start, "stop": stop} for start, stop in answer.read],
         "more": answer.more,
@@ -233,48 +218,165 @@ def _row(found: Found, status: MessageStatus, lifecycle: Lifecycle, body: BodySt
     }
 
 
+def _answers(question: Question, answer: Answer, stories: list[Story]) -> list[dict[str, Any]]:
+    """Return what became of each message, and of each text that names none."""
+    rows: list[dict[str, Any]] = []
+    for story in stories:
+        row = _answer_row(list(story.texts), story.ending, [event.found.offset for event in story.events])
+        row["read_past_by"] = [p.group for p in story.past]
+        row["not_read_by"] = [p.group for p in story.before]
+        row["sent_back_by"] = story.sent_back
+        rows.append(row | {"due": story.due})
+    for place, lost in answer.lost.items():
+        rows.append(_answer_row(sorted(answer.named[place]), "lost", [lost.message.offset]))
+    return rows + [_answer_row([text], _unknown(text, answer), []) for text in answer.unanswered(question.texts)]
+
+
+def _answer_row(texts: list[str], state: str, offsets: list[int | None]) -> dict[str, Any]:
+    empty: list[str] = []
+    row = {"texts": texts, "state": state, "offsets": [offset for offset in offsets if offset is not None]}
+    return row | {"read_past_by": empty, "not_read_by": empty, "sent_back_by": empty, "due": None}
+
+
+def _unknown(text: str, answer: Answer) -> str:
+    """Return in one word what is known of a text that names no message, found or lost."""
+    for trace in answer.traces.values():
+        if trace.key == text:
+            return trace.state
+    return "not-searched" if text in answer.open_texts else "never"
+
+
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
 def _text(
-    found: list[tuple[Found, MessageStatus, Lifecycle]], answer: Answer, body: BodyStyle, width: int
+    store: Path, texts: tuple[str, ...], stories: list[Story], answer: Answer, body: BodyStyle, width: int
 ) -> Iterator[str]:
-    for number, (one, status, lifecycle) in enumerate(found):
+    blocks = [_story(story, body, width) for story in stories]
+    blocks += [_loss(store, lost, sorted(answer.named[place]), width) for place, lost in answer.lost.items()]
+    unknown = answer.unanswered(texts)
+    if unknown:
+        blocks.append(iter([_nothing(text, answer) for text in unknown]))
+    for number, lines in enumerate(blocks):
         if number:
             yield ""
-        yield from _place(one, "", width)
-        yield f"  record       {_record(status)}"
-        yield f"  queue entry  {_queue_entry(one, status)}"
-        yield f"  index        {_index(one, status)}"
-        yield from _consumers(one, status)
-        if lifecycle.outcome:
-            due = f" (due {time_text(lifecycle.due)})" if lifecycle.due else ""
-            label = title("transaction") if lifecycle.due is None else title("delay")
-            yield f"  {fitted(label, 13)}{_OUTCOMES[lifecycle.outcome]}{due}"
-        for related in lifecycle.related:
-            yield from _place(related.found, f"    {_RELATIONS[related.relation]:<19}", width)
-        if body.style:
-            yield from _body(one, body)
-    traces = [trace for offset, trace in sorted(answer.traces.items()) if offset not in answer.found]
-    if traces and found:
-        yield ""
-    for trace in traces[:_TRACES]:
-        yield f"{trace.topic}   log offset {trace.offset:,}   {_STATES[trace.state]}"
-        yield f"  index        has an entry for {trace.key} here"
-    if len(traces) > _TRACES:
-        yield f"… and {many(len(traces) - _TRACES, 'more index entry', 'more index entries')} (--json)"
+        yield from lines
 
 
-def _place(found: Found, label: str, width: int) -> Iterator[str]:
-    """Where a message is, in one line if it fits, else in two."""
-    message = found.message
-    queue = f"{label}{message.topic_text}/{message.queue_id} offset {message.queue_offset:,}"
-    log = f"log offset {found.offset:,}   stored {time_text(message.store_timestamp)}"
-    if columns(queue) + 3 + len(log) <= width:
-        yield f"{queue}   {log}"
-    else:
-        yield queue
-        yield f"{' ' * max(2, len(label))}{log}"
+def _story(story: Story, body: BodyStyle, width: int) -> Iterator[str]:
+    """One line that answers, the records in the order of time, and what consumers get."""
+    yield from wrapped(f"{_name(story)}: {_ending(story)}", width, then="  ")
+    message = story.events[0].found.message
+    born = time_text(message.born_timestamp, exact=True)
+    yield f"  {fitted(title('sent'), 13)}{born} by {host_text(message.born_host)}"
+    for event in story.events:
+        yield from _event(event, width)
+    yield f"  {fitted(title('record'), 13)}{_record(story.status)}"
+    yield f"  {fitted(title('queue entry'), 13)}{_queue_entry(story.main, story.status)}"
+    yield f"  {fitted(title('index'), 13)}{_index(story.main, story.status)}"
+    if story.is_for_consumers:
+        yield from _consumers(story.main, story.status)
+    if body.style:
+        yield from _body(story.main, body)
+
+
+def _name(story: Story) -> str:
+    """What the user called the message, else its key, id or place."""
+    if story.texts:
+        return ", ".join(map(printable, story.texts))
+    known = properties.parse_properties(story.main.message.properties)
+    topic, queue_id, queue_offset = story.main.queue_place
+    return printable(
+        known.get(properties.KEYS) or known.get(properties.UNIQ_KEY) or f"{topic}/{queue_id}/{queue_offset}"
+    )
+
+
+def _ending(story: Story) -> str:
+    """How a message ended, in a sentence."""
+    due = "" if story.due is None else time_text(story.due, exact=True)
+    if story.ending == "undecided":
+        return "not committed and not rolled back: consumers do not get it"
+    if story.ending == "rolled-back":
+        return "rolled back: consumers do not get it"
+    if story.ending == "given-up":
+        return "given up by the broker, because the producer never decided: consumers do not get it"
+    arrived = "arrived, committed" if story.committed else "arrived"
+    if story.dead is not None:
+        when = time_text(story.dead.message.store_timestamp, exact=True)
+        retries = many(story.dead.message.reconsume_times, "retry", "retries")
+        return f"{arrived}, given up by {printable(story.given_up_by)} at {when} after {retries}: a dead letter"
+    if story.main.message.topic_text in (SCHEDULE_TOPIC, TIMER_TOPIC):
+        if story.ending == "overdue":
+            return f"{arrived}, but overdue: it was due at {due} and is not delivered"
+        return f"{arrived}, due at {due}, not delivered yet" if due else f"{arrived}, not delivered yet"
+    if story.status.record != "sound":
+        return f"{arrived}, but damaged: {in_words(story.status.record)}"
+    if story.status.queue_entry.state in ("missing", "wrong"):
+        return f"{arrived}, but consumers do not get it: its queue entry is {in_words(story.status.queue_entry.state)}"
+    return ", ".join([arrived, *_readers(story)])
+
+
+def _readers(story: Story) -> Iterator[str]:
+    """Which groups have read past a message, sent it back, or not come to it."""
+    past, before = _groups(p.group for p in story.past), _groups(p.group for p in story.before)
+    if story.sent_back:
+        times = f" ({many(len(story.retries), 'time')})" if story.retries else ""
+        yield f"sent back by {_groups(story.sent_back)}{times}"
+        if story.due is not None:
+            overdue = story.ending == "overdue"
+            due = time_text(story.due, exact=True)
+            yield f"the next retry overdue since {due}" if overdue else f"the next retry due at {due}"
+    if past:
+        yield f"read past by {past}"
+        if before:
+            yield f"not by {before}"
+    elif before:
+        yield f"not read by {before} yet"
+    elif story.status.consumers is not None and not story.sent_back:
+        yield "no group has read this topic"
+
+
+def _groups(names: Iterable[str]) -> str:
+    every = [printable(name) for name in names]
+    shown, more = every[:_GROUPS], len(every) - _GROUPS
+    if more > 0:
+        return f"{', '.join(shown)} and {many(more, 'more group')}"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
+
+
+def _event(event: Event, width: int) -> Iterator[str]:
+    """One record of a message: when, what, and where; in one line if it fits, else in two."""
+    message = event.found.message
+    when = f"  {fitted(title(_EVENTS[event.what]), 13)}{time_text(message.store_timestamp, exact=True)}"
+    due = "" if event.due is None else f", due {time_text(event.due, exact=True)}"
+    where = f"{printable(message.topic_text)}/{message.queue_id} offset {message.queue_offset:,}"
+    log = f"log offset {event.found.offset:,}{due}"
+    if columns(f"{when}  {where}  {log}") <= width:
+        yield f"{when}  {where}  {log}"
+        return
+    first = columns(f"{when}  {where}") <= width
+    yield f"{when}  {where}" if first else when
+    yield f"{' ' * 15}{log}" if first or columns(f"{where}  {log}") + 15 > width else f"{' ' * 15}{where}  {log}"
+
+
+def _loss(store: Path, lost: Lost, texts: list[str], width: int) -> Iterator[str]:
+    """One line that answers, and what is known of a lost message."""
+    yield from wrapped(f"{', '.join(map(printable, texts))}: LOST: {lost_words(lost)}", width, then="  ")
+    yield from lost_lines(store, lost, width)
+
+
+def _nothing(text: str, answer: Answer) -> str:
+    """One line for a text that names no message, found or lost."""
+    state = _unknown(text, answer)
+    if state == "expired":
+        return f"{printable(text)}: expired: the log file with its message is deleted"
+    if state == "gone":
+        return f"{printable(text)}: not here: an index entry points past the end of the log"
+    if state == "not-searched":
+        return f"{printable(text)}: not found by id or index; the log was not searched"
+    if answer.damage:
+        return f"{printable(text)}: not found, but not all of the log can be read"
+    return f"{printable(text)}: never arrived, as far as this store tells"
 
 
 def _record(status: MessageStatus) -> str:
@@ -323,18 +425,16 @@ def _consumers(found: Found, status: MessageStatus) -> Iterator[str]:
     if status.consumers is None:
         yield "  consumers    unknown: the progress of consumer groups cannot be read"
         return
-    if found.message.topic_text in (SCHEDULE_TOPIC, TIMER_TOPIC):
-        return  # only the broker reads it
     if not status.consumers:
-        yield "  consumers    no group has consumed this topic"
+        yield "  consumers    no group has read this topic"
         return
     offset = found.message.queue_offset
     for number, progress in enumerate(status.consumers[:_GROUPS]):
         name = "" if number else title("consumers")
         if progress.has_consumed(offset):
-            yield f"  {fitted(name, 13)}{progress.group} has consumed it (at {progress.offset:,})"
+            yield f"  {fitted(name, 13)}{progress.group} has read past it (at {progress.offset:,})"
         else:
-            yield f"  {fitted(name, 13)}{progress.group} has not consumed it (at {progress.offset:,})"
+            yield f"  {fitted(name, 13)}{progress.group} has not read it (at {progress.offset:,})"
     if len(status.consumers) > _GROUPS:
         yield f"  {'':<13}… and {many(len(status.consumers) - _GROUPS, 'more group')} (--json)"
 

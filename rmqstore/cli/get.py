@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.lang import AsIs
+from rmqstore.cli.printing.lost_text import lost_lines, lost_words
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import fitted, time_text, title
+from rmqstore.cli.printing.quantities import fitted, many, printable, time_text, title
 from rmqstore.cli.shared.options import FILE, command
+from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
+    from rmqstore.views.find.lost_messages import Lost
     from rmqstore.views.lookup import Found
 
 _FAULTS = {
@@ -55,12 +58,22 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
     """
     from rmqstore.files.store import open_store
 
+    if not where.strip():
+        raise UsageError("WHERE is empty", "give a log offset, TOPIC/QUEUE/OFFSET, a message id or a key")
     opened = open_store(store, config)
-    found = _find(out, opened, where)
+    answer: dict[str, Any] = {"schema": "rmqstore.get/1", "store": str(store), "message": None, "messages": []}
+    hits = _find(out, opened, where)
+    lost = _lost(opened, where, hits)
+    found = lost.message.found if lost is not None else hits[0] if hits else None
+    if lost is not None:
+        answer["lost"] = lost.to_json()
+        if not out.as_json:
+            out.lines([f"{printable(where)}: LOST: {lost_words(lost)}", *lost_lines(store, lost, out.width)])
+    elif found is None:
+        out.note(f"no such message: {where}{_why(opened, where)}")
     if found is None:
-        out.note(f"no such message: {where}")
         if out.as_json:
-            out.report({"schema": "rmqstore.get/1", "store": str(store), "message": None})
+            out.report(answer)
         return 1
     row = _row(found, body)
     if save_body is not None:
@@ -69,23 +82,87 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
         with saver.stream() as file:
             file.write(_plain_body(out, found))
     if out.as_json:
-        out.report({"schema": "rmqstore.get/1", "store": str(store), "message": row})
+        rows = [row, *(_row(hit, body) for hit in hits[1:])] if lost is None else []
+        out.report(answer | {"message": row, "messages": rows})
+    elif len(hits) > 1 and lost is None:
+        out.lines(_list(where, hits, store))
     else:
         out.lines(_text(found, row, short=body == "auto", width=out.terminal_width))
-    return 0 if found.sound else 1
+    return 0 if found.sound and lost is None else 1
 
 
-def _find(out: Output, store: Store, where: str) -> Found | None:
+def _find(out: Output, store: Store, where: str) -> list[Found]:
+    """Return the messages that WHERE names, the newest first: one, or all that have a key or unique id."""
     from rmqstore.views import lookup
 
     if Path(where).is_file() and not where.isdigit():
-        return lookup.in_file(Path(where))
+        found = lookup.in_file(Path(where))
+        return [] if found is None else [found]
+    if _offset(where) is None and lookup.parse_queue_offset(where) is None and not lookup.by_message_id(store, where):
+        return list(lookup.by_key(store, where)) or list(_scan(out, store, where))
     found = lookup.find_one(store, where)
-    direct = where.replace(",", "").replace("_", "").isdigit() or lookup.parse_queue_offset(where) is not None
-    return found if found is not None or direct else _scan(out, store, where)
+    return [] if found is None else [found]
 
 
-def _scan(out: Output, store: Store, text: str) -> Found | None:
+def _offset(where: str) -> int | None:
+    digits = where.replace(",", "").replace("_", "")
+    return int(digits) if digits.isdecimal() else None
+
+
+def _lost(store: Store, where: str, hits: list[Found]) -> Lost | None:
+    """Return the lost message that WHERE names, if it names no other message."""
+    from rmqstore.views.find.lost_messages import LostFinder, parsed_place
+
+    if hits and hits[0].offset is None:
+        return None  # a file of lost+found
+    finder = LostFinder(store)
+    fillers = [hit for hit in hits if finder.is_filler(hit)]
+    if fillers and len(fillers) == len(hits):
+        return finder.of_filler(fillers[0])
+    hits[:] = [hit for hit in hits if hit not in fillers]
+    if hits:
+        return None
+    offset, place = _offset(where), parsed_place(where)
+    if offset is not None:
+        return finder.in_repair(offset)
+    lost = finder.at_place(place) if place is not None else None
+    return lost or next((one for one, _ in finder.in_repairs([where])), None)
+
+
+def _why(store: Store, where: str) -> str:
+    """Say what is at a place that has no message: another record, or the end of the log or queue."""
+    from rmqstore.views.find.lost_messages import parsed_place
+    from rmqstore.views.lookup import around, queue_reader
+
+    offset, place = _offset(where), parsed_place(where)
+    if offset is not None:
+        inside, end = around(store, offset)
+        if inside is not None:
+            start, topic = inside.offset or 0, printable(inside.message.topic_text)
+            return f": it is inside the record at {start:,} ({inside.message.size:,} bytes, {topic})"
+        return f": the log ends at {end:,}" if end is not None and offset >= end else ": no record starts there"
+    if place is None:
+        return ""
+    bounds = queue_reader(store)(*place[:2]).bounds()
+    if bounds is None:
+        return f": there is no queue {printable(place[0])}/{place[1]}"
+    first, stop = bounds
+    return f": the queue has the offsets {first:,} to {stop - 1:,}" if stop > first else ": the queue is empty"
+
+
+def _list(where: str, hits: list[Found], store: Path) -> Iterator[str]:
+    """Several messages: where each of them is."""
+    yield f"{many(len(hits), 'message')} for {printable(where)}, the newest first:"
+    for hit in hits:
+        message = hit.message
+        stored = time_text(message.store_timestamp, exact=True)
+        damaged = "" if hit.sound else ", damaged"
+        yield f"  log offset {hit.offset or 0:>13,}  {stored}{damaged}"
+        yield f"             {printable(message.topic_text)}/{message.queue_id} offset {message.queue_offset:,}"
+    yield f"rmqstore get {store} {hits[0].offset} shows the newest"
+
+
+def _scan(out: Output, store: Store, text: str) -> Iterator[Found]:
     """Read the log for an id that neither contains its offset nor is in an index file."""
     from rmqstore.views import lookup
     from rmqstore.views.dump.messages import dump_messages
@@ -93,8 +170,9 @@ def _scan(out: Output, store: Store, text: str) -> Found | None:
 
     out.note(f"note: {text} is in no index file: reading the log")
     for row in dump_messages(store, Selection(msg_ids=frozenset({text}))):
-        return lookup.by_offset(store, int(row["offset"]))
-    return None
+        found = lookup.by_offset(store, int(row["offset"]))
+        if found is not None:
+            yield found
 
 
 def _plain_body(out: Output, found: Found) -> bytes:
@@ -128,13 +206,13 @@ def _row(found: Found, body: str) -> dict[str, Any]:
 def _text(found: Found, row: Mapping[str, Any], *, short: bool, width: int | None) -> Iterator[str]:
     message = found.message
     place = "not in a log" if found.offset is None else f"log offset {found.offset:,}"
-    stored = time_text(message.store_timestamp)
+    stored = time_text(message.store_timestamp, exact=True)
     yield f"{message.topic_text}/{message.queue_id} offset {message.queue_offset:,}   {place}   stored {stored}"
     sound = "sound (body CRC matches)" if found.sound else f"damaged: {_FAULTS.get(row['fault'], row['fault'])}"
     rows = {
         title("record"): sound,
         title("file"): f"{found.file} at {found.at:,}, {message.size:,} bytes",
-        title("born"): f"{time_text(message.born_timestamp)} by {row['born_host']}",
+        title("born"): f"{time_text(message.born_timestamp, exact=True)} by {row['born_host']}",
         title("store host"): row["store_host"],
         title("message id"): row["msg_id"],
         title("flags"): f"0x{message.sys_flag & 0xFFFFFFFF:x}"

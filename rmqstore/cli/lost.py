@@ -125,23 +125,12 @@ def _exit_code(losses: Losses, found: int, report: Report | None) -> int:
 
 def _journal(opened: Store, path: Path | None) -> JournalFolder | None:
     """Return the journal at `path`, or that of the newest repair that is applied and not undone."""
-    from rmqstore.errors import CouldNotCheck
-    from rmqstore.repair.journal.folder import State
-    from rmqstore.repair.journal.journal import list_journals, read_journal
+    from rmqstore.repair.journal.journal import read_journal
+    from rmqstore.views.lost import applied_repairs
 
     if path is not None:
         return read_journal(path)
-    for info in reversed(list_journals(opened.root)) if opened.part is None else ():
-        if info.state is not State.DONE:
-            continue
-        folder = read_journal(info.path)
-        try:
-            facts = folder.load_plan().facts
-        except CouldNotCheck:
-            continue
-        if "strategy" in facts:  # plans of other commands lose no messages of the log
-            return folder
-    return None
+    return next((folder for folder, _ in applied_repairs(opened)), None)
 
 
 def _before(out: Output, opened: Store, work: Work) -> Any:

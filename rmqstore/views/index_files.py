@@ -11,7 +11,6 @@ import numpy as np
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.index_units import index_chain, index_header
-from rmqstore.files.mapped_file_queue import DirEntry
 from rmqstore.files.store import Store
 from rmqstore.formats import index
 
@@ -34,18 +33,23 @@ class Covered(NamedTuple):
 
 
 class IndexFiles:
-    """All index files of a store. `broken`: names of files with an implausible header or chain."""
+    """All index files of a store, or other files of the same size (`paths`), such as those that a repair replaced.
 
-    def __init__(self, store: Store) -> None:
+    `broken`: names of files with an implausible header or chain.
+    """
+
+    def __init__(self, store: Store, paths: Iterable[Path] | None = None) -> None:
         self.sizes = index_sizes(store)
         self.broken: set[str] = set()
-        self._heads: list[tuple[DirEntry, dict[str, int]]] = []
-        for entry in store.index_files if self.sizes is not None else ():
-            head = index_header(entry.path)
+        self._heads: list[tuple[Path, dict[str, int]]] = []
+        if paths is None:
+            paths = [entry.path for entry in store.index_files]
+        for path in paths if self.sizes is not None else ():
+            head = index_header(path)
             if head is not None:
-                self._heads.append((entry, head))
+                self._heads.append((path, head))
             if head is None or not self._is_plausible(head):
-                self.broken.add(entry.path.name)
+                self.broken.add(path.name)
 
     def _is_plausible(self, head: dict[str, int]) -> bool:
         assert self.sizes is not None
@@ -73,11 +77,11 @@ class IndexFiles:
         for key in keys:
             for topic in topics:
                 wanted.setdefault(index.key_hash(index.key_text(topic, key)), []).append((topic, key))
-        for entry, head in reversed(self._heads):
+        for path, head in reversed(self._heads):
             found = [
                 IndexHit(offset, topic, key)
                 for key_hash, names in wanted.items()
-                for offset in self._chain(entry.path, head, key_hash)
+                for offset in self._chain(path, head, key_hash)
                 for topic, key in names
             ]
             yield from sorted(found, reverse=True)

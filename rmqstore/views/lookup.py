@@ -15,7 +15,7 @@ import numpy as np
 
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.reading import read_at
-from rmqstore.files.log_ends import queue_bounds
+from rmqstore.files.log_ends import first_true, queue_bounds
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.records import MAX_RECORD, message_at
 from rmqstore.files.rocksdb.database import CannotRead
@@ -99,6 +99,24 @@ def by_key(store: Store, key: str, files: IndexFiles | None = None, names: Itera
             yield found
 
 
+def around(store: Store, offset: int) -> tuple[Found | None, int | None]:
+    """Return the record that contains a log offset, if there is one, and the end of the last record of the logs.
+
+    Reads the log from the length of the largest record before the offset on.
+    """
+    from rmqstore.views.dump.messages import Damage, read_records
+    from rmqstore.views.dump.selection import Selection
+
+    before = Selection(start=max(0, offset - MAX_RECORD), stop=offset + 1)
+    found = None
+    for records in read_records(store, "messages", before, Damage()):
+        found = records[-1]
+    if found is not None and found.offset <= offset < found.offset + found.message.size:
+        return by_offset(store, found.offset), None
+    last = next(read_records(store, "messages", Selection(limit=1, reverse=True), Damage()), None)
+    return None, last[0].offset + last[0].message.size if last else None
+
+
 def in_file(path: Path) -> Found | None:
     """Return the record at the start of a file, for example of a journal's lost+found."""
     message, fault = parse_message(read_at(path, MAX_RECORD, 0))
@@ -129,6 +147,33 @@ def topics_of_queues(store: Store) -> frozenset[str]:
     """Return every topic that has consume queue files."""
     kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
     return frozenset(topic for kind in kinds for topic, _, _ in store.queue_directories(kind))
+
+
+def queue_ids(store: Store, topic: str) -> list[int]:
+    """Return the ids of a topic's consume queues (files or RocksDB)."""
+    kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
+    out = {number for kind in kinds for name, number, _ in store.queue_directories(kind) if name == topic}
+    if store.rocksdb_consume_queue:
+        with contextlib.suppress(CannotRead):
+            out |= {number for name, number in RocksDBQueues(store).names() if name == topic}
+    return sorted(out)
+
+
+def place_of(store: Store, topic: str, offset: int) -> tuple[int, int] | None:
+    """Return (queue id, queue offset) of the unit of a topic that points to a log offset; None if there is none."""
+    for queue_id in queue_ids(store, topic):
+        queue = QueueUnits(store, topic, queue_id)
+        first, stop = queue.bounds() or (0, 0)
+        at = first_true(first, stop, partial(_reaches, queue, offset))
+        unit = queue.at(at) if at < stop else None
+        if unit is not None and unit.offset == offset:
+            return queue_id, at
+    return None
+
+
+def _reaches(queue: QueueUnits, offset: int, queue_offset: int) -> bool:
+    unit = queue.at(queue_offset)
+    return unit is not None and unit.offset >= offset
 
 
 def find_one(store: Store, where: int | str) -> Found | None:

@@ -16,13 +16,15 @@ from typing import Any
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
+from rmqstore.errors import CouldNotCheck
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
 from rmqstore.formats import index, properties
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, check_message, parse_message
-from rmqstore.repair.journal.folder import LOST_FOUND, QUARANTINE, JournalFolder
+from rmqstore.repair.journal.folder import LOST_FOUND, QUARANTINE, JournalFolder, State
+from rmqstore.repair.journal.journal import list_journals, read_journal
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import Damage, Job, read_messages
@@ -158,9 +160,9 @@ class LostMessages:
     def in_repair(self, folder: JournalFolder, plan: Plan) -> Losses:
         """Return the messages that a repair replaced by fillers or mended, from its plan and its lost+found."""
         out = Losses("repair")
-        kept = _kept_records(folder)
+        kept = kept_records(folder)
         # the index before the repair takes precedence: today's has entries for the fillers
-        self._from_plan(out, plan, kept.get, _quarantined_index(folder), self._index_paths())
+        self._from_plan(out, plan, kept.get, quarantined_index(folder), self._index_paths())
         out.damaged.sort(key=lambda one: one.offset or 0)
         return out
 
@@ -169,7 +171,7 @@ class LostMessages:
         rows = [(row, False) for row in _rows(plan.facts.get("fillers"))]
         rows += [(row, True) for row in _rows(plan.facts.get("mended"))]
         for row, mended in rows:
-            out.damaged.append(self._damaged(row, mended, record_at))
+            out.damaged.append(self.damaged(row, mended, record_at))
         offsets = {one.offset for one in out.damaged if one.offset is not None}
         sizes = index_sizes(self.store)
         known: dict[int, Indexed] = {}
@@ -186,7 +188,11 @@ class LostMessages:
             out.unlisted[""] = unplaced
         out.at_least |= bool(plan.loss.more.get("at_least"))
 
-    def _damaged(self, row: Mapping[str, Any], mended: bool, record_at: RecordAt) -> LostMessage:
+    def damaged(self, row: Mapping[str, Any], mended: bool, record_at: RecordAt) -> LostMessage:
+        """Return the message of a row with topic, queue_id, queue_offset and offset.
+
+        `record_at` returns what is left of the record at an offset.
+        """
         place = topic, queue_id, queue_offset = str(row["topic"]), int(row["queue_id"]), int(row["queue_offset"])
         one = LostMessage(topic, queue_id, queue_offset, int(row["offset"]), mended=mended, filler=not mended)
         found = (self._here if mended else record_at)(int(row["offset"]))
@@ -240,6 +246,25 @@ def with_keys(rows: Iterable[LostMessage], keys: Iterable[str]) -> Iterator[tupl
             yield one, fits
 
 
+def applied_repairs(store: Store) -> Iterator[tuple[JournalFolder, Plan]]:
+    """Yield the repairs that are applied and not undone, the newest first; a damaged journal is left out."""
+    for info in reversed(list_journals(store.root)) if store.part is None else ():
+        if info.state is not State.DONE:
+            continue
+        folder = read_journal(info.path)
+        try:
+            plan = folder.load_plan()
+        except CouldNotCheck:
+            continue
+        if "strategy" in plan.facts:  # plans of other commands lose no messages of the log
+            yield folder, plan
+
+
+def filler_rows(plan: Plan) -> list[Mapping[str, Any]]:
+    """Return the rows of a plan that name the messages that it replaced by fillers."""
+    return list(_rows(plan.facts.get("fillers")))
+
+
 def _rows(fact: object) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a plan's fact; skip invalid ones, as a saved plan is untrusted."""
     wanted = {"topic", "queue_id", "queue_offset", "offset"}
@@ -267,7 +292,7 @@ def _with_record(one: LostMessage, found: Found) -> LostMessage:
     )
 
 
-def _kept_records(folder: JournalFolder) -> dict[int, Found]:
+def kept_records(folder: JournalFolder) -> dict[int, Found]:
     """Return the records in lost+found by log offset. A file `OFFSET.bin` has the bytes from that offset on."""
     out: dict[int, Found] = {}
     for home in folder.homes():
@@ -286,7 +311,7 @@ def _kept_records(folder: JournalFolder) -> dict[int, Found]:
     return out
 
 
-def _quarantined_index(folder: JournalFolder) -> list[Path]:
+def quarantined_index(folder: JournalFolder) -> list[Path]:
     """Return the index files that the repair quarantined, which still have entries of lost messages."""
     out = []
     for home in folder.homes():

@@ -14,6 +14,7 @@ import pytest
 
 from rmqstore.cli.printing.quantities import columns
 from rmqstore.formats.bodies import decompress
+from tests.cli.test_lost import damaged
 from tests.command import run, run_json
 from tests.damage import flip, garble, zero
 from tests.stores import CLASS_STORES, STORES, copy_store, unpack
@@ -166,10 +167,102 @@ def test_a_unique_id_is_found_by_its_time_without_an_index(name: str, tmp_path: 
 def test_what_is_in_no_index_is_looked_for_in_the_log_which_is_said() -> None:
     result = run("find", str(unpack(STORE)), "no-such-key")
     assert result.exit_code == 1
-    assert "reading the log" in result.stderr and "nothing found for no-such-key" in result.stderr
+    assert "reading the log" in result.stderr
+    assert result.stdout == "no-such-key: never arrived, as far as this store tells\n"
     result = run("find", str(unpack(STORE)), "no-such-key", "--index-only")
     assert result.exit_code == 1
     assert "the log was not searched for no-such-key" in result.stderr
+    assert result.stdout == "no-such-key: not found by id or index; the log was not searched\n"
+
+
+# --- the answer ------------------------------------------------------------------------------------------------------
+
+
+def first_line(store: Path, *words: str) -> str:
+    return run("find", str(store), *words, "--utc").stdout.splitlines()[0]
+
+
+def test_the_first_line_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    store = unpack(STORE)
+    assert first_line(store, "tx11_0") == "tx11_0: arrived, committed, read past by CG_part_11"
+    assert first_line(store, "tx11_1") == "tx11_1: rolled back: consumers do not get it"
+    assert first_line(store, "tx11_2").startswith("tx11_2: given up by the broker, because the producer never decided")
+    assert first_line(store, "ord11_42") == "ord11_42: arrived, sent back by CG_part_11 (1 time)"
+    assert first_line(store, "ord11_90000") == "ord11_90000: arrived, read past by CG_part_11"
+    assert re.fullmatch(
+        r"ord11_90006: arrived, due at [-0-9]+ [:.0-9]+ UTC, not delivered yet", first_line(store, "ord11_90006")
+    )
+    dead = next(r for r in find_records(store) if r.topic == "%DLQ%CG_dlq_11")
+    told = r"\w+: arrived, given up by CG_dlq_11 at [-0-9]+ [:.0-9]+ UTC after 1 retry: a dead letter"
+    assert re.fullmatch(told, first_line(store, dead.msg_id))
+
+
+def test_each_message_is_told_once_in_the_order_of_time() -> None:
+    lines = run("find", str(unpack(STORE)), "ord11_42", "--utc").stdout.splitlines()
+    words = [line[2:15].strip() for line in lines[1:] if line[2:3].strip()]
+    assert words == ["sent", "stored", "delayed", "retried", "record", "queue entry", "index", "consumers"]
+    answer = found(unpack(STORE), "ord11_42")
+    (told,) = answer["answers"]
+    assert told["texts"] == ["ord11_42"]
+    assert (told["state"], told["sent_back_by"]) == ("arrived", ["CG_part_11"])
+    assert told["offsets"] == [message["offset"] for message in answer["messages"]]
+
+
+def test_a_message_that_was_due_before_the_last_one_was_stored_is_overdue(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    (waiting,) = found(store, "ord11_90006")["messages"]
+    path = next((store / "consumequeue" / waiting["topic"] / str(waiting["queue_id"])).iterdir())
+    at = 20 * waiting["queue_offset"] + 12
+    raw = bytearray(path.read_bytes())
+    raw[at : at + 8] = (waiting["store_timestamp"] + 1000).to_bytes(8, "big")
+    path.write_bytes(raw)
+    assert "but overdue: it was due at" in run("find", str(store), "ord11_90006").stdout.replace("\n ", "")
+    assert found(store, "ord11_90006")["answers"][0]["state"] == "overdue"
+
+
+def test_groups_that_have_not_come_to_it_are_named(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    offsets_of = '{"Order_11@CG_a": {"0": 40}, "Order_11@CG_b": {"0": 40}, "Order_11@CG_c": {"0": 1}}'
+    (store / "config" / "consumerOffset.json").write_text('{"offsetTable": ' + offsets_of + "}")
+    assert first_line(store, "tx11_0") == "tx11_0: arrived, committed, read past by CG_a and CG_b, not by CG_c"
+
+
+@pytest.mark.parametrize("name", [STORE, "5.4.0-dledger", "5.4.0-rocksdb"])
+def test_a_lost_message_is_lost_before_and_after_its_repair(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    store = copy_store(name, tmp_path)
+    kept, gone, _ = damaged(store)
+    assert first_line(store, gone.properties["UNIQ_KEY"]).endswith("LOST: its record is damaged")
+    assert first_line(store, gone.properties["KEYS"].split()[0]).endswith("LOST: its record is damaged")
+    run("recover", str(store), "--apply", "--accept-fillers")
+    (journal,) = (store / ".rmqstore").iterdir()
+    place = f"{gone.topic}/{gone.queue_id}/{gone.queue_offset}"
+    for text in (gone.properties["UNIQ_KEY"], gone.properties["KEYS"].split()[0], place, gone.msg_id):
+        answer = found(store, text, exit_code=1)
+        assert (answer["messages"], [row["state"] for row in answer["answers"]]) == ([], ["lost"]), text
+        (row,) = answer["lost"]
+        assert (row["cause"], row["repair"]) == ("filler", journal.name)
+        assert (row["topic"], row["queue_id"], row["queue_offset"]) == (gone.topic, gone.queue_id, gone.queue_offset)
+        told = run("find", str(store), text).stdout.replace("\n  ", " ")
+        assert f"{text}: LOST: replaced by a filler in repair {journal.name}" in told
+    (row,) = found(store, kept.properties["UNIQ_KEY"], exit_code=1)["lost"]
+    assert (row["unique_key"], row["body"]) == (kept.properties["UNIQ_KEY"], "damaged")
+    shutil.rmtree(store / ".rmqstore")
+    told = run("find", str(store), kept.properties["UNIQ_KEY"]).stdout
+    assert "LOST: an earlier repair put a filler in its place" in told.replace("\n  ", " ")
+
+
+def test_damage_is_counted_once_and_a_missing_file_is_no_damage(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    damaged(store)
+    (store / "commitlog" / f"{131072:020}").unlink()
+    result = run("find", str(store), "no-such-key", "other")
+    assert "no-such-key: not found, but not all of the log can be read" in result.stdout
+    assert "1 damaged place and 1 gap of missing files" in result.stderr
+    assert result.stderr.count("the file is missing") == 1
 
 
 # --- the status of a message -----------------------------------------------------------------------------------------

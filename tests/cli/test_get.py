@@ -11,6 +11,7 @@ import pytest
 from rmqstore.files.store import open_store
 from rmqstore.formats.message import HEAD, build_message
 from rmqstore.views.dump.messages import dump_messages
+from tests.cli.test_lost import damaged
 from tests.command import run, run_json
 from tests.stores import copy_store, unpack
 
@@ -143,3 +144,55 @@ def test_control_characters_of_a_message_do_not_reach_the_terminal(tmp_path: Pat
     result = run("get", str(unpack("5.4.0-clean")), str(file))
     assert result.exit_code == 0
     assert "\x1b" not in result.stdout and "\x07" not in result.stdout
+
+
+def test_several_messages_are_listed(tmp_path: Path) -> None:
+    store = unpack("5.4.0-clean")
+    result = run("get", str(store), "ord11_42", "--utc")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("3 messages for ord11_42, the newest first:\n")
+    for place in ("%RETRY%CG_part_11/0 offset 8", "SCHEDULE_TOPIC_XXXX/0 offset 14", "Order_11/2 offset 4"):
+        assert place in result.stdout
+    answer: Any = run_json("get", str(store), "ord11_42", exit_code=0)
+    assert len(answer["messages"]) == 3
+    assert answer["message"] == answer["messages"][0]
+
+
+def test_what_is_at_a_place_without_a_message_is_told() -> None:
+    store = str(unpack("5.4.0-clean"))
+    for where, words in (
+        ("65600", "it is inside the record at 65,536 (6,622 bytes, Order_11)"),
+        ("99999999", "the log ends at 479,958"),
+        ("Order_11/2/500", "the queue has the offsets 0 to 40"),
+        ("Order_11/77/1", "there is no queue Order_11/77"),
+    ):
+        result = run("get", store, where)
+        assert result.exit_code == 1
+        assert result.stderr == f"no such message: {where}: {words}\n"
+    result = run("get", store, "")
+    assert result.exit_code == 2
+    assert "WHERE is empty" in result.stderr
+
+
+def test_times_have_milliseconds() -> None:
+    result = run("get", str(unpack("5.4.0-clean")), "65536", "--utc")
+    assert "stored 2026-11-21 07:10:25.417 UTC" in result.stdout
+    assert "2026-11-21 07:10:25.416 UTC by" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["5.4.0-clean", "5.4.0-dledger"])
+def test_a_lost_message_is_not_shown_as_the_filler_in_its_place(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    kept, gone, _ = damaged(store)
+    run("recover", str(store), "--apply", "--accept-fillers")
+    (journal,) = (store / ".rmqstore").iterdir()
+    for record in (kept, gone):
+        place = f"{record.topic}/{record.queue_id}/{record.queue_offset}"
+        for where in (str(record.position), place, record.msg_id, record.properties["UNIQ_KEY"]):
+            result = run("get", str(store), where)
+            assert result.exit_code == 1
+            assert result.stdout.startswith(f"{where}: LOST: replaced by a filler in repair {journal.name}\n")
+            answer: Any = run_json("get", str(store), where, exit_code=1)
+            assert answer["lost"]["repair"] == journal.name
+            assert (answer["message"] is None) == (record is gone)
+    assert "filler" not in run("get", str(store), str(kept.position)).stdout.split("\n", 1)[1]

@@ -127,8 +127,11 @@ def bytes_text(count: float) -> str:
         power += 1
 
 
-def time_text(ms: int) -> str:
-    """Format epoch ms to the second, with a zone: local, or UTC with --utc; numbers out of range stay numbers."""
+def time_text(ms: int, *, exact: bool = False) -> str:
+    """Format epoch ms to the second (`exact`: to the ms), with a zone: local, or UTC with --utc.
+
+    Numbers out of range stay numbers.
+    """
     if ms <= 0:
         return "never" if ms == 0 else str(ms)
     try:
@@ -136,7 +139,8 @@ def time_text(ms: int) -> str:
         when = when if zone() is UTC else when.astimezone()
     except (OverflowError, OSError, ValueError):
         return str(ms)
-    return f"{when:%Y-%m-%d %H:%M:%S} {when.isoformat()[-6:] if when.utcoffset() else 'UTC'}"
+    part = f".{ms % 1000:03}" if exact else ""
+    return f"{when:%Y-%m-%d %H:%M:%S}{part} {when.isoformat()[-6:] if when.utcoffset() else 'UTC'}"
 
 
 def title(text: str, width: int = 0) -> str:

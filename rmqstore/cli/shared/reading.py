@@ -47,7 +47,10 @@ def tell_damage(out: Output, damage: Damage) -> int:
     if not damage:
         return 0
     if damage.count:
-        out.note(f"warning: {many(damage.count, 'damaged place')} ({damage.bytes:,} bytes) skipped:")
+        places = many(damage.count - damage.holes, "damaged place") if damage.count > damage.holes else ""
+        gaps = many(damage.holes, "gap of missing files", "gaps of missing files") if damage.holes else ""
+        what = f"{places} and {gaps}" if places and gaps else places or gaps
+        out.note(f"warning: {what} ({damage.bytes:,} bytes) skipped:")
         for queue, start, stop, why in damage.spans[: 100 if out.verbose else 5]:
             out.note(f"  {queue} {start:,} to {stop:,}: {in_words(why)}")
         if damage.count > 5 and not out.verbose:

@@ -58,6 +58,10 @@ class Damage:
     bytes: int = 0
     shown: int = 0
     spans: list[tuple[str, int, int, str]] = field(default_factory=list)
+    holes: int = 0
+    """How many of the spans are gaps of missing files."""
+    known: set[tuple[str, int]] | None = None
+    """Starts of the runs that were added, for a reader that may read a part of a log several times."""
     live: bool = False
     """A broker is writing to the store: bytes after the last record may be half-written."""
     _pending: list[tuple[str, Run]] = field(default_factory=list)  # count only if records follow
@@ -80,7 +84,7 @@ class Damage:
             if run.count:
                 self._settle()
             if shown:
-                self.shown += 1
+                self.shown += self._is_new(queue, run)
             elif self.live and not run.count:
                 self._pending.append((queue, run))
             else:
@@ -92,6 +96,7 @@ class Damage:
         """Add what another reader skipped, for example farther on in the same queue."""
         self.count += other.count
         self.bytes += other.bytes
+        self.holes += other.holes
         self.shown += other.shown
         self.spans += other.spans[: _MAX_SPANS - len(self.spans)]
         self._pending += other._pending
@@ -109,8 +114,18 @@ class Damage:
                 self._add(queue, run)
         self._pending = []
 
+    def _is_new(self, queue: str, run: Run) -> bool:
+        if self.known is None:
+            return True
+        before = len(self.known)
+        self.known.add((queue, run.start))
+        return len(self.known) > before
+
     def _add(self, queue: str, run: Run) -> None:
+        if not self._is_new(queue, run):
+            return
         self.count += 1
+        self.holes += run.kind is Kind.HOLE
         self.bytes += run.stop - run.start
         if len(self.spans) < _MAX_SPANS:
             why = run.cause.name.lower().replace("_", " ") if run.cause is not Fault.NONE else run.kind.name.lower()

@@ -80,7 +80,7 @@ class Lifecycles:
         if unique:
             for copy in (*lookup.by_key(self.store, unique, self.index, self.topics), *others):
                 if properties.parse_properties(copy.message.properties).get(properties.UNIQ_KEY) == unique:
-                    yield Related(_relation(copy), copy)
+                    yield Related(relation_of(copy), copy)
         if found.message.prepared_transaction_offset > 0 and found.message.transaction_type == TRANSACTION_COMMIT:
             half = lookup.by_offset(self.store, found.message.prepared_transaction_offset)
             if half is not None and half.message.topic_text in _HALF:
@@ -91,7 +91,7 @@ class Lifecycles:
                 yield Related("original", original)
 
 
-def _relation(copy: Found) -> str:
+def relation_of(copy: Found) -> str:
     """Return the role of a record among the copies of its message, according to its topic."""
     topic = copy.message.topic_text
     if topic in _HALF:

@@ -5,7 +5,7 @@ The ways are tried in this order. Where the index does not cover a part of the l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 
@@ -21,6 +21,7 @@ from rmqstore.views import lookup
 from rmqstore.views.dump.log_times import offsets_between, time_span
 from rmqstore.views.dump.messages import Damage, Job, Log, logs_of, read_messages
 from rmqstore.views.dump.selection import Selection, matches
+from rmqstore.views.find.lost_messages import Lost, LostFinder, parsed_place
 from rmqstore.views.index_files import Covered, IndexFiles, IndexHit
 from rmqstore.views.lookup import Found
 
@@ -69,15 +70,29 @@ class Answer:
 
     `searched`: the slowest way used: offset, index, time or log. `read`: the ranges of the log that were read.
     `more`: there are more messages than the limit. `open_texts`: texts not found, with the log not read (`read_log`).
+    `lost`: messages that the store knows of and no longer has. `named`: the texts of the question that found a message,
+    by log offset, or by `Lost.place`.
     """
 
     found: dict[int, Found] = field(default_factory=dict)
     traces: dict[int, Trace] = field(default_factory=dict)
+    lost: dict[tuple[str, int, int, int | None], Lost] = field(default_factory=dict)
+    named: dict[object, set[str]] = field(default_factory=dict)
     searched: str = "offset"
     read: list[tuple[int, int]] = field(default_factory=list)
     more: bool = False
     open_texts: tuple[str, ...] = ()
     damage: Damage = field(default_factory=Damage)
+
+    def lose(self, lost: Lost, text: str) -> None:
+        """Add a lost message that a text names."""
+        self.lost.setdefault(lost.place, lost)
+        self.named.setdefault(lost.place, set()).add(text)
+
+    def unanswered(self, texts: Iterable[str]) -> list[str]:
+        """Return the texts that name no message, found or lost."""
+        known = set().union(*self.named.values())
+        return [text for text in texts if text not in known]
 
     def sorted(self) -> list[Found]:
         return [self.found[offset] for offset in sorted(self.found)]
@@ -108,17 +123,18 @@ class _Search:
     def __init__(self, store: Store, question: Question, means: Means) -> None:
         self.store, self.question, self.means = store, question, means
         self.pattern = question.selection.pattern
-        self.answer = Answer(damage=Damage(live=means.live))
+        self.answer = Answer(damage=Damage(live=means.live, known=set()))
+        self.losses = LostFinder(store)
         self.logs = logs_of(store)
 
     def run(self) -> Answer:
         question = self.question
         if not question.texts or question.read_log == "always":
-            self._places(question.texts)
+            self._repairs(self._places(question.texts))
             self._log(frozenset(question.texts), "")
             return self.answer
         left = self._places(question.texts)
-        left = self._index(left)
+        left = self._index(self._repairs(left))
         left = self._times(left)
         if left and question.read_log == "if-needed":
             self._log(left, f"{_few(left)} not found by id or index: reading the log")
@@ -134,10 +150,24 @@ class _Search:
         for text in texts:
             found = lookup.by_message_id(self.store, text) or self._at_place(text)
             if found is not None:
-                self._take(found)
+                self._take(found, {text})
+                continue
+            place = parsed_place(text)
+            lost = self.losses.at_place(place) if place is not None else None
+            if lost is not None:
+                self.answer.lose(lost, text)
             else:
                 left.add(text)
         return frozenset(left)
+
+    def _repairs(self, texts: frozenset[str]) -> frozenset[str]:
+        """Look for messages that earlier repairs replaced; return the texts that name no such message."""
+        known = set()
+        for lost, text in self.losses.in_repairs(sorted(texts)):
+            if not self.question.topics or lost.message.topic in self.question.topics:
+                self.answer.lose(lost, text)
+                known.add(text)
+        return texts - known
 
     def _at_place(self, text: str) -> Found | None:
         try:
@@ -146,8 +176,11 @@ class _Search:
         except (UsageError, CannotRead):  # a key may contain slashes
             return None
 
-    def _take(self, found: Found | None) -> bool:
-        """Add a message to the answer if it meets all conditions; return False only if there is no message."""
+    def _take(self, found: Found | None, texts: Collection[str] = ()) -> bool:
+        """Add a message to the answer if it meets all conditions; return False only if there is no message.
+
+        `texts` name it. A filler is a lost message, and only texts can name it.
+        """
         question = self.question
         if found is None or found.offset is None:
             return False
@@ -156,10 +189,14 @@ class _Search:
         fits &= question.since is None or message.store_timestamp >= question.since
         fits &= question.until is None or message.store_timestamp < question.until
         if fits and (self.pattern is None or matches(self.pattern, message)):
-            if len(self.answer.found) >= question.limit and found.offset not in self.answer.found:
+            if self.losses.is_filler(found):
+                for text in texts:
+                    self.answer.lose(self.losses.of_filler(found), text)
+            elif len(self.answer.found) >= question.limit and found.offset not in self.answer.found:
                 self.answer.more = True
             else:
                 self.answer.found[found.offset] = found
+                self.answer.named.setdefault(found.offset, set()).update(texts)
         return True
 
     # --- the index --------------------------------------------------------------------------------------------------
@@ -192,12 +229,18 @@ class _Search:
         """Add the message of an index entry, or a trace if it is unreadable; return whether the message exists."""
         found = lookup.by_offset(self.store, hit.offset)
         if found is not None and found.offset == hit.offset and lookup.has_key(found.message, hit.key):
-            return self._take(found)
+            return self._take(found, {hit.key})
+        if found is not None and found.offset == hit.offset and self.losses.is_filler(found):
+            self.answer.lose(self.losses.of_filler(found), hit.key)
+            return True
         if found is None or found.fault is not Fault.NONE:
             start = min((log.queue.start for log in self.logs), default=0)
             stop = max((log.queue.stop for log in self.logs), default=0)
             state = "expired" if hit.offset < start else "gone" if hit.offset >= stop else "damaged"
             self.answer.traces[hit.offset] = Trace(hit.offset, hit.topic, hit.key, state)
+            if state == "damaged":
+                self.answer.lose(self.losses.at(hit.offset, hit.topic), hit.key)
+                return True
         return False
 
     def _uncovered(self, covered: list[Covered]) -> Iterator[tuple[Log, int, int]]:
@@ -300,8 +343,11 @@ class _Search:
         )
         for row in (row for chunk in rows for row in chunk):
             found = lookup.by_offset(self.store, int(row["offset"]))
-            if found is not None and place in (None, found.queue_place) and self._take(found):
-                answered |= {text for text in selection.texts if lookup.has_key(found.message, text)}
+            if found is None or place not in (None, found.queue_place):
+                continue
+            named = {text for text in selection.texts if lookup.has_key(found.message, text)}
+            if self._take(found, named if place is None else {"/".join(map(str, place))}):
+                answered |= named
             if self._has_more_than_enough():
                 break
         return answered
