@@ -86,7 +86,8 @@ def test_make_it_start_again(damaged: Path, ask: Ask) -> None:
 
 def test_did_the_order_arrive_and_who_consumed_it(store: Path, ask: Ask) -> None:
     lines = ask("find", "store", "ord11_222")
-    assert any(line.startswith("log-15445/1 offset 21") for line in lines)
+    assert any(line.startswith("ord11_222: arrived") for line in lines)
+    assert any("log-15445/1 offset 21" in line for line in lines)
     assert any("CG_dlq_11 has read past it" in line for line in lines)
 
 
