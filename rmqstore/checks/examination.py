@@ -24,7 +24,6 @@ from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding, Findings, QueueRange, QueueState
 from rmqstore.checks.verify_range import VerifyRange
-from rmqstore.files.rocksdb.message_rows import may_hold_rows
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.files.topic_types import batch_topics, topics_of_known_kind
 from rmqstore.scan.window import ScanOptions
@@ -346,7 +345,7 @@ class Examination:
             first = min(r.min_offset for r in results)
             span = LogRange(first, results[-1].reaches, latest, results[-1].last_time)
         self.verified.timer = check_timer(store, span, self.findings, queue_range=self.queue_range, live=live)
-        if may_hold_rows(store):
+        if store.may_have_message_rows:
             from rmqstore.checks.rows.message_rows import check_message_rows
 
             self.verified.rows = check_message_rows(

@@ -66,10 +66,10 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
 
 def _database(store: Store, what: str) -> str:
     """Return the RocksDB directory that is read; "" for units in files."""
-    from rmqstore.files.rocksdb.message_rows import DIRECTORY, may_hold_rows
+    from rmqstore.files.rocksdb.message_rows import DIRECTORY
 
     if what.endswith("-rows"):
-        return DIRECTORY if may_hold_rows(store) else ""
+        return DIRECTORY if store.may_have_message_rows else ""
     in_rows = store.rocksdb_consume_queue or store.light_in_rocksdb
     return store.rocksdb_directory.name if in_rows and what == "consumequeue" else ""
 

@@ -53,6 +53,9 @@ __all__ = [
     "recognised",
 ]
 
+MESSAGE_ROWS = "rocksdbstore"
+_ROW_FILES = (".sst", ".ldb", ".blob", ".log")
+
 
 class StoreKind(StrEnum):
     """The kind of a store; `PART` is a single queue, another directory of a store, or a single file."""
@@ -280,6 +283,19 @@ class Store(StoreQueues):
         """Names of the RocksDB directories in config/ (config v1 or v2)."""
         config = self.root / "config"
         return sorted(e.path.name for e in list_directory(config) if e.directory and has_database(e.path))
+
+    @cached_property
+    def may_have_message_rows(self) -> bool:
+        """Whether rocksdbstore/ may have rows of timed messages, half messages or the index, by its files.
+
+        A broker that never writes any leaves an empty write-ahead log and no table.
+        """
+        if self.part is not None:
+            return False
+        try:
+            return any(e.length and e.path.suffix in _ROW_FILES for e in list_directory(self.root / MESSAGE_ROWS))
+        except OSError:
+            return True
 
     @property
     def has_rocksdb(self) -> bool:

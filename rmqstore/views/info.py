@@ -243,6 +243,8 @@ def _rocksdb_bounds(store: Store, problems: list[str]) -> dict[tuple[str, int], 
 
 def _message_rows(store: Store, problems: list[str]) -> dict[str, int] | None:
     """Count the rows of rocksdbstore/; None if there are none, or if they cannot be read."""
+    if not store.may_have_message_rows:
+        return None
     from rmqstore.files.rocksdb.message_rows import DIRECTORY, CannotRead, MessageRows
     from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TIMER_FAMILY, TRANS_FAMILY
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,32 +24,31 @@ import numpy.typing as npt
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, QueueRange, Report
-from rmqstore.checks.rows.row_faults import Row, RowFault, judged_rows
-from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.checks.rows.row_faults import Row, RowFault, faulty_rows, first_numbers
+from rmqstore.files.log_ends import OpenFile
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.records import MAX_RECORD
 from rmqstore.files.rocksdb.database import CannotRead, is_readable, missing_extra
-from rmqstore.files.rocksdb.message_rows import DIRECTORY, MessageRows, may_hold_rows
+from rmqstore.files.rocksdb.message_rows import DIRECTORY, MessageRows
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.properties import parse_properties
 from rmqstore.formats.rocksdbstore import (
     FAMILIES,
-    INDEX_FAMILY,
     LAST_OFFSET,
     POSITION_KEYS,
     SCAN_OFFSET,
     TIMELINE,
     TIMER_FAMILY,
     TRANS_FAMILY,
-    TimerRow,
-    TransRow,
     parse_position,
 )
 from rmqstore.formats.text.counts import many
 from rmqstore.formats.text.javatext import parse_long
 from rmqstore.scan.units import unit_chunks
 
+_MOST_OPEN = 128  # files
 _PAST = 10_000  # ms before its start from which a broker without `timeline_checkpoint` delivers
 Offsets = npt.NDArray[np.int64]
 
@@ -74,7 +74,7 @@ def check_message_rows(
 
     `queue_range` None: do not compare with the timer queue. Errors: none; see `unchecked` of the report.
     """
-    if not may_hold_rows(store):
+    if not store.may_have_message_rows:
         return None
     facts = MessageRowFacts()
     if not is_readable():
@@ -85,7 +85,8 @@ def check_message_rows(
         return facts
     try:
         rows = MessageRows(store.root / DIRECTORY)
-        _Check(store, logs, report, rows, facts, queue_range).run()
+        with LogAsItIs(logs) as log:
+            _Check(store, logs, log, report, rows, facts, queue_range).run()
     except CannotRead as e:
         facts.readable = False
         report.unchecked.append(f"{DIRECTORY}/: this RocksDB cannot be read: {e}")
@@ -93,16 +94,36 @@ def check_message_rows(
 
 
 class LogAsItIs:
-    """The log on disk, as a `LogView`."""
+    """The log on disk, as a `LogView`; its files stay open until the end of the block."""
 
     def __init__(self, logs: Logs) -> None:
         self._logs = logs
+        self._open: dict[str, OpenFile] = {}
+        self._files = ExitStack()
         self.start, self.end = logs.min_offset, logs.wrote
 
+    def __enter__(self) -> LogAsItIs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+        self._open.clear()
+
     def read(self, size: int, offset: int) -> bytes:
-        """Read bytes at a global offset; the result is short where the log has none."""
-        log = self._logs.at(offset)
-        return log.queue.pread(size, offset) if log is not None else b""
+        """Read bytes at a global offset; the result is short where the log has none, and at the end of a file."""
+        for log in self._logs.results:
+            file = log.queue.find(offset)
+            if file is not None:
+                return self._file(file).pread(min(size, file.stop - offset), offset - file.start)
+        return b""
+
+    def _file(self, file: MappedFile) -> OpenFile:
+        path = str(file.path)
+        if path not in self._open:
+            if len(self._open) >= _MOST_OPEN:
+                self.__exit__()
+            self._open[path] = self._files.enter_context(OpenFile(file.path))
+        return self._open[path]
 
 
 @dataclass(slots=True)
@@ -131,6 +152,7 @@ class _Check:
         self,
         store: Store,
         logs: Logs,
+        log: LogAsItIs,
         report: Report,
         rows: MessageRows,
         facts: MessageRowFacts,
@@ -138,11 +160,11 @@ class _Check:
     ) -> None:
         self.store = store
         self.logs = logs
+        self.log = log
         self.report = report
         self.rows = rows
         self.facts = facts
         self.queue_range = queue_range
-        self.log = LogAsItIs(logs)
         self.wrong = {family: _Tally() for family in FAMILIES}
         self.beyond = {family: _Tally() for family in FAMILIES}
         self.expired = _Tally()
@@ -172,24 +194,23 @@ class _Check:
         self.facts.positions[family] = {key: parse_position(value) for key, value in found if value is not None}
 
     def _chunk(self, family: str, keys: list[bytes], values: list[bytes]) -> None:
-        delivered = self.facts.positions[TIMER_FAMILY].get(TIMELINE) or 0
-        halves, due = [], []
-        for row, fault in judged_rows(family, keys, values, self.log):
-            if isinstance(row, TimerRow):
-                if row.deliver_time < delivered:
-                    continue
-                due.append(row.deliver_time)
-            elif isinstance(row, TransRow) and not fault:
-                halves.append(row.commitlog_offset)
+        first = first_numbers(keys)
+        if family == TIMER_FAMILY:
+            pending = np.flatnonzero(first >= (self.facts.positions[family].get(TIMELINE) or 0))
+            if len(pending) < len(keys):
+                keys, values = [keys[i] for i in pending], [values[i] for i in pending]
+            self.due.append(first[pending])
+        right = np.ones(len(keys), dtype=np.bool_)
+        for number, row, fault in faulty_rows(family, keys, values, self.log):
+            right[number] = False
             if fault is RowFault.BEFORE:
-                if family != INDEX_FAMILY:
-                    self.expired.add(row, fault)
+                self.expired.add(row, fault)
             elif fault is RowFault.BEYOND:
                 self.beyond[family].add(row, fault)
-            elif fault and not (row is not None and self.logs.damaged(row.commitlog_offset)):
+            elif row is None or not self.logs.damaged(row.commitlog_offset):
                 self.wrong[family].add(row, fault)
-        self.halves.append(np.array(halves, dtype=np.int64))
-        self.due.append(np.array(due, dtype=np.int64))
+        if family == TRANS_FAMILY:
+            self.halves.append(first[right])
 
     def _add(self, code: str, family: str, facts: dict[str, Fact]) -> None:
         self.report.findings.add(Finding(code, DIRECTORY, family, facts={"family": family} | facts))

@@ -9,28 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqstore.files.rocksdb.database import CHUNK, CannotRead, Database, open_database
-from rmqstore.files.rocksdb.links import database_files
-from rmqstore.files.store import Store
+from rmqstore.files.store import MESSAGE_ROWS, Store
 from rmqstore.formats.rocksdbstore import FAMILIES, LAST_OFFSET, POSITION_KEYS, parse_position
 
-DIRECTORY = "rocksdbstore"
-_DATA = (".sst", ".ldb", ".blob", ".log")
+DIRECTORY = MESSAGE_ROWS
 Rows = tuple[list[bytes], list[bytes]]
-
-
-def may_hold_rows(store: Store) -> bool:
-    """Return whether rocksdbstore/ may hold rows, by the names and lengths of its files.
-
-    A broker that never writes to it leaves an empty write-ahead log and no table.
-    """
-    directory = store.root / DIRECTORY
-    if store.part is not None or not directory.is_dir():
-        return False
-    try:
-        files = database_files(directory)
-    except OSError:
-        return True
-    return any(length and name.endswith(_DATA) for name, length, _ in files)
 
 
 class MessageRows:
@@ -45,7 +28,7 @@ class MessageRows:
     @staticmethod
     def of(store: Store) -> MessageRows | None:
         """Return the rows of a store; None if it cannot have any. Errors: CannotRead."""
-        return MessageRows(store.root / DIRECTORY) if may_hold_rows(store) else None
+        return MessageRows(store.root / DIRECTORY) if store.may_have_message_rows else None
 
     @property
     def unknown_families(self) -> list[str]:
@@ -93,4 +76,4 @@ def last_offset(store: Store, family: str) -> int | None:
     return None if rows is None else rows.position(family, LAST_OFFSET)
 
 
-__all__ = ["DIRECTORY", "CannotRead", "MessageRows", "last_offset", "may_hold_rows"]
+__all__ = ["DIRECTORY", "CannotRead", "MessageRows", "last_offset"]

@@ -10,7 +10,7 @@ from rmqstore.checks.problems.report import problem_counts
 from rmqstore.checks.verified import Verified
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.rocksdb.message_rows import last_offset, may_hold_rows
+from rmqstore.files.rocksdb.message_rows import last_offset
 from rmqstore.files.store import open_store
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, LAST_OFFSET, POSITION, TIMELINE, TIMER_FAMILY, TRANS_FAMILY
 from tests import damage
@@ -42,7 +42,7 @@ def test_sound_rows_have_no_finding(name: str, configured: bool) -> None:
 @pytest.mark.parametrize("key", ["transRocksDBEnable", "timerRocksDBEnable", "indexRocksDBEnable"])
 def test_a_database_without_rows_needs_no_check(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = unpack("5.4.0-clean")
-    assert not may_hold_rows(open_store(store))
+    assert not open_store(store).may_have_message_rows
     without_extra(monkeypatch)
     verified = examined(store, **{key: "true"})
     assert (verified.rows, verified.report.unchecked) == (None, [])
