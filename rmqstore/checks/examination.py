@@ -351,6 +351,10 @@ class Examination:
             self.verified.rows = check_message_rows(
                 store, self.verified.logs, self.report, queue_range=self.queue_range
             )
+        if store.has_pop_rows:
+            from rmqstore.checks.rows.pop_rows import check_pop_rows
+
+            check_pop_rows(store, self.report, self.queue_range)
         check_compaction(store, self.findings, live=live)
         if any(result.fillers for result in results) or os.path.lexists(store.journal_directory):
             from rmqstore.checks.filler_notes import find_fillers

@@ -305,6 +305,11 @@ class Store(StoreQueues):
         return self.rocksdb_consume_queue or self.rocksdb_beside or bool(self.rocksdb_config)
 
     @property
+    def has_pop_rows(self) -> bool:
+        """Whether the store has a database of messages that POP consumers have received (kvStore/)."""
+        return self.part is None and "kvStore" in self.top and has_database(self.root / "kvStore")
+
+    @property
     def logs(self) -> list[tuple[MappedFileQueue, int]]:
         """The logs that have files, with the bytes before each message: the commitlog (0), DLedger's data (48)."""
         logs = ((self.commitlog, 0), (self.dledger.data if self.dledger is not None else None, ENTRY.size))

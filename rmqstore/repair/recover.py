@@ -24,6 +24,7 @@ from rmqstore.repair.beside.config import plan_configs, plan_offsets
 from rmqstore.repair.beside.directory import gone_with_files, plan_directories
 from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.message_rows import LogChange, plan_message_rows
+from rmqstore.repair.beside.pop_rows import plan_pop_rows
 from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.decisions import (
@@ -134,6 +135,7 @@ class Recovery:
             plan_timer(draft, self.verified, options, cut=cut, last_time=self._last_time)
             plan_offsets(draft, self.verified, options, cut=cut)
             self._message_rows()
+            plan_pop_rows(draft, self.verified, options)
             self._abort()
         draft.cures |= gone_with_files(draft, self.verified)
         if self._touches_log() or options.strategy:

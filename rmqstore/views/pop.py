@@ -6,15 +6,14 @@ acknowledged is in the revive log, in the timer, or in kvStore/ (`formats/pop.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.errors import RmqStoreError
-from rmqstore.files.queue_home import has_database
-from rmqstore.files.rocksdb.database import CannotRead, open_database
+from rmqstore.files.rocksdb.database import CannotRead
+from rmqstore.files.rocksdb.pop_rows import pop_rows
 from rmqstore.files.store import Store
 from rmqstore.formats import pop
 from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_TOPIC, parse_properties
@@ -108,7 +107,7 @@ class PopProgress:
     # --- kvStore/ -------------------------------------------------------------------------------------------------
 
     def _read_rows(self, store: Store) -> None:
-        for row in pop_rows(store):
+        for _, _, row in pop_rows(store):
             if row is not None:
                 self._add(
                     Popped(
@@ -192,17 +191,6 @@ class _ReviveLog:
             acknowledgement = pop.parse_acknowledgement(body)
             if acknowledgement is not None:
                 self.acknowledged.setdefault(acknowledgement.key, set()).update(acknowledgement.offsets)
-
-
-def pop_rows(store: Store) -> Iterator[pop.PopRow | None]:
-    """Yield the rows of kvStore/; None for a row that has another form. Errors: CannotRead."""
-    directory = store.root / pop.KV_DIRECTORY
-    if store.part is not None or not has_database(directory):
-        return
-    database = open_database(directory)
-    if pop.KV_FAMILY in database.families:
-        for keys, values in database.chunks(pop.KV_FAMILY):
-            yield from map(pop.parse_pop_row, keys, values)
 
 
 def returned_to_retry(store: Store, found: Popped, unique_key: str | None, files: IndexFiles) -> bool | None:

@@ -320,8 +320,6 @@ def _not_read(store: Store, facts: DirectoryFacts, opened_rocksdb: Collection[st
         for name in store.rocksdb_config
         if f"config/{name}" not in opened_rocksdb and name not in WITHOUT_POSITIONS
     ]
-    if _is_rocksdb(store.root / "kvStore"):
-        facts.unchecked.append("kvStore/: POP consumer records in RocksDB are not checked")
     left = store.left_by_dledger
     facts.notes += [f"{name}/: left by DLedger, without which the broker now runs: not checked" for name in left]
     others = [name for name in store.other_dledger if name not in left]

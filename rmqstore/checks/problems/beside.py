@@ -483,6 +483,17 @@ ROWS: Rows = (
             "would lose. `recover` writes the time of the first row."
         ),
     ),
+    Problem(
+        code=codes.RDB_POP_BEYOND,
+        title="rows in kvStore/ name messages that their queue does not have",
+        severity=_W,
+        repair=Repair.SAFE,
+        about=(
+            "A row of kvStore/ is a message that a POP consumer has received and not acknowledged, but the queue ends "
+            "before its offset: the log has lost the message. When the row is due, the broker finds nothing and drops "
+            "it. If the queue has reached this offset again by then, the broker delivers another message twice."
+        ),
+    ),
 )
 
 BROKER: Rows = (

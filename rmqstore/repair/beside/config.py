@@ -74,7 +74,7 @@ def plan_offsets(draft: PlanBuilder, verified: Verified, options: RecoverOptions
     counts = verified.report.findings.counts
     if not wanted or (cut is None and not any(code in counts for code in wanted)):
         return
-    ends = _ends(draft, verified)
+    ends = queue_ends(draft, verified)
     config = draft.store.root / "config"
     if _OFFSETS in wanted:
         for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
@@ -88,7 +88,7 @@ def plan_offsets(draft: PlanBuilder, verified: Verified, options: RecoverOptions
         _clamp(draft, config / "delayOffset.json", lambda table: _clamp_delays(table, ends), _DELAY)
 
 
-def _ends(draft: PlanBuilder, verified: Verified) -> Ends:
+def queue_ends(draft: PlanBuilder, verified: Verified) -> Ends:
     """Return a function that returns the maximum offset of a queue after the repair, None for an unknown queue."""
     states = verified.report.queues
 

@@ -1,0 +1,50 @@
+"""RDB-POP-BEYOND: rows of kvStore/ that name messages which their queue does not have.
+
+A row is a message that a POP consumer has received and not acknowledged. Source: PopConsumerService#revive (RocketMQ
+5.5.1)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.report import Fact, Finding, QueueRange, Report
+from rmqstore.files.rocksdb.database import CannotRead, is_readable, missing_extra
+from rmqstore.files.rocksdb.pop_rows import pop_rows
+from rmqstore.files.store import Store
+from rmqstore.formats.pop import KV_DIRECTORY
+from rmqstore.formats.text.counts import many
+
+
+def check_pop_rows(store: Store, report: Report, queue_range: QueueRange | None) -> None:
+    """Compare the rows of kvStore/ with the ends of their queues; `queue_range` None: do not compare.
+
+    Rows before a queue's minimum are no problem: their messages have expired, and the broker drops them.
+    Errors: none; see `unchecked` of the report.
+    """
+    if not is_readable():
+        report.unchecked.append(
+            f"{KV_DIRECTORY}/: messages that POP consumers received are not checked: that {missing_extra()}"
+        )
+        return
+    beyond: Counter[tuple[str, int]] = Counter()
+    other = 0
+    try:
+        for _, _, row in pop_rows(store):
+            if row is None:
+                other += 1
+            elif queue_range is not None:
+                bounds = queue_range(row.topic, row.queue_id)
+                if bounds is not None and row.queue_offset >= bounds[1]:
+                    beyond[row.topic, row.queue_id] += 1
+    except CannotRead as e:
+        report.unchecked.append(f"{KV_DIRECTORY}/: this RocksDB cannot be read: {e}")
+        return
+    if other:
+        report.unchecked.append(f"{KV_DIRECTORY}/: {many(other, 'row')} cannot be read")
+    if report.live:
+        return
+    for (topic, queue_id), count in sorted(beyond.items()):
+        facts: dict[str, Fact] = {"topic": topic, "queue_id": queue_id, "rows": count}
+        report.findings.add(Finding(codes.RDB_POP_BEYOND, f"{topic}/{queue_id}", KV_DIRECTORY, facts=facts))
