@@ -38,7 +38,7 @@ from rmqstore.repair.log.contradicted import doubtful_tags, list_damaged, note_c
 from rmqstore.repair.log.misplaced_files import plan_misplaced, store_in_place, without_renames
 from rmqstore.repair.log.redispatch import Dispatcher, Name
 from rmqstore.repair.log.repaired_log import RepairedLog
-from rmqstore.repair.log.store_guard import data_roots, refuse_whole, wrote_positions
+from rmqstore.repair.log.store_guard import data_roots, refuse_unknown, refuse_whole, wrote_positions
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions, choose
@@ -144,6 +144,8 @@ class Recovery:
         draft.facts["role"] = self.choice.role
         draft.facts["wrote"] = dict(wrote_positions(self.verified))
         touches_log = self._touches_log(renames=False)
+        if self._ends_earlier:
+            refuse_unknown(self.store)
         if touches_log:
             refuse_rows(self.store)
         if self.store.rocksdb_beside and not self._beside() and draft.steps:

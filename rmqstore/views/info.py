@@ -19,6 +19,7 @@ from rmqstore.files.log_ends import (
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.queue_home import has_database
 from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.top_entries import unknown_entries
 from rmqstore.formats import checkpoint, dledger, index, timer
 from rmqstore.views.dump.config_values import config_tables, rocksdb_config_tables
 
@@ -346,11 +347,12 @@ def _checkpoint(store: Store) -> dict[str, int] | None:
 
 
 def _unchecked(store: Store) -> list[str]:
+    unknown = [one.words for one in unknown_entries(store) if one.holds]
     if not store.missing_paths:
-        return []
+        return unknown
     from rmqstore.checks.beside.directory import paths_that_miss
 
-    return [f"configured path {p} does not exist" for p, _ in paths_that_miss(store)]
+    return [f"configured path {p} does not exist" for p, _ in paths_that_miss(store)] + unknown
 
 
 def _notes(store: Store) -> list[str]:
@@ -367,4 +369,5 @@ def _notes(store: Store) -> list[str]:
     if "timerwheel" in store.top and store.top["timerwheel"].length not in (0, timer.wheel_size()):
         out.append(f"timerwheel has {store.top['timerwheel'].length} bytes instead of {timer.wheel_size()}")
     out += [f"{store.relative(s.path)} is not a broker file" for s in store.strays]
+    out += [one.words for one in unknown_entries(store) if not one.holds]
     return out

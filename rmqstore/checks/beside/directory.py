@@ -29,6 +29,7 @@ from rmqstore.files.mapped_file_queue import (
 )
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.store_queues import SIZE_KEY, TREE
+from rmqstore.files.top_entries import unknown_entries
 
 _CODE = {
     OddKind.DIRECTORY: codes.DIR_SUB_DIRECTORY,
@@ -87,6 +88,7 @@ def check_directory(
         lambda: check_rights(store, findings, live=live),
         lambda: _not_read(store, facts, opened_rocksdb),
         lambda: _no_index(store, facts),
+        lambda: _unknown(store, findings, facts),
     )
     for part in parts:
         try:
@@ -336,6 +338,17 @@ def _no_index(store: Store, facts: DirectoryFacts) -> None:
         if store.logs:
             help_ = "`rmqstore rebuild STORE index` rebuilds it"
             facts.notes.append(f"index/ has no file: queries by key or id find nothing; {help_}")
+
+
+def _unknown(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
+    """Name entries at the top that no broker creates; those that may hold positions in the log are not checked."""
+    for unknown in unknown_entries(store):
+        path = store.relative(unknown.entry.path)
+        about: dict[str, Fact] = {"path": path, "directory": unknown.entry.directory}
+        if unknown.holds:
+            about["reason"] = unknown.holds
+            facts.unchecked.append(unknown.words)
+        findings.add(Finding(codes.DIR_FOREIGN_ENTRY, "store", unknown.name, 0, unknown.entry.length, about))
 
 
 def _is_rocksdb(directory: Path) -> bool:

@@ -152,7 +152,11 @@ DIRECTORY: Rows = (
         code=codes.DIR_FOREIGN_ENTRY,
         title="file or directory that no broker creates",
         severity=_N,
-        about="A file or directory in index/, or next to topic or queue directories. Brokers skip it.",
+        about=(
+            "A file or directory at the top of the store, in index/, or next to topic or queue directories. The "
+            "versions up to 5.5.1 skip it. At the top it may belong to a newer version or a plugin: if it contains a "
+            "RocksDB or files named by offset, the store is not fully checked, and no repair moves the end of the log."
+        ),
     ),
     Problem(
         code=codes.DIR_OPEN_JOURNAL,

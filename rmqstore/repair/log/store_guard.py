@@ -10,6 +10,7 @@ from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.recognise import store_above
 from rmqstore.files.store import Store
+from rmqstore.files.top_entries import unknown_entries
 from rmqstore.formats import dledger
 from rmqstore.repair.plan.content import Json
 
@@ -40,6 +41,19 @@ def refuse_overlap(store: Store) -> None:
             f"the commitlog and DLedger both have messages from {store.overlap:,} on: DLedger was switched off",
             "give -c broker.conf with enableDLegerCommitLog=false if the broker now runs without DLedger",
         )
+
+
+def refuse_unknown(store: Store) -> None:
+    """Refuse a repair after which the log ends earlier, if an unknown entry of the store may hold positions in it.
+
+    Errors: Refused.
+    """
+    for unknown in unknown_entries(store):
+        if unknown.holds:
+            raise Refused(
+                f"{unknown.entry.path} is unknown, and {unknown.holds}: it may point to messages that this repair cuts",
+                "use --replica with --extend; or find out what it is, move it out of the store, and run this again",
+            )
 
 
 def data_roots(store: Store) -> list[Path]:
