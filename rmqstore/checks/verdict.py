@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.brokers.simulate import in_dledger_mode, simulate_start
 from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.log import delay_levels
+from rmqstore.checks.newer_formats import newer_finding, newer_formats
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.damage_words import damage_words
 from rmqstore.checks.problems.report import Fact, Finding, Report
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from rmqstore.checks.verified import Verified, VerifyOptions
     from rmqstore.scan.units import KnownUnits
 
+_DELETED = problem_codes.CQ_DELETED_TOPIC
 _TAILS = {problem_codes.CL_DIRTY_TAIL, problem_codes.DL_DIRTY_TAIL}
 THOROUGH_BELOW = 256 << 20  # bytes of log up to which the forecast parses every record
 
@@ -61,9 +64,14 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     if forecast.starts:
         exceptions = (misplaced.verdict if misplaced is not None else "") + _not_here(report)
         exceptions += rights_words(report.findings)
-    left = _left(store, verified, forecast)
+    newer = newer_formats(store, forecast) if forecast.starts else []
+    if newer:
+        exceptions += f", because it cannot read {' and '.join(one.words for one in newer)}"
+    deleted = {f.queue: int(f.facts["messages"] or 0) for f in report.findings.listed if f.code == _DELETED}
+    left = _left(store, verified, forecast, deleted)
     if forecast.starts and forecast.not_dispatched is not None and store.commitlog is not None:
-        gone = never_dispatched(store.commitlog, forecast.not_dispatched, verified.logs.queues)
+        parts = {name: part for name, part in verified.logs.queues.items() if f"{name[0]}/{name[1]}" not in deleted}
+        gone = never_dispatched(store.commitlog, forecast.not_dispatched, parts)
         left = replace(left, gone=gone)
     left = replace(left, withheld=withheld_words(report.findings) if forecast.starts else "")
     damage = damage_words(report.findings)
@@ -71,6 +79,8 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         damage = damage or "Consumers do not get all messages"  # the forecast does not know these rows
     if report.findings.counts.keys() & _TAILS:
         damage = damage or "The last bytes of the log are not a record"  # they may have been one
+    if forecast.starts and deleted:
+        exceptions += _deleted_words(deleted)
     sentence = left.sentence(forecast, damage) + exceptions
     report.verdict = (_without_messages(report, forecast) or sentence) + _assumed_size(store)
     if left.gone.messages and problem_codes.CQ_BEHIND in report.findings.counts and not report.live:
@@ -79,6 +89,8 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         report.findings.add(Finding(problem_codes.CQ_LEFT_BEHIND, "consumequeue", "", 0, 0, facts))
     # messages without units may belong to a deleted topic; only those of DLedger that the broker ignores are taken
     taken = forecast.messages_taken or (left.gone.messages if _leaves_dledger(store, options) else 0)
+    if newer:
+        report.findings.add(newer_finding(newer, forecast))
     if forecast.starts and taken and report.clean and not report.live:
         facts = {"messages": taken, "broker": forecast.version}
         report.findings.add(Finding(problem_codes.BR_START_LOSES, "store", "", 0, 0, facts))
@@ -91,8 +103,10 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         report.notes.append("a broker is running on this store: the forecast is not final")
 
 
-def _left(store: Store, verified: Verified, forecast: StartForecast) -> Left:
-    states, parts = verified.report.queues, verified.logs.queues
+def _left(store: Store, verified: Verified, forecast: StartForecast, deleted: Container[str]) -> Left:
+    """Return what the start leaves in the log, without the messages of the `deleted` queues ("TOPIC/ID")."""
+    parts = verified.logs.queues
+    states = {label: state for label, state in verified.report.queues.items() if label not in deleted}
     if not (store.light_in_rocksdb and rules_for(forecast.version).light_in_rocksdb):
         return left_unreadable(forecast, parts, states, verified.logs.misfiled)
     names = [(topic, int(number)) for topic, _, number in (label.rpartition("/") for label in states)]
@@ -104,6 +118,13 @@ def _left(store: Store, verified: Verified, forecast: StartForecast) -> Left:
         left.gone.messages += more.messages
         left.gone.queues += more.queues
     return left
+
+
+def _deleted_words(deleted: Mapping[str, int]) -> str:
+    """Return the end of the verdict about messages of deleted topics, by queue."""
+    topics = sorted({label.rpartition("/")[0] for label in deleted})
+    whose = f"the deleted topic {topics[0]}" if len(topics) == 1 else f"{len(topics):,} deleted topics"
+    return f"; {many(sum(deleted.values()), 'message')} of {whose} stay in the log until they expire"
 
 
 def _leaves_dledger(store: Store, options: VerifyOptions) -> bool:

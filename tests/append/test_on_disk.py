@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.dispatch import DispatchOptions
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.errors import NotAStore, Refused
@@ -45,12 +46,30 @@ def test_a_plain_store_is_not_opened_as_a_dledger_member(tmp_path: Path) -> None
 
 def test_a_dledger_store_is_not_opened_as_a_plain_one_nor_as_another_member(tmp_path: Path) -> None:
     root = written(tmp_path / "s", dledger="n0")
-    refused(root, "has the log of DLedger member n0; a plain store would overwrite it", SMALL)
+    refused(
+        root,
+        "has the log of DLedger member n0; a plain store would overwrite it",
+        config={"enableDLegerCommitLog": "false"},
+    )
     refused(root, "member n0, not of n1", replace(SMALL, dledger="n1"))
 
 
 def test_a_mixed_store_is_not_opened_as_a_plain_one(store_copy: Callable[[str], Path]) -> None:
-    refused(store_copy("5.4.0-dledger-mixed"), "has the log of DLedger member n0")
+    refused(
+        store_copy("5.4.0-dledger-mixed"), "has the log of DLedger member n0", config={"enableDLegerCommitLog": "false"}
+    )
+
+
+@pytest.mark.parametrize("name", ["5.4.0-dledger-mixed", "4.9.7-dledger"])
+def test_the_directory_names_the_member(name: str, store_copy: Callable[[str], Path]) -> None:
+    with MessageStore.open(store_copy(name)) as store:
+        assert store.options.dledger == "n0"
+        before = store.put(NewMessage("Order_11", b"first")).offset
+        assert store.put(NewMessage("Order_11", b"second")).offset > before > 0
+
+
+def test_a_follower_is_not_opened_by_the_name_of_its_directory(store_copy: Callable[[str], Path]) -> None:
+    refused(store_copy("5.4.0-dledger3-n1"), "member n1 voted for n0")
 
 
 def test_a_member_that_voted_for_another_is_a_replica(store_copy: Callable[[str], Path]) -> None:

@@ -135,8 +135,8 @@ class MessageStore:
         """Open and recover an existing store; new messages are appended after its last one.
 
         Settings that `options` and `config` (broker.conf) do not give are read from the store. Recovery reads the whole
-        log, so that no message stays without its consume queue unit. A DLedger store needs its self id, because only
-        the caller can know that its group has no other member.
+        log, so that no message stays without its consume queue unit. The self id of a DLedger member is the name of its
+        directory; only the caller can know that its group has no other member.
         Errors: Refused, before anything is opened for writing, if options contradict the store or the log is a replica.
         Refused also if good records follow damage (run `rmqstore recover`), if consume queues lack units that cannot be
         appended (run `rmqstore rebuild`), or if the load of `options.version` fails; then queues, index and a plain log

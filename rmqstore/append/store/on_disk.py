@@ -51,6 +51,8 @@ def options_of_store(root: Path, options: StoreOptions, config: BrokerConfig | N
     if store.rocksdb_consume_queue:
         reason = f"{store.rocksdb_directory} is a RocksDB database"
         raise Refused(reason, "rmqstore appends only to stores with consume queue files")
+    if options.dledger is None and "enableDLegerCommitLog" not in config.given:
+        options = replace(options, dledger=_member_on_disk(store))
     directories = [root / "commitlog"] if options.dledger or not options.directories else options.directories
     legacy = MappedFileQueue.open("commitlog", directories, default=COMMITLOG_FILE_SIZE)
     _refuse_other_mode(store, options, legacy)
@@ -111,13 +113,26 @@ def _with_config(options: StoreOptions, config: BrokerConfig) -> StoreOptions:
 # --- mode and role ---------------------------------------------------------------------------------------------------
 
 
+def _member_on_disk(store: Store) -> str | None:
+    """Return the self id of the one DLedger member that has a log in the store; None if there is no or another one.
+
+    A member that follows another one is refused later, by its vote.
+    """
+    written = _written_members(store)
+    return written[0] if len(written) == 1 else None
+
+
+def _written_members(store: Store) -> list[str]:
+    members = [e.path.name.removeprefix("dledger-") for e in store.top.values() if e.path.name.startswith("dledger-")]
+    return [member for member in members if store.dledger_at(store.root / f"dledger-{member}").data.files]
+
+
 def _refuse_other_mode(store: Store, options: StoreOptions, legacy: MappedFileQueue) -> None:
     """Refuse to open a log as another kind, or as that of another DLedger member, than it is.
 
     Errors: Refused.
     """
-    members = [e.path.name.removeprefix("dledger-") for e in store.top.values() if e.path.name.startswith("dledger-")]
-    written = [member for member in members if store.dledger_at(store.root / f"dledger-{member}").data.files]
+    written = _written_members(store)
     own = options.dledger
     if own is None:
         if written:

@@ -522,6 +522,23 @@ BROKER: Rows = (
         ),
     ),
     Problem(
+        code=codes.BR_TOO_OLD,
+        title="the broker version is too old for the store",
+        severity=_E,
+        needs_operator=OperatorTask(
+            why="the store is not damaged: this version does not know what newer versions write",
+            do=(
+                "start the version named above or a newer one; or export the messages with `rmqstore export`, and "
+                "import them into a new store"
+            ),
+        ),
+        about=(
+            "The log has records, or the store has queues, that this version cannot read: its start stops at the first "
+            "such record and cuts off the rest of the log, or leaves messages without consume queue units. No repair "
+            "changes that."
+        ),
+    ),
+    Problem(
         code=codes.BR_NO_START,
         title="the broker does not start with a sound store",
         severity=_E,

@@ -61,7 +61,9 @@ CONSUME_QUEUE: Rows = (
         severity=_N,
         about=(
             "Messages of this topic are in the log, but the topic is not in topics.json and has no consume queue: it "
-            "was deleted. `rmqstore export` still exports them."
+            "was deleted. Nobody gets the messages, and they go with their log files. `rmqstore export --topic` "
+            "exports them until then. To serve the topic again, put it back into config/topics.json while the broker "
+            "is stopped; `rmqstore recover` then makes its queues."
         ),
     ),
     Problem(
