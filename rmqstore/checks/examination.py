@@ -323,6 +323,10 @@ class Examination:
             times = (results[-1].last_time, end.last_store_timestamp) if end is not None else (0, 0)
             check_offsets(config, queue_range, self.findings)
             check_delay_offsets(store, config, queue_range, times, self.findings, live=self.report.live)
+        if results and self.narrow.is_whole and self.store.part is None and not self.report.live:
+            from rmqstore.checks.beside.missing_config import check_missing_config
+
+            check_missing_config(store, self.verified.config, self.states, self.findings)
         self.verified.config.tables = {}
 
     def of_all_messages(self) -> None:

@@ -261,6 +261,41 @@ CONFIG: Rows = (
         ),
     ),
     Problem(
+        code=codes.CFG_LOST_TOPICS,
+        title="topics.json is missing, and the log has messages of topics",
+        severity=_W,
+        needs_operator=OperatorTask(
+            why="the log names the topics, but not their settings",
+            do=(
+                "take config/topics.json from a slave or a backup; or create the topics again with `mqadmin "
+                "updateTopic`, with at least as many queues as before"
+            ),
+        ),
+        about=(
+            "A broker has run on this store, and topics.json and its .bak are gone. The next broker starts, but does "
+            "not know the topics: consumers get `topic not exist` until somebody creates them again. Messages and "
+            "consume queues stay."
+        ),
+    ),
+    Problem(
+        code=codes.CFG_NO_OFFSETS,
+        title="consumerOffset.json is missing, and groups have consumed",
+        severity=_W,
+        needs_operator=OperatorTask(
+            why="nothing else in the store shows how far the groups have read",
+            do=(
+                "take config/consumerOffset.json from a slave or a backup; or set the offsets with `mqadmin "
+                "resetOffsetByTime` after the start"
+            ),
+        ),
+        about=(
+            "A broker has run on this store, groups have retry topics, and consumerOffset.json and its .bak are gone. "
+            "Every group starts over: at queue offset 0 in queues that still have it in memory, so it gets those "
+            "messages again; elsewhere where its ConsumeFromWhere says, by default at the end, so it never gets what "
+            "it had not read yet (ConsumerManageProcessor#queryConsumerOffset)."
+        ),
+    ),
+    Problem(
         code=codes.CFG_BROKEN,
         title="config file is broken, its .bak is good",
         severity=_W,

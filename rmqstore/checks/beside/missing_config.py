@@ -1,0 +1,64 @@
+"""Configuration that a broker has written, and that is gone: topics.json and consumerOffset.json.
+
+A broker writes all files of config/ every few seconds, also empty ones (BrokerController#initializeScheduledTasks). A
+store that only rmqstore made has topics.json at most. So a missing file was removed if a broker has run on the store:
+it has left other files, or config/ itself is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rmqstore.checks.beside.config import ConfigFacts
+from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.mapped_file_queue import list_directory
+from rmqstore.files.store import Store
+from rmqstore.formats.properties import is_lmq, is_system_topic
+
+_RETRY, _DEAD = "%RETRY%", "%DLQ%"
+_OF_BROKERS = ("compaction", "rocksdbstore", "kvStore", "timerwheel", "timerlog", "brokerIdentity")
+_CONFIG_OF_BROKERS = (
+    "consumerOffset.json",
+    "consumerFilter.json",
+    "consumerOrderInfo.json",
+    "delayOffset.json",
+    "subscriptionGroup.json",
+    "topicQueueMapping.json",
+)
+_WITH_TOPICS = {"subscriptionGroup.json", "topicQueueMapping.json", "delayOffset.json"}
+"""Files of a broker that has topics; a slave that has never asked its master for them has none of these."""
+_OFFSETS = {"consumerOffset.json", "lmqConsumerOffset.json"}  # with enableLmq, a broker writes only the second
+_DATABASES = frozenset({"topics", "consumerOffsets", "metadata", "rdb"})
+_NAMED = 5
+
+
+def check_missing_config(store: Store, config: ConfigFacts, queues: Iterable[str], findings: Findings) -> None:
+    """Report missing topics and consumer offsets of a store with messages on which a broker has run.
+
+    `queues`: the names of all queues ("TOPIC/ID").
+    """
+    names = {e.path.name.removesuffix(".bak") for e in list_directory(store.root / "config")}
+    if _DATABASES & set(store.rocksdb_config) or not _broker_ran(store, names):
+        return
+    topics = sorted({name.rpartition("/")[0] for name in queues})
+    with_topics = not names or bool(names & _WITH_TOPICS)
+    if with_topics and "topics.json" not in names and codes.CFG_NO_TOPICS not in findings.counts:
+        own = [t for t in topics if not (is_system_topic(t) or is_lmq(t) or t.startswith((_RETRY, _DEAD)))]
+        if own:
+            findings.add(Finding(codes.CFG_LOST_TOPICS, "config", "topics.json", facts=_listed("topics", own)))
+    if not names & _OFFSETS:
+        known = [*topics, *(config.queue_types or ())]
+        groups = sorted({topic.removeprefix(_RETRY) for topic in known if topic.startswith(_RETRY)})
+        if groups:
+            facts = _listed("groups", groups)
+            findings.add(Finding(codes.CFG_NO_OFFSETS, "config", "consumerOffset.json", facts=facts))
+
+
+def _broker_ran(store: Store, names: set[str]) -> bool:
+    return not names or any(name in store.top for name in _OF_BROKERS) or any(n in names for n in _CONFIG_OF_BROKERS)
+
+
+def _listed(what: str, names: list[str]) -> dict[str, Fact]:
+    listed = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+    return {"count": len(names), what: listed}
