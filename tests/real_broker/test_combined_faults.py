@@ -1,0 +1,245 @@
+"""Combined faults: damaged log, lost queues, garbage configuration and stale copies at once.
+
+    faults → forecast = the real store → recover → verify shows what was announced → second plan is empty
+           → the real store starts, and reads every message that was not hit → undo
+
+RMQSTORE_ROUNDS is the number of rounds for each store (1), each with a new seed. A failed round does not end the
+others, and prints the seed that repeats it (RMQSTORE_SEED).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqstore.brokers.rules.forecast import StartOptions
+from rmqstore.brokers.simulate import simulate_start
+from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.problem import Severity
+from rmqstore.checks.problems.table import PROBLEMS
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import open_store
+from rmqstore.formats.properties import is_lmq
+from tests.command import run, run_json
+from tests.forecast.answers import HEAP, of_forecast, of_oracle
+from tests.real_broker.combined_faults import break_at_once
+from tests.real_broker.oracle import OracleResult
+from tests.real_broker.reading import Sounds, messages, not_the_same, sound, unreadable
+from tests.seeds import NAME as SEED_NAME
+from tests.stores import BROKER_STORES, VERSIONS, clone, copy_store, meta, unpack, write_broker_conf
+from tests.untouched import content_only, snapshot
+
+JOURNAL = ".rmqstore"
+STORES = tuple(name for name in BROKER_STORES if meta(name).version in VERSIONS)
+"""Plain, DLedger, mixed, RocksDB, batches, slaves and replicas of a controller; most have timers, transactions and
+delays."""
+SEVERAL_PATHS = ("5.4.0-clean", "5.1.4-killed", "5.4.0-master")
+OPTIONS = ("--role", "single", "--accept-fillers", "--accept-shift")
+
+_NUMBER = re.compile(r"(\d+)(?:-(\d+))?")
+_GAPS = re.compile(r"(\S+/\d+): no message in the log has queue offset ([\d, -]+)")
+_OFFSETS = (codes.CFG_OFFSET_BEYOND, codes.CFG_DELAY_BEYOND)
+
+
+@dataclass(frozen=True, slots=True)
+class Faulty:
+    """A store with faults, the arguments for its commands, and the directories that `undo` must restore."""
+
+    name: str
+    store: Path
+    conf: tuple[str, ...]
+    said: Sequence[str]
+    abort: bool
+    second: Path | None = None
+
+    def entries(self) -> dict[str, Any]:
+        out = content_only(snapshot(self.store, without=(JOURNAL,)))
+        if self.second is not None:
+            out |= {f"second/{k}": v for k, v in content_only(snapshot(self.second)).items()}
+        return out
+
+    def read(self, sounds: Sounds, folder: Path, *, abort: bool) -> OracleResult:
+        """Return what the real store reads; its log is then in one directory."""
+        store, version = self.store, meta(self.name).version
+        if self.second is not None:
+            store = folder / "joined"
+            clone(self.store, store)
+            for path in sorted(self.second.iterdir()):
+                shutil.copy2(path, store / "commitlog" / path.name)
+        number = sounds.servers.of(version).ask(store, meta(self.name).oracle_args, abort=abort)
+        answer = sounds.servers.of(version).answer(number)
+        if self.second is not None:
+            shutil.rmtree(store)
+        return answer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STORES)
+def test_combined_faults(name: str, tmp_path: Path, sounds: Sounds) -> None:
+    _rounds(name, tmp_path, sounds, several_paths=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SEVERAL_PATHS)
+def test_combined_faults_of_a_log_in_several_directories(name: str, tmp_path: Path, sounds: Sounds) -> None:
+    _rounds(name, tmp_path, sounds, several_paths=True)
+
+
+def _rounds(name: str, folder: Path, sounds: Sounds, *, several_paths: bool) -> None:
+    given = os.environ.get(SEED_NAME)
+    first = int(given) if given else random.SystemRandom().randrange(1 << 32)
+    rounds = range(first, first + int(os.environ.get("RMQSTORE_ROUNDS", "1")))
+    failures, repaired = [], 0
+    for seed in rounds:
+        here = folder / str(seed)
+        said: list[str] = []
+        try:
+            repaired += _round(name, seed, here, sounds, said, several_paths=several_paths)
+        except Exception:  # noqa: BLE001  # a failed round does not end the others
+            failures.append(f"{name}: {SEED_NAME}={seed}\n{said}\n{traceback.format_exc()}")
+        shutil.rmtree(here, ignore_errors=True)
+    print(f"{name}: {len(rounds) - len(failures)} of {len(rounds)} rounds agree, {repaired} of them with a repair")
+    assert not failures, "\n\n".join([f"{len(failures)} of {len(rounds)} rounds fail", *failures])
+
+
+def _round(name: str, seed: int, folder: Path, sounds: Sounds, said: list[str], *, several_paths: bool) -> bool:
+    """Break, forecast, repair, read and undo one store; return False if `recover` refused the repair."""
+    store = copy_store(name, folder)
+    said += break_at_once(store, seed)
+    one = _prepare(name, store, seed, said, folder, several_paths=several_paths)
+    if not several_paths:  # the forecast is for the store as it is
+        _compare_forecast(one, sounds, folder)
+    _as_operator(one)
+    hit = sound(name).hit_in(_joined(one, folder))
+    before = one.entries()
+    words = ("recover", str(store), *one.conf, *OPTIONS)
+    plan = run(*words, "--json")
+    if plan.exit_code == 5:
+        assert one.entries() == before
+        return False
+    assert plan.exit_code in (0, 1, 4), plan.output
+    planned = json.loads(plan.stdout)
+    force = ("--force", planned["digest"]) if planned["brakes"] and planned["steps"] else ()
+    reported = _counts(one)
+    done = run(*words, *force, "--apply", "--json")
+    if done.exit_code == 5 and planned["brakes"]:
+        assert one.entries() == before
+        return False
+    assert done.exit_code in (0, 1, 4), done.output
+    _compare_announced(planned, reported, _counts(one))
+    again = run_json(*words, exit_code=int(bool(json.loads(done.stdout)["remaining"]["counts"])))
+    assert ([(s["do"], s["path"], s["why"]) for s in again["steps"]], again["brakes"]) == ([], [])  # type: ignore[attr-defined]
+    _compare_messages(one, planned, hit, sounds, folder)
+    journal = json.loads(done.stdout).get("journal")
+    if journal is not None:
+        run_json("undo", journal, exit_code=0)
+    assert one.entries() == before
+    return True
+
+
+def _prepare(name: str, store: Path, seed: int, said: Sequence[str], folder: Path, *, several_paths: bool) -> Faulty:
+    abort = bool(seed % 2)
+    (store / "abort").unlink(missing_ok=True)
+    if abort:
+        (store / "abort").touch()
+    if not several_paths:
+        configured = bool(seed // 2 % 2) or not any(store.glob("consumequeue/*/*/*"))  # which tells their file size
+        conf = ("-c", str(write_broker_conf(name, store))) if configured else ()
+        return Faulty(name, store, conf, said, abort)
+    second = folder / "second"
+    second.mkdir()
+    for path in sorted((store / "commitlog").iterdir())[1::2]:
+        path.rename(second / path.name)
+    paths = f"{store / 'commitlog'},{second}"
+    conf_path = write_broker_conf(name, store, storePathCommitLog=paths)
+    return Faulty(name, store, ("-c", str(conf_path)), said, abort, second)
+
+
+def _joined(one: Faulty, folder: Path) -> Path:
+    if one.second is None:
+        return one.store
+    store = folder / "hit"
+    clone(one.store, store)
+    for path in sorted(one.second.iterdir()):
+        shutil.copy2(path, store / "commitlog" / path.name)
+    return store
+
+
+def _compare_forecast(one: Faulty, sounds: Sounds, folder: Path) -> None:
+    settings = meta(one.name).oracle_args
+    opened = open_store(one.store, BrokerConfig(dict(settings)))
+    forecast = simulate_start(opened, version=meta(one.name).version, options=StartOptions(heap=HEAP))
+    real = one.read(sounds, folder, abort=one.abort)
+    answer = of_oracle(real, set())
+    if answer.load and real.leader is not None:  # what a leader commits afterwards depends on timing
+        answer = replace(answer, max_offset=real.max_phy_after_load)
+    if forecast.depends_on_commits is not None:
+        ends = of_forecast(forecast, one.store).queues
+        assert all(end[1] <= ends[queue][1] for queue, end in answer.queues.items())
+        answer = replace(answer, queues=ends)
+    if not forecast.consume_queues_simulated:
+        answer = replace(answer, queues={})
+    assert replace(of_forecast(forecast, one.store), gone=()) == answer, "the forecast"
+
+
+def _as_operator(one: Faulty) -> None:
+    """Do what verify tells an operator to do where no repair can decide."""
+    report = json.loads(run("verify", str(one.store), *one.conf, "--json").stdout)
+    for finding in report["findings"]:
+        path = f"config/{finding['file']}"
+        restores = finding["code"] in (codes.CFG_UNREADABLE, codes.CFG_NO_TOPICS, codes.CFG_BROKEN)
+        if restores and (unpack(one.name) / path).is_file() and not (one.store / f"{path}.bak").exists():
+            shutil.copy(unpack(one.name) / path, one.store / path)
+        if finding["code"] == codes.DIR_DUPLICATE_FILE:
+            paths = (finding["facts"]["path"], finding["facts"]["other"])
+            (one.store / max(paths, key=lambda p: len(Path(p).name) != 20)).unlink()
+
+
+def _counts(one: Faulty) -> dict[str, int]:
+    """Return the problems above a note that verify finds."""
+    report = json.loads(run("verify", str(one.store), *one.conf, "--json").stdout)
+    return {code: n for code, n in report["counts"].items() if PROBLEMS[code].severity > Severity.NOTE}
+
+
+def _compare_announced(plan: Mapping[str, Any], before: Mapping[str, int], after: Mapping[str, int]) -> None:
+    """Check that every problem that verify still finds was announced, and that no cured one is left."""
+    announced = plan["facts"].get("stays") or {}
+    silent = {c: n for c, n in after.items() if c not in announced and (c not in before or c in plan["cures"])}
+    assert silent == {}, f"left without a word: {silent}; announced {announced}, cures {plan['cures']}"
+    counted = (codes.CL_QUEUE_OFFSET_GAP, codes.CQ_SHIFTED, codes.CL_QUEUE_OFFSET)
+    wrong = {c: (announced[c]["count"], after.get(c)) for c in counted if c in announced}
+    assert all(told == found for told, found in wrong.values()), wrong
+
+
+def _compare_messages(one: Faulty, plan: Mapping[str, Any], hit: frozenset[int], sounds: Sounds, folder: Path) -> None:
+    name, version = one.name, meta(one.name).version
+    own = sounds.read(name, meta(name).oracle_args, [(version, meta(name).abort_present)])
+    was = own[version, meta(name).abort_present]
+    now = one.read(sounds, folder, abort=False)
+    assert (now.load, now.crash) == (True, None), "the repaired store does not start"
+    gaps = _gaps(plan)
+    batches = {f"{path.parent.name}/{path.name}" for path in one.store.glob("batchconsumequeue/*/*")}
+    bad = {queue: why for queue, why in unreadable(now).items() if queue not in batches and queue not in gaps}
+    if version == "4.9.7":
+        bad = {q: why for q, why in bad.items() if now.queues[q].bad != now.queues[q].max}
+    assert bad == {}, "unreadable queue offsets"
+    lost = {place: at for place, at in not_the_same(was, now).items() if at not in hit and not is_lmq(place[0])}
+    assert lost == {}, "messages that were not hit are lost"
+    if not hit:
+        assert len(messages(now)) >= len(messages(was))
+
+
+def _gaps(plan: Mapping[str, Any]) -> set[str]:
+    """Return the queues with queue offsets without a message: consumers get the message before them again."""
+    texts = (*plan["notes"], *plan["brakes"])
+    return {match[1] for text in texts for match in _GAPS.finditer(text)}
