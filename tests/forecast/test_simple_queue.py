@@ -131,6 +131,26 @@ def test_bulk_dispatch_equals_dispatch_one_by_one(tmp_path: Path, version: str) 
     assert len(many.files.files) == 6
 
 
+@pytest.mark.parametrize("version", ["4.3.0", "4.9.7", "5.4.0"])
+def test_bulk_dispatch_of_wrong_offsets_equals_dispatch_one_by_one(tmp_path: Path, version: str) -> None:
+    for seed in range(200):
+        dice = np.random.default_rng(seed)
+        n = int(dice.integers(1, 80))
+        offset = np.arange(n) + int(dice.choice([0, 0, 13]))
+        for at in dice.integers(0, n, dice.integers(0, 4)).tolist():
+            offset[at] = dice.choice([0, 3, offset[at] + 1, offset[at] + 40, 1 << 40])
+        address = np.cumsum(dice.choice([100, 200], n))
+        if dice.random() < 0.2:
+            address[dice.integers(n)] = 50
+        one, many = queue(tmp_path / "one", version=version), queue(tmp_path / "many", version=version)
+        for a, o in zip(address.tolist(), offset.tolist(), strict=True):
+            one.put(a, 100, o)
+        for part in np.array_split(np.arange(n), dice.integers(1, 4)):
+            many.put_many(address[part], np.full(len(part), 100), offset[part])
+        same = [(q.ends, q.dispatched, q.shifted, q.max_physic_offset, q.units_put()) for q in (one, many)]
+        assert same[0] == same[1], (seed, offset, address)
+
+
 def test_memory_does_not_grow_with_messages(tmp_path: Path) -> None:
     q = queue(tmp_path)
     q.files.file_size = 1 << 40

@@ -204,45 +204,50 @@ class SimpleQueue:
             if expected < current:
                 return
             if expected != current:
-                self._note_shift(current)
+                self._note_shift(current, current + UNIT)
         self.max_physic_offset = self._address(address, size)
         if file.wrote < self.files.file_size:
             self._append(file, np.array([address]), np.array([size]), misplaced=misplaced)
             self.dispatched += 1
 
-    def _note_shift(self, at: int) -> None:
+    def _note_shift(self, at: int, stop: int) -> None:
         while self._shifted and self._shifted[-1][1] > at:  # the queue has been truncated since
             low, high = self._shifted.pop()
             if low < at:
                 self._shifted.append((low, min(high, at)))
         low = self._shifted.pop()[0] if self._shifted and self._shifted[-1][1] == at else at
-        self._shifted.append((low, at + UNIT))
+        self._shifted.append((low, stop))
 
     def put_many(self, address: Int64s, size: Int64s, queue_offset: Int64s) -> None:
-        """Add the units of messages in log order; runs without gaps in one step."""
+        """Add the units of messages in log order; runs without gaps in one step, as `put` would one by one."""
         end = address if self.rules.cq_address_is_start else address + size
-        i = 0
-        n = len(address)
+        i, n = 0, len(address)
+        breaks = np.flatnonzero((np.diff(queue_offset) != 1) | (np.diff(address) <= 0)) + 1
         while i < n:
-            beyond = np.flatnonzero(end[i:] > self.max_physic_offset)
-            if not len(beyond):
-                return
-            i += int(beyond[0])
+            if end[i] <= self.max_physic_offset:
+                beyond = end[i:] > self.max_physic_offset
+                if not beyond.any():
+                    return
+                i += int(np.argmax(beyond))
             file = self.files.last()
-            if file is None or file.wrote >= self.files.file_size or queue_offset[i] * UNIT != file.start + file.wrote:
+            if file is None or not 0 < file.wrote < self.files.file_size or queue_offset[i] <= 0:
                 self.put(int(address[i]), int(size[i]), int(queue_offset[i]))
                 i += 1
                 continue
-            room = min(n - i, (self.files.file_size - file.wrote) // UNIT)
-            steps = np.diff(queue_offset[i : i + room])
-            rising = np.diff(address[i : i + room])
-            good = (steps == 1) & (rising > 0)
-            count = 1 + leading(good)
-            last = i + count - 1
-            self._append(file, address[i : last + 1], size[i : last + 1])
-            self.max_physic_offset = self._address(int(address[last]), int(size[last]))
-            self.dispatched += count
-            i += count
+            k = int(np.searchsorted(breaks, i, side="right"))
+            stop = int(breaks[k]) if k < len(breaks) else n
+            current = file.start + file.wrote
+            early = -(-current // UNIT) - int(queue_offset[i])
+            if early > 0:  # these units exist already
+                i = min(stop, i + early)
+                continue
+            stop = min(stop, i + max(1, (self.files.file_size - file.wrote) // UNIT))
+            if int(queue_offset[i]) * UNIT != current:
+                self._note_shift(current, current + (stop - i) * UNIT)
+            self._append(file, address[i:stop], size[i:stop])
+            self.max_physic_offset = self._address(int(address[stop - 1]), int(size[stop - 1]))
+            self.dispatched += stop - i
+            i = stop
 
     def _append(self, file: SimulatedFile, address: Int64s, size: Int64s, *, misplaced: bool = False) -> None:
         while file.added and file.added[-1].at >= file.wrote:  # truncated since: this span is overwritten
