@@ -100,6 +100,7 @@ class _OpenFiles:
     disk: Disk
     opened: dict[Path, tuple[int, Meta]] = field(default_factory=dict)
     folders: dict[Path, None] = field(default_factory=dict)
+    above: set[Path] = field(default_factory=set)
     times_kept: bool = True
 
     def descriptor(self, path: Path, meta: Meta) -> int:
@@ -109,27 +110,35 @@ class _OpenFiles:
 
     def move(self, source: Path, target: Path) -> None:
         self.disk.rename(source, target)
-        for folder in [known for known in self.folders if known == source or source in known.parents]:
-            del self.folders[folder]  # it has moved: earlier changes in it are fsynced under its new path
-            self.folders[target / folder.relative_to(source)] = None
-        self.folders[source.parent] = self.folders[target.parent] = None
+        if source in self.folders or source in self.above:
+            for folder in [known for known in self.folders if known == source or source in known.parents]:
+                del self.folders[folder]  # it has moved: earlier changes in it are fsynced under its new path
+                self._changed(target / folder.relative_to(source))
+        self._changed(source.parent)
+        self._changed(target.parent)
+
+    def _changed(self, folder: Path) -> None:
+        if folder not in self.folders:
+            self.folders[folder] = None
+            self.above.update(folder.parents)
 
     def moved(self, source: Path, target: Path) -> None:
         """Note a move of an earlier run, perhaps not durable; a moved directory may have been emptied before."""
-        self.folders[source.parent] = self.folders[target.parent] = None
+        self._changed(source.parent)
+        self._changed(target.parent)
         if target.is_dir() and not target.is_symlink():
-            self.folders[target] = None
+            self._changed(target)
 
     def finish(self) -> None:
-        for path, (descriptor, meta) in self.opened.items():
+        for path, (_, meta) in self.opened.items():
             try:
                 self.disk.set_times(path, meta.atime_ns, meta.mtime_ns)
             except PermissionError:
                 self.times_kept = False  # only the owner may set times; this user may only write
-            self.disk.fsync(descriptor)
-        for folder in self.folders:
-            if folder.is_dir():  # a parent that an earlier run moved is listed under its new path, see `moved`
-                self.disk.fsync_directory(folder)
+        # a parent that an earlier run moved is listed under its new path, see `moved`
+        folders = [folder for folder in self.folders if folder.is_dir()]
+        self.disk.fsync_all([descriptor for descriptor, _ in self.opened.values()])
+        self.disk.fsync_all((), folders)
 
     def close(self) -> None:
         for descriptor, _ in self.opened.values():

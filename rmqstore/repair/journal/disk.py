@@ -6,12 +6,17 @@ Tests replace `Disk` by one that fails, tears a write or kills the process at a 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from rmqstore.files.disk.reading import open_regular
 from rmqstore.files.disk.sparse import next_data
 
 _COPIED = 1 << 20  # bytes at a time
+_FEW, _TOGETHER = 64, 32
+"""From `_FEW` files on, `_TOGETHER` of them are made durable at the same time."""
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -39,6 +44,18 @@ class Disk:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def fsync_all(self, descriptors: Sequence[int], folders: Sequence[Path] = ()) -> None:
+        """Make many files and directories durable; the file system joins calls that come at the same time."""
+        calls = [partial(self.fsync, descriptor) for descriptor in descriptors]
+        calls += [partial(self.fsync_directory, folder) for folder in folders]
+        if len(calls) < _FEW:
+            for call in calls:
+                call()
+            return
+        with ThreadPoolExecutor(_TOGETHER) as pool:
+            for done in [pool.submit(call) for call in calls]:
+                done.result()
 
     def rename(self, source: Path, target: Path) -> None:
         source.rename(target)

@@ -16,10 +16,13 @@ from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import LOST_FOUND, NEW, QUARANTINE, UNDO_LOG, JournalFolder, Staged
 from rmqstore.repair.journal.plan_paths import PlanPaths, existing
 from rmqstore.repair.journal.preflight import is_staged
-from rmqstore.repair.plan.content import Content, Fingerprint, chunks
+from rmqstore.repair.plan.content import Fingerprint, chunks
 from rmqstore.repair.plan.fingerprints import read_range
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import Create, Extend, MakeDirectory, Overwrite
+
+_GROUP = 128
+"""Number of new files that are made durable together."""
 
 
 def stage(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
@@ -29,24 +32,25 @@ def stage(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
     """
     disk = folder.disk
     staged: dict[int, Staged] = {}
-    for number, step in enumerate(plan.steps):
-        target = folder.staged(number)
-        if isinstance(step, Create):
-            staged[number] = _write_content(disk, target, step.content, step.size, _like(step, paths))
-        elif isinstance(step, Overwrite | Extend) and is_staged(step):
-            target = folder.path / NEW / f"{number:06}"
-            staged[number] = _write_content(disk, target, step.content, step.content.size, None)
-        elif isinstance(step, MakeDirectory):
-            disk.make_directory(target)
-            _copy_metadata(disk, target, _like(step, paths), times=False)
+    written = _Written(disk)
+    try:
+        for number, step in enumerate(plan.steps):
+            target = folder.staged(number)
+            if isinstance(step, Create):
+                like = _like(step, paths)
+                staged[number] = Staged(target, step.size, written.add(target, chunks(step.content), step.size, like))
+            elif isinstance(step, Overwrite | Extend) and is_staged(step):
+                target, size = folder.path / NEW / f"{number:06}", step.content.size
+                staged[number] = Staged(target, size, written.add(target, chunks(step.content), size, None))
+            elif isinstance(step, MakeDirectory):
+                disk.make_directory(target)
+                _copy_metadata(disk, target, _like(step, paths), times=False)
+        _save_spans(plan, paths, folder, written)
+        written.finish()
+    finally:
+        written.close()
     if plan.spans:
-        saved = folder.path / LOST_FOUND
-        disk.make_directory(saved)
-        origins = plan.origins
-        for span in plan.spans:
-            pieces = read_range(paths.locate(origins.get(span.path, span.path)), span.at, span.length)
-            _write_chunks(disk, saved / span.name, pieces, span.length, None)
-        disk.fsync_directory(saved)
+        disk.fsync_directory(folder.path / LOST_FOUND)
     folder.save_plan(plan, staged)
     folder.write(folder.path / UNDO_LOG, b"")
     for home in folder.homes():
@@ -55,17 +59,30 @@ def stage(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
     disk.fsync_directory(folder.path)
 
 
-def _write_content(disk: Disk, path: Path, content: Content, size: int, like: os.stat_result | None) -> Staged:
-    """Write a new file: the content, then a hole up to `size`."""
-    return Staged(path, size, _write_chunks(disk, path, chunks(content), size, like))
+def _save_spans(plan: Plan, paths: PlanPaths, folder: JournalFolder, written: _Written) -> None:
+    if plan.spans:
+        saved = folder.path / LOST_FOUND
+        folder.disk.make_directory(saved)
+        origins = plan.origins
+        for span in plan.spans:
+            pieces = read_range(paths.locate(origins.get(span.path, span.path)), span.at, span.length)
+            written.add(saved / span.name, pieces, span.length, None)
 
 
-def _write_chunks(disk: Disk, path: Path, pieces: Iterable[bytes], size: int, like: os.stat_result | None) -> str:
-    # A created file is mostly a hole: use the hash that counts zeros instead of reading them.
-    running = Fingerprint("runs:" if like is not None else "sha256:")
-    at = 0
-    descriptor = disk.open_new(path)
-    try:
+class _Written:
+    """New files, which are made durable in groups; `finish` makes the last ones durable."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.disk = disk
+        self._open: list[int] = []
+
+    def add(self, path: Path, pieces: Iterable[bytes], size: int, like: os.stat_result | None) -> str:
+        """Write a new file: the content, then a hole up to `size`; return the fingerprint of its bytes."""
+        # A created file is mostly a hole: use the hash that counts zeros instead of reading them.
+        running = Fingerprint("runs:" if like is not None else "sha256:")
+        at, disk = 0, self.disk
+        descriptor = disk.open_new(path)
+        self._open.append(descriptor)
         for piece in pieces:
             running.update(piece)
             if piece.count(0) != len(piece):
@@ -75,10 +92,17 @@ def _write_chunks(disk: Disk, path: Path, pieces: Iterable[bytes], size: int, li
         running.update(size - at)
         if like is not None:
             _copy_metadata(disk, path, like, times=True)
-        disk.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    return running.text
+        if len(self._open) >= _GROUP:
+            self.finish()
+        return running.text
+
+    def finish(self) -> None:
+        self.disk.fsync_all(self._open)
+        self.close()
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.pop())
 
 
 def _like(step: Create | MakeDirectory, paths: PlanPaths) -> os.stat_result:
