@@ -25,7 +25,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding, Findings, QueueRange, QueueState
 from rmqstore.checks.verify_range import VerifyRange
 from rmqstore.files.store import Store, StoreKind
-from rmqstore.files.topic_types import batch_topics, topics_of_known_kind
+from rmqstore.files.topic_types import batch_topics, only_in_backup, topics_of_known_kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, jobs_or_default
 
@@ -207,7 +207,7 @@ class Examination:
                 report.unchecked.append(f"{result.name}: a disk error occurred; the data behind it was not read")
         self._compare_index(committed)
         types = verified.config.queue_types
-        topics = frozenset(types) if types is not None else None
+        topics = frozenset(types) if types is not None and not only_in_backup(store.root) else None
         verified.logs = Logs(results, topics, lag_is_normal=store.abort or report.live, queues=join_queues(results))
         verified.logs.grows = report.live or self.partial is not None
         verified.logs.committed = committed

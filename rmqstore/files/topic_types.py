@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from rmqstore.files.config_files import loaded_config
+from rmqstore.files.config_files import config_object, loaded_config
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.configjson import JsonValue
 
@@ -53,6 +53,12 @@ def _lite_topics(table: Mapping[str, JsonValue]) -> frozenset[str]:
     topics = table.get("topicConfigTable")
     rows = topics.items() if isinstance(topics, dict) else ()
     return frozenset(topic for topic, config in rows if _attribute(config, "message.type") == "LITE")
+
+
+def only_in_backup(root: Path) -> bool:
+    """Return whether a broker loads topics.json.bak from `root`, which may lack topics that were created later."""
+    now, before = (types_of(config_object(root / "config" / name)) for name in ("topics.json", "topics.json.bak"))
+    return not now and bool(before)
 
 
 def batch_topics(store: Store, types: Mapping[str, str] | None) -> frozenset[str]:

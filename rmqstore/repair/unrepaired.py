@@ -27,6 +27,7 @@ _DOUBT = OperatorTask(
     "the message",
 )
 _NO_MESSAGE = "no message in the log has some queue offsets; consumers get the message before them again"
+_STRAY = "the queue offset of a record is impossible, so it gets no unit"
 _PARTS: Mapping[str, str] = {
     "cq": "the consume queues",
     "index": "the index",
@@ -66,6 +67,8 @@ def _without_proof(report: Report, draft: PlanBuilder) -> Iterator[tuple[str, Op
     for code, count in ((codes.CL_QUEUE_OFFSET_GAP, missing), (codes.CQ_SHIFTED, units)):
         if count:
             yield code, OperatorTask(_NO_MESSAGE, _RAW), count
+    if draft.strays:
+        yield codes.CQ_MISSING_UNIT, OperatorTask(_STRAY, _RAW), draft.strays
 
 
 def _joined(gaps: list[tuple[int, int]]) -> int:

@@ -256,6 +256,9 @@ class QueueRebuild:
         self.draft.gaps[label] = image.gaps
         if image.gaps:
             self.left.add(problem_codes.CQ_SHIFTED)
+        if image.strays:
+            self.left.add(problem_codes.CQ_MISSING_UNIT)
+            self.draft.strays += len(image.strays)
         return Odds(label, image.gaps, image.strays)
 
     def tell(self, image: Odds) -> None:
