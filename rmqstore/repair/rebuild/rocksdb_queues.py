@@ -9,9 +9,11 @@ Source: RocksDBConsumeQueueStore#putMessagePosition0, RocksDBConsumeQueueOffsetT
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -121,11 +123,12 @@ class OldRows:
 
 
 class RowsImage(QueueImage):
-    """The rows that one queue should have, for queue offsets [low, high)."""
+    """The rows that one queue should have, for queue offsets [low, high). `without`: ranges that have no row."""
 
     def __init__(self, rows: RocksDBQueue, *given: Any) -> None:
         self.rows = rows
         self._last: tuple[int, Rows] = (0, np.empty(0, dtype=UNIT_VALUE.dtype))
+        self.without: list[tuple[int, int]] = []
         super().__init__(*given)
 
     def rows_now(self, start: int, count: int) -> Rows:
@@ -150,7 +153,12 @@ class RowsImage(QueueImage):
 
         A row without a message in the log gets the store time of the row before it, so that times never fall.
         """
-        units = consumequeue.UNIT.array(bytes(self.wanted(start, count)))
+        raw = self.wanted(start, count)
+        near = bisect_right(self.without, start, key=lambda one: one[1])
+        for a, b in takewhile(lambda one: one[0] < start + count, self.without[near:]):
+            low, high = max(a, start), min(b, start + count)
+            raw[(low - start) * UNIT : (high - start) * UNIT] = bytes((high - low) * UNIT)
+        units = consumequeue.UNIT.array(bytes(raw))
         old = self.rows_now(start, count)
         times = self.units.store_times(start, count)
         kept = (times == 0) & (old["commitlog_offset"] == units["commitlog_offset"]) & (old["size"] == units["size"])
@@ -304,7 +312,7 @@ class RowsRebuild(QueueRebuild):
         if image.empty:
             return self._without_messages(name, image)
         if name[0] in self.inner:
-            image.gaps = []
+            image.without, image.gaps = image.gaps, []
         changed = bool(rows.unreadable)
         first = last = None
         for start in range(image.low, image.high, CHUNK):

@@ -372,3 +372,9 @@ def test_a_batch_has_one_row_and_its_topic_is_not_called_clean(tmp_path: Path) -
     assert damaged["counts"] == {"BCQ-MISSING-UNIT": 1}
     done = json.loads(run("recover", str(store), "-c", str(conf), "--apply", "--json").stdout)
     assert (done["applied"], done["loss"]["messages"], done["remaining"]["counts"]) == (True, 0, {})
+    with changing(store) as rows:  # between the first queue offsets of two batches
+        rows.put("BatchCq_11", 0, 1, commitlog_offset=rows.get("BatchCq_11", 0, 0)["commitlog_offset"], size=100)
+    damaged = run_json("verify", str(store), "-c", str(conf), exit_code=1)
+    assert damaged["counts"] == {"BCQ-DANGLING-UNIT": 1}
+    done = json.loads(run("recover", str(store), "-c", str(conf), "--apply", "--json").stdout)
+    assert (done["applied"], done["loss"]["messages"], done["remaining"]["counts"]) == (True, 0, {})
