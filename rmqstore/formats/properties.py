@@ -22,6 +22,7 @@ __all__ = [
     "index_keys",
     "inner_batch",
     "is_dlq_topic",
+    "is_lite",
     "is_lmq",
     "is_retry_topic",
     "is_system_topic",
@@ -138,6 +139,15 @@ def is_retry_topic(topic: str) -> bool:
 def is_dlq_topic(topic: str) -> bool:
     """Return whether a topic is the dead-letter topic of a consumer group."""
     return topic.startswith(DLQ_PREFIX)
+
+
+def is_lite(queue: str) -> bool:
+    """Return whether a light queue is one of a lite topic (`%LMQ%$PARENT$CHILD`, 5.5.0).
+
+    A broker deletes it if it is not written for some time; its next message has queue offset 0 again.
+    Source: LiteUtil#isLiteTopicQueue, AbstractLiteLifecycleManager#deleteLmq (RocketMQ 5.5.1)
+    """
+    return queue.startswith(f"{LMQ_PREFIX}$")
 
 
 def is_lmq(queue: str) -> bool:

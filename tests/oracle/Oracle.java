@@ -424,8 +424,8 @@ public final class Oracle {
         } catch (ReflectiveOperationException | RuntimeException e) {
             System.err.println("consume queue table: " + describe(e));
         }
+        rocksDbQueueNames(names);
         if (rocksDb()) {
-            rocksDbQueueNames(names);
             for (TopicConfig topic : topics.values()) {
                 for (int queue = 0; queue < Math.max(topic.getReadQueueNums(), topic.getWriteQueueNums()); queue++) {
                     add(names, topic.getTopicName(), queue);
@@ -435,9 +435,17 @@ public final class Oracle {
         return names;
     }
 
+    /** Returns the queues of the RocksDB, or of the RocksDB beside queues in files. */
     private void rocksDbQueueNames(TreeMap<String, TreeSet<Integer>> names) {
+        boolean beside = "true".equals(settings.get("rocksdbCQDoubleWriteEnable"));
+        if (!rocksDb() && !beside) {
+            return;
+        }
         try {
             Object queueStore = call("getQueueStore");
+            if (!rocksDb()) {
+                queueStore = field(queueStore.getClass(), queueStore, "rocksDBConsumeQueueStore");
+            }
             Object table = field(queueStore.getClass(), queueStore, "rocksDBConsumeQueueOffsetTable");
             Function<Object, Boolean> all = entry -> true;
             Consumer<Object> collect = entry -> {

@@ -19,7 +19,7 @@ from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import Store
 from rmqstore.files.topic_types import lite_topics
-from rmqstore.formats.properties import LMQ_PREFIX, is_lmq
+from rmqstore.formats.properties import is_lite, is_lmq
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,6 @@ def _selected(store: Store) -> frozenset[str] | None:
     except CannotRead:
         return None
     return lite if found and found <= lite else None
-
-
-def is_lite(topic: str) -> bool:
-    """Return whether a queue is one of a lite topic, which a broker deletes if it is not written for some time."""
-    return topic.startswith(f"{LMQ_PREFIX}$")
 
 
 def was_deleted(topic: str, last_at: int, dispatched: int | None) -> bool:
