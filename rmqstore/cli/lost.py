@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.repair.journal.folder import JournalFolder
+    from rmqstore.views.find.expected import Verdict
     from rmqstore.views.lost import Losses, LostMessage, LostMessages
 
 _SHOWN = 100
@@ -29,6 +31,7 @@ _LARGEST_LIST = 256 << 20
 Row = tuple["LostMessage", tuple[str, ...]]
 
 
+_STATES = {"present": "in the store", "damaged": "damaged", "lost": "lost", "nowhere": "nowhere"}
 _BODY_WORDS = {"intact": "intact", "damaged": "damaged", "mended": "mended", "gone": "gone"}
 
 
@@ -40,6 +43,7 @@ class Asked:
     next_start: bool
     bodies: Path | None
     keys: Path | None
+    expected: Path | None
 
 
 @command(
@@ -50,7 +54,7 @@ class Asked:
     examples=(
         "rmqstore lost /data/rocketmq/store",
         "rmqstore lost /data/rocketmq/store --format csv -o lost.csv --bodies lost-bodies",
-        "rmqstore lost /data/rocketmq/store --keys orders.txt --json",
+        "rmqstore lost /data/rocketmq/store --expected acknowledged.txt",
     ),
 )
 @click.option(
@@ -71,6 +75,12 @@ class Asked:
     type=FILE,
     metavar="FILE",
     help="Only messages with one of these keys (FILE has one per line); lost keys are matched by index hashes.",
+)
+@click.option(
+    "--expected",
+    type=FILE,
+    metavar="FILE",
+    help="What became of each message of FILE: an id or key per line, or NDJSON as producers log what is acknowledged.",
 )
 @broker_option
 @gathered("asked", Asked)
@@ -95,6 +105,10 @@ def lost(
     opened = open_store(store, config)
     if opened.part is not None:
         raise NotAStore(f"{store} is a part of a store", "name the whole store: its queues and index show what is lost")
+    if asked.expected is not None:
+        if asked.journal or asked.next_start or asked.bodies or asked.keys:
+            raise UsageError("--expected excludes --journal, --next-start, --bodies and --keys", "use it alone")
+        return _expected(out, store, opened, asked.expected, work)
     wanted = _read_keys(asked.keys)
     if asked.bodies is not None:
         _check_bodies(asked.bodies, store)
@@ -113,6 +127,76 @@ def lost(
         rows = _saved(out, rows, asked.bodies)
     found = _write(out, store, losses, rows, folder, report)
     return _exit_code(losses, found, report)
+
+
+def _expected(out: Output, store: Path, opened: Store, path: Path, work: Work) -> int:
+    """Tell for each expected message whether it is in the store, damaged, lost, or nowhere."""
+    from rmqstore.scan.window import ScanOptions
+    from rmqstore.scan.workers import Workers, jobs_or_default
+    from rmqstore.views.find.expected import NOWHERE, PRESENT, read_expected, records_of, verdicts
+    from rmqstore.views.lost import LostMessages, applied_repairs
+
+    texts = read_expected(_read(path))
+    if not texts:
+        raise UsageError(f"{path} is empty", "give an id or key per line, or NDJSON")
+    options = ScanOptions(drop_cache=opened.lock_state().held, max_rate=work.max_rate)
+    with out.progress("lost", opened.log_bytes) as progress:
+        workers = Workers(jobs_or_default(work.jobs), progress=progress.add)
+        hits = records_of(opened, texts, workers, options)
+    kept = LostMessages(opened)
+    lost = [(folder.name, kept.in_repair(folder, plan).damaged) for folder, plan in applied_repairs(opened)]
+    look, view, losses, report = _before(out, opened, work)
+    now = itertools.chain(losses.damaged, view.cut(losses))
+    found = list(verdicts(look, texts, hits, [*lost, ("", now)]))
+    rows = [one.to_json() for one in found]
+    counts = Counter(one.state for one in found)
+    nowhere, unlisted = counts[NOWHERE], sum(losses.unlisted.values())
+    if out.as_json:
+        head = {"schema": "rmqstore.lost-expected/1", "store": str(store), "verdict": report.verdict}
+        tail = {"messages": rows, "unlisted": losses.unlisted, "at_least": losses.at_least}
+        out.report(head | {"counts": {state: counts[state] for state in _STATES}} | tail)
+    elif out.format == "table":
+        out.lines(_expected_text(found, out.width), wrap=True)
+    else:
+        write_rows(out, rows)
+    if nowhere and (unlisted or losses.at_least or report.unchecked):
+        at_least = "at least " if losses.at_least else ""
+        out.note(
+            f"note: {at_least}{many(unlisted, 'lost message')} left no key and no id: they may be among those nowhere"
+        )
+    if counts[PRESENT] < len(found):
+        return 1
+    return 4 if report.unchecked else 0
+
+
+def _expected_text(found: list[Verdict], width: int) -> Iterator[str]:
+    counts = Counter(one.state for one in found)
+    told = ", ".join(f"{counts[state]:,} {title(word)}" for state, word in _STATES.items() if counts[state])
+    yield f"{many(len(found), 'message')} expected: {told}"
+    missing = [one for one in found if one.state != "present"]
+    for one in missing[:_SHOWN]:
+        yield f"  {printable(one.text)}: {_fate(one)}"
+    if len(missing) > _SHOWN:
+        yield f"… and {many(len(missing) - _SHOWN, 'more message')} (--format csv or ndjson lists all)"
+
+
+def _fate(one: Verdict) -> str:
+    """What became of a message that is not in the store as it was sent."""
+    place = ""
+    if one.found is not None:
+        topic, queue_id, queue_offset = one.found.queue_place
+        place = printable(f"{topic}/{queue_id} offset {queue_offset:,}")
+    elif one.lost is not None:
+        place = printable(f"{one.lost.topic}/{one.lost.queue_id} offset {one.lost.queue_offset:,}")
+    if one.state == "damaged":
+        return f"damaged: {place}"
+    if one.state == "nowhere":
+        return "nowhere in this store"
+    if one.repair:
+        return f"LOST: replaced by a filler in repair {one.repair}: {place}"
+    if one.cause == "cut":
+        return f"in the store, but the next start deletes it: {place}"
+    return f"LOST to damage: {place}"
 
 
 def _exit_code(losses: Losses, found: int, report: Report | None) -> int:
@@ -173,13 +257,16 @@ def _rows(view: LostMessages, losses: Losses, wanted: list[str] | None) -> Itera
 def _read_keys(path: Path | None) -> list[str] | None:
     if path is None:
         return None
+    return [line for line in _read(path).decode("utf-8", "surrogateescape").splitlines() if line]
+
+
+def _read(path: Path) -> bytes:
     from rmqstore.files.disk.paths import read_small
 
     try:
-        text = read_small(path, _LARGEST_LIST)
+        return read_small(path, _LARGEST_LIST)
     except OSError as error:
         raise NotReadable(f"{path}: {error.strerror or error}") from error
-    return [line for line in text.decode("utf-8", "surrogateescape").splitlines() if line]
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------

@@ -260,3 +260,59 @@ def test_a_record_in_the_place_of_another_message_leaves_the_loss_open(tmp_path:
     answer = run("lost", str(store), "--format", "table")
     assert answer.exit_code == 1
     assert "No lost messages are known, but there may be some." in answer.output
+
+
+# --- what producers had acknowledged ---------------------------------------------------------------------------------
+
+
+def expected(store: Path, texts: list[str], place: Path, exit_code: int = 1) -> dict[str, tuple[str, str | None]]:
+    file = place / "acknowledged.txt"
+    file.write_text("\n".join(texts) + "\n")
+    answer = run_json("lost", str(store), "--expected", str(file), exit_code=exit_code)
+    assert answer["schema"] == "rmqstore.lost-expected/1"
+    rows: Any = answer["messages"]
+    assert answer["counts"] == {
+        state: [row["state"] for row in rows].count(state) for state in ("present", "damaged", "lost", "nowhere")
+    }
+    return {row["expected"]: (row["state"], row["cause"]) for row in rows}
+
+
+@pytest.mark.parametrize("name", [STORE, "5.4.0-dledger", "5.4.0-rocksdb", "4.9.7-clean"])
+def test_every_acknowledged_message_of_a_sound_store_is_in_it(name: str, tmp_path: Path) -> None:
+    store = unpack(name)
+    ids = sorted({r.properties["UNIQ_KEY"] for r in find_records(store) if r.properties.get("UNIQ_KEY")})
+    found = expected(store, ids, tmp_path, exit_code=0)
+    assert found == dict.fromkeys(ids, ("present", None))
+    assert expected(store, ["never-sent"], tmp_path) == {"never-sent": ("nowhere", None)}
+
+
+@pytest.mark.parametrize("name", [STORE, "5.4.0-dledger"])
+def test_acknowledged_messages_are_damaged_or_lost_before_and_after_a_repair(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    kept, gone, mended = damaged(store)
+    ids = [record.properties["UNIQ_KEY"] for record in (kept, gone, mended)]
+    key = gone.properties["KEYS"].split()[0]
+    before = expected(store, [*ids, key, gone.msg_id, "never-sent"], tmp_path)
+    assert before[ids[0]] == before[ids[2]] == ("damaged", None)
+    assert before[ids[1]] == before[key] == before[gone.msg_id] == ("lost", "damage")
+    run("recover", str(store), "--apply", "--accept-fillers")
+    after = expected(store, [json.dumps({"msgId": ids[0], "topic": "x"}), *ids[1:], key, gone.msg_id], tmp_path)
+    assert [after[text] for text in (*ids[:2], key, gone.msg_id)] == [("lost", "filler")] * 4
+    assert after[ids[2]] == ("present", None)
+    (journal,) = (store / ".rmqstore").iterdir()
+    text = run("lost", str(store), "--expected", str(tmp_path / "acknowledged.txt"), "--format", "table").stdout
+    assert text.splitlines()[0] == "5 messages expected: 1 in the store, 4 lost"
+    assert f"LOST: replaced by a filler in repair {journal.name}" in text.replace("\n", " ").replace("  ", " ")
+
+
+def test_a_list_of_expected_messages_that_names_none_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "list"
+    for content, words in (
+        ("", "is empty"),
+        ('{"a": 1}\n', "line 1 has none of the fields"),
+        ("{\n", "line 1: not JSON"),
+    ):
+        file.write_text(content)
+        result = run("lost", str(unpack(STORE)), "--expected", str(file))
+        assert result.exit_code == 2
+        assert words in result.stderr

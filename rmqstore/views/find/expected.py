@@ -1,0 +1,230 @@
+"""Compare what producers had acknowledged with a store: which ids and keys are present, damaged, lost, or nowhere.
+
+One pass over the log looks for all of them. Unique ids are compared exactly. For a message whose record is gone, only
+hashes of its keys in the index are left; another key has the same hash with a probability of one in two billion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import orjson
+
+from rmqstore.checks.filler_notes import unmarked_fillers
+from rmqstore.errors import UsageError
+from rmqstore.files.store import Store
+from rmqstore.formats import properties
+from rmqstore.formats.fillers import is_filler
+from rmqstore.formats.messageid import decode_offset_message_id
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.fillers import filler_mask
+from rmqstore.scan.hashes import hash_spans
+from rmqstore.scan.kernels import I64
+from rmqstore.scan.properties.texts import PropertyTexts
+from rmqstore.scan.records import scan_split
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
+from rmqstore.scan.workers import Split, Workers, joined
+from rmqstore.views import lookup
+from rmqstore.views.dump.messages import WRONG_CRC, logs_of, splits_for
+from rmqstore.views.dump.selection import Selection
+from rmqstore.views.find.related import relation_of
+from rmqstore.views.lookup import Found
+from rmqstore.views.lost import LostMessage, with_keys
+
+PRESENT, DAMAGED, LOST, NOWHERE = "present", "damaged", "lost", "nowhere"
+_NAMES = ("unique_key", "msgId", "msg_id", "uniqKey", "UNIQ_KEY", "offsetMsgId", "keys", "key", "KEYS")
+"""Fields of NDJSON that identify a message, the most exact first: of an export, or of a client's SendResult."""
+_FEW = 20_000  # texts that are sent to other processes with every split
+_ORDER = {"real": 0, "retry": 1, "dlq": 2, "delayed": 3, "timer": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A record of the log that has one of the texts. `text`: its number. `sound`: without a wrong CRC."""
+
+    text: int
+    offset: int
+    sound: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one expected message.
+
+    `state`: present, damaged (its record is there), lost or nowhere. `cause`: why it is lost: filler, damage, or cut
+    (the next start deletes it). `exact`: a record, not a hash, told it. `found`: its record, or `lost`: what is left.
+    """
+
+    text: str
+    state: str
+    cause: str = ""
+    repair: str = ""
+    exact: bool = True
+    found: Found | None = None
+    lost: LostMessage | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row of `lost --expected`."""
+        row: dict[str, Any] = {"expected": self.text, "state": self.state, "cause": self.cause or None}
+        row |= {"repair": self.repair or None, "exact": self.exact}
+        names = ("topic", "queue_id", "queue_offset", "offset", "store_timestamp")
+        values: tuple[Any, ...]
+        if self.lost is not None:
+            values = tuple(getattr(self.lost, name) for name in names)
+        elif self.found is not None:
+            values = (*self.found.queue_place, self.found.offset, self.found.message.store_timestamp)
+        else:
+            values = (None,) * len(names)
+        return row | dict(zip(names, values, strict=True))
+
+
+def read_expected(data: bytes) -> list[str]:
+    """Return the texts of a list: one id or key per line, or NDJSON with one of the fields of an export or SendResult.
+
+    Errors: UsageError for a line of JSON without such a field
+    """
+    out: dict[str, None] = {}
+    for number, line in enumerate(data.decode("utf-8", "surrogateescape").splitlines(), 1):
+        text = line.strip()
+        if text.startswith("{"):
+            text = _of_json(text, number)
+        if text:
+            out[text] = None
+    return list(out)
+
+
+def _of_json(line: str, number: int) -> str:
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise UsageError(f"line {number}: not JSON: {error}", "give one id, key or JSON object per line") from None
+    for name in _NAMES:
+        value = row.get(name)
+        if isinstance(value, str) and value:
+            return value.split(" ")[0] if name.lower() in ("keys", "key") else value
+    raise UsageError(f"line {number} has none of the fields {', '.join(_NAMES)}", "one of them identifies a message")
+
+
+@dataclass(slots=True)
+class _Part:
+    begin: int | None = None
+    end: int | None = None
+    hits: list[Hit] = field(default_factory=list)
+
+
+class _Texts:
+    """The wanted texts, for comparison with chunks of records."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.numbers = {text.encode("utf-8", "surrogateescape"): n for n, text in enumerate(texts)}
+        words = list(self.numbers)
+        length = np.array([len(word) for word in words], dtype=np.int64)
+        joined_words = np.frombuffer(b"".join(words) + bytes(8), dtype=np.uint8)
+        codes, _ = hash_spans(joined_words, np.cumsum(length) - length, length)
+        self.codes: I64 = np.unique(codes)
+
+    def hits(self, columns: Columns) -> Iterator[tuple[int, int]]:
+        """Yield (record, number of the text) for each text that is the unique id or a key of a record."""
+        texts = PropertyTexts(columns)
+        for name in (b"UNIQ_KEY", b"KEYS"):
+            record, start, length = texts.values(name)
+            if name == b"UNIQ_KEY" and len(record):
+                codes, plain = hash_spans(columns.buf, start, length)
+                like = np.isin(codes, self.codes) | ~plain
+                record, start, length = record[like], start[like], length[like]
+            for i, a, n in zip(record.tolist(), start.tolist(), length.tolist(), strict=True):
+                value = bytes(columns.raw[a : a + n])
+                for word in (value,) if name == b"UNIQ_KEY" else value.split(b" "):
+                    if word in self.numbers:
+                        yield i, self.numbers[word]
+        for i in np.flatnonzero(texts.odd).tolist():
+            found = properties.parse_properties(columns.properties(i))
+            for own in (found.get(properties.UNIQ_KEY, ""), *found.get(properties.KEYS, "").split(" ")):
+                raw = own.encode("utf-8", "surrogateescape")
+                if raw in self.numbers:
+                    yield i, self.numbers[raw]
+
+
+def _split_hits(wanted: _Texts, unmarked: tuple[int, ...], options: ScanOptions, split: Split) -> _Part:
+    out = _Part()
+    for run in scan_split(split, options):
+        out.begin = run.start if out.begin is None else out.begin
+        out.end = run.stop
+        columns = run.columns
+        if columns is None or (run.kind is Kind.DIRTY and run.cause not in WRONG_CRC):
+            continue
+        fillers = filler_mask(columns, unmarked)
+        offset = columns.offset
+        out.hits += [
+            Hit(text, int(offset[i]), run.kind is not Kind.DIRTY)
+            for i, text in wanted.hits(columns)
+            if fillers is None or not fillers[i]
+        ]
+    return out
+
+
+def records_of(
+    store: Store, texts: Collection[str], workers: Workers | None = None, options: ScanOptions | None = None
+) -> dict[str, Hit]:
+    """Return the best record of the log for each unique id, key or offset message id: sound, and for consumers."""
+    workers = workers or Workers()
+    names = list(texts)
+    unmarked = unmarked_fillers(store)
+    look = partial(_split_hits, _Texts(names), unmarked, options or ScanOptions())
+    best: dict[int, tuple[tuple[int, int, int], Hit]] = {}
+    for log in logs_of(store):
+        splits = list(splits_for(log, Selection(), workers.split_size))
+        for split, part in joined(look, splits, workers.jobs if len(names) <= _FEW else 1, workers.mapper):
+            for hit in part.hits:
+                rank = _rank(store, hit)
+                if hit.text not in best or rank < best[hit.text][0]:
+                    best[hit.text] = rank, hit
+            if workers.progress is not None:
+                workers.progress(split.stop - split.start)
+    out = {names[number]: hit for number, (_, hit) in best.items()}
+    for text in names:
+        found = lookup.by_message_id(store, text) if text not in out else None
+        if found is not None and found.offset not in (None, *unmarked) and not is_filler(found.message):
+            assert found.offset is not None
+            out[text] = Hit(-1, found.offset, found.sound)
+    return out
+
+
+def _rank(store: Store, hit: Hit) -> tuple[int, int, int]:
+    found = lookup.by_offset(store, hit.offset)
+    return not hit.sound, 9 if found is None else _ORDER.get(relation_of(found), 5), hit.offset
+
+
+def verdicts(
+    store: Store,
+    texts: Collection[str],
+    hits: Mapping[str, Hit],
+    losses: Iterable[tuple[str, Iterable[LostMessage]]],
+) -> Iterator[Verdict]:
+    """Yield what became of each text, in order.
+
+    `losses`: (name of the repair, or "" for those that were not repaired; lost messages).
+    """
+    gone: dict[str, Verdict] = {}
+    ids = {text: key.physical_offset for text in texts if (key := decode_offset_message_id(text)) is not None}
+    for repair, rows in losses:
+        lost_here = [row for row in rows if not row.mended]
+        at = {one.offset: one for one in lost_here}
+        named = [(at[offset], (text,)) for text, offset in ids.items() if offset in at]
+        for one, fits in (*with_keys(lost_here, texts), *named):
+            cause = "filler" if repair else one.cause
+            for text in fits:
+                gone.setdefault(text, Verdict(text, LOST, cause, repair, one.found is not None, lost=one))
+    for text in texts:
+        hit, lost = hits.get(text), gone.get(text)
+        if hit is not None and hit.sound and (lost is None or lost.cause != "cut"):
+            yield Verdict(text, PRESENT, found=lookup.by_offset(store, hit.offset))
+        elif hit is not None and not hit.sound:
+            yield Verdict(text, DAMAGED, found=lookup.by_offset(store, hit.offset))
+        else:
+            yield lost or Verdict(text, NOWHERE)
