@@ -523,6 +523,24 @@ ROWS: Rows = (
         ),
     ),
     Problem(
+        code=codes.RDB_DAMAGED,
+        title="the RocksDB in rocksdbstore/ is damaged",
+        severity=_E,
+        needs_operator=OperatorTask(
+            why="nothing else in the store has its rows",
+            do=(
+                "take rocksdbstore/ from a backup, or move it out of the store: the broker creates it again, reads the "
+                "timer topic from its beginning and delivers messages whose time has passed once more; transactions "
+                "that only this directory knows stay open"
+            ),
+        ),
+        about=(
+            "A file of the database is missing or has wrong bytes. The broker starts, and only its log has an error "
+            "(`MessageRocksDBStorage init error`): with timerRocksDBEnable it delivers no timed message any more, with "
+            "transRocksDBEnable it checks no half message, with indexRocksDBEnable it finds nothing."
+        ),
+    ),
+    Problem(
         code=codes.RDB_POP_BEYOND,
         title="rows in kvStore/ name messages that their queue does not have",
         severity=_W,

@@ -28,7 +28,7 @@ from rmqstore.checks.rows.row_faults import Row, RowFault, faulty_rows, first_nu
 from rmqstore.files.log_ends import OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.records import MAX_RECORD
-from rmqstore.files.rocksdb.database import CannotRead, is_readable, missing_extra
+from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, is_readable, missing_extra
 from rmqstore.files.rocksdb.message_rows import DIRECTORY, MessageRows
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import Store, StoreKind
@@ -87,6 +87,12 @@ def check_message_rows(
         rows = MessageRows(store.root / DIRECTORY)
         with LogAsItIs(logs) as log:
             _Check(store, logs, log, report, rows, facts, queue_range).run()
+    except DamagedDatabase as e:
+        facts.readable = False
+        if report.live:
+            report.unchecked.append(f"{DIRECTORY}/: this RocksDB cannot be read: {e}")
+        else:
+            report.findings.add(Finding(codes.RDB_DAMAGED, DIRECTORY, facts={"reason": str(e)}))
     except CannotRead as e:
         facts.readable = False
         report.unchecked.append(f"{DIRECTORY}/: this RocksDB cannot be read: {e}")
