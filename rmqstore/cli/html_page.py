@@ -72,6 +72,7 @@ def page(found: StoreReport) -> Iterator[str]:
     yield from _head(found)
     yield from _forecasts(found)
     yield from _findings(report)
+    yield from _lost(found)
     yield from _map(found)
     yield from _over_time(found)
     yield from _topics(found)
@@ -284,6 +285,25 @@ def _columns(what: str, values: Sequence[int], most: str, ends: tuple[str, str])
         f'<div class="soft" style="display:flex;justify-content:space-between"><span>{_text(ends[0])}</span>'
         f"<span>{_text(ends[1])}</span></div></figure>\n"
     )
+
+
+def _lost(found: StoreReport) -> Iterator[str]:
+    """What each earlier repair lost."""
+    for repair in found.lost:
+        yield f"<h2>Lost in the repair {_text(repair.repair)}</h2>"
+        yield f"<p>{many(repair.count, 'message')} could not be kept; fillers are in their place.</p>"
+        yield '<div class="wide"><table><tr><th>queue</th><th class="n">offset</th><th>stored</th><th>keys</th>'
+        yield "<th>unique id</th><th>read past by</th></tr>\n"
+        for one in repair.listed:
+            stored = "" if one.store_timestamp is None else time_text(one.store_timestamp)
+            yield f'<tr><td class="long">{_text(one.topic)}/{one.queue_id}</td><td class="n">{one.queue_offset:,}</td>'
+            yield f'<td>{_text(stored)}</td><td class="long">{_text(one.keys or "")}</td>'
+            groups = "unknown" if one.consumed_by is None else ", ".join(one.consumed_by)
+            yield f'<td class="long">{_text(one.unique_key or "")}</td><td class="long">{_text(groups)}</td></tr>\n'
+        yield "</table></div>"
+        more = repair.count - len(repair.listed)
+        if more > 0:
+            yield f'<p class="soft">… and {many(more, "more message")}: see rmqstore lost</p>\n'
 
 
 def _topics(found: StoreReport) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.checks.problems.table import PROBLEMS
@@ -258,6 +258,26 @@ def applied_repairs(store: Store) -> Iterator[tuple[JournalFolder, Plan]]:
             continue
         if "strategy" in plan.facts:  # plans of other commands lose no messages of the log
             yield folder, plan
+
+
+class RepairLosses(NamedTuple):
+    """What a repair lost: `count` messages, of which `listed` are the first."""
+
+    repair: str
+    count: int
+    listed: list[LostMessage]
+
+
+def losses_of_repairs(store: Store, most: int) -> list[RepairLosses]:
+    """Return what each applied repair lost, the newest first, with at most `most` messages of each."""
+    view, out = LostMessages(store), []
+    for folder, plan in applied_repairs(store):
+        rows = filler_rows(plan)
+        count = max(len(rows), plan.loss.messages)
+        if count:
+            kept = kept_records(folder)
+            out.append(RepairLosses(folder.name, count, [view.damaged(row, False, kept.get) for row in rows[:most]]))
+    return out
 
 
 def filler_rows(plan: Plan) -> list[Mapping[str, Any]]:

@@ -18,8 +18,11 @@ from rmqstore.files.store import Store
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Workers, jobs_or_default
+from rmqstore.views.lost import RepairLosses, losses_of_repairs
 from rmqstore.views.usage import Usage, usage
 
+LOST = 200
+"""Lost messages listed for each repair."""
 CELLS = 200
 """Maximum number of cells per row of the map."""
 ROWS = 48
@@ -60,13 +63,14 @@ class Lag:
 
 @dataclass(slots=True)
 class StoreReport:
-    """The data of a report. `lags` is None if consumer progress is unknown."""
+    """The data of a report. `lags` is None if consumer progress is unknown. `lost`: what earlier repairs lost."""
 
     report: Report
     forecasts: list[StartForecast] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     lags: list[Lag] | None = None
+    lost: list[RepairLosses] = field(default_factory=list)
 
 
 def store_report(store: Store, options: VerifyOptions, *, progress: Callable[[int], None] | None = None) -> StoreReport:
@@ -86,6 +90,7 @@ def report_of(
     if store.part is None:
         out.forecasts = list(_forecasts(store, verified, options.broker))
         out.lags = _lags(store, verified.report)
+        out.lost = losses_of_repairs(store, LOST)
     for result in verified.logs.results:
         out.rows += _map(result)
     out.usage = usage(

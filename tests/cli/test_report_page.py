@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -148,6 +149,20 @@ def test_the_lag_is_what_is_left_of_each_group(tmp_path: Path) -> None:
     row = r'<td class="long">(CG_.)</td><td class="long">(.*?)</td><td class="n">(.*?)</td>'
     rows = re.findall(row, made(store, tmp_path / "x.html", 0))
     assert rows == [("CG_b", "Pay_11_Topic", str(pay)), ("CG_a", "Order_11", str(queues["Order_11/0"]["max"] - 2))]
+
+
+def test_what_earlier_repairs_lost_is_listed(tmp_path: Path) -> None:
+    store = broken(tmp_path)
+    run("recover", str(store), "--apply", "--accept-fillers")
+    (journal,) = (store / ".rmqstore").iterdir()
+    lost: Any = run_json("lost", str(store), exit_code=1)["messages"]
+    rows = [row for row in lost if not row["mended"]]
+    assert rows
+    page = made(store, tmp_path / "after.html", 0)
+    assert f"Lost in the repair {journal.name}" in page
+    for row in rows:
+        assert f'{row["topic"]}/{row["queue_id"]}</td><td class="n">{row["queue_offset"]:,}</td>' in page
+        assert row["unique_key"] is None or row["unique_key"] in page
 
 
 def test_no_body_is_on_the_page(tmp_path: Path) -> None:
