@@ -2,7 +2,7 @@
 
 A broker writes all files of config/ every few seconds, also empty ones (BrokerController#initializeScheduledTasks). A
 store that only rmqstore made has topics.json at most. So a missing file was removed if a broker has run on the store:
-it has left other files, or config/ itself is gone.
+it has left other files, or config/ is gone and the log has messages of its own topics.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def check_missing_config(store: Store, config: ConfigFacts, queues: Iterable[str
     `queues`: the names of all queues ("TOPIC/ID").
     """
     names = {e.path.name.removesuffix(".bak") for e in list_directory(store.root / "config")}
-    if _DATABASES & set(store.rocksdb_config) or not _broker_ran(store, names):
-        return
     topics = sorted({name.rpartition("/")[0] for name in queues})
+    if _DATABASES & set(store.rocksdb_config) or not _broker_ran(store, names, topics):
+        return
     with_topics = not names or bool(names & _WITH_TOPICS)
     if with_topics and "topics.json" not in names and codes.CFG_NO_TOPICS not in findings.counts:
         own = [t for t in topics if not (is_system_topic(t) or is_lmq(t) or t.startswith((_RETRY, _DEAD)))]
@@ -55,8 +55,11 @@ def check_missing_config(store: Store, config: ConfigFacts, queues: Iterable[str
             findings.add(Finding(codes.CFG_NO_OFFSETS, "config", "consumerOffset.json", facts=facts))
 
 
-def _broker_ran(store: Store, names: set[str]) -> bool:
-    return not names or any(name in store.top for name in _OF_BROKERS) or any(n in names for n in _CONFIG_OF_BROKERS)
+def _broker_ran(store: Store, names: set[str], topics: Iterable[str]) -> bool:
+    """Return whether a broker has left files. Without config/, topics that only brokers create show it, too."""
+    if any(name in store.top for name in _OF_BROKERS) or any(name in names for name in _CONFIG_OF_BROKERS):
+        return True
+    return not names and any(is_system_topic(topic) or topic.startswith(_RETRY) for topic in topics)
 
 
 def _listed(what: str, names: list[str]) -> dict[str, Fact]:
