@@ -10,12 +10,12 @@ BIN := .venv/bin
 BASE := .venv/.base
 FULL := .venv/.installed
 BUILD := pyproject.toml hatch_build.py .ci/install $(wildcard rmqstore/scan/loops/*)
-SOURCES := rmqstore tests benchmarks
+SOURCES := rmqstore tests benchmarks distribution
 JOBS ?= auto
 PYTEST = $(BIN)/pytest -q -n $(JOBS) --dist loadgroup -rs
 export PYTHON
 
-.PHONY: help install demo demo-spark test test-all lint format bench man site clean
+.PHONY: help install demo demo-spark test test-all test-dist lint format bench man site pictures dist release clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -71,6 +71,16 @@ site: $(BASE) ## build docs/ as web pages into site/, and check every link (inst
 	@$(BIN)/python -c 'import material' 2>/dev/null || .ci/install docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "The pages are in site/. Start with site/index.html."
+
+dist: $(BASE) ## build tarballs, wheels and packages into dist/ (needs Maven and a network, or .cache/dist)
+	$(BIN)/python -m distribution
+
+test-dist: $(FULL) ## build dist/ as far as possible here, and test what was built
+	$(BIN)/python -m distribution --skip-missing
+	RMQSTORE_TEST_DIST=1 $(PYTEST) tests/distribution
+
+release: $(FULL) ## make VERSION=… ready: version, tests, dist/, tag; prints the steps that need a network
+	$(BIN)/python -m distribution.release $(VERSION)
 
 clean: ## remove .venv and everything that was built
 	@chmod -R u+w .cache 2>/dev/null || true

@@ -38,7 +38,8 @@ class NativeLoops(BuildHookInterface):
             self.app.display_warning(f"rmqstore is built without its C loops, and uses NumPy instead: {failed}")
             return
         build_data["pure_python"] = False
-        build_data["tag"] = "py3-none-" + sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        platform = os.environ.get("RMQSTORE_WHEEL_PLATFORM") or sysconfig.get_platform()  # make dist sets it
+        build_data["tag"] = "py3-none-" + platform.replace("-", "_").replace(".", "_")
         build_data["artifacts"].append(LIBRARY.as_posix())
 
 

@@ -172,12 +172,20 @@ EXTRAS = {
 def install_command(extra: str) -> str:
     """Return the shell command that installs the packages of an extra into the environment that runs rmqstore.
 
-    It names the packages and not `rmqstore[extra]`: rmqstore need not come from a package index.
+    It names the packages and not `rmqstore[extra]`: rmqstore need not come from a package index. Into a
+    self-contained tarball nothing is installed: Arrow and SQL are in the full one; Spark needs an installation by pip.
     """
     import importlib.util
+    import os
     import shlex
     import sys
+    from pathlib import Path
 
+    if Path(sys.prefix, "rmqstore").is_file():  # the launcher of the tarball
+        from rmqstore import __version__
+
+        full = f"rmqstore-{__version__}-full-linux-{os.uname().machine}.tar.gz"
+        return "pip install 'rmqstore[spark]'" if extra == "spark" else f"tar -xzf {full}"
     if importlib.util.find_spec("pip") is None:  # as in an environment that uv made
         words = ["uv", "pip", "install", "--python", sys.executable]
     else:
