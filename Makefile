@@ -61,7 +61,7 @@ format: $(FULL) ## reformat the sources so that lint accepts them
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-bench: $(FULL) ## run the measurements of README.md
+bench: $(FULL) ## run the measurements of docs/speed.md
 	$(BIN)/python -m benchmarks
 
 man: $(FULL) ## generate man/ and rmqstore/schemas/
@@ -77,10 +77,13 @@ dist: $(BASE) ## build tarballs, wheels and packages into dist/ (needs Maven and
 
 test-dist: $(FULL) ## build dist/ as far as possible here, and test what was built
 	$(BIN)/python -m distribution --skip-missing
-	RMQSTORE_TEST_DIST=1 $(PYTEST) tests/distribution
+	RMQSTORE_TEST_DIST=1 $(BIN)/pytest -q -rs --basetemp .cache/test-dist tests/distribution
 
 release: $(FULL) ## make VERSION=… ready: version, tests, dist/, tag; prints the steps that need a network
 	$(BIN)/python -m distribution.release $(VERSION)
+
+pictures: $(BASE) ## make the pictures of README.md again (that of the report needs Chromium)
+	$(BIN)/python docs/pictures.py
 
 clean: ## remove .venv and everything that was built
 	@chmod -R u+w .cache 2>/dev/null || true
