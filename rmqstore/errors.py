@@ -182,10 +182,8 @@ def install_command(extra: str) -> str:
     from pathlib import Path
 
     if Path(sys.prefix, "rmqstore").is_file():  # the launcher of the tarball
-        from rmqstore import __version__
-
-        full = f"rmqstore-{__version__}-full-linux-{os.uname().machine}.tar.gz"
-        return "pip install 'rmqstore[spark]'" if extra == "spark" else f"tar -xzf {full}"
+        full = f"tar -xzf rmqstore-*-full-linux-{os.uname().machine}.tar.gz"
+        return "pip install 'rmqstore[spark]'" if extra == "spark" else full
     if importlib.util.find_spec("pip") is None:  # as in an environment that uv made
         words = ["uv", "pip", "install", "--python", sys.executable]
     else:

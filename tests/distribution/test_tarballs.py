@@ -190,7 +190,7 @@ def test_the_full_tarball_has_sql_and_parquet(unpacked: Callable[[str], Path], t
 def test_the_small_tarball_says_where_sql_is(own: Tarball) -> None:
     done = own.run("sql", unpack("5.4.0-clean"), "select 1")
     assert done.returncode == 2
-    assert f"tar -xzf rmqstore-{version()}-full-linux-{platform.machine()}.tar.gz" in done.stderr
+    assert f"tar -xzf rmqstore-*-full-linux-{platform.machine()}.tar.gz" in done.stderr
 
 
 def test_it_runs_through_a_link_from_any_directory_with_a_hostile_environment(own: Tarball, tmp_path: Path) -> None:
