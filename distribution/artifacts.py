@@ -70,7 +70,7 @@ def zlib_sources() -> Path:
 
 def _downloaded(folder: Path, locks: tuple[str, ...], *options: str) -> Path:
     """Download what the lock files name, unless this directory has exactly it."""
-    words = ["download", "--no-deps", "--require-hashes", *options, "-d", folder]
+    words: list[str | Path] = ["download", "--no-deps", "--require-hashes", *options, "-d", folder]
     words += [word for name in locks for word in ("-r", LOCK / name)]
     state = hashlib.sha256(b"".join((LOCK / name).read_bytes() for name in locks)).hexdigest()
     stamp = folder / ".complete"

@@ -50,7 +50,8 @@ def test_a_wheel_installs_into_an_empty_environment_without_a_network(tag: str, 
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "new"], check=True)
     python = tmp_path / "new" / "bin" / "python"
     words = ("-m", "pip", "install", "--quiet", "--no-index", "--find-links", wheels(platform.machine()), wheel)
-    installed = subprocess.run([python, *words], env={}, capture_output=True, text=True, check=False)
+    command: list[str | Path] = [python, *words]
+    installed = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
     assert installed.returncode == 0, installed.stderr
     command = [tmp_path / "new" / "bin" / "rmqstore", "verify", unpack("5.4.0-clean")]
     done = subprocess.run(command, env={}, capture_output=True, text=True, check=False)
@@ -59,7 +60,8 @@ def test_a_wheel_installs_into_an_empty_environment_without_a_network(tag: str, 
 
 
 def test_sums_name_every_file() -> None:
-    lines = dict(reversed(line.split("  ")) for line in built("SHA256SUMS").read_text().splitlines())
+    sums = (line.split("  ") for line in built("SHA256SUMS").read_text().splitlines())
+    lines = {name: digest for digest, name in sums}
     files = {path.name: path for path in DIST.iterdir() if path.name not in ("SHA256SUMS", "not-built.txt")}
     assert set(lines) == set(files)
     for name, path in files.items():
