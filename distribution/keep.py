@@ -1,8 +1,8 @@
 """Keeps a plan and a journal of this release: `python -m distribution.keep` writes fixtures/releases/VERSION.tar.gz.
 
 Later versions must be able to undo the journal and to apply the plan; tests/repair/test_kept_releases.py tries it. The
-archive contains `store` (repaired, with its journal), `plan.json`, and `files.json`: the SHA-256 of each file before and
-after the repair.
+archive contains `store` (repaired, with its journal), `plan.json`, and `files.json`: the SHA-256 of each file before
+and after the repair.
 """
 
 from __future__ import annotations
