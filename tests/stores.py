@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FIXTURES = ROOT / "fixtures"
 CACHE = Path(os.environ.get("RMQSTORE_TEST_CACHE", ROOT / ".cache" / "stores"))
 
-VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
+VERSIONS = ("4.9.7", "5.1.4", "5.4.0", "5.5.1")
 ALL_BROKER_STORES: tuple[str, ...] = tuple(
     sorted(path.name.removesuffix(".tar.gz") for path in (FIXTURES / "stores").glob("*.tar.gz"))
 )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from rmqstore.brokers.log.plain_start import PlainStart
 from rmqstore.brokers.rules.forecast import QueueKey, StartForecast, StartOptions
 from rmqstore.brokers.rules.versions import rules_for
+from rmqstore.brokers.rules.writer import writer_of
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store
@@ -24,7 +25,9 @@ def simulate_start(
     units: KnownUnits | None = None,
     unreadable_rows: Mapping[QueueKey, int] | None = None,
 ) -> StartForecast:
-    """Predict what RocketMQ `version` (default: the newest) does to the store at its next start.
+    """Predict what RocketMQ `version` does to the store at its next start.
+
+    Without `version`, predict it for the newest one that can have written the store (`writer_of`).
 
     `tiling` covers `store.commitlog`, or `store.dledger.data` for a store with DLedger entries; without it, the files
     that recovery would read are scanned. `settings` are broker.conf keys that override the store's own.
@@ -32,7 +35,7 @@ def simulate_start(
     them to save a second pass over the log and the rows.
     Errors: UsageError for an unknown version, for DLedger mode in a version without it, and for a part of a store.
     """
-    rules = rules_for(version)
+    rules = rules_for(version or writer_of(store).forecast_version)
     if store.part is not None:
         raise UsageError(f"{store.path} is only a part of a store: a broker needs a whole one", "name the store's root")
     options = options or StartOptions()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.brokers.rules.forecast import StartOptions
 from rmqstore.brokers.rules.versions import rules_for
+from rmqstore.brokers.rules.writer import writer_of
 from rmqstore.brokers.simulate import in_dledger_mode, simulate_start
 from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.log import delay_levels
@@ -60,6 +61,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     if forecast.messages_lost and size > THOROUGH_BELOW:  # find out their topics, although it takes longer
         forecast = start()
     report.broker = dict(forecast.to_json())
+    _tell_writer(store, report, options.broker and forecast.version)
     exceptions = ""
     if forecast.starts:
         exceptions = (misplaced.verdict if misplaced is not None else "") + _not_here(report)
@@ -166,6 +168,14 @@ def _not_here(report: Report) -> str:
         elif count := sum(int(f.facts.get("messages") or 0) for f in found):
             words += f", but {many(count, 'message is', 'messages are')} {where}"
     return words
+
+
+def _tell_writer(store: Store, report: Report, asked: str) -> None:
+    """Add which versions can have written the store, and a note if the version that the user named is none of them."""
+    writer = writer_of(store)
+    report.writer = writer.to_json() if writer.known else None
+    if asked and not writer.includes(asked):
+        report.notes.append(f"the store was last written by {writer.words()}")
 
 
 def _known_units(store: Store, verified: Verified) -> KnownUnits | None:

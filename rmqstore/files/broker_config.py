@@ -62,6 +62,11 @@ DEFAULTS: Mapping[str, str] = {
     "timerRocksDBEnable": "false",
     "rocksdbCQDoubleWriteEnable": "false",
     "combineCQMaxExtraSearchCommitLogFiles": "3",
+    "combineCQUseRocksdbForLmq": "false",
+    "rocksdbCQSelectiveDoubleWriteEnable": "false",
+    "useSeparateStorePathForRocksdbCQ": "false",
+    "checkCommitLogOffsetOnRecover": "false",
+    "enableAcceleratedRecovery": "false",
 }
 
 _RENAMED_IN = (4, 5, 2)

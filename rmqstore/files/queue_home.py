@@ -27,7 +27,7 @@ SHARED, SEPARATE = "consumequeue", "consumequeue_rocksdb"
 DOUBLE_WRITE = "rocksdbCQDoubleWriteEnable"
 LIGHT_IN_ROCKSDB = "combineCQUseRocksdbForLmq"
 SELECTIVE = "rocksdbCQSelectiveDoubleWriteEnable"
-_SEPARATE_KEY = "useSeparateStorePathForRocksdbCQ"
+SEPARATE_KEY = "useSeparateStorePathForRocksdbCQ"
 _DATABASE_FILE = re.compile(r"CURRENT|LOCK|IDENTITY|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|\d+\.[a-z]+")
 _TABLES = ("topics", "subscriptionGroups", "consumerOffsets", "metadata")
 
@@ -47,7 +47,7 @@ def has_database(directory: Path) -> bool:
 
 def place_is_configured(config: BrokerConfig) -> bool:
     """Return whether broker.conf says in which directory the RocksDB of the consume queues is."""
-    return not config.given.keys().isdisjoint((_SEPARATE_KEY, "storeType", DOUBLE_WRITE))
+    return not config.given.keys().isdisjoint((SEPARATE_KEY, "storeType", DOUBLE_WRITE))
 
 
 def is_current(directory: Path) -> bool:
@@ -64,7 +64,7 @@ def rocksdb_place(root: Path, config: BrokerConfig) -> str:
     if len(found) == 1:
         return found[0]
     if place_is_configured(config):
-        return SEPARATE if config.bool(_SEPARATE_KEY) else SHARED
+        return SEPARATE if config.bool(SEPARATE_KEY) else SHARED
     return SHARED
 
 

@@ -1,6 +1,6 @@
 """The store checkpoint: store times up to which commitlog, consume queues and index are on disk.
 
-Source: StoreCheckpoint (RocketMQ 4.3 to 5.4.0).
+Source: StoreCheckpoint (RocketMQ 4.3 to 5.5.1).
 """
 
 from __future__ import annotations
@@ -13,12 +13,18 @@ from rmqstore.formats.layout import Field, Layout
 
 STORE_CHECKPOINT = Layout(
     "checkpoint",
-    "StoreCheckpoint, RocketMQ 5.4.0",
+    "StoreCheckpoint, RocketMQ 5.5.1",
     Field("physic_msg_timestamp", Int64sb, "Store time of the last flushed commitlog message.", "ms"),
     Field("logics_msg_timestamp", Int64sb, "Store time of the last dispatched message.", "ms"),
     Field("index_msg_timestamp", Int64sb, "End time of the last full index file.", "ms"),
     Field("master_flushed_offset", Int64sb, "How far the master had flushed (5.0.0 and newer).", "bytes"),
     Field("confirm_phy_offset", Int64sb, "Start of the last confirmed message (5.1.1 and newer).", "bytes"),
+    Field(
+        "logics_physical_offset",
+        Int64sb,
+        "Start of the last message whose consume queue unit is flushed (5.5.0 and newer); 0: unknown.",
+        "bytes",
+    ),
     about="A file of 4096 bytes; the rest is zero. There is neither magic nor CRC.",
 )
 FILE_SIZE = 4096
@@ -38,6 +44,7 @@ class StoreCheckpoint:
     index_msg_timestamp: int = 0
     master_flushed_offset: int = 0
     confirm_phy_offset: int = 0
+    logics_physical_offset: int = 0
 
     def min_timestamp(self) -> int:
         """Return the store time (ms) up to which abnormal recovery takes log and queues to be on disk.
@@ -62,6 +69,7 @@ class StoreCheckpoint:
             index_msg_timestamp=self.index_msg_timestamp,
             master_flushed_offset=self.master_flushed_offset,
             confirm_phy_offset=self.confirm_phy_offset,
+            logics_physical_offset=self.logics_physical_offset,
         ).ljust(FILE_SIZE, b"\0")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from rmqstore.brokers.rules.versions import rules_for
+from rmqstore.brokers.rules.writer import writer_of
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint
-from rmqstore.repair.beside.checkpoint import plan_checkpoint
+from rmqstore.repair.beside.checkpoint import KeptEnd, last_record_start, plan_checkpoint
 from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.decisions import offset_decisions
@@ -145,7 +147,11 @@ def _dledger_index(draft: PlanBuilder, verified: Verified, views: list[RepairedL
 def _checkpoint(draft: PlanBuilder, verified: Verified, end: int) -> None:
     last = max((r.max_time for r in verified.logs.results), default=0)
     if draft.store.checkpoint is not None:
-        plan_checkpoint(draft, verified, RecoverOptions(), last, end, force=True)
+        kept = KeptEnd(last, end, last_record_start(verified, end))
+        plan_checkpoint(draft, verified, RecoverOptions(), kept, force=True)
         return
-    content = StoreCheckpoint(last, last, 0, 0, 0).build()
+    # brokers of 5.5.0 and newer with enableAcceleratedRecovery do not start without it after a crash; others ignore it
+    newer = rules_for(writer_of(draft.store).newest).logics_offset and not draft.store.rocksdb_consume_queue
+    offset = last_record_start(verified, end) if newer else 0
+    content = StoreCheckpoint(last, last, 0, 0, 0, offset).build()
     draft.create(draft.store.root / "checkpoint", FILE_SIZE, Literal(content), "the log's last store time")

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from functools import cached_property
 
 from rmqstore.brokers.rules.forecast import StartOptions
+from rmqstore.brokers.rules.versions import RUN_VERSIONS
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
@@ -19,7 +20,7 @@ from rmqstore.checks.problems.report import Finding
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified, problem_counts
 from rmqstore.files.store import Store, StoreKind
-from rmqstore.repair.beside.checkpoint import plan_checkpoint
+from rmqstore.repair.beside.checkpoint import KeptEnd, last_record_start, plan_checkpoint
 from rmqstore.repair.beside.config import plan_configs, plan_offsets
 from rmqstore.repair.beside.directory import gone_with_files, plan_directories
 from rmqstore.repair.beside.dledger import plan_dledger
@@ -64,7 +65,6 @@ from rmqstore.repair.salvage.salvage import plan_salvage
 from rmqstore.repair.unrepaired import unrepaired_problems
 
 LOG_AREAS = (Area.LOG, Area.DLEDGER)
-_VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
 
 
 def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | None = None) -> Plan:
@@ -378,7 +378,7 @@ class Recovery:
         if self.store.kind is not StoreKind.PLAIN:
             return not any(state.max for state in self.verified.report.queues.values())
         tiling = self.verified.legacy.tiling if self.verified.legacy is not None else None
-        for version in _VERSIONS:
+        for version in RUN_VERSIONS:
             forecast = simulate_start(
                 self.store, tiling, version=version, options=StartOptions(thorough=False), units=self.verified.units
             )
@@ -424,7 +424,8 @@ class Recovery:
 
     def _checkpoint(self) -> None:
         last, end = self._last_time, self._end()
-        plan_checkpoint(self.draft, self.verified, self.options, last, end, force=self._ends_earlier)
+        kept = KeptEnd(last, end, last_record_start(self.verified, end))
+        plan_checkpoint(self.draft, self.verified, self.options, kept, force=self._ends_earlier)
 
     def _abort(self) -> None:
         """Remove the abort file of a store with complete queues: abnormal recovery would only delete its index."""

@@ -20,6 +20,7 @@ from tests.forecast.damages import (
     body,
     checkpoint_directory,
     checkpoint_gone,
+    checkpoint_has,
     checkpoint_is,
     delay_no_number,
     extension,
@@ -212,7 +213,7 @@ def cases() -> Iterator[Case]:
                 )
         for what, damage in DLEDGER_DAMAGES.items():
             # up to 5.1.4 a crash makes no difference in DLedger mode
-            for exit_name, more in _EXITS[:1] if version != "5.4.0" else _EXITS[::2]:
+            for exit_name, more in _EXITS[:1] if version in ("4.9.7", "5.1.4") else _EXITS[::2]:
                 yield Case(
                     f"{version} DLedger {what}, {exit_name}",
                     f"{version}-dledger",
@@ -236,10 +237,15 @@ def cases() -> Iterator[Case]:
     yield from _settings()
     yield from _in_the_way()
     yield from _swapped()
+    yield from _by_logics_offset()
+    yield from _new_settings()
+    yield from _with_rocksdb()
+    yield from _dledger_offset()
 
 
 def _other_stores() -> Iterator[Case]:
-    for store in ("4.9.7-killed", "5.1.4-killed", "5.4.0-killed", "4.9.7-ipv6", "5.4.0-ipv6", "5.4.0-slave"):
+    killed = [f"{version}-killed" for version in VERSIONS]
+    for store in (*killed, "4.9.7-ipv6", "5.4.0-ipv6", "5.5.1-ipv6", "5.4.0-slave"):
         version = store.split("-")[0]
         for what in ("undamaged", "all queues missing", "topic's queues missing", "bogus units inside the log"):
             damage = _PLAIN[what]
@@ -256,12 +262,12 @@ def _other_stores() -> Iterator[Case]:
         "no topics.json": no_topics_json,
         "body in the last file": body(-1, 3),
     }
-    for store in ("5.1.4-formats", "5.4.0-formats"):
+    for store in ("5.1.4-formats", "5.4.0-formats", "5.5.1-formats"):
         for what, damage in batch.items():
             for exit_name, more in _EXITS[::2]:
                 damages = (*((damage,) if damage else _NOTHING), *more)
                 yield Case(f"{store} {what}, {exit_name}", store, store.split("-")[0], damages)
-    for store in ("4.9.7-dledger-mixed", "5.1.4-dledger-mixed", "5.4.0-dledger-mixed", "5.4.0-dledger3-n2"):
+    for store in (*(f"{version}-dledger-mixed" for version in VERSIONS), "5.4.0-dledger3-n2"):
         for exit_name, more in _EXITS:
             yield Case(f"{store} undamaged, {exit_name}", store, store.split("-")[0], more, start=False)
     for version, store in (
@@ -269,6 +275,9 @@ def _other_stores() -> Iterator[Case]:
         ("4.9.7", "5.1.4-formats"),
         ("5.1.4", "4.9.7-killed"),
         ("5.4.0", "5.1.4-killed"),
+        ("5.4.0", "5.5.1-flushed-killed"),
+        ("5.5.1", "5.4.0-killed"),
+        ("5.5.1", "4.9.7-clean"),
     ):
         for exit_name, more in _EXITS:
             yield Case(f"{version} over {store}, {exit_name}", store, version, more)
@@ -336,6 +345,123 @@ def _swapped() -> Iterator[Case]:
             name = f"{version}-killed swapped files and an early unit zero, {label}"
             damages = (swapped_log_files(-5, -2), queue_early_unit, *exit_)
             yield Case(name, f"{version}-killed", version, damages)
+
+
+_ACCELERATED = {"enableAcceleratedRecovery": "true"}
+_BOUNDED = {"checkCommitLogOffsetOnRecover": "true"}
+_BOTH_KINDS = {"rocksdbCQDoubleWriteEnable": "true", "combineCQUseRocksdbForLmq": "true"}
+_PREFERS = {"combineCQPreferCQType": "defaultRocksDB"}
+_ASSIGNS = {"combineAssignOffsetCQType": "defaultRocksDB"}
+_SELECTS = {"rocksdbCQSelectiveDoubleWriteEnable": "true"}
+_AT = checkpoint_has
+_LATE, _LAST = 412_368, 445_945 - 1_000  # of 5.5.1-clean: the start of a record in the last file, and an odd offset
+
+
+def _by_logics_offset() -> Iterator[Case]:
+    """Yield cases of the rules that 5.5.0 changed, on stores of 5.5.1."""
+    flushed: dict[str, tuple[Damage, ...]] = {
+        "undamaged": (),
+        "all queues missing": (no_queues,),
+        "topic's queues missing": (no_topic,),
+        "last unit missing": (queue_last_unit,),
+        "last log file missing": (no_log_file(-1),),
+        "body in the file before the last": (body(-2),),
+    }
+    for store in ("5.5.1-flushed", "5.5.1-flushed-killed"):
+        for what, damages in flushed.items():
+            for exit_name, more in _EXITS[: 1 if store == "5.5.1-flushed" else 0] + _EXITS[1:2]:
+                for name, settings in (("", {}), (", accelerated", _ACCELERATED)):
+                    case = f"{store} {what}{name}, {exit_name}"
+                    yield Case(case, store, "5.5.1", (*damages, *more), settings)
+        yield Case(f"5.4.0 on {store}, queues missing, abort", store, "5.4.0", (no_queues, abort))
+        settings = {"messageIndexSafe": "true", **_ACCELERATED}
+        yield Case(f"{store} accelerated, messageIndexSafe, abort", store, "5.5.1", (abort,), settings)
+
+
+def _new_settings() -> Iterator[Case]:
+    """Yield cases of the checkpoint's offset, and of settings that 5.5.0 added or changed, on a store without it."""
+    table: dict[str, tuple[tuple[Damage, ...], Mapping[str, str]]] = {
+        "offset in the last file": ((_AT(logics_physical_offset=_LATE), no_queues), {}),
+        "offset in an old file": ((_AT(logics_physical_offset=70_000), no_queues), {}),
+        "offset after the log": ((_AT(logics_physical_offset=1 << 40), no_queues), {}),
+        "offset negative": ((_AT(logics_physical_offset=-5), no_queues), {}),
+        "no offset, logics time of the log": ((_AT(logics_msg_timestamp=1 << 42), no_queues), {}),
+        "accelerated, no offset": ((), _ACCELERATED),
+        "accelerated, no offset, no time": ((_AT(physic_msg_timestamp=0),), _ACCELERATED),
+        "accelerated": ((_AT(logics_physical_offset=_LATE),), _ACCELERATED),
+        "accelerated, queues missing": ((_AT(logics_physical_offset=_LATE), no_queues), _ACCELERATED),
+        "accelerated, inside a record": ((_AT(logics_physical_offset=_LAST),), _ACCELERATED),
+        "accelerated, after the log": ((_AT(logics_physical_offset=450_000),), _ACCELERATED),
+        "accelerated, after the files": ((_AT(logics_physical_offset=1 << 20),), _ACCELERATED),
+        "accelerated, one file": (
+            (_AT(logics_physical_offset=70_000),),
+            {**_ACCELERATED, "commitLogRecoverMaxNum": "1"},
+        ),
+        "accelerated, first record bad": ((_AT(logics_physical_offset=_LATE), body(-1, 0)), _ACCELERATED),
+        "accelerated, queues reach further": ((_AT(logics_physical_offset=200_000),), _ACCELERATED),
+        "offset check": ((header(-2, 20, "physical_offset", 4),), _BOUNDED),
+        "offset check, in the same file": ((header(-2, 20, "physical_offset", -1, 4),), _BOUNDED),
+        "offset check, old file behind": ((last_is_old,), _BOUNDED),
+        "half messages in RocksDB": ((), {"transRocksDBEnable": "true"}),
+        "index in RocksDB": ((no_queues,), {"indexRocksDBEnable": "true"}),
+        "first double write": ((no_topic,), _BOTH_KINDS),
+        "first double write, separate": (
+            (queue_last_unit,),
+            {**_BOTH_KINDS, "useSeparateStorePathForRocksdbCQ": "true"},
+        ),
+        "selective, prefers RocksDB": ((), {**_BOTH_KINDS, **_SELECTS, **_PREFERS}),
+        "selective, assigns by RocksDB": ((), {**_BOTH_KINDS, **_SELECTS, **_ASSIGNS}),
+        "light queues, assigns by RocksDB": ((), {**_BOTH_KINDS, **_ASSIGNS}),
+        "loads no kind": ((), {**_BOTH_KINDS, "combineCQLoadingCQTypes": ";"}),
+        "loads files only": ((), {**_BOTH_KINDS, "combineCQLoadingCQTypes": "default"}),
+    }
+    for version in ("5.5.0", "5.5.1"):
+        for what, (damages, settings) in table.items():
+            if version == "5.5.0" and "elective" in what:
+                continue
+            for exit_name, more in _EXITS[:2]:
+                if exit_name == "clean" and "queues reach" in what:
+                    continue
+                case = f"{version} on 5.5.1-clean, {what}, {exit_name}"
+                yield Case(case, "5.5.1-clean", version, (*damages, *more), settings)
+        yield Case(
+            f"{version} on 5.5.1-clean, zero queue file, abort",
+            "5.5.1-clean",
+            version,
+            (queue_full_then_zero_file, abort),
+        )
+
+
+def _with_rocksdb() -> Iterator[Case]:
+    """Yield cases of rows in RocksDB that recovery considers: index, half messages, queues written twice."""
+    for store in ("5.5.1-index-rocksdb", "5.5.1-trans-rocksdb", "5.4.0-index-rocksdb", "5.4.0-trans-rocksdb"):
+        for version in ("5.4.0", "5.5.1"):
+            for exit_name, more in _EXITS:
+                for what, damage in (("undamaged", ()), ("queues missing", (no_queues,))):
+                    case = f"{version} on {store}, {what}, {exit_name}"
+                    yield Case(case, store, version, (*damage, *more))
+    for store in ("5.5.1-rocksdb-double", "5.5.1-rocksdb-double-separate", "5.5.1-rocksdb-double-killed"):
+        for exit_name, more in _EXITS[:2]:
+            for what, damage in (("undamaged", ()), ("topic's queues missing", (no_topic,))):
+                for name, settings in (("", {}), (", accelerated", _ACCELERATED)):
+                    full = {**_BOTH_KINDS, **settings}
+                    yield Case(f"{store} {what}{name}, {exit_name}", store, "5.5.1", (*damage, *more), full)
+    other = {**_BOTH_KINDS, "useSeparateStorePathForRocksdbCQ": "true"}
+    yield Case("5.5.1-rocksdb-double in the other place", "5.5.1-rocksdb-double", "5.5.1", (), other)
+    other = {**_BOTH_KINDS, "useSeparateStorePathForRocksdbCQ": "false"}
+    separate = "5.5.1-rocksdb-double-separate"
+    yield Case("5.5.1-rocksdb-double-separate in the other place", separate, "5.5.1", (), other)
+
+
+def _dledger_offset() -> Iterator[Case]:
+    """Yield cases of DLedger mode, in which the checkpoint's offset decides too."""
+    dledger: dict[str, tuple[Damage, ...]] = {
+        "offset in the last file": (_AT(logics_physical_offset=400_000), no_queues),
+        "no offset": (no_queues,),
+    }
+    for what, damages in dledger.items():
+        name = f"5.5.1-dledger {what}, abort"
+        yield Case(name, "5.5.1-dledger", "5.5.1", (*damages, abort), start=False)
 
 
 CASES = tuple(cases())

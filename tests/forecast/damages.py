@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 from rmqstore.formats import consumequeue
+from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEAD
 from tests.damage import cut, flip, overwrite, zero
 from tests.forecast.places import LOG_SIZE, UNIT, Damage, log_files, queue_end, records, topic
@@ -212,6 +214,16 @@ def put(path: str, content: bytes | None = b"") -> Damage:
 
 def checkpoint_is(times: bytes) -> Damage:
     return lambda store: overwrite(store / "checkpoint", 0, times)
+
+
+def checkpoint_has(**values: int) -> Damage:
+    """Set fields of the checkpoint."""
+
+    def damage(store: Path) -> None:
+        path = store / "checkpoint"
+        path.write_bytes(replace(parse_checkpoint(path.read_bytes()), **values).build())
+
+    return damage
 
 
 def checkpoint_gone(store: Path) -> None:

@@ -19,7 +19,7 @@ from rmqstore.errors import UsageError
 
 
 def test_newest_rules_are_the_default() -> None:
-    assert rules_for().version == NEWEST == "5.4.0"
+    assert rules_for().version == NEWEST == "5.5.1"
 
 
 def test_only_the_versions_that_were_run_are_called_run() -> None:
@@ -27,7 +27,7 @@ def test_only_the_versions_that_were_run_are_called_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "version"), [("5.1", "5.1.4"), ("v4.9.7", "4.9.7"), ("5", "5.4.0"), (" 5.3.1 ", "5.3.1")]
+    ("asked", "version"), [("5.1", "5.1.4"), ("v4.9.7", "4.9.7"), ("5", "5.5.1"), (" 5.3.1 ", "5.3.1")]
 )
 def test_version_may_be_shortened(asked: str, version: str) -> None:
     assert rules_for(asked).version == version
@@ -37,7 +37,7 @@ def test_version_may_be_shortened(asked: str, version: str) -> None:
 def test_unknown_version_names_the_known_ones(asked: str) -> None:
     with pytest.raises(UsageError) as refused:
         rules_for(asked)
-    assert refused.value.advice == "versions from 4.3.0 to 5.4.0 are supported"
+    assert refused.value.advice == "versions from 4.3.0 to 5.5.1 are supported"
     assert ("nearest: 5.3." in refused.value.message) == (asked == "5.3.9")
 
 
@@ -60,7 +60,7 @@ def test_start_file_rules_change_at_5_3_2_and_5_3_4() -> None:
     ]
     assert rules_for("5.3.3").abnormal_start is AbnormalStart.HEAD
     assert rules_for("5.3.4").abnormal_start is AbnormalStart.RECORD
-    assert [v for v in VERSIONS if rules_for(v).recover_cap] == ["5.4.0"]
+    assert [v for v in VERSIONS if rules_for(v).recover_cap] == ["5.4.0", "5.5.0", "5.5.1"]
 
 
 def test_record_crc_of_zero_counts_from_5_3_2_on() -> None:

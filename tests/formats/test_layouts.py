@@ -32,7 +32,7 @@ SIZES = {
     "index header": 40,
     "index slot": 4,
     "index unit": 20,
-    "checkpoint": 40,
+    "checkpoint": 48,
     "dledger entry": 48,
     "dledger blank": 8,
     "dledger index unit": 32,

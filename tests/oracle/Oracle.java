@@ -6,6 +6,7 @@ import java.lang.reflect.Field;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.math.BigInteger;
+import java.net.InetSocketAddress;
 import java.nio.ByteBuffer;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
@@ -145,6 +146,7 @@ public final class Oracle {
         configure();
         readTopics();
         construct();
+        addTransactions();
         CleanUp cleanUp = clean > 0 ? new CleanUp(store, root) : null;
         phase = "load";
         load = store.load();
@@ -278,6 +280,21 @@ public final class Oracle {
 
     private boolean rocksDb() {
         return "defaultRocksDB".equals(settings.get("storeType"));
+    }
+
+    /** Gives the store the column family of half messages, as the broker does; it takes part in recovery. */
+    private void addTransactions() throws ReflectiveOperationException {
+        if (!"true".equals(settings.get("transRocksDBEnable"))) {
+            return;
+        }
+        Class<?> kind = Class.forName("org.apache.rocketmq.store.transaction.TransMessageRocksDBStore");
+        InetSocketAddress address = new InetSocketAddress("127.0.0.1", 10911);
+        Object transactions = kind.getConstructors()[0].newInstance(store, statistics, address);
+        for (Method method : store.getClass().getMethods()) {
+            if (method.getName().equals("setTransMessageRocksDBStore")) {
+                method.invoke(store, transactions);
+            }
+        }
     }
 
     /** Suspends the delivery of delayed messages, which the store of 4.9.x does itself, and which would append messages. */

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.real_broker.java import JavaClasses, java_classes
 from tests.stores import CACHE as MASTERS
-from tests.stores import copy_store, meta
+from tests.stores import VERSIONS, copy_store, meta
 
 TIMEOUT_SECONDS = 600  # only a hang takes longer: the Java side waits 120 s for a leader, and for the dispatch
 _ANSWERED = (0, 3, 4)
@@ -179,7 +179,7 @@ def words_of(settings: Mapping[str, Setting]) -> list[str]:
 def _make_archive(classes: JavaClasses) -> None:
     """Let Java archive the classes that it loads for a typical call; done once per version and JDK."""
     with tempfile.TemporaryDirectory(prefix="oracle-", dir=classes.archive.parent) as folder:
-        name = f"{classes.version}-clean"
+        name = f"{classes.version if classes.version in VERSIONS else VERSIONS[-1]}-clean"
         store = copy_store(name, Path(folder))
         building = Path(folder) / classes.archive.name
         settings: dict[str, Setting] = {"start": True, "shutdown": True, **meta(name).oracle_args}

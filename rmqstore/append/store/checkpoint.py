@@ -1,6 +1,6 @@
 """Write the store checkpoint.
 
-Source: StoreCheckpoint (RocketMQ 5.4.0)
+Source: StoreCheckpoint (RocketMQ 5.4.0 and 5.5.1)
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class CheckpointFile:
         self.index_msg_timestamp = values.index_msg_timestamp
         self.master_flushed_offset = values.master_flushed_offset
         self.confirm_phy_offset = values.confirm_phy_offset
+        self.logics_physical_offset = values.logics_physical_offset
         self._descriptor = descriptor
         self._written = b""
 
@@ -50,10 +51,16 @@ class CheckpointFile:
             self.index_msg_timestamp,
             self.master_flushed_offset,
             self.confirm_phy_offset,
+            self.logics_physical_offset,
         )
 
-    def limit(self, latest: int) -> None:
-        """Limit all times to `latest` (ms), that of the last message, because later messages were truncated."""
+    def limit(self, latest: int, end: int) -> None:
+        """Limit all times to `latest` (ms), that of the last message, because later messages were truncated.
+
+        A logicsPhysicalOffset at or after the end of the log (bytes) becomes 0: unknown. An earlier one stays true.
+        """
+        if self.logics_physical_offset >= end:
+            self.logics_physical_offset = 0
         self.physic_msg_timestamp = min(self.physic_msg_timestamp, latest)
         self.logics_msg_timestamp = min(self.logics_msg_timestamp, latest)
         self.index_msg_timestamp = min(self.index_msg_timestamp, latest)

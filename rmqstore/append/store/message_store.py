@@ -146,7 +146,7 @@ class MessageStore:
         store = cls(root, complete, StoreLock(root), clock)
         try:
             latest = recover(store.root, store.log, store.dispatcher, store.checkpoint.values(), store.options.version)
-            store.checkpoint.limit(latest)
+            store.checkpoint.limit(latest, store.log.queue.max_offset)
             store._flush.index_timestamp = store.checkpoint.index_msg_timestamp
             store._start()
         except BaseException:

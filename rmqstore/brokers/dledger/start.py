@@ -13,7 +13,7 @@ from rmqstore.brokers.dledger.recovery import DLedgerRecovery, DLedgerState
 from rmqstore.brokers.load.mapped_files import Loaded, SimulatedFiles, load_directories, strictly
 from rmqstore.brokers.log.files import Scanned
 from rmqstore.brokers.log.plain_start import PlainStart
-from rmqstore.brokers.log.start_file import head_store_time
+from rmqstore.brokers.log.start_file import by_checkpoint, head_store_time
 from rmqstore.brokers.log.walk import LogReader, Walk
 from rmqstore.brokers.queues.batch_queue import BatchQueue
 from rmqstore.brokers.queues.dispatch import Condition
@@ -24,7 +24,7 @@ from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats import dledger
 from rmqstore.formats.consumequeue import BATCH_UNIT, UNIT
-from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEADS_BY_FLAG, is_dispatched
+from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEADS_BY_FLAG, PHYSICAL_OFFSET_AT, is_dispatched
 from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.tiling import Tiling
@@ -76,7 +76,7 @@ class DLedgerStart(PlainStart):
     def _recover_log(self, max_cq: int) -> None:
         self._load_group()
         if self.data.files:
-            self._recover_entries(max_cq)
+            self._recover_entries()
             return
         if self.log.files:
             clean = self.clean_exit
@@ -110,8 +110,8 @@ class DLedgerStart(PlainStart):
         code = LOAD_FALSE if "NumberFormatException" in loaded.obstacle.log_line else PROCESS_EXIT
         raise StartFails(text, loaded.obstacle.log_line, code)
 
-    def _recover_entries(self, max_cq: int) -> None:
-        max_cq = self._in_both(max_cq)
+    def _recover_entries(self) -> None:
+        max_cq = self.dispatch_from  # also where 5.5.0 and newer begin to dispatch: not what the queues contain
         names = [f.path.name for f in self.data.files]
         self.state = DLedgerRecovery(self.data, self.index, self.entries, self.thorough).run(self.home)
         self.divided = self.data.files[0].start
@@ -214,8 +214,9 @@ class DLedgerStart(PlainStart):
         for i in range(len(self.data.files) - 1, -1, -1):
             raw = self.data.read(self.data.files[i], HEADS_BY_FLAG[0x30].size, dledger.ENTRY.size)
             time = head_store_time(raw, v2=False, ipv6=True)
-            limit = self.checkpoint.min_timestamp_index() if index_safe else self.checkpoint.min_timestamp()
-            if time and time <= limit:
+            offset = int.from_bytes(raw[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8], "big", signed=True)
+            late = not time or (index_safe and time > self.checkpoint.index_msg_timestamp)
+            if not late and by_checkpoint(self.rules, self.checkpoint, offset, time or 0):
                 return i
         return 0
 

@@ -1,7 +1,8 @@
 """Finds what stops a broker before it loads its store, and the exit code of a broker that could not load it.
 
 Source: BrokerController#initializeMessageStore, #shutdown, BrokerStartup#createBrokerController; DefaultMessageStore's
-constructor; TimerWheel's constructor; TimerMessageStore#shutdown. Confirmed with whole brokers of 4.9.7, 5.1.4, 5.4.0.
+constructor; TimerWheel's constructor; TimerMessageStore#shutdown. Confirmed with whole brokers of 4.9.7, 5.1.4, 5.4.0,
+5.5.1.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ damaged databases); DBImpl::Open (RocksDB 9).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from rmqstore.brokers.rules.forecast import QueueKey
 from rmqstore.files.config_databases import CONFIG_DATABASES, tables_in
 from rmqstore.files.rocksdb.config import table_rows
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable
+from rmqstore.files.rocksdb.message_rows import last_offset
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import Store
 
@@ -35,12 +37,12 @@ class RocksDBAtStart:
     """Messages per queue whose rows are unreadable."""
 
 
-def rocksdb_at_start(store: Store, *, rows: bool) -> RocksDBAtStart:
-    """Check the database of the queues as a starting broker would; with `rows`, read every unit.
+def rocksdb_at_start(store: Store, name: str, *, rows: bool) -> RocksDBAtStart:
+    """Check the database in the directory `name` as a starting broker would; with `rows`, read every unit.
 
     Errors: none. Without the extra `rocksdb`, only the file names are checked.
     """
-    directory = store.rocksdb_directory
+    directory = store.root / name
     if refusal := _by_names(directory):
         return RocksDBAtStart(refusal)
     if not (directory / "CURRENT").exists():
@@ -60,6 +62,22 @@ def rocksdb_at_start(store: Store, *, rows: bool) -> RocksDBAtStart:
     except CannotRead:
         return RocksDBAtStart()
     return RocksDBAtStart("", dispatched, _unreadable(queues) if rows else {})
+
+
+def message_row_ends(store: Store, families: Iterable[str]) -> tuple[int, ...]:
+    """Return `lastOffsetPy` of families of rocksdbstore/, 0 for a missing one; -1, which no file meets, if damaged.
+
+    An end that cannot be determined is left out. Source: MessageRocksDBStorage#getLastOffsetPy (RocketMQ 5.5.1)
+    """
+    ends = []
+    for family in families:
+        try:
+            ends.append(last_offset(store, family) or 0)
+        except (DamagedDatabase, UnknownFormat):
+            ends.append(-1)
+        except CannotRead:
+            continue
+    return tuple(ends)
 
 
 def unreadable_rocksdb_config(store: Store) -> Obstacle | None:

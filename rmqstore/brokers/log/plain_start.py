@@ -1,7 +1,7 @@
 """Simulates the start of a broker on a plain commitlog: load, recover, re-dispatch.
 
 Source: DefaultMessageStore#load, #recover, #start; CommitLog#recoverNormally, #recoverAbnormally (RocketMQ 4.3.0 to
-5.4.0). `rules/versions.py` has the rules of each version.
+5.5.1). `rules/versions.py` has the rules of each version.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from rmqstore.brokers.load.config import batch_topics, unreadable_after_load, un
 from rmqstore.brokers.load.controller_start import HIDDEN, exit_without_store, refusal_before_load
 from rmqstore.brokers.load.index import load_index
 from rmqstore.brokers.load.mapped_files import Obstacle, SimulatedFiles, java_long, load_directories
+from rmqstore.brokers.load.queue_settings import QueueStores, conflict, database_directory, refused_after_load
 from rmqstore.brokers.log.files import Scanned
 from rmqstore.brokers.log.start_file import Exit, start_file
-from rmqstore.brokers.log.walk import LogReader, Losses, Walk
+from rmqstore.brokers.log.walk import LogReader, Losses, Manner, Walk
 from rmqstore.brokers.queues.dispatch import Condition, DispatchSettings, Queues
 from rmqstore.brokers.queues.simple_queue import SimpleQueue
 from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartFails, StartForecast, StartOptions
@@ -27,6 +28,7 @@ from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkpoint
+from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TRANS_FAMILY
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits
 
@@ -77,9 +79,12 @@ class PlainStart:
             if "storeType" in config.given
             else store.rocksdb_consume_queue
         )
+        self.kinds = QueueStores(self.rocksdb, self._writes_both())
         self.rows: RocksDBAtStart | None = None
         self.unreadable_rows: Mapping[QueueKey, int] | None = None
         self.rocksdb_end: int | None = None
+        self.message_rows: tuple[int, ...] = ()
+        self.dispatch_from = 0
         self.checkpoint = StoreCheckpoint()
         self.queues = Queues(store.root, rules, self._dispatch_settings())
         self.walk: Walk | None = None
@@ -113,10 +118,12 @@ class PlainStart:
         refusal = refusal_before_load(self.store, self.rules, self.config)
         if refusal is not None:
             return self._forecast(False, refusal.reason, refusal.log_line, refusal.exit_code)
+        if (clash := conflict(self.store, self.rules, self.config, self.kinds)) is not None:
+            return self._forecast(False, clash.reason, clash.log_line, LOAD_FALSE)
         obstacle = self._load()
         if obstacle is not None:
             return self._refused(obstacle.reason_text(self.store.root), obstacle.log_line)
-        if (self.rocksdb or self._writes_both()) and (refused := self._open_rocksdb()) is not None:
+        if (self.rocksdb or self.kinds.both) and (refused := self._open_rocksdb()) is not None:
             return refused
         index = load_index(self.store, self.clean_exit, self.checkpoint.index_msg_timestamp)
         self.deleted.extend(index.deleted)
@@ -141,18 +148,26 @@ class PlainStart:
             self.notes.append(
                 f"{index.obstacle.reason_text(self.store.root)}: this file and the later ones are ignored"
             )
-        broken = unreadable_metadata(self.store.root, self.rules) or self._unreadable_tables()
-        if broken is not None:
-            return self._refused(broken.reason_text(self.store.root), broken.log_line)
-        broken = unreadable_after_load(self.store.root, self.rules, self.config)
-        if broken is not None:
-            return self._forecast(False, broken.reason_text(self.store.root), broken.log_line, LOAD_FALSE)
+        if (stopped := self._stopped_after_load()) is not None:
+            return stopped
         try:
             if self.dispatch:
                 self._start()
         except StartFails as failure:
             return self._refused(failure.reason, failure.log_line, failure.exit_code)
         return self._forecast(True)
+
+    def _stopped_after_load(self) -> StartForecast | None:
+        """Return the forecast if the broker refuses its configuration once the store has loaded, else None."""
+        broken = unreadable_metadata(self.store.root, self.rules) or self._unreadable_tables()
+        if broken is not None:
+            return self._refused(broken.reason_text(self.store.root), broken.log_line)
+        broken = unreadable_after_load(self.store.root, self.rules, self.config)
+        if broken is not None:
+            return self._forecast(False, broken.reason_text(self.store.root), broken.log_line, LOAD_FALSE)
+        if (clash := refused_after_load(self.rules, self.config, self.kinds)) is not None:
+            return self._forecast(False, clash.reason, clash.log_line, LOAD_FALSE)
+        return None
 
     def _has_no_index_directory(self) -> bool:
         """Return whether the broker cannot create an index file: it then throws at each message that needs one.
@@ -227,8 +242,10 @@ class PlainStart:
         for queue in self.queues:
             queue.recover()
         max_cq = self._dispatched() if self.rocksdb else self.queues.max_address()
-        if self._writes_both():
+        if self.kinds.both:
             self.rocksdb_end = self._dispatched()
+        self.message_rows = self._message_rows()
+        self.dispatch_from = self._dispatch_begin(max_cq)
         if self.log.files:
             self._recover_log(max_cq)
         else:
@@ -246,6 +263,59 @@ class PlainStart:
     def _in_both(self, max_cq: int) -> int:
         """Return the end of what the queue files contain, and the RocksDB too if the broker writes both."""
         return max_cq if self.rocksdb_end is None else min(max_cq, self.rocksdb_end)
+
+    def _message_rows(self) -> tuple[int, ...]:
+        """Return the ends of the index and of half messages in rocksdbstore/ that recovery considers."""
+        families = []
+        if self.rules.message_rows_limit_start and self.config.bool("indexRocksDBEnable"):
+            families.append(INDEX_FAMILY)
+        only_there = self.rules.logics_offset or not self.config.bool("transWriteOriginTransHalfEnable")
+        if self.rules.message_rows_limit_start and self.config.bool("transRocksDBEnable") and only_there:
+            families.append(TRANS_FAMILY)
+        if not families:
+            return ()
+        from rmqstore.brokers.load.rocksdb import message_row_ends
+
+        ends = message_row_ends(self.store, families)
+        if len(ends) < len(families):
+            self.notes.append("the rows in rocksdbstore/ cannot be read: recovery may begin earlier than forecast")
+        return ends
+
+    def _dispatch_begin(self, max_cq: int) -> int:
+        """Return the offset above which recovery dispatches after a clean exit, or where accelerated recovery begins.
+
+        Errors: StartFails if accelerated recovery needs an offset that the checkpoint lacks.
+        Source: DefaultMessageStore#recover, ConsumeQueueStore#getDispatchFromPhyOffset (RocketMQ 5.5.1)
+        """
+        if not self.rules.logics_offset:
+            return self._in_both(max_cq)
+        begin = max_cq
+        if not self.clean_exit and not self.rocksdb:
+            begin, checkpoint = self.checkpoint.logics_physical_offset, self.checkpoint
+            if self._accelerated() and begin <= 0 < checkpoint.physic_msg_timestamp:
+                raise StartFails(
+                    "enableAcceleratedRecovery needs the logicsPhysicalOffset that the checkpoint lacks",
+                    "Accelerated recovery is enabled but checkpoint's logicsPhysicalOffset is invalid",
+                )
+        return min([self._in_both(begin), *(end for end in self.message_rows if end > 0)])
+
+    def _accelerated(self) -> bool:
+        return self.rules.accelerated_recovery and not self.clean_exit and self.config.bool("enableAcceleratedRecovery")
+
+    def _begin_in(self, index: int) -> int:
+        """Return the position in the first file at which recovery begins to walk.
+
+        Errors: StartFails if the position is after the end of the file.
+        """
+        if not self._accelerated():
+            return 0
+        at = max(0, self.dispatch_from - self.log.files[index].start)
+        if at & 0xFFFFFFFF > self.file_size:  # the position is cut to 32 bits
+            raise StartFails(
+                "accelerated recovery would begin after the end of the file that recovery begins with",
+                "load exception java.lang.IllegalArgumentException: newPosition > limit",
+            )
+        return at & 0xFFFFFFFF
 
     def _unreadable_tables(self) -> Obstacle | None:
         """Return an unreadable configuration database, if the broker keeps its configuration in RocksDB."""
@@ -265,12 +335,13 @@ class PlainStart:
         from rmqstore.brokers.load.rocksdb import rocksdb_at_start
 
         known = self.unreadable_rows
-        self.rows = rocksdb_at_start(self.store, rows=self.rocksdb and self.thorough and known is None)
+        name = database_directory(self.store, self.rules, self.config)
+        self.rows = rocksdb_at_start(self.store, name, rows=self.rocksdb and self.thorough and known is None)
         if self.rocksdb:
             self.unreadable_rows = self.rows.unreadable if known is None else known
         if not self.rows.refusal:
             return None
-        reason = f"the RocksDB in {self.store.rocksdb_directory.name}/: {self.rows.refusal}"
+        reason = f"the RocksDB in {name}/: {self.rows.refusal}"
         return self._refused(reason, "org.rocksdb.RocksDBException" if self.rocksdb else "postLoad Failed")
 
     def _no_log(self) -> None:
@@ -287,7 +358,7 @@ class PlainStart:
 
     def _recover_log(self, max_cq: int) -> None:
         last_exit = Exit(
-            self.clean_exit, self.checkpoint, max_cq, by_address=self.rocksdb, rocksdb_end=self.rocksdb_end
+            self.clean_exit, self.checkpoint, max_cq, self.rocksdb, self.rocksdb_end, message_rows=self.message_rows
         )
         index = start_file(self.reader, self.rules, self.config, last_exit)
         self.started_at = self.log.files[index].path.name
@@ -295,8 +366,14 @@ class PlainStart:
         self.walk = self.reader.walk(
             index,
             self.queues if dispatch else None,
-            self._condition(self._in_both(max_cq)),
-            accept_half=self.rules.half_message_accepted and not self.clean_exit,
+            self._condition(self.dispatch_from),
+            Manner(
+                self._begin_in(index),
+                accept_half=self.rules.half_message_accepted and not self.clean_exit,
+                bounded=self.rules.offset_check
+                and not self.clean_exit
+                and self.config.bool("checkCommitLogOffsetOnRecover"),
+            ),
         )
         stop = self.walk.stop
         if self.walk.fatal:

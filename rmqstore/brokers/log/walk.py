@@ -2,7 +2,7 @@
 
 Every version accepts the runs of good records that a scan finds, except for the records that `LogReader._take` selects.
 Everything else (damage, zeros, records of another place) goes through the broker's byte-exact parser.
-Source: CommitLog#recoverNormally, #recoverAbnormally (RocketMQ 4.3.0 to 5.4.0).
+Source: CommitLog#recoverNormally, #recoverAbnormally (RocketMQ 4.3.0 to 5.5.1).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.tiling import Kind, Run
 
 _NEVER = 1 << 63
+_OTHER_FILE = "the PHYSICALOFFSET belongs to another file"
 
 
 @dataclass(slots=True)
@@ -42,6 +43,23 @@ class Walk:
     half_accepted: int = 0
     sizes: int = 0
     """Sum of TOTALSIZE in the last file that was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How recovery walks: it begins at `begin` (bytes) of the first file.
+
+    `accept_half`: a record whose parts do not add up does not end it. `bounded`: a record whose PHYSICALOFFSET is in
+    another file does (checkCommitLogOffsetOnRecover).
+    """
+
+    begin: int = 0
+    accept_half: bool = False
+    bounded: bool = False
+
+    def misses(self, checked: Checked, start: int, file_size: int) -> bool:
+        """Return whether the walk ends at a record of the file that starts at `start`."""
+        return self.bounded and checked.success and not start <= checked.physical_offset <= start + file_size
 
 
 @dataclass(slots=True)
@@ -110,30 +128,37 @@ class LogReader(LogFiles):
 
     # --- recovery -------------------------------------------------------------------------------------------------
 
-    def walk(self, index: int, queues: Queues | None, condition: Condition, *, accept_half: bool = False) -> Walk:
+    def walk(self, index: int, queues: Queues | None, condition: Condition, manner: Manner | None = None) -> Walk:
         """Walk from the start of file `index` until a record fails or the last file ends; dispatch to `queues`."""
+        manner = manner or Manner()
         start = self.files[index].start
-        known = self.known_from(start, queues) if queues is not None and not self.lead else None
+        known = self.known_from(start, queues) if queues is not None and not self.lead and not manner.begin else None
         if queues is not None and known is not None and self.units is not None:
-            walked = self.walk(index, None, condition, accept_half=accept_half)
+            walked = self.walk(index, None, condition, manner)
             if walked.stop >= known:
                 queues.dispatch_known(self.units, start, known, condition)
                 return walked
-        out = Walk(self.files[index].start, index)
+        begin = manner.begin
+        out = Walk(start, index)
         columns = self.thorough or queues is not None
         above = _NEVER if queues is None else condition.above
         while True:
             file = self.files[out.file]
-            out.stop = file.start
+            out.stop = file.start + begin
             out.sizes = 0
             if queues is not None:
                 queues.next_log_file()
             with FileBytes(file.path) as read:
-                runs = self.runs(out.file, 0, columns, above)
-                done = self._walk_file(file, read, out, runs, _Target(queues, condition), accept_half)
+                checked = self.check(read, begin, self.file_size)[0] if begin else None
+                if checked is not None and not (checked.success and checked.size):
+                    done = self._ends(checked, out) and not checked.success
+                else:
+                    runs = self.runs(out.file, begin, columns, above)
+                    done = self._walk_file(file, read, out, runs, _Target(queues, condition), manner)
             if done or out.file + 1 >= len(self.files):
                 return out
             out.file += 1
+            begin = 0
 
     def _walk_file(
         self,
@@ -142,10 +167,13 @@ class LogReader(LogFiles):
         out: Walk,
         runs: Iterator[Run],
         target: _Target,
-        accept_half: bool,
+        manner: Manner,
     ) -> bool:
-        """Walk one file, advancing `out`; return False at a BLANK (the next file follows), True if the walk ends."""
-        at = 0
+        """Walk one file from `out.stop` on, advancing it; return False at a BLANK (the next file follows).
+
+        Return True if the walk ends.
+        """
+        at = out.stop - file.start
         for run in runs:
             run_end = run.stop - file.start
             aligned = run.start - file.start == at
@@ -166,8 +194,11 @@ class LogReader(LogFiles):
                 checked, advance = self.check(read, at, self.file_size)
                 if checked.success and checked.size == 0:
                     return False
-                if not checked.success and not (accept_half and checked.size > 0):
+                if not checked.success and not (manner.accept_half and checked.size > 0):
                     return self._ends(checked, out)
+                if manner.misses(checked, file.start, self.file_size):
+                    out.reason = _OTHER_FILE
+                    return True
                 aligned = checked.success and checked.physical_offset == file.start + at + self.lead
                 self._one(checked, aligned, out, target)
                 at += advance
@@ -179,6 +210,9 @@ class LogReader(LogFiles):
                 return False
             if not checked.success:
                 return self._ends(checked, out)
+            if manner.misses(checked, file.start, self.file_size):
+                out.reason = _OTHER_FILE
+                return True
             self._one(checked, checked.physical_offset == file.start + at + self.lead, out, target)
             at += advance
             out.sizes += checked.size

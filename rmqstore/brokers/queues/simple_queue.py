@@ -2,7 +2,7 @@
 
 Units are compared as arrays; those that the simulated start writes are kept as outlines (`Span`).
 Source: ConsumeQueue#recover, #truncateDirtyLogicFiles, #putMessagePositionInfo, #correctMinOffset (RocketMQ 4.3.0 to
-5.4.0).
+5.5.1).
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ class SimpleQueue:
     def correct_min_offset(self, log_start: int) -> None:
         """Set the minimum offset (ConsumeQueue#correctMinOffset).
 
-        Errors: StartFails where the Java code throws (5.0.0 and newer).
+        Errors: StartFails where the Java code throws (5.0.0 to 5.4.0).
         """
         if self.rules.binary_min_offset:
             self._correct_by_binary_search(log_start)
@@ -307,12 +307,12 @@ class SimpleQueue:
         last = self.files.last()
         if last is None:
             return
-        if last.wrote - UNIT < 0:
+        if last.wrote - UNIT < 0 and self.rules.empty_last_queue_file_is_fatal:
             raise StartFails(
                 f"consume queue {self.topic}/{self.queue_id} ends with an empty file after a full one",
                 "load exception java.lang.IllegalArgumentException",
             )
-        if self.unit_at(last, last.wrote - UNIT)[0] < log_start:
+        if last.wrote >= UNIT and self.unit_at(last, last.wrote - UNIT)[0] < log_start:
             self.min_logic_offset = last.start + last.wrote
             return
         file = self.files.files[0]

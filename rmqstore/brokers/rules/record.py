@@ -1,7 +1,7 @@
 """CommitLog#checkMessageAndReturnSize of each version, as a pure function over the bytes of one file.
 
 Whatever makes the Java code throw is a failed check: the method catches Exception and returns -1.
-Source: CommitLog#checkMessageAndReturnSize, MessageDecoder#string2messageProperties (RocketMQ 4.3.0 to 5.4.0).
+Source: CommitLog#checkMessageAndReturnSize, MessageDecoder#string2messageProperties (RocketMQ 4.3.0 to 5.5.1).
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ def check_message_and_return_size(
     magic = int.from_bytes(raw[4:8], "big", signed=True)
     if rules.bound_checks and left - 4 < size - 4:
         return _fail("the record extends beyond the end of the file")
+    if rules.negative_size_refused and size < 0:
+        return _fail("negative size")
     if magic == BLANK_MAGIC:
         return Checked(0, True, "end of file")
     if magic != MAGIC_V1 and not (rules.v2 and magic == MAGIC_V2):

@@ -1,7 +1,7 @@
-"""The start rules of RocketMQ 4.3.0 to 5.4.0: one `BrokerRules` per version.
+"""The start rules of RocketMQ 4.3.0 to 5.5.1: one `BrokerRules` per version.
 
-Evidence for a version is "run" (its real classes were run: 4.9.7, 5.1.4, 5.4.0) or "by source" (the source of that
-release was read: all others).
+Evidence for a version is "run" (its real classes were run: 4.9.7, 5.1.4, 5.4.0,
+5.5.1) or "by source" (the source of that release was read: all others).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from enum import StrEnum
 
 from rmqstore.errors import UsageError
 
-RUN_VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
+RUN_VERSIONS = ("4.9.7", "5.1.4", "5.4.0", "5.5.1")
 VERSIONS = (
     *("4.3.0", "4.3.1", "4.3.2", "4.4.0", "4.5.1", "4.5.2", "4.6.0", "4.6.1", "4.7.0", "4.7.1", "4.8.0"),
     *("4.9.0", "4.9.1", "4.9.2", "4.9.3", "4.9.4", "4.9.5", "4.9.6", "4.9.7", "4.9.8"),
     *("5.0.0", "5.1.0", "5.1.1", "5.1.2", "5.1.3", "5.1.4", "5.2.0", "5.3.0", "5.3.1", "5.3.2", "5.3.3", "5.3.4"),
-    "5.4.0",
+    *("5.4.0", "5.5.0", "5.5.1"),
 )
 NEWEST = VERSIONS[-1]
 
@@ -81,6 +81,8 @@ class BrokerRules:
     """Knows the IPv6 host flags (4.6.0)."""
     bound_checks: bool
     """Compares TOTALSIZE with the remaining bytes before it allocates (5.3.2)."""
+    negative_size_refused: bool
+    """Refuses a negative TOTALSIZE before it looks at the magic: a BLANK with one ends recovery (5.5.1)."""
     property_crc: PropertyCrc
     duplicate_info: bool
     """duplicationEnable demands DUP_INFO (5.0.0)."""
@@ -102,6 +104,8 @@ class BrokerRules:
     """maxPhysicOffset of a queue is the start of its last message, not its end (up to 4.4.0)."""
     binary_min_offset: bool
     """ConsumeQueue#correctMinOffset does a binary search, and handles queues without a live unit (5.0.0)."""
+    empty_last_queue_file_is_fatal: bool
+    """ConsumeQueue#correctMinOffset throws if the last file of a queue has no unit (5.0.0 to 5.4.0)."""
     reput: Reput
     batch_queues: bool
     """batchconsumequeue/ is loaded (5.0.0)."""
@@ -128,6 +132,21 @@ class BrokerRules:
     """Version of the DLedger library; None before 4.5.1."""
     dledger_abnormal: bool
     """DLedger mode has an abnormal recovery of its own (5.2.0)."""
+    message_rows_limit_start: bool
+    """Recovery begins early enough to add the index rows and half messages that rocksdbstore/ lacks (5.4.0)."""
+    logics_offset: bool
+    """The checkpoint has a logicsPhysicalOffset. It decides where recovery begins after a crash, and all stores that
+    messages are dispatched to (CommitLogDispatchStore) take part in the decision (5.5.0)."""
+    accelerated_recovery: bool
+    """After a crash, enableAcceleratedRecovery begins inside a file, where dispatch ended (5.5.0)."""
+    offset_check: bool
+    """checkCommitLogOffsetOnRecover ends recovery at a record whose PHYSICALOFFSET is not in its file (5.5.0)."""
+    separate_rocksdb_queues: bool
+    """useSeparateStorePathForRocksdbCQ puts the RocksDB of the queues in consumequeue_rocksdb/ (5.5.0)."""
+    double_write_needs_lmq: bool
+    """A broker with rocksdbCQDoubleWriteEnable starts only with combineCQUseRocksdbForLmq (5.5.0)."""
+    selective_double_write: bool
+    """rocksdbCQSelectiveDoubleWriteEnable writes only queues of lite topics to RocksDB, too (5.5.1)."""
 
 
 def rules_for(version: str | None = None) -> BrokerRules:
@@ -150,19 +169,19 @@ def rules_for(version: str | None = None) -> BrokerRules:
     return _rules(wanted)
 
 
-def _number(version: str) -> tuple[int, ...]:
+def version_number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
 _DLEDGER = (("4.5.1", "0.1"), ("4.8.0", "0.2.2"), ("4.9.3", "0.2.3"), ("4.9.4", "0.2.6"), ("4.9.5", "0.3.1.2"))
-_DLEDGER_5 = (("5.0.0", "0.3.1"), ("5.1.1", "0.3.1.2"), ("5.4.0", "0.3.2"))
+_DLEDGER_5 = (("5.0.0", "0.3.1"), ("5.1.1", "0.3.1.2"), ("5.4.0", "0.3.2"), ("5.5.1", "0.3.3.4"))
 
 
 def _rules(version: str) -> BrokerRules:
-    v = _number(version)
+    v = version_number(version)
 
     def since(text: str) -> bool:
-        return v >= _number(text)
+        return v >= version_number(text)
 
     dledger: str | None = None
     for first, library in _DLEDGER_5 if since("5.0.0") else _DLEDGER:
@@ -188,6 +207,7 @@ def _rules(version: str) -> BrokerRules:
         v2=since("5.1.0"),
         ipv6=since("4.6.0"),
         bound_checks=since("5.3.2"),
+        negative_size_refused=since("5.5.1"),
         property_crc=crc,
         duplicate_info=since("5.0.0"),
         inner_batch=since("5.0.0"),
@@ -199,6 +219,7 @@ def _rules(version: str) -> BrokerRules:
         destroys_cq_without_log_after_clean_exit=since("4.5.1"),
         cq_address_is_start=not since("4.5.1"),
         binary_min_offset=since("5.0.0"),
+        empty_last_queue_file_is_fatal=since("5.0.0") and not since("5.5.0"),
         reput=Reput.CQ_MAX if since("4.5.1") and not since("5.0.0") else Reput.LOG_END,
         batch_queues=since("5.0.0"),
         rocksdb_queues=since("5.2.0"),
@@ -212,4 +233,11 @@ def _rules(version: str) -> BrokerRules:
         shutdown_throws=since("5.1.2") and not since("5.3.4"),
         dledger=dledger,
         dledger_abnormal=since("5.2.0"),
+        message_rows_limit_start=since("5.4.0"),
+        logics_offset=since("5.5.0"),
+        accelerated_recovery=since("5.5.0"),
+        offset_check=since("5.5.0"),
+        separate_rocksdb_queues=since("5.5.0"),
+        double_write_needs_lmq=since("5.5.0"),
+        selective_double_write=since("5.5.1"),
     )

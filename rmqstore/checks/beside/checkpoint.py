@@ -13,7 +13,9 @@ from rmqstore.files.store import Store
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
 
 TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
-_OFFSETS = ("master_flushed_offset", "confirm_phy_offset")
+_OFFSETS = ("master_flushed_offset", "confirm_phy_offset", "logics_physical_offset")
+_ANY_OFFSET = ("master_flushed_offset", "logics_physical_offset")
+"""Offsets that may be after the end of the log: the master's log may be longer, and nothing lowers the other one."""
 LAST_TIME = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp() * 1000)
 LAST_OFFSET = 1 << 62
 _CLOCKS = 86_400_000  # ms; greatest plausible difference between the clocks of two machines
@@ -45,7 +47,7 @@ def check_checkpoint(
     """Check the checkpoint, and return it as the broker would read it; None without a usable one.
 
     `raw`: from `read_checkpoint`. `log` None: do not compare. Times of 0 are normal after an early kill, on slaves, and
-    before the first full index file.
+    before the first full index file. Brokers since 5.5.0 set the time of the queues only once a minute.
     """
     if store.part not in (None, "checkpoint"):
         return None
@@ -80,7 +82,7 @@ def _field(name: str, value: int, log: LogEnd | None, findings: Findings, file: 
     if value < 0 or value > (LAST_TIME if name in TIMES else LAST_OFFSET):
         findings.add(Finding(codes.CK_GARBAGE, "checkpoint", file, at, size, {"field": name, "value": value}))
         return
-    if log is None or not log.last_store_timestamp or name == "master_flushed_offset":
+    if log is None or not log.last_store_timestamp or name in _ANY_OFFSET:
         return
     limit = log.last_store_timestamp if name in TIMES else log.wrote
     if value > limit:

@@ -219,6 +219,8 @@ class Report:
     commitlog: dict[str, int] | None = None
     dledger: dict[str, Any] | None = None
     broker: dict[str, Any] | None = None
+    writer: dict[str, Any] | None = None
+    """Which versions can have written the store last, and the signs for it."""
     verdict: str = ""
     queues: dict[str, QueueState] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
@@ -283,6 +285,7 @@ class Report:
             "commitlog": self.commitlog,
             "dledger": self.dledger,
             "broker": self.broker,
+            "writer": self.writer,
             "verdict": self.verdict,
             "queues": {
                 k: {"min": v.min, "max": v.max, "expected_max": v.expected_max} for k, v in sorted(self.queues.items())

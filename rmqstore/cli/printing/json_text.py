@@ -46,6 +46,7 @@ WIDE = frozenset(
         "index_msg_timestamp",
         "master_flushed_offset",
         "confirm_phy_offset",
+        "logics_physical_offset",
         "begin_timestamp",
         "end_timestamp",
         "begin_phy_offset",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rmqstore.checks.beside.checkpoint import LAST_OFFSET, LAST_TIME, TIMES
 from rmqstore.checks.problems import codes
@@ -11,14 +11,53 @@ from rmqstore.files.disk.reading import read_at
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
 
 _CODES = (codes.CK_LENGTH, codes.CK_AHEAD, codes.CK_GARBAGE)
 
 
+@dataclass(frozen=True, slots=True)
+class KeptEnd:
+    """The end of the repaired log: its greatest store time (ms), its end, and the start of its last record (offsets).
+
+    Without a message, all are 0.
+    """
+
+    last_time: int
+    end: int
+    last_start: int
+
+
+def last_record_start(verified: Verified, end: int) -> int:
+    """Return the start of the last good record that ends at or before the offset `end`; 0 if there is none.
+
+    The logicsPhysicalOffset of a checkpoint may be any such start up to which the queues are complete: brokers of
+    5.5.0 and newer that recover by it (enableAcceleratedRecovery) begin to read there.
+    """
+    for result in reversed(verified.logs.results):
+        for run in reversed([r for r in result.tiling if r.kind is Kind.RECORDS and r.start < end]):
+            files = [
+                f for f in result.queue.files if f.start < min(run.stop, end) and f.start + f.file_size > run.start
+            ]
+            for file in reversed(files):
+                begin, stop = max(run.start, file.start) - file.start, min(run.stop, end) - file.start
+                found = 0
+                options = ScanOptions(crc=False)
+                for part in scan_file(file, start=begin, stop=stop, lead=result.lead, exact=True, options=options):
+                    if part.kind is Kind.RECORDS and part.columns is not None:
+                        kept = part.columns.offset[part.columns.offset + part.columns.size <= end]
+                        found = int(kept[-1]) if len(kept) else found
+                if found:
+                    return found
+    return 0
+
+
 def plan_checkpoint(
-    draft: PlanBuilder, verified: Verified, options: RecoverOptions, last_time: int, end: int, *, force: bool = False
+    draft: PlanBuilder, verified: Verified, options: RecoverOptions, kept: KeptEnd, *, force: bool = False
 ) -> None:
-    """Add the steps for `checkpoint`; `last_time` (ms) and `end` (bytes) are those of the repaired log.
+    """Add the steps for `checkpoint`, by the end of the repaired log.
 
     Without a finding, it is changed only with `force`, or if the repair removes the latest message.
     """
@@ -27,11 +66,12 @@ def plan_checkpoint(
     path, entry = store.root / "checkpoint", store.checkpoint
     raw = read_at(path, FILE_SIZE, 0) if entry is not None and not entry.directory and not entry.special else b""
     old = parse_checkpoint(raw)
-    late = not options.only and 0 < last_time < max(getattr(old, name) for name in TIMES)
+    late = not options.only and 0 < kept.last_time < max(getattr(old, name) for name in TIMES)
+    late = late or (not options.only and bool(draft.steps) and old.logics_physical_offset >= kept.end)
     if store.part is not None or not (found or ((force or late) and entry is not None)):
         return
     why = "times and offsets taken from the log"
-    wanted = true_checkpoint(old, last_time, end).build()
+    wanted = true_checkpoint(old, kept).build()
     draft.cures.update(found)
     if entry is None or entry.directory or entry.special or entry.length != FILE_SIZE:
         draft.replace(path, wanted, why, old="its size is not 4,096 bytes")
@@ -41,14 +81,16 @@ def plan_checkpoint(
         draft.overwrite(path, 0, wanted[:size], why)
 
 
-def true_checkpoint(old: StoreCheckpoint, last_time: int, end: int) -> StoreCheckpoint:
+def true_checkpoint(old: StoreCheckpoint, kept: KeptEnd) -> StoreCheckpoint:
     """Return a checkpoint with its sound values; others become the log's last time, or 0 if it is unknown.
 
     A time that is too early only makes recovery read more. With 0, recovery begins at the first file (5.4.0: at the
     tenth from the end), and with `abort` present brokers delete the index files. The time of the index becomes 0
-    nevertheless, since the time of its last full file is unknown here.
+    nevertheless, since the time of its last full file is unknown here. A logicsPhysicalOffset after the end of the log
+    becomes the start of the last message; one of 0 stays, because it is right for every broker.
     """
     values = {}
+    last_time, end = kept.last_time, kept.end
     for name in TIMES:
         value = getattr(old, name)
         sound = 0 <= value <= LAST_TIME and (not last_time or value <= last_time)
@@ -57,4 +99,6 @@ def true_checkpoint(old: StoreCheckpoint, last_time: int, end: int) -> StoreChec
     master = old.master_flushed_offset
     values["confirm_phy_offset"] = confirm if 0 <= confirm <= end else end
     values["master_flushed_offset"] = master if 0 <= master <= LAST_OFFSET else 0
+    logics = old.logics_physical_offset
+    values["logics_physical_offset"] = logics if 0 <= logics < end or not logics else kept.last_start
     return replace(old, **values)

@@ -1,0 +1,140 @@
+"""Which versions of RocketMQ can have written a store, judged by its files only.
+
+Positive signs (a file or field that only newer versions write) are stronger than missing ones: an operator may have
+removed a directory, or copied only a part. The RocksDB library names its version in rocksdbstore/OPTIONS-*, which every
+start since 5.4.0 writes again: it tells which broker opened the store last.
+
+Source: DefaultMessageStore's constructor, StoreCheckpoint, RocksDBConsumeQueueStore's constructor (RocketMQ 4.9.7,
+5.1.4, 5.4.0, 5.5.0 and 5.5.1; the library's versions as written by their real classes).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqstore.brokers.rules.versions import NEWEST, VERSIONS, version_number
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.queue_home import SEPARATE
+from rmqstore.files.store import Store
+from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
+
+_LIBRARIES = {"8.4.0": ("5.4.0", "5.4.0"), "8.4.4": ("5.5.0", NEWEST)}
+_OPTIONS = re.compile(r"OPTIONS-(\d+)")
+_LIBRARY = re.compile(rb"^\s*rocksdb_version=([0-9.]+)\s*$", re.MULTILINE)
+_MAX_OPTIONS = 1 << 20
+_FIRST_FORECAST = "5.4.0"  # stores of older brokers are forecast for this version, to which their operators upgrade
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One sign: it says that the store was last written by `oldest` or newer, and by `newest` or older."""
+
+    sign: str
+    oldest: str = VERSIONS[0]
+    newest: str = NEWEST
+    certain: bool = True
+    """Whether the sign is something present; what is missing may have been removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """The range of versions that can have written a store, and the signs for it."""
+
+    oldest: str
+    newest: str
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def known(self) -> bool:
+        """Whether anything limits the range."""
+        return (self.oldest, self.newest) != (VERSIONS[0], NEWEST)
+
+    def includes(self, version: str) -> bool:
+        """Return whether a version can have written the store."""
+        return version_number(self.oldest) <= version_number(version) <= version_number(self.newest)
+
+    @property
+    def forecast_version(self) -> str:
+        """The version whose start is forecast if the user names none: the newest that can have written the store."""
+        return max(self.newest, _FIRST_FORECAST, key=version_number)
+
+    def words(self) -> str:
+        """Return range and signs in words."""
+        if self.oldest == self.newest:
+            text = f"RocketMQ {self.oldest}"
+        elif self.newest == NEWEST:
+            text = f"RocketMQ {self.oldest} or newer"
+        elif self.oldest == VERSIONS[0]:
+            text = f"RocketMQ {self.newest} or older"
+        else:
+            text = f"RocketMQ {self.oldest} to {self.newest}"
+        return f"{text} ({'; '.join(sign.sign for sign in self.evidence)})"
+
+    def to_json(self) -> dict[str, object]:
+        """Return the range and its signs as JSON values."""
+        return {"oldest": self.oldest, "newest": self.newest, "evidence": [sign.sign for sign in self.evidence]}
+
+
+def writer_of(store: Store) -> Writer:
+    """Return which versions can have written a store last. Errors: none; what cannot be read is no evidence."""
+    if store.part is not None:
+        return Writer(VERSIONS[0], NEWEST, ())
+    signs = [sign for sign in (_library(store.root), *_present(store), *_missing(store)) if sign is not None]
+    oldest, newest = VERSIONS[0], NEWEST
+    used: list[Evidence] = []
+    for certain in (True, False):
+        for sign in (s for s in signs if s.certain is certain):
+            low, high = max(oldest, sign.oldest, key=version_number), min(newest, sign.newest, key=version_number)
+            if (low, high) != (oldest, newest) and version_number(low) <= version_number(high):
+                oldest, newest = low, high
+                used.append(sign)
+    return Writer(oldest, newest, tuple(used))
+
+
+def _library(root: Path) -> Evidence | None:
+    """Return what the newest OPTIONS file of rocksdbstore/ says about the broker that opened the store last."""
+    try:
+        numbers = {int(m[1]): p for p in (root / "rocksdbstore").iterdir() if (m := _OPTIONS.fullmatch(p.name))}
+        path = numbers[max(numbers)] if numbers else None
+        found = _LIBRARY.search(read_at(path, _MAX_OPTIONS, 0)) if path is not None and path.is_file() else None
+    except OSError:
+        return None
+    library = found[1].decode() if found is not None else ""
+    if library not in _LIBRARIES:
+        return None
+    oldest, newest = _LIBRARIES[library]
+    return Evidence(f"rocksdbstore/ was opened by RocksDB {library}", oldest, newest)
+
+
+def _present(store: Store) -> list[Evidence]:
+    """Return the signs that only newer versions leave."""
+    signs = []
+    if store.root.joinpath(SEPARATE, "CURRENT").is_file():
+        signs.append(Evidence(f"{SEPARATE}/ exists", "5.5.0"))
+    entry = store.checkpoint
+    if entry is not None and not entry.directory and not entry.special:
+        checkpoint = parse_checkpoint(read_at(entry.path, FILE_SIZE, 0))
+        if checkpoint.logics_physical_offset > 0:
+            signs.append(Evidence("the checkpoint has a logicsPhysicalOffset", "5.5.0"))
+        elif checkpoint.logics_msg_timestamp > 0 and not store.rocksdb_consume_queue:
+            words = "the checkpoint has a time of the queues, but no logicsPhysicalOffset"
+            signs.append(Evidence(words, newest="5.4.0", certain=False))
+    if "rocksdbstore" in store.top:
+        signs.append(Evidence("rocksdbstore/ exists", "5.4.0"))
+    elif any(name in store.top for name in ("timerwheel", "timerlog", "batchconsumequeue")):
+        signs.append(Evidence("a timer wheel or batch queues exist", "5.0.0"))
+    return signs
+
+
+def _missing(store: Store) -> list[Evidence]:
+    """Return the signs that a newer broker would have left."""
+    if "lock" not in store.top:  # no broker has started on these files, or only a part of them was copied
+        return []
+    signs = []
+    if "rocksdbstore" not in store.top:
+        signs.append(Evidence("there is no rocksdbstore/", newest="5.3.4", certain=False))
+    if "timerwheel" not in store.top and not store.root.joinpath("config", "consumerOrderInfo.json").exists():
+        signs.append(Evidence("there is no timer wheel", newest="4.9.8", certain=False))
+    return signs
