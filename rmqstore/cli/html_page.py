@@ -291,7 +291,7 @@ def _lost(found: StoreReport) -> Iterator[str]:
     """What each earlier repair lost."""
     for repair in found.lost:
         yield f"<h2>Lost in the repair {_text(repair.repair)}</h2>"
-        yield f"<p>{many(repair.count, 'message')} could not be kept; fillers are in their place.</p>"
+        yield f"<p>{many(repair.messages, 'message')} could not be kept; fillers are in their place.</p>"
         yield '<div class="wide"><table><tr><th>queue</th><th class="n">offset</th><th>stored</th><th>keys</th>'
         yield "<th>unique id</th><th>read past by</th></tr>\n"
         for one in repair.listed:
@@ -301,7 +301,7 @@ def _lost(found: StoreReport) -> Iterator[str]:
             groups = "unknown" if one.consumed_by is None else ", ".join(one.consumed_by)
             yield f'<td class="long">{_text(one.unique_key or "")}</td><td class="long">{_text(groups)}</td></tr>\n'
         yield "</table></div>"
-        more = repair.count - len(repair.listed)
+        more = repair.messages - len(repair.listed)
         if more > 0:
             yield f'<p class="soft">… and {many(more, "more message")}: see rmqstore lost</p>\n'
 

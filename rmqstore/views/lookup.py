@@ -149,19 +149,12 @@ def topics_of_queues(store: Store) -> frozenset[str]:
     return frozenset(topic for kind in kinds for topic, _, _ in store.queue_directories(kind))
 
 
-def queue_ids(store: Store, topic: str) -> list[int]:
-    """Return the ids of a topic's consume queues (files or RocksDB)."""
-    kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
-    out = {number for kind in kinds for name, number, _ in store.queue_directories(kind) if name == topic}
-    if store.rocksdb_consume_queue:
-        with contextlib.suppress(CannotRead):
-            out |= {number for name, number in RocksDBQueues(store).names() if name == topic}
-    return sorted(out)
-
-
 def place_of(store: Store, topic: str, offset: int) -> tuple[int, int] | None:
-    """Return (queue id, queue offset) of the unit of a topic that points to a log offset; None if there is none."""
-    for queue_id in queue_ids(store, topic):
+    """Return (queue id, queue offset) of the unit of a topic that points to a log offset; None if there is none.
+
+    Errors: CannotRead
+    """
+    for queue_id in sorted(number for name, number in queue_names(store) if name == topic):
         queue = QueueUnits(store, topic, queue_id)
         first, stop = queue.bounds() or (0, 0)
         at = first_true(first, stop, partial(_reaches, queue, offset))
@@ -245,6 +238,17 @@ class QueueUnits:
         if queue_offset < 0:
             return None
         return self._batch_unit(queue_offset) or self._simple_unit(queue_offset)
+
+    def between(self, low: int, high: int) -> Iterator[tuple[int, Unit]]:
+        """Yield (queue offset, unit) of the units that point into [low, high) of the log, in order."""
+        first, stop = self.bounds() or (0, 0)
+        for number in range(first_true(first, stop, partial(_reaches, self, low)), stop):
+            unit = self.at(number)
+            if unit is None:
+                continue
+            if unit.offset >= high:
+                return
+            yield number, unit
 
     def _simple_unit(self, queue_offset: int) -> Unit | None:
         row = self._simple.unit(consumequeue.UNIT, queue_offset)

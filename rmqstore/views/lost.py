@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
-from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files.disk.reading import read_at
@@ -35,6 +35,7 @@ from rmqstore.views.lookup import Found
 INTACT, DAMAGED, GONE = "intact", "damaged", "gone"
 _NAME_DIGITS = 17
 _LARGEST_SPAN = 256 << 20
+_MOST_UNITS = 20_000  # messages listed by their queue entries only; further ones are counted
 _MAGIC = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (MAGIC_V1_U32, MAGIC_V2_U32)))
 RecordAt = Callable[[int], Found | None]
 
@@ -112,7 +113,8 @@ class LostMessages:
     def at_next_start(self, verified: Verified, plan: Plan | None) -> Losses:
         """Return the messages that are damaged according to the plan of a repair, and where the start cuts the log.
 
-        `plan` is None if no repair can be planned; then only the cut is known.
+        What the plan leaves as it is, such as a log file of another broker, and all damage without a plan (None), shows
+        its messages only by the queue entries that point there.
         """
         out = Losses("next start")
         broker = verified.report.broker or {}
@@ -122,15 +124,55 @@ class LostMessages:
             if broker.get("outside_dledger") and self.store.dledger is not None:
                 size = self.store.dledger.data.file_size
                 out.served_below = (stop + size - 1) // size * size
-        if plan is None:
-            out.at_least = True
-            return out
-        self._from_plan(out, plan, self._here, self._index_paths())
+        stays: object = None
+        if plan is not None:
+            self._from_plan(out, plan, self._here, self._index_paths())
+            stays = plan.facts.get("stays")
+        left = [
+            (finding.offset, finding.offset + finding.length)
+            for finding in verified.report.findings.listed
+            if finding.damages_log and (plan is None or (isinstance(stays, Mapping) and finding.code in stays))
+        ]
+        out.at_least |= plan is None or bool(left)
+        self._from_units(out, left)
         out.damaged.sort(key=lambda one: one.offset or 0)
-        stays = plan.facts.get("stays")
-        if isinstance(stays, Mapping):  # such as a record in place of another message
-            out.at_least |= any(PROBLEMS[code].damages_log for code in stays)
         return out
+
+    def _from_units(self, out: Losses, spans: Sequence[tuple[int, int]]) -> None:
+        """Add the messages of queue entries that point into some spans of the log and not to their own record."""
+        known = {(one.topic, one.queue_id, one.queue_offset) for one in out.damaged}
+        found: list[LostMessage] = []
+        for place, unit in self._units_into(spans):
+            if place in known or not self._is_gone(place, unit):
+                continue
+            known.add(place)
+            if len(found) < _MOST_UNITS:
+                found.append(self._consumed(LostMessage(*place, unit.offset, unit.size)))
+            else:
+                name = f"{place[0]}/{place[1]}"
+                out.unlisted[name] = out.unlisted.get(name, 0) + 1
+        sizes = index_sizes(self.store)
+        offsets = {one.offset for one in found if one.offset is not None}
+        entries = entries_at(self._index_paths(), sizes, offsets) if found and sizes is not None else {}
+        out.damaged += [_with_entries(one, entries.get(one.offset or 0)) for one in found]
+
+    def _units_into(self, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[str, int, int], lookup.Unit]]:
+        """Yield (place, unit) of the queue entries that point into some spans of the log, without light queues."""
+        try:
+            names = sorted(lookup.queue_names(self.store)) if spans else []
+        except CannotRead:
+            return
+        for topic, queue_id in names:
+            if topic.startswith(properties.LMQ_PREFIX):
+                continue  # its messages are in the queue of their topic, too
+            with suppress(CannotRead):
+                for low, high in spans:
+                    for number, unit in self.queue(topic, queue_id).between(low, high):
+                        yield (topic, queue_id, number), unit
+
+    def _is_gone(self, place: tuple[str, int, int], unit: lookup.Unit) -> bool:
+        found = lookup.by_offset(self.store, unit.offset)
+        return found is None or not found.sound or (unit.batch == 1 and found.queue_place != place)
 
     def cut(self, losses: Losses) -> Iterator[LostMessage]:
         """Yield the sound messages that the next start would delete, in log order."""
@@ -261,10 +303,10 @@ def applied_repairs(store: Store) -> Iterator[tuple[JournalFolder, Plan]]:
 
 
 class RepairLosses(NamedTuple):
-    """What a repair lost: `count` messages, of which `listed` are the first."""
+    """What a repair lost: a number of messages, of which `listed` are the first."""
 
     repair: str
-    count: int
+    messages: int
     listed: list[LostMessage]
 
 

@@ -259,7 +259,23 @@ def test_a_record_in_the_place_of_another_message_leaves_the_loss_open(tmp_path:
     path.write_bytes(raw)
     answer = run("lost", str(store), "--format", "table")
     assert answer.exit_code == 1
-    assert "No lost messages are known, but there may be some." in answer.output
+    assert "Lost to damage: at least 1 message\n" in answer.output
+    assert "log-15445/2       4      20,737  gone" in answer.output
+
+
+def test_messages_in_the_place_of_a_file_of_another_broker_are_lost(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    name = f"{131072:020}"
+    lost_there = [r for r in find_records(store) if 131072 <= r.position < 196608 and r.sys_flag & 0xC in (0, 8)]
+    shutil.copy(unpack("5.4.0-killed") / "commitlog" / name, store / "commitlog" / name)
+    answer: Any = lost(store)
+    assert {(r["topic"], r["queue_id"], r["queue_offset"], r["offset"]) for r in answer["messages"]} == {
+        place(r) for r in lost_there
+    }
+    assert answer["at_least"]
+    verified: Any = run_json("verify", str(store), exit_code=1)
+    (foreign,) = [f for f in verified["findings"] if f["code"] == "CL-FOREIGN-FILE"]
+    assert foreign["facts"]["units"] == len(answer["messages"])
 
 
 # --- what producers had acknowledged ---------------------------------------------------------------------------------
