@@ -58,7 +58,7 @@ def _lite_topics(table: Mapping[str, JsonValue]) -> frozenset[str]:
 def only_in_backup(root: Path) -> bool:
     """Return whether a broker loads topics.json.bak from `root`, which may lack topics that were created later."""
     now, before = (types_of(config_object(root / "config" / name)) for name in ("topics.json", "topics.json.bak"))
-    return not now and bool(before)
+    return not now and before is not None
 
 
 def batch_topics(store: Store, types: Mapping[str, str] | None) -> frozenset[str]:

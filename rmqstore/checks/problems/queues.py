@@ -72,6 +72,7 @@ CONSUME_QUEUE: Rows = (
         not_here="to no message",
         severity=_E,
         repair=Repair.SAFE,
+        mendable=True,
         about=(
             "No good record starts at the commitlog offset of this unit, or of several units in a row. Consumers get "
             "errors there, or skip them."

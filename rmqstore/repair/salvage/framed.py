@@ -46,6 +46,7 @@ class Proof(Enum):
     OFFSET = "queue offset"
     BATCH = "batch"
     QUEUE = "topic or queue id"
+    FLAG = "SYSFLAG"
 
 
 @dataclass(slots=True)
@@ -118,6 +119,8 @@ class FramedRecords:
                 self._fix_place_and_text(suspect, misfiled.get(suspect.start))
             if _HOST in suspect.codes:
                 self._fix_host(suspect)
+        for finding in [f for f in found.listed if f.code == problem_codes.CQ_DANGLING_UNIT]:
+            self._dispatch_again(finding)
         for finding in [f for f in found.listed if f.code == problem_codes.CQ_WRONG_TAG][:_MOST_TAGS]:
             self._fix_tags(finding)
         for start, mended, queues in proved_batches(self.evidence):
@@ -238,6 +241,21 @@ class FramedRecords:
         reason = f"it belongs to {slot.topic}/{slot.queue_id} at {slot.queue_offset}"
         self._change(log, offset, new, reason, [(slot.topic, slot.queue_id)])
         return True
+
+    def _dispatch_again(self, finding: Finding) -> None:
+        """Correct SYSFLAG of a record that no broker dispatches, though a unit at its queue offset points to it."""
+        facts = finding.facts
+        number, own, start, code = (
+            facts.get(name) for name in ("queue_offset", "message_queue_offset", "commitlog_offset", "tags_code")
+        )
+        topic, queue_id = facts.get("topic"), facts.get("queue_id")
+        if not (isinstance(number, int) and number == own and isinstance(start, int)):
+            return
+        log = self.evidence.logs.at(start)
+        if log is None or not (isinstance(topic, str) and isinstance(queue_id, int) and isinstance(code, int)):
+            return
+        if self._renumber(log, QueueSlot(topic, queue_id, number, code), start) and start in self.fixes:
+            self.fixes[start].proofs.add(Proof.FLAG)
 
     def _units_of_misfiled(self) -> dict[int, QueueSlot]:
         out: dict[int, QueueSlot] = {}

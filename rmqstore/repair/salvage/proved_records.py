@@ -31,6 +31,7 @@ _MISFILED = (
     problem_codes.CL_QUEUE_OFFSET_GAP,
     problem_codes.CL_QUEUE_OFFSET_REPEAT,
 )
+_FLAGGED = (problem_codes.CQ_DANGLING_UNIT, problem_codes.CL_QUEUE_OFFSET_GAP)
 _TAGS = (problem_codes.CQ_WRONG_TAG, problem_codes.CL_CONTRADICTED)
 
 
@@ -50,6 +51,7 @@ class _Kind(NamedTuple):
 _KINDS = (
     _Kind(Proof.TAGS, "proved_tags", _TAGS, "TAGS", "the tagsCode of the unit"),
     _Kind(Proof.QUEUE, "proved_queues", _MISFILED, "topics or QUEUEIDs", "the only unit that points to them"),
+    _Kind(Proof.FLAG, "proved_flags", _FLAGGED, "SYSFLAGs", "the unit that points to them"),
     _Kind(Proof.OFFSET, "proved_offsets", _SHIFTED, "QUEUEOFFSETs", "the order of the queue"),
     _Kind(Proof.BATCH, "proved_batches", _BATCHES, "headers or properties", "the unit of the batch"),
 )
@@ -84,7 +86,7 @@ class ProvedRecords:
 
 
 def _strongest(proofs: set[Proof]) -> Proof:
-    return next(proof for proof in (Proof.BATCH, Proof.QUEUE, Proof.OFFSET, Proof.TAGS) if proof in proofs)
+    return next(proof for proof in (Proof.BATCH, Proof.QUEUE, Proof.FLAG, Proof.OFFSET, Proof.TAGS) if proof in proofs)
 
 
 def cured(draft: PlanBuilder, codes: Iterable[str]) -> set[str]:
