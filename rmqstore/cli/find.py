@@ -19,7 +19,7 @@ from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_dama
 from rmqstore.errors import UsageError
 from rmqstore.formats import properties
 from rmqstore.formats.message import host_text
-from rmqstore.formats.properties import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqstore.formats.properties import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -243,7 +243,8 @@ def _unknown(text: str, answer: Answer) -> str:
     for trace in answer.traces.values():
         if trace.key == text:
             return trace.state
-    return "not-searched" if text in answer.open_texts else "never"
+    light = text.startswith(LMQ_PREFIX)  # the log is not searched for queue offsets in light queues
+    return "not-searched" if light or text in answer.open_texts else "never"
 
 
 # --- text ------------------------------------------------------------------------------------------------------------

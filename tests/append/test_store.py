@@ -301,3 +301,5 @@ def test_a_store_of_other_sizes_or_of_rocksdb_queues_is_not_opened(
     rocks = store_copy("5.4.0-rocksdb")
     with pytest.raises(Refused, match="is a RocksDB"):
         MessageStore.open(rocks, replace(SMALL, commitlog_file_size=1 << 16))
+    with pytest.raises(Refused, match="is a RocksDB with the light queues"):
+        MessageStore.open(store_copy("5.5.1-lmq"), StoreOptions(dispatch=DispatchOptions(lmq=True)))

@@ -18,13 +18,22 @@ from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE, BrokerConfig
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import sizes_on_disk
 from rmqstore.files.mapped_file_queue import MappedFileQueue, list_directory
+from rmqstore.files.rocksdb.database import CannotRead
+from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats import index
 from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
 from rmqstore.formats.consumequeue import UNIT, is_message_unit, round_file_size
 from rmqstore.formats.dledger import parse_currterm
 from rmqstore.formats.message import parse_message
-from rmqstore.formats.properties import DELAY, SCHEDULE_TOPIC, DelayLevels, parse_delay_levels, parse_properties
+from rmqstore.formats.properties import (
+    DELAY,
+    SCHEDULE_TOPIC,
+    DelayLevels,
+    is_lmq,
+    parse_delay_levels,
+    parse_properties,
+)
 from rmqstore.formats.text.javatext import parse_int
 from rmqstore.scan.units import last_nonzero
 
@@ -53,6 +62,7 @@ def options_of_store(root: Path, options: StoreOptions, config: BrokerConfig | N
         raise Refused(reason, "rmqstore appends only to stores with consume queue files")
     if options.dledger is None and "enableDLegerCommitLog" not in config.given:
         options = replace(options, dledger=_member_on_disk(store))
+    _refuse_light_rows(store, options)
     directories = [root / "commitlog"] if options.dledger or not options.directories else options.directories
     legacy = MappedFileQueue.open("commitlog", directories, default=COMMITLOG_FILE_SIZE)
     _refuse_other_mode(store, options, legacy)
@@ -125,6 +135,24 @@ def _member_on_disk(store: Store) -> str | None:
 def _written_members(store: Store) -> list[str]:
     members = [e.path.name.removeprefix("dledger-") for e in store.top.values() if e.path.name.startswith("dledger-")]
     return [member for member in members if store.dledger_at(store.root / f"dledger-{member}").data.files]
+
+
+def _refuse_light_rows(store: Store, options: StoreOptions) -> None:
+    """Refuse to fill light queues that are in a RocksDB only: their queue offsets would begin at 0 again.
+
+    Errors: Refused.
+    """
+    if not (options.dispatch.lmq and store.light_in_rocksdb):
+        return
+    try:
+        light = any(is_lmq(topic) for topic, _ in RocksDBQueues(store).bounds())
+    except CannotRead:
+        light = True
+    if light:
+        raise Refused(
+            f"{store.rocksdb_directory} is a RocksDB with the light queues of the store",
+            "rmqstore appends only to stores with consume queue files",
+        )
 
 
 def _refuse_other_mode(store: Store, options: StoreOptions, legacy: MappedFileQueue) -> None:

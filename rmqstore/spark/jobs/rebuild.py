@@ -144,6 +144,8 @@ def _facts(spark: Any, ref: StoreRef, output: Path, progress: Progress | None, s
         raise Refused("the log has no good message from which to rebuild", "run `rmqstore verify` on it")
     if store.kind is StoreKind.ROCKSDB:
         raise Refused("the consume queues are in RocksDB", "run `rmqstore rebuild STORE cq`, which writes them")
+    if any(store.reads_rows(topic) for topic, _ in verified.logs.queues):
+        raise Refused("light queues are in RocksDB", "run `rmqstore rebuild STORE cq`, which writes them")
     bad = [r for x in results for r in x.tiling if r.kind is not Kind.RECORDS and r.start < x.wrote]
     gaps = tuple(r.start for r in bad), tuple(r.stop for r in bad)
     parts = {name: part for name, part in verified.logs.queues.items() if part.restarts or part.outliers}

@@ -137,7 +137,7 @@ def test_a_lite_queue_that_a_broker_deleted_is_no_damage(damaged: bool, tmp_path
     assert "1 lite queue of the log" in " ".join(result.output.split())
     if damaged:  # the repair does not bring it back
         recover(store)
-    assert "nothing found" in run("find", str(store), f"{USER0}/0/3").output
+    assert "the log was not searched" in run("find", str(store), f"{USER0}/0/3").output
 
 
 def test_another_light_queue_must_be_there(tmp_path: Path) -> None:
