@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rmqstore.views.find.search import Answer, Question, Trace
     from rmqstore.views.find.stories import Event, Story
     from rmqstore.views.lookup import Found
+    from rmqstore.views.pop import Popped
 
 _BODIES = ("text", "json", "hex", "base64")
 _GROUPS = 8
@@ -193,7 +194,12 @@ def _row(found: Found, status: MessageStatus, lifecycle: Lifecycle, body: BodySt
     consumers = None
     if status.consumers is not None:
         consumers = [
-            {"group": p.group, "offset": p.offset, "consumed": p.has_consumed(found.message.queue_offset)}
+            {
+                "group": p.group,
+                "offset": p.offset,
+                "consumed": status.has_consumed(p, found.message.queue_offset),
+                **_popped(status.popped.get(p.group)),
+            }
             for p in status.consumers
         ]
     entry, index = status.queue_entry, status.index
@@ -236,6 +242,13 @@ def _answer_row(texts: list[str], state: str, offsets: list[int | None]) -> dict
     empty: list[str] = []
     row = {"texts": texts, "state": state, "offsets": [offset for offset in offsets if offset is not None]}
     return row | {"read_past_by": empty, "not_read_by": empty, "sent_back_by": empty, "due": None}
+
+
+def _popped(found: Popped | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    times = {"pop_time": found.pop_time or None, "visible_time": found.visible_time or None}
+    return {"pop": {"state": found.state.value, **times, "times": found.times}}
 
 
 def _unknown(text: str, answer: Answer) -> str:
@@ -320,21 +333,44 @@ def _ending(story: Story) -> str:
 def _readers(story: Story) -> Iterator[str]:
     """Which groups have read past a message, sent it back, or not come to it."""
     past, before = _groups(p.group for p in story.past), _groups(p.group for p in story.before)
-    if story.sent_back:
+    sent_back = [group for group in story.sent_back if group not in story.popped]
+    if sent_back:
         times = f" ({many(len(story.retries), 'time')})" if story.retries else ""
-        yield f"sent back by {_groups(story.sent_back)}{times}"
+        yield f"sent back by {_groups(sent_back)}{times}"
         if story.due is not None:
             overdue = story.ending == "overdue"
             due = time_text(story.due, exact=True)
             yield f"the next retry overdue since {due}" if overdue else f"the next retry due at {due}"
+    yield from _pop_readers(story)
     if past:
         yield f"read past by {past}"
         if before:
             yield f"not by {before}"
     elif before:
         yield f"not read by {before} yet"
-    elif story.status.consumers is not None and not story.sent_back:
+    elif story.status.consumers is not None and not story.sent_back and not story.popped:
         yield "no group has read this topic"
+
+
+def _pop_readers(story: Story) -> Iterator[str]:
+    """What POP groups did with the message."""
+    from rmqstore.views.pop import PopState
+
+    for state in PopState:
+        found = [p for p in story.popped.values() if p.state is state]
+        if not found:
+            continue
+        names = _groups(p.group for p in found)
+        if state is PopState.ACKNOWLEDGED:
+            yield f"acknowledged by {names}"
+        elif state is PopState.INVISIBLE:
+            when = time_text(max(p.visible_time for p in found), exact=True)
+            yield f"received by {names} and not acknowledged: delivered again at {when}"
+        elif state is PopState.RETURNED:
+            times = f" ({many(len(story.retries), 'time')})" if story.retries else ""
+            yield f"not acknowledged in time by {names}: back in the retry topic{times}"
+        else:
+            yield f"received by {names}: the store does not tell whether it was acknowledged"
 
 
 def _groups(names: Iterable[str]) -> str:
@@ -432,12 +468,28 @@ def _consumers(found: Found, status: MessageStatus) -> Iterator[str]:
     offset = found.message.queue_offset
     for number, progress in enumerate(status.consumers[:_GROUPS]):
         name = "" if number else title("consumers")
-        if progress.has_consumed(offset):
+        popped = status.popped.get(progress.group)
+        if popped is not None:
+            yield f"  {fitted(name, 13)}{progress.group} {_pop_words(popped)}"
+        elif progress.has_consumed(offset):
             yield f"  {fitted(name, 13)}{progress.group} has read past it (at {progress.offset:,})"
         else:
             yield f"  {fitted(name, 13)}{progress.group} has not read it (at {progress.offset:,})"
     if len(status.consumers) > _GROUPS:
         yield f"  {'':<13}… and {many(len(status.consumers) - _GROUPS, 'more group')} (--json)"
+
+
+def _pop_words(found: Popped) -> str:
+    """What a group did with a message that it received through POP."""
+    from rmqstore.views.pop import PopState
+
+    if found.state is PopState.ACKNOWLEDGED:
+        return "has acknowledged it"
+    if found.state is PopState.INVISIBLE:
+        return f"has received it, not acknowledged it, and gets it again at {time_text(found.visible_time, exact=True)}"
+    if found.state is PopState.RETURNED:
+        return "has not acknowledged it in time: it is in the group's retry topic"
+    return "has received it; the store does not tell whether it has acknowledged it"
 
 
 def _body(found: Found, style: BodyStyle) -> Iterator[str]:

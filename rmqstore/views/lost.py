@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ from rmqstore.views.dump.messages import Damage, Job, read_messages
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.index_files import Indexed, entries_at
 from rmqstore.views.lookup import Found
+from rmqstore.views.pop import PopProgress
 
 INTACT, DAMAGED, GONE = "intact", "damaged", "gone"
 _NAME_DIGITS = 17
@@ -107,6 +109,11 @@ class LostMessages:
         self.store = store
         self.queue = lookup.queue_reader(store)
         self.offsets = ConsumerOffsets.read(store)
+
+    @cached_property
+    def pop(self) -> PopProgress:
+        """What groups have received through POP."""
+        return PopProgress.read(self.store, self.offsets)
 
     # --- before a repair ----------------------------------------------------------------------------------------------
 
@@ -263,7 +270,8 @@ class LostMessages:
         if self.offsets.unreadable:
             return replace(one, consumed_by=None)
         groups = self.offsets.of(one.topic, one.queue_id)
-        return replace(one, consumed_by=tuple(p.group for p in groups if p.has_consumed(one.queue_offset)))
+        place = one.topic, one.queue_id, one.queue_offset
+        return replace(one, consumed_by=tuple(p.group for p in groups if self.pop.has_consumed(p, *place)))
 
 
 def with_keys(rows: Iterable[LostMessage], keys: Iterable[str]) -> Iterator[tuple[LostMessage, tuple[str, ...]]]:

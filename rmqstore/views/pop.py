@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, Progress
 from rmqstore.errors import RmqStoreError
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.pop_rows import pop_rows
@@ -85,12 +85,18 @@ class PopProgress:
             out.unreadable = str(e)
         return out
 
-    def of(self, group: str, topic: str, queue_id: int, queue_offset: int) -> Popped | None:
-        """Return what is known of a message that is before the group's offset; None if the group does not use POP."""
+    def of(self, progress: Progress, topic: str, queue_id: int, queue_offset: int) -> Popped | None:
+        """Return what a group did with a message; None if it has not received it, or does not use POP."""
+        group = progress.group
         found = self.received.get((group, topic, queue_id, queue_offset))
-        if found is None and (group, topic) in self.groups:
+        if found is None and (group, topic) in self.groups and progress.has_consumed(queue_offset):
             return Popped(group, topic, queue_id, queue_offset, PopState.UNKNOWN)
         return found
+
+    def has_consumed(self, progress: Progress, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Return whether a group is past a message, and has acknowledged it if it received it through POP."""
+        found = self.of(progress, topic, queue_id, queue_offset)
+        return progress.has_consumed(queue_offset) if found is None else found.state is PopState.ACKNOWLEDGED
 
     def _groups_by_retry_topic(self, offsets: ConsumerOffsets) -> None:
         """Add the pairs whose retry topic has an offset: a broker sets it when it first returns a message."""
@@ -193,7 +199,7 @@ class _ReviveLog:
                 self.acknowledged.setdefault(acknowledgement.key, set()).update(acknowledgement.offsets)
 
 
-def returned_to_retry(store: Store, found: Popped, unique_key: str | None, files: IndexFiles) -> bool | None:
+def is_in_retry_topic(found: Popped, unique_key: str | None, files: IndexFiles) -> bool | None:
     """Return whether a copy of a message is in a retry topic of the group; None if no index can tell."""
     if not unique_key or not files:
         return None

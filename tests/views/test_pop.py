@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, Progress
 from rmqstore.files.store import open_store
 from rmqstore.views.pop import PopProgress, PopState
+from tests.command import run, run_json
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import copy_store, unpack
 
@@ -45,7 +47,7 @@ def test_a_row_of_the_kv_service_is_a_message_without_acknowledgement(name: str)
 def test_without_a_row_the_kv_service_does_not_tell(name: str) -> None:
     need_rocksdict()
     progress = PopProgress.read(open_store(unpack(name)))
-    known = [progress.of(GROUP, TOPIC, queue_id, n) for queue_id in (0, 1) for n in range(30)]
+    known = [progress.of(Progress(GROUP, 30), TOPIC, queue_id, n) for queue_id in (0, 1) for n in range(30)]
     assert Counter(p.state for p in known if p is not None) == {PopState.INVISIBLE: 20, PopState.UNKNOWN: 40}
 
 
@@ -53,7 +55,7 @@ def test_without_a_row_the_kv_service_does_not_tell(name: str) -> None:
 def test_a_group_that_pulls_is_not_a_pop_group(name: str) -> None:
     progress = PopProgress.read(open_store(unpack(name)))
     assert progress.groups <= {(GROUP, TOPIC), (GROUP, RETRY)}
-    assert progress.of("CG", "Order_11", 0, 0) is None
+    assert progress.of(Progress("CG", 1), "Order_11", 0, 0) is None
 
 
 @pytest.mark.parametrize("name", LOG)
@@ -80,3 +82,34 @@ def test_an_unreadable_database_is_named(tmp_path: Path) -> None:
     for path in (store / "kvStore").glob("MANIFEST-*"):
         path.write_bytes(b"garbage")
     assert PopProgress.read(open_store(store)).unreadable
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "state", "consumed", "said"),
+    [
+        ("5.5.1-pop", "pr0", "returned", False, "not acknowledged in time by PopRawGroup_11"),
+        ("5.5.1-pop", "pr1", "acknowledged", True, "acknowledged by PopRawGroup_11"),
+        ("5.5.1-pop", "pr45", "invisible", False, "received by PopRawGroup_11 and not acknowledged"),
+        ("5.4.0-pop", "pr45", "invisible", False, "received by PopRawGroup_11 and not acknowledged"),
+        ("5.5.1-pop-kv", "pr0", "returned", False, "not acknowledged in time by PopRawGroup_11"),
+        ("5.5.1-pop-kv", "pr21", "acknowledged", True, "acknowledged by PopRawGroup_11"),
+        ("5.4.0-pop-kv", "pr45", "invisible", False, "received by PopRawGroup_11 and not acknowledged"),
+    ],
+)
+def test_find_says_what_a_pop_group_did(name: str, key: str, state: str, consumed: bool, said: str) -> None:
+    if name in KV:
+        need_rocksdict()
+    answer: Any = run_json("find", str(unpack(name)), key, exit_code=0)
+    first = min(answer["messages"], key=lambda message: int(message["offset"]))
+    [consumer] = first["consumers"]
+    assert (consumer["group"], consumer["consumed"], consumer["pop"]["state"]) == (GROUP, consumed, state)
+    assert said in " ".join(run("find", str(unpack(name)), key).stdout.split())
+
+
+def test_without_an_index_the_kv_service_does_not_tell_find(tmp_path: Path) -> None:
+    need_rocksdict()
+    store = copy_store("5.5.1-pop-kv", tmp_path)
+    for path in (store / "index").iterdir():
+        path.unlink()
+    done = run("find", str(store), f"{TOPIC}/0/10")
+    assert "the store does not tell whether it was acknowledged" in " ".join(done.stdout.split())

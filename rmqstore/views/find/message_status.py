@@ -1,8 +1,10 @@
-"""The status of a message: whether record, queue entry and index entries are present, and which groups consumed it."""
+"""The status of a message: whether record, queue entry and index entries are present, and which groups received it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, Progress
 from rmqstore.checks.log.delay_levels import delay_levels
@@ -12,6 +14,7 @@ from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.message import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Message
 from rmqstore.views.index_files import IndexFiles
 from rmqstore.views.lookup import Found, Unit, queue_reader
+from rmqstore.views.pop import Popped, PopProgress, PopState, is_in_retry_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +47,21 @@ class IndexEntries:
 
 @dataclass(frozen=True, slots=True)
 class MessageStatus:
-    """What a store has of a message. `consumers`: None if their progress is unknown (`ConsumerOffsets.unreadable`)."""
+    """What a store has of a message. `consumers`: None if their progress is unknown (`ConsumerOffsets.unreadable`).
+
+    `popped`: by group, for groups that receive messages through POP, what they did with this one.
+    """
 
     record: str
     queue_entry: QueueEntry
     index: IndexEntries
     consumers: tuple[Progress, ...] | None
+    popped: Mapping[str, Popped] = field(default_factory=dict)
+
+    def has_consumed(self, progress: Progress, queue_offset: int) -> bool:
+        """Return whether a group is past the message, and has acknowledged it if it received it through POP."""
+        found = self.popped.get(progress.group)
+        return progress.has_consumed(queue_offset) if found is None else found.state is PopState.ACKNOWLEDGED
 
 
 class MessageStatuses:
@@ -71,7 +83,26 @@ class MessageStatuses:
             self._queue_entry(found, known),
             self._index_entries(found, known),
             None if self.offsets.unreadable else tuple(groups),
+            {} if self.offsets.unreadable else self._popped(message, known, groups),
         )
+
+    @cached_property
+    def _pop(self) -> PopProgress:
+        return PopProgress.read(self.store, self.offsets)
+
+    def _popped(self, message: Message, known: dict[str, str], groups: list[Progress]) -> dict[str, Popped]:
+        """Return what POP groups did with a message; if only the index tells, a copy in a retry topic was returned."""
+        out: dict[str, Popped] = {}
+        for progress in groups:
+            found = self._pop.of(progress, message.topic_text, message.queue_id, message.queue_offset)
+            if found is None:
+                continue
+            if found.state is PopState.UNKNOWN:
+                returned = is_in_retry_topic(found, known.get(properties.UNIQ_KEY), self.index)
+                if returned is not None:
+                    found = replace(found, state=PopState.RETURNED if returned else PopState.ACKNOWLEDGED)
+            out[progress.group] = found
+        return out
 
     def _queue_entry(self, found: Found, known: dict[str, str]) -> QueueEntry:
         message = found.message

@@ -6,7 +6,7 @@ dead letter. The records that consumers read decide the ending.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,6 +17,7 @@ from rmqstore.views.dump.log_times import time_span
 from rmqstore.views.find.message_status import MessageStatus, MessageStatuses
 from rmqstore.views.find.related import Lifecycle, Lifecycles, Related, relation_of
 from rmqstore.views.lookup import Found
+from rmqstore.views.pop import Popped
 
 PENDING = ("delayed", "timer")
 _UNCONSUMED = ("half", "op", "checked-too-often", *PENDING)
@@ -56,17 +57,23 @@ class Story:
 
     @property
     def past(self) -> list[Progress]:
-        """The groups that are past the message, without those that sent it back.
+        """The groups that are past the message, without those that sent it back or received it through POP.
 
-        An offset tells only that a group has read past a message. What POP's acknowledgements tell belongs here too.
+        An offset tells only that a group has read past a message.
         """
         read = [p for p in self._groups if p.has_consumed(self.main.message.queue_offset)]
-        return [p for p in read if p.group not in self.sent_back]
+        return [p for p in read if p.group not in self.sent_back and p.group not in self.popped]
 
     @property
     def before(self) -> list[Progress]:
         """The groups that have not come to the message."""
-        return [p for p in self._groups if not p.has_consumed(self.main.message.queue_offset)]
+        unread = [p for p in self._groups if not p.has_consumed(self.main.message.queue_offset)]
+        return [p for p in unread if p.group not in self.popped]
+
+    @property
+    def popped(self) -> Mapping[str, Popped]:
+        """What groups did with the message that received it through POP, by group."""
+        return self.status.popped if self.is_for_consumers else {}
 
     @property
     def _groups(self) -> tuple[Progress, ...]:
@@ -150,8 +157,13 @@ class Stories:
 
 
 def group_of(found: Found) -> str:
-    """Return the consumer group of a retry or dead letter topic."""
+    """Return the consumer group of a message in a retry or dead letter topic.
+
+    The retry topics of POP have the name of the group and of the original topic.
+    """
     topic = found.message.topic_text
+    if group := properties.parse_properties(found.message.properties).get(properties.ORIGIN_GROUP):
+        return group
     for prefix in (properties.RETRY_PREFIX, properties.DLQ_PREFIX):
         topic = topic.removeprefix(prefix)
     return topic
