@@ -57,7 +57,7 @@ from rmqstore.repair.rebuild.index import IndexRebuild
 from rmqstore.repair.salvage.evidence.places import missing_front
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.log_end import drop_behind_hole, first_damage, lose_tail, plan_tail, zero_from
-from rmqstore.repair.salvage.loss import Ledger, damage_behind
+from rmqstore.repair.salvage.loss import Ledger, before_begin, damage_behind
 from rmqstore.repair.salvage.proved_records import ProvedRecords, cured
 from rmqstore.repair.salvage.reach import reach
 from rmqstore.repair.salvage.result import SalvageResult
@@ -118,6 +118,8 @@ class Recovery:
             plan_misplaced(draft, self.verified)
             filled = options.accept_fillers or self.choice.strategy == TRUNCATE
             plan_directories(draft, self.verified, options, filled=filled)
+            if self.results and options.wants(codes.DIR_EMPTY_FILE):
+                before_begin(self.evidence, self.results[0]).book(draft)
             if options.wants_area(*LOG_AREAS):
                 self._log()
             if (

@@ -17,10 +17,12 @@ import numpy as np
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
+from rmqstore.files.mapped_file_queue import OddKind, file_name_to_offset
 from rmqstore.files.records import MAX_RECORD
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, dledger, properties
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
+from rmqstore.formats.text.counts import many
 from rmqstore.repair.log.redispatch import QueueRows
 from rmqstore.repair.plan.plan import Loss
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -39,6 +41,7 @@ _UNITS_GONE = (codes.CQ_MISSING_UNIT, codes.CQ_MISSING_QUEUE, codes.CQ_MISSING_F
 _CHUNK = 1 << 16  # bytes of units
 _FAR = 1 << 40  # bytes after the end; no log extends so far
 _FILES = 2  # files after the end in which consumed messages can have been
+Slot = tuple[str, int, int]
 Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 
@@ -91,25 +94,49 @@ class Ledger:
 
 
 def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[Layout], queues: tuple[Name, ...]) -> None:
-    """Count messages that may have been in unknown cells; `queues` are those of unknown end."""
-    size = entries = held = floating = 0
+    """Count messages that may have been in unknown cells; `queues` are those of unknown end.
+
+    Cells of messages that are only known from a gap in their queue are of unknown length: others may have been there,
+    if a whole file is missing, or if the index has more messages there.
+    """
+    size = roomy = entries = held = floating = 0
     for layout in layouts if queues else ():
         if layout.refused:
             continue
         cells = [c for c in layout.cells if c.kept is None and not c.blank]
         unknown = [c for c in cells if c.expected is None and (c.message is None or c.message.is_dispatched)]
+        gaps = [c for c in cells if c.expected is not None and c.expected.offset is None]
         size += sum(c.length for c in unknown)
+        roomy += sum(c.length for c in gaps)
+        size += sum(c.length for c in gaps) if layout.damage.file is None else 0
         if layout.lead:  # every entry is a message
             entries += len(unknown)
             continue
         # a message known only from a gap may have been in any span: its index entry must not count it again
-        floating += sum(c.expected is not None and c.expected.offset is None for c in cells)
-        if unknown:
-            placed = {c.start for c in cells if c.expected is not None and c.expected.offset is not None}
+        floating += len(gaps)
+        if unknown or gaps:
+            placed = {c.start for c in layout.cells if c.kept is not None}
+            placed |= {c.start for c in cells if c.expected is not None and c.expected.offset is not None}
             held += len(evidence.indexed(layout.damage.start, layout.damage.stop) - placed)
-    if not size:
-        return
-    count = entries + max(0, held - floating)
+    if size or held > floating:
+        _bound_by_ends(ledger, size or roomy, entries + max(0, held - floating), queues)
+
+
+def count_missing(ledger: Ledger, evidence: Evidence, spans: Sequence[tuple[int, int]], known: set[Slot]) -> None:
+    """Count the messages in missing files that a plan leaves missing, except those that are `known` already."""
+    about, ranges = evidence.about(spans), Ranges(spans)
+    evidence.add_ends(about, ranges)
+    slots = [*(expected.slot for expected in about.at.values()), *(slot for _, _, slot in about.between)]
+    new = {slot.key: slot for slot in slots if slot.key not in known}
+    for slot in new.values():
+        ledger.add(slot)
+    if queues := evidence.open_ends(about, ranges):
+        held = sum(len(evidence.indexed(a, b)) for a, b in spans)
+        _bound_by_ends(ledger, sum(b - a for a, b in spans), max(0, held - len(new)), queues)
+
+
+def _bound_by_ends(ledger: Ledger, size: int, count: int, queues: tuple[Name, ...]) -> None:
+    """Note that damaged bytes may have contained the last messages of queues, of which the index proves `count`."""
     ledger.unknown += count
     ledger.at_least = True
     names = first_few([f"{topic}/{queue_id}" for topic, queue_id in queues])
@@ -152,6 +179,35 @@ def missing_between(evidence: Evidence, spans: Sequence[tuple[int, int]]) -> Led
     return ledger
 
 
+def before_begin(evidence: Evidence, log: LogResult) -> Ledger:
+    """Count the messages between an empty file far before a log and the log, according to consume queue units.
+
+    A broker deletes expired files and leaves none empty. So the log began with the empty file when it was cut.
+    """
+    ledger, queue = Ledger(), log.queue
+    starts = [file_name_to_offset(o.path.name) for o in queue.odd if o.kind is OddKind.EMPTY]
+    cut = [at for at in starts if at is not None and at % queue.file_size == 0 and at < queue.begin]
+    if not cut or not queue.files:
+        return ledger
+    for files in evidence.simple_queues():
+        if properties.is_lmq(files.topic):
+            continue
+        for chunk in unit_chunks(files.queue, consumequeue.UNIT, chunk=_CHUNK):
+            offset, size = (chunk.units[name].astype(np.int64) for name in ("commitlog_offset", "size"))
+            inside = (
+                (offset >= min(cut)) & (offset < queue.begin) & ~consumequeue.is_pre_blank(offset, size) & (size > 0)
+            )
+            if count := int(inside.sum()):
+                ledger.queues[files.topic, files.queue_id] += count
+                ledger.bytes += int(size[inside].sum())
+    ledger.at_least = True
+    ledger.notes.append(
+        f"the loss is a lower bound: {queue.name} began at {min(cut):,}, where an empty file is, and now begins at "
+        f"{queue.begin:,}; the files between are missing"
+    )
+    return ledger
+
+
 def _framed(log: LogResult, start: int) -> dict[int, QueueSlot]:
     """Return framed but damaged records from an offset on, by global offset: they count as lost like good ones."""
     out: dict[int, QueueSlot] = {}
@@ -177,6 +233,7 @@ def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
     """
     ledger, floor = Ledger(), reach(evidence, log)
     if log.stale_from is not None:
+        _count_after_stale(ledger, evidence, log)
         return ledger
     names, units = _units_behind(evidence, log, floor)
     light = np.array([properties.is_lmq(topic) for topic, _ in names], dtype=np.bool_)[units[0]]
@@ -204,11 +261,29 @@ def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
     return ledger
 
 
+def _count_after_stale(ledger: Ledger, evidence: Evidence, log: LogResult) -> None:
+    """Count the indexed messages after old records, which are not old: they begin at no record, and have no unit."""
+    if not _units_gone(evidence, log.wrote):
+        return
+    old = [(run.start, run.stop) for run in log.tiling if run.kind is Kind.RECORDS and run.start >= log.wrote]
+    entries, ranges = evidence.indexed(log.wrote, _indexed_up_to(evidence)), Ranges(old)
+    ledger.unknown = sum(at not in ranges for at in entries)
+    if ledger.unknown:
+        ledger.at_least = True
+        ledger.notes.append(
+            f"the loss is a lower bound: {many(ledger.unknown, 'message')} after the log's end at {log.wrote:,} are in "
+            "the index, and no consume queue shows whether a broker had removed them before"
+        )
+
+
 def _units_gone(evidence: Evidence, floor: int) -> bool:
     """Return whether queues that may have had messages after the end of the log lack the units that would show it."""
     counts = evidence.verified.report.findings.counts
     if not any(counts.get(code) for code in _UNITS_GONE):
-        return False
+        # units that a killed broker has not written yet are normal, unless something else knows later messages
+        later = _checkpoint_knows_more(evidence) or evidence.indexed(floor, _indexed_up_to(evidence))
+        if not later or evidence.logs.grows:
+            return False
     return bool(evidence.open_ends(Known(), Ranges([(floor, floor + _FAR)])))
 
 

@@ -17,7 +17,7 @@ from rmqstore.repair.salvage.evidence.places import Damage, Neighbours, entries_
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
 from rmqstore.repair.salvage.framed import FramedRecords
 from rmqstore.repair.salvage.layout import Layout, place
-from rmqstore.repair.salvage.loss import count_unnamed
+from rmqstore.repair.salvage.loss import count_missing, count_unnamed
 from rmqstore.repair.salvage.neighbours import take_in_blanks, take_in_neighbours
 from rmqstore.repair.salvage.numbering import number_entries
 from rmqstore.repair.salvage.reach import reach
@@ -47,6 +47,7 @@ class _Salvage:
         self.steps = Steps(evidence, neighbours, self.levels)
         self.refusals: list[str] = []
         self.missing = False
+        self.left_missing: list[tuple[int, int]] = []
 
     def result(self) -> SalvageResult:
         steps, evidence = self.steps, self.evidence
@@ -73,6 +74,10 @@ class _Salvage:
         self._blanks()
         self._gaps(framed)
         count_unnamed(steps.loss, evidence, layouts, evidence.open_ends(known, ranges))
+        if self.left_missing:
+            cells = [c.expected.slot for layout in layouts for c in layout.cells if c.expected is not None]
+            counted = {slot.key for slot in (*cells, *steps.unplaced)}
+            count_missing(steps.loss, evidence, self.left_missing, counted)
         return self._assemble(framed)
 
     # --- damage and layouts ---------------------------------------------------------------------------------------
@@ -85,6 +90,8 @@ class _Salvage:
             for damage in find_damage(log, end=reach(self.evidence, log), front=front):
                 if damage.file is None and not self.options.accept_fillers:
                     self.missing = True
+                    if front is None or damage.start >= front[1]:  # `missing_between` counts those between two logs
+                        self.left_missing.append((damage.start, damage.stop))
                     self.refusals.append(
                         f"{damage.home.name} is missing: --accept-fillers replaces it with a file of fillers"
                     )

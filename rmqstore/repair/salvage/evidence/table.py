@@ -20,6 +20,7 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import UNIT, QueuePart
@@ -182,7 +183,7 @@ class Evidence:
         )
 
     def indexed(self, start: int, stop: int) -> set[int]:
-        """Return the offsets within a span of the log that index entries contain."""
+        """Return the offsets within a span of the log that index entries contain, without those of garbage."""
         low, high = np.searchsorted(self._indexed, (start, stop)).tolist()
         return set(self._indexed[low:high].tolist())
 
@@ -193,8 +194,10 @@ class Evidence:
             for first in range(1, file.last + 1, _INDEX_CHUNK):
                 length = min(_INDEX_CHUNK, file.last + 1 - first)
                 raw = read_at(file.path, length * index.UNIT.size, index.unit_at(first, file.slots))
-                offset = index.UNIT.array(raw)["phy_offset"].astype(np.int64)
-                found.append(np.unique(offset[self._outside.mask(offset) | (offset >= self.logs.wrote)]))
+                units = index.UNIT.array(raw)
+                offset = units["phy_offset"].astype(np.int64)
+                wanted = self._outside.mask(offset) | (offset >= self.logs.wrote)
+                found.append(np.unique(offset[wanted & _written(units, first)]))
         return np.unique(np.concatenate(found))
 
     # --- rows of units --------------------------------------------------------------------------------------------
@@ -483,3 +486,16 @@ def fits_queue(part: QueuePart, number: int, offset: int) -> bool:
     if number >= part.next:
         return offset > part.last_at
     return any(g.expected <= number < g.got and g.before < offset < g.at for g in part.gaps)
+
+
+def _written(units: npt.NDArray[np.void], first: int) -> Bool:
+    """Return which index units, the first of which has a number, a broker can have written; garbage fits rarely.
+
+    Units are in log order, and each one continues a chain with an earlier unit. Source: IndexFile#putKey, 5.4.0
+    """
+    offset, previous = units["phy_offset"].astype(np.int64), units["prev_index"].astype(np.int64)
+    good = (units["key_hash"] >= 0) & (units["time_diff"] >= 0)
+    good &= (previous >= 0) & (previous < np.arange(first, first + len(units)))
+    before, own, behind = offset[:-2], offset[1:-1], offset[2:]
+    good[1:-1] &= ~((before <= behind) & ((own < before) | (own > behind)))
+    return good
