@@ -27,6 +27,7 @@ from rmqstore.checks.queues.undelivered import (
     never_dispatched,
     withheld_words,
 )
+from rmqstore.files.queue_home import SEPARATE
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.text.counts import many
 
@@ -73,7 +74,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     left = _left(store, verified, forecast, deleted)
     if forecast.starts and forecast.not_dispatched is not None and store.commitlog is not None:
         parts = {name: part for name, part in verified.logs.queues.items() if f"{name[0]}/{name[1]}" not in deleted}
-        gone = never_dispatched(store.commitlog, forecast.not_dispatched, parts)
+        gone = never_dispatched(store.commitlog, forecast.not_dispatched, None if _unseen(store, forecast) else parts)
         left = replace(left, gone=gone)
     left = replace(left, withheld=withheld_words(report.findings) if forecast.starts else "")
     damage = damage_words(report.findings)
@@ -127,6 +128,11 @@ def _deleted_words(deleted: Mapping[str, int]) -> str:
     topics = sorted({label.rpartition("/")[0] for label in deleted})
     whose = f"the deleted topic {topics[0]}" if len(topics) == 1 else f"{len(topics):,} deleted topics"
     return f"; {many(sum(deleted.values()), 'message')} of {whose} stay in the log until they expire"
+
+
+def _unseen(store: Store, forecast: StartForecast) -> bool:
+    """Return whether the broker does not know the directory of the queues' RocksDB, and makes one without rows."""
+    return store.rocksdb_directory.name == SEPARATE and not rules_for(forecast.version).separate_rocksdb_queues
 
 
 def _leaves_dledger(store: Store, options: VerifyOptions) -> bool:

@@ -180,8 +180,11 @@ def left_in_light_queues(
     return out
 
 
-def never_dispatched(log: MappedFileQueue, span: Interval, parts: Mapping[Name, QueuePart]) -> Undelivered:
-    """Count the messages without units in a span of the log that no start dispatches. It reads the span again."""
+def never_dispatched(log: MappedFileQueue, span: Interval, parts: Mapping[Name, QueuePart] | None) -> Undelivered:
+    """Count the messages without units in a span of the log that no start dispatches. It reads the span again.
+
+    `parts`: the queues according to the log; None: the broker has no unit of any message.
+    """
     table, counts = QueueTable(), Counter[int]()
     for file in log.files:
         if file.stop <= span[0] or file.start >= span[1]:
@@ -194,6 +197,9 @@ def never_dispatched(log: MappedFileQueue, span: Interval, parts: Mapping[Name, 
             counts.update(table.of(columns.take(inside)).tolist())
     out = Undelivered()
     for number, count in counts.items():
+        if parts is None:
+            out.add(count)
+            continue
         part = parts.get((java_text(table.topics[number]), table.queue_ids[number]))
         out.add(min(count, _length((m.start, m.stop) for m in part.missing)) if part is not None else 0)
     return out
