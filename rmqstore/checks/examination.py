@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config, check_offsets
+from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config, check_offsets, check_tier
 from rmqstore.checks.beside.directory import check_directory
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.commitlog import PassWork, end_of_log, join_queues, reach_of, read_log
@@ -322,6 +322,7 @@ class Examination:
             config = self.verified.config
             times = (results[-1].last_time, end.last_store_timestamp) if end is not None else (0, 0)
             check_offsets(config, queue_range, self.findings)
+            check_tier(config, queue_range, self.findings)
             check_delay_offsets(store, config, queue_range, times, self.findings, live=self.report.live)
         if results and self.narrow.is_whole and self.store.part is None and not self.report.live:
             from rmqstore.checks.beside.missing_config import check_missing_config

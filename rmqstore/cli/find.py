@@ -101,6 +101,7 @@ def find(
     queue entry, its index entries, the groups that have consumed it, and the messages that a delay, a timer, a
     transaction or a retry made of it. Exit code 1: nothing was found.
     """
+    from rmqstore.files.config_files import tier_words
     from rmqstore.files.store import open_store
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.scan.window import ScanOptions
@@ -145,6 +146,8 @@ def find(
     else:
         out.lines(_text(store, question.texts, told, answer, style, out.width))
     _tell(out, question.texts, answer)
+    if words := tier_words(opened.root):
+        out.note(f"note: {words}")
     return 0 if answer.found else 1
 
 

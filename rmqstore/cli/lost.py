@@ -97,6 +97,7 @@ def lost(
     those that it replaced by fillers or mended, from its journal. Topic, queue, offsets, keys, ids and store time come
     from what is left of the record, otherwise from its queue entry and its index entries. Exit code 0: nothing is lost.
     """
+    from rmqstore.files.config_files import tier_words
     from rmqstore.files.store import open_store
     from rmqstore.views.lost import LostMessages
 
@@ -122,6 +123,8 @@ def lost(
         )
     else:
         opened, view, losses, report = _before(out, opened, work)
+    if words := tier_words(opened.root):
+        out.note(f"note: {words}")
     rows = _rows(view, losses, wanted)
     if asked.bodies is not None:
         rows = _saved(out, rows, asked.bodies)

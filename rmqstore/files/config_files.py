@@ -14,9 +14,11 @@ from typing import NamedTuple, TypeVar
 
 from rmqstore.files.disk.reading import read_at
 from rmqstore.formats.configjson import ConfigJsonError, JsonReader, JsonValue, parse_config_object
+from rmqstore.formats.text.counts import many
 
 T = TypeVar("T")
 
+TIER_METADATA = "tieredStoreMetadata.json"
 LARGEST = 256 << 20
 """Length in bytes of the largest file that is read."""
 
@@ -105,6 +107,42 @@ def delay_offsets(table: Mapping[str, JsonValue]) -> dict[int, int] | None:
         return _delays(table)
     except _WrongType:
         return None
+
+
+class TierQueue(NamedTuple):
+    """What tiered storage has of a queue: the queue offsets from `min` on, before `max`."""
+
+    topic: str
+    queue_id: int
+    min: int
+    max: int
+
+
+def tier_queues(table: Mapping[str, JsonValue]) -> list[TierQueue]:
+    """List the queues in tieredStoreMetadata.json that have messages in the tier.
+
+    Source: DefaultMetadataStore#decode, FlatMessageFile#flushMetadata (RocketMQ 5.4.0)
+    """
+    found = []
+    topics = table.get("queueMetadataTable")
+    for topic, queues in topics.items() if isinstance(topics, dict) else ():
+        for queue_id, queue in queues.items() if isinstance(queues, dict) else ():
+            low, high = (queue.get("minOffset"), queue.get("maxOffset")) if isinstance(queue, dict) else (None, None)
+            numbers = isinstance(low, int) and isinstance(high, int) and _INTEGER.fullmatch(queue_id) is not None
+            if numbers and isinstance(low, int) and isinstance(high, int) and low < high:
+                found.append(TierQueue(topic, int(queue_id), low, high))
+    return found
+
+
+def tier_words(root: Path) -> str:
+    """Say that messages which a store no longer has may be in tiered storage; "" for a store without one."""
+    queues = loaded_config(root, TIER_METADATA, lambda table: tier_queues(table) or None)
+    if queues is None:
+        return ""
+    return (
+        f"tiered storage has messages of {many(len(queues), 'queue')} (config/{TIER_METADATA}): older ones that are "
+        "not here may be there, which rmqstore does not read"
+    )
 
 
 class _WrongType(ValueError):

@@ -34,6 +34,7 @@ from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.config_files import tier_words
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import UNIT_SIZE, Store, StoreKind
@@ -226,6 +227,9 @@ def _explain(
 ) -> None:
     """Note why files are deleted, and why the others are kept."""
     note = draft.notes.append
+    if words := tier_words(draft.store.root):
+        note(words)
+        note("where the tier ends before the new minimum of a queue, the broker destroys what the tier has of it")
     note(
         f"files older than {rules.reserved} h are deleted at hour {rules.delete_when} (now {hour:02d}), or if the disk "
         f"has more than {rules.bounded().max_used:.0%} used (now {disk.ratio:.0%})"

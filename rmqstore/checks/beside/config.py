@@ -11,7 +11,14 @@ from typing import NamedTuple
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
 from rmqstore.files.config_databases import OFFSETS, TOPICS, StoredTable, directory_of
-from rmqstore.files.config_files import LARGEST, committed_offsets, null_table, wrong_type
+from rmqstore.files.config_files import (
+    LARGEST,
+    TIER_METADATA,
+    committed_offsets,
+    null_table,
+    tier_queues,
+    wrong_type,
+)
 from rmqstore.files.disk.reading import open_regular
 from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import Store
@@ -38,7 +45,7 @@ JSON_FILES = (
     "delayOffset.json",
     "timermetrics",
     "transactionMetrics",
-    "tieredStoreMetadata.json",
+    TIER_METADATA,
 )
 _CONTROLLER_FILES = ("epochFileCheckpoint", "brokerIdentity", "brokerIdentity-temp")
 _MISSING, _UNREADABLE = "missing", "unreadable"
@@ -135,6 +142,18 @@ def check_offsets(facts: ConfigFacts, queue_range: QueueRange, findings: Finding
                 beyond["group"] = group
                 place = facts.databases.get(file, file)
                 findings.add(Finding(codes.CFG_OFFSET_BEYOND, f"{topic}/{queue_id}", place, facts=beyond))
+
+
+def check_tier(facts: ConfigFacts, queue_range: QueueRange, findings: Findings) -> None:
+    """Report queues whose end in tiered storage lies before their minimum here: the broker destroys the tier's file.
+
+    Source: MessageStoreDispatcherImpl#doScheduleDispatch (RocketMQ 5.4.0)
+    """
+    for topic, queue_id, _, end in tier_queues(facts.tables.get(TIER_METADATA, {})):
+        known = queue_range(topic, queue_id)
+        if known is not None and end < known[0]:
+            about: dict[str, Fact] = {"topic": topic, "queue_id": queue_id, "tier_end": end, "min": known[0]}
+            findings.add(Finding(codes.CFG_TIER_ENDS, f"{topic}/{queue_id}", TIER_METADATA, facts=about))
 
 
 def beyond_end(queue_range: QueueRange, topic: str, queue_id: int, offset: int) -> dict[str, Fact]:

@@ -18,6 +18,7 @@ from rmqstore.checks.beside.permissions import CannotJudge, check_rights, requir
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.config_databases import WITHOUT_POSITIONS
+from rmqstore.files.config_files import tier_words
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import (
     DirEntry,
@@ -326,7 +327,9 @@ def _not_read(store: Store, facts: DirectoryFacts, opened_rocksdb: Collection[st
     facts.notes += [f"{name}/: left by DLedger, without which the broker now runs: not checked" for name in left]
     others = [name for name in store.other_dledger if name not in left]
     facts.unchecked += [f"{name}/: a second DLedger directory, not checked" for name in others]
-    if "tiered_index_file" in store.top:
+    if words := tier_words(store.root):
+        facts.notes.append(words)
+    elif "tiered_index_file" in store.top:
         facts.notes.append("tiered_index_file/ belongs to tiered storage and is not read")
 
 

@@ -339,6 +339,24 @@ CONFIG: Rows = (
         ),
     ),
     Problem(
+        code=codes.CFG_TIER_ENDS,
+        title="tiered storage ends before the queue begins",
+        severity=_W,
+        needs_operator=OperatorTask(
+            why="the messages between are nowhere in this store",
+            do=(
+                "copy the tier's files of this queue before the start, or start without tiered storage "
+                "(messageStorePlugIn); `recover --replica` may bring the messages back"
+            ),
+        ),
+        about=(
+            "tieredStoreMetadata.json says that the tier has the queue up to an offset below the queue's minimum here: "
+            "log files were deleted before they were copied, or the queue was moved. At its next round the broker "
+            "destroys what the tier has of this queue, and begins anew (MessageStoreDispatcherImpl, `current offset is "
+            "too small`)."
+        ),
+    ),
+    Problem(
         code=codes.CFG_DELAY_BEYOND,
         title="delay offset beyond the end of the queue",
         severity=_W,
