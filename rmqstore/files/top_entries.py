@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqstore.files.in_use.users import JOURNAL_FOLDER
 from rmqstore.files.mapped_file_queue import DirEntry, list_directory
 from rmqstore.files.queue_home import is_database_file
 from rmqstore.files.store import Store
@@ -63,9 +62,9 @@ def unknown_entries(store: Store) -> list[UnknownEntry]:
     own = {path.absolute() for path in _configured(store)}
     found = []
     for name, entry in store.top.items():
-        if _is_known(name) or any(path.is_relative_to(entry.path.absolute()) for path in own):
-            continue
-        found.append(UnknownEntry(entry, _holds(entry)))
+        known = name == store.journal_directory.name or _is_known(name)
+        if not known and not any(path.is_relative_to(entry.path.absolute()) for path in own):
+            found.append(UnknownEntry(entry, _holds(entry)))
     return found
 
 
@@ -76,7 +75,7 @@ def _configured(store: Store) -> Iterator[Path]:
 
 
 def _is_known(name: str) -> bool:
-    if name in BROKER_NAMES or name == JOURNAL_FOLDER or _BROKER_NAME.fullmatch(name) or _OPERATOR_NAME.fullmatch(name):
+    if name in BROKER_NAMES or _BROKER_NAME.fullmatch(name) or _OPERATOR_NAME.fullmatch(name):
         return True
     copy = _COPY.fullmatch(name)
     return copy is not None and (copy["of"] in BROKER_NAMES or _BROKER_NAME.fullmatch(copy["of"]) is not None)

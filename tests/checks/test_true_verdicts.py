@@ -137,7 +137,7 @@ def test_a_log_without_any_queue_and_configuration_is_not_clean(name: str, tmp_p
     shutil.rmtree(root / "config")
     version = name[:5]
     report = verify(open_store(root), VerifyOptions(broker=version))
-    assert dict(report.findings.counts) == {"CQ-MISSING-QUEUE": 21}
+    assert dict(report.findings.counts) == {"CQ-MISSING-QUEUE": 21, "CFG-LOST-TOPICS": 1, "CFG-NO-OFFSETS": 1}
     assert report.exit_code == 1
     expected = sum(q.expected_max for q in report.queues.values())
     assert report.broker is not None
@@ -178,8 +178,8 @@ def test_a_store_without_queues_is_not_migrated_to_dledger(tmp_path: Path) -> No
         file.unlink()
     store = open_store(root)
     refusals, _ = preflight(store, examine(store), Target(str(root), "n0"), [])
-    assert [r.reason for r in refusals] == ["the store is not sound: 21 problems (21 × CQ-MISSING-QUEUE)"]
-    assert refusals[0].advice.startswith(f"run `rmqstore rebuild {root} cq --apply`")
+    assert "21 × CQ-MISSING-QUEUE" in refusals[0].reason
+    assert refusals[0].advice.startswith(f"run `rmqstore recover {root} --apply`")  # topics.json is missing, too
 
 
 @pytest.mark.parametrize(
