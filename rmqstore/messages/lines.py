@@ -53,7 +53,7 @@ class MessageLines:
 
     `entries`: DLedger entries with the message inside. `csv`: CSV instead of JSON lines (`dump`: only without bodies).
     `export`: the fields of an export instead of a dump; `positions`: also `schema.POSITIONS`. `unmarked`: offsets of
-    fillers that only journals know.
+    fillers that only journals know; None if no record is a filler.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class MessageLines:
         csv: bool = False,
         export: bool = False,
         positions: bool = False,
-        unmarked: tuple[int, ...] = (),
+        unmarked: tuple[int, ...] | None = (),
     ) -> None:
         self.body = body
         self.entries = entries
@@ -197,7 +197,8 @@ class _Fields:
 
     @cached_property
     def _fillers(self) -> Bool | None:
-        return filler_mask(self.columns, self.lines.unmarked)
+        unmarked = self.lines.unmarked
+        return None if unmarked is None else filler_mask(self.columns, unmarked)
 
     @cached_property
     def _numbers(self) -> I64:

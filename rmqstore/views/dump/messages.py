@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from rmqstore.checks.filler_notes import unmarked_fillers
 from rmqstore.files.disk.sparse import data_end
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
@@ -209,7 +208,7 @@ def lines_of(job: Job) -> MessageLines:
         csv=job.form == "csv",
         export=job.export,
         positions=job.positions,
-        unmarked=job.selection.unmarked,
+        unmarked=job.selection.unmarked if job.selection.fillers else None,
     )
 
 
@@ -344,7 +343,10 @@ def _parts(
 ) -> Iterator[Rendered]:
     """Yield the results of all splits; with `reverse` the last split first, its records still in address order."""
     logs = logs_of(store, what)
-    job = replace(job, selection=replace(job.selection, unmarked=unmarked_fillers(store)))
+    if os.path.lexists(store.journal_directory):
+        from rmqstore.checks.filler_notes import unmarked_fillers
+
+        job = replace(job, selection=replace(job.selection, unmarked=unmarked_fillers(store)))
     if job.selection.reverse:
         for log in reversed(logs):
             yield from _backwards(log, job, damage)
