@@ -15,7 +15,11 @@ from rmqstore.files.rocksdb.message_rows import MessageRows
 from rmqstore.files.store import open_store
 from rmqstore.formats.rocksdbstore import (
     FAMILIES,
+    HOUR,
+    INDEX_FAMILY,
+    INDEX_VALUE,
     LAST_OFFSET,
+    POSITION,
     SCAN_OFFSET,
     TIMER_FAMILY,
     TRANS_FAMILY,
@@ -157,3 +161,24 @@ def test_every_family_survives(tmp_path: Path) -> None:
     store = copy_store(TIMER, tmp_path)
     apply(plan_of(store))
     assert set(found(store).database.families) == set(FAMILIES)
+
+
+def test_index_entries_of_dledger_messages(tmp_path: Path) -> None:
+    """Their offsets are those of the messages, 48 bytes after the entries."""
+    store = copy_store("5.4.0-dledger", tmp_path)
+    last = rows(store)[-1]
+    with opened_rows(store / "rocksdbstore") as database:
+        family = database.get_column_family(INDEX_FAMILY)
+        for row in rows(store)[-3:]:
+            stored = row.message.store_timestamp
+            middle = b"@%s@U@FD%d@" % (row.message.topic, row.offset)
+            key = (stored // HOUR * HOUR).to_bytes(8, "big") + middle + row.offset.to_bytes(8, "big")
+            family[key] = INDEX_VALUE.build(store_timestamp=stored)
+        family[LAST_OFFSET] = POSITION.build(position=last.offset)
+        del family
+    require_sound(store)
+    damage.garble(last.path, last.at, last.size)
+    apply(plan_of(store))
+    assert found(store).count(INDEX_FAMILY) == 2
+    assert found(store).position(INDEX_FAMILY, LAST_OFFSET) == rows(store)[-1].offset
+    require_sound(store)
