@@ -26,6 +26,7 @@ from rmqstore.checks.problems.report import Finding, Findings, QueueRange, Queue
 from rmqstore.checks.verify_range import VerifyRange
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.files.topic_types import batch_topics, only_in_backup, topics_of_known_kind
+from rmqstore.formats.properties import ROCKSDB_HALF_TOPIC
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, jobs_or_default
 
@@ -350,7 +351,7 @@ class Examination:
             first = min(r.min_offset for r in results)
             span = LogRange(first, results[-1].reaches, latest, results[-1].last_time)
         self.verified.timer = check_timer(store, span, self.findings, queue_range=self.queue_range, live=live)
-        if store.may_have_message_rows:
+        if store.may_have_message_rows or f"{ROCKSDB_HALF_TOPIC}/0" in self.states:
             from rmqstore.checks.rows.message_rows import check_message_rows
 
             self.verified.rows = check_message_rows(

@@ -150,6 +150,13 @@ def parse_trans_row(key: bytes, value: bytes) -> TransRow | None:
     return TransRow(offset, _text(words[1]), _text(words[2]), fields["size"], fields["check_times"])
 
 
+def build_trans_row(row: TransRow) -> tuple[bytes, bytes]:
+    """Return key and value of a row of the family `trans`."""
+    tail = _SPLIT.join((b"", row.topic.encode(), row.unique_id.encode()))
+    key = TRANS_KEY.build(commitlog_offset=row.commitlog_offset) + tail
+    return key, TRANS_VALUE.build(check_times=row.check_times, size=row.size)
+
+
 def parse_index_row(key: bytes, value: bytes) -> IndexRow | None:
     """Parse a row of the family `default`; None for any other bytes. A key or tag may contain @."""
     middle = key[INDEX_KEY.size : -INDEX_KEY_TAIL.size]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import zlib
 from collections import Counter
@@ -128,3 +129,20 @@ def index_rows(store: Path) -> int:
     found = MessageRows.of(open_store(store))
     assert found is not None
     return found.count(INDEX_FAMILY)
+
+
+@VERSIONS
+def test_open_half_messages_are_checked_after_their_rows_were_lost(version: str, tmp_path: Path) -> None:
+    conf = meta(f"{version}-trans-rocksdb").broker_conf
+    found = {}
+    for repaired in (False, True):
+        store = copy_store(f"{version}-trans-rocksdb", tmp_path / str(repaired))
+        with WholeBroker(version, store, conf) as broker:
+            broker.run_java("Later", "half", broker.name_server, TOPIC, str(COUNT))
+        shutil.rmtree(store / "rocksdbstore")
+        if repaired:
+            repair(store)
+        with WholeBroker(version, store, conf) as broker:
+            broker.run_java("Later", "decide", broker.name_server, "20")
+        found[repaired] = Counter(row.message.body for row in rows(store) if row.message.topic == TOPIC.encode())
+    assert found == {False: {}, True: {f"half {n}".encode(): 1 for n in range(COUNT)}}

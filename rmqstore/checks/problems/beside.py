@@ -516,6 +516,18 @@ ROWS: Rows = (
         ),
     ),
     Problem(
+        code=codes.RDB_MISSING_HALF,
+        title="half messages without a row in rocksdbstore/",
+        severity=_W,
+        repair=Repair.SAFE,
+        about=(
+            "With transWriteOriginTransHalfEnable=false, only rows show which transactions are open. Half messages "
+            "after lastOffsetPy have no row, and no later record ends them: rocksdbstore/ was lost, or is older than "
+            "the log. The broker never asks for them. `recover` makes their rows from the log; the broker may then ask "
+            "for some once more that it had given up."
+        ),
+    ),
+    Problem(
         code=codes.RDB_POSITION,
         title="wrong positions in rocksdbstore/",
         severity=_E,
@@ -547,9 +559,9 @@ ROWS: Rows = (
         needs_operator=OperatorTask(
             why="nothing else in the store has its rows",
             do=(
-                "take rocksdbstore/ from a backup, or move it out of the store: the broker creates it again, reads the "
-                "timer topic from its beginning and delivers messages whose time has passed once more; transactions "
-                "that only this directory knows stay open"
+                "take rocksdbstore/ from a backup, or move it out of the store and run `rmqstore recover`, which makes "
+                "the rows of open half messages again; the broker reads the timer topic from its beginning, and "
+                "delivers messages whose time has passed once more"
             ),
         ),
         about=(

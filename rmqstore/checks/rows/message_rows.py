@@ -33,6 +33,7 @@ from rmqstore.files.rocksdb.message_rows import DIRECTORY, MessageRows
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.message import Message
 from rmqstore.formats.properties import parse_properties
 from rmqstore.formats.rocksdbstore import (
     FAMILIES,
@@ -42,6 +43,7 @@ from rmqstore.formats.rocksdbstore import (
     TIMELINE,
     TIMER_FAMILY,
     TRANS_FAMILY,
+    TransRow,
     parse_position,
 )
 from rmqstore.formats.text.counts import many
@@ -70,21 +72,22 @@ class MessageRowFacts:
 def check_message_rows(
     store: Store, logs: Logs, report: Report, *, queue_range: QueueRange | None = None
 ) -> MessageRowFacts | None:
-    """Check the rows of rocksdbstore/; None if it cannot hold any.
+    """Check the rows of rocksdbstore/; None if it cannot hold any, and the log has no half message that needs one.
 
     `queue_range` None: do not compare with the timer queue. Errors: none; see `unchecked` of the report.
     """
-    if not store.may_have_message_rows:
+    has_halves = queue_range is not None and queue_range(properties.ROCKSDB_HALF_TOPIC, 0) is not None
+    if not (store.may_have_message_rows or has_halves):
         return None
     facts = MessageRowFacts()
-    if not is_readable():
+    if store.may_have_message_rows and not is_readable():
         facts.readable = False
         report.unchecked.append(
             f"{DIRECTORY}/: rows of timed messages, half messages and the index are not checked: that {missing_extra()}"
         )
         return facts
     try:
-        rows = MessageRows(store.root / DIRECTORY)
+        rows = MessageRows.open(store)
         with LogAsItIs(logs) as log:
             _Check(store, logs, log, report, rows, facts, queue_range).run()
     except DamagedDatabase as e:
@@ -194,6 +197,7 @@ class _Check:
         self._report_positions()
         self._report_timeline()
         self._report_stale()
+        self._report_missing()
 
     def _positions(self, family: str) -> None:
         found = ((key, self.rows.stored(family, key)) for key in POSITION_KEYS[family])
@@ -280,22 +284,52 @@ class _Check:
         if stale:
             self._add(codes.RDB_STALE_HALF, TRANS_FAMILY, {"rows": len(stale), "commitlog_offset": min(stale)})
 
+    def _report_missing(self) -> None:
+        """Report half messages without a row that no later record ends; after a kill, a start may write their rows."""
+        if self.logs.lag_is_normal:
+            return
+        missing = list(missing_halves(self.store, self.logs, self.facts.positions[TRANS_FAMILY].get(LAST_OFFSET)))
+        if missing:
+            about: dict[str, Fact] = {"rows": len(missing), "commitlog_offset": missing[0].commitlog_offset}
+            self._add(codes.RDB_MISSING_HALF, TRANS_FAMILY, about | {"unique_id": missing[0].unique_id})
+
+
+def missing_halves(store: Store, logs: Logs, last: int | None) -> Iterator[TransRow]:
+    """Yield the rows of open half messages after the last one with a row (`last`: lastOffsetPy), in log order."""
+    found = [
+        message
+        for message in _messages(store, logs, properties.ROCKSDB_HALF_TOPIC, 0)
+        if last is None or message.physical_offset > last
+    ]
+    ended = {half for _, half in ended_halves(store, logs, found[0].physical_offset)} if found else set()
+    for message in found:
+        given = parse_properties(message.properties)
+        topic, unique_id = given.get(properties.REAL_TOPIC), given.get(properties.TRANSACTION_ID)
+        if topic and unique_id and message.physical_offset not in ended:
+            yield TransRow(message.physical_offset, topic, unique_id, message.size, 0)
+
 
 def ended_halves(store: Store, logs: Logs, low: int) -> Iterator[tuple[int, int]]:
     """Yield (offset of the record, offset of the half message) for each commit or rollback at or after `low`.
 
     Source: TransMessageRocksDBStore#buildTransIndex (RocketMQ 5.4.0 and 5.5.1)
     """
+    for message in _messages(store, logs, properties.ROCKSDB_OP_HALF_TOPIC, low):
+        found = parse_long(parse_properties(message.properties).get(properties.TRANS_OFFSET, ""))
+        if found is not None and found >= 0:
+            yield message.physical_offset, found
+
+
+def _messages(store: Store, logs: Logs, topic: str, low: int) -> Iterator[Message]:
+    """Yield the messages of queue 0 of a topic that start at or after `low` (global offset)."""
     queue: MappedFileQueue
     if store.kind is StoreKind.ROCKSDB:
-        queue = RocksDBQueues(store).queue(properties.ROCKSDB_OP_HALF_TOPIC, 0)
+        queue = RocksDBQueues(store).queue(topic, 0)
     else:
-        queue = store.consume_queue(properties.ROCKSDB_OP_HALF_TOPIC, 0).queue
+        queue = store.consume_queue(topic, 0).queue
     for chunk in unit_chunks(queue, consumequeue.UNIT):
-        for offset in chunk.units["commitlog_offset"][chunk.units["commitlog_offset"] >= low].tolist():
+        wanted = (chunk.units["commitlog_offset"] >= low) & (chunk.units["size"] > 0)
+        for offset in chunk.units["commitlog_offset"][wanted].tolist():
             message = logs.record(offset, MAX_RECORD)
-            if message is None or message.topic_text != properties.ROCKSDB_OP_HALF_TOPIC:
-                continue
-            found = parse_long(parse_properties(message.properties).get(properties.TRANS_OFFSET, ""))
-            if found is not None and found >= 0:
-                yield offset, found
+            if message is not None and message.topic_text == topic:
+                yield message

@@ -6,9 +6,8 @@ Source: MessageRocksDBStorage (RocketMQ 5.4.0 and 5.5.1)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from rmqstore.files.rocksdb.database import CHUNK, CannotRead, Database, open_database
+from rmqstore.files.rocksdb.database import CHUNK, CannotRead, Database, NoDatabase, open_database
 from rmqstore.files.store import MESSAGE_ROWS, Store
 from rmqstore.formats.rocksdbstore import FAMILIES, LAST_OFFSET, POSITION_KEYS, parse_position
 
@@ -22,13 +21,18 @@ class MessageRows:
     Errors: CannotRead if the database cannot be opened, and from every method that reads.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.database: Database = open_database(directory)
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    @staticmethod
+    def open(store: Store) -> MessageRows:
+        """Open the rows of a store, which may have none. Errors: CannotRead."""
+        return MessageRows.of(store) or MessageRows(NoDatabase(store.root / DIRECTORY, FAMILIES))
 
     @staticmethod
     def of(store: Store) -> MessageRows | None:
         """Return the rows of a store; None if it cannot have any. Errors: CannotRead."""
-        return MessageRows(store.root / DIRECTORY) if store.may_have_message_rows else None
+        return MessageRows(open_database(store.root / DIRECTORY)) if store.may_have_message_rows else None
 
     @property
     def unknown_families(self) -> list[str]:

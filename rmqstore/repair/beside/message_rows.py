@@ -18,7 +18,7 @@ from itertools import islice
 
 from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.checks.problems import codes
-from rmqstore.checks.rows.message_rows import ended_halves
+from rmqstore.checks.rows.message_rows import ended_halves, missing_halves
 from rmqstore.checks.rows.row_faults import Row, RowFault, judge_row, parse_row
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
@@ -37,6 +37,8 @@ from rmqstore.formats.rocksdbstore import (
     TRANS_FAMILY,
     IndexRow,
     TimerRow,
+    TransRow,
+    build_trans_row,
 )
 from rmqstore.formats.text.counts import many
 from rmqstore.repair.journal.disk import ScratchFolder
@@ -48,6 +50,11 @@ from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
 
 WHY = "rows of timed messages, half messages and the index that fit the log"
 _SECOND = 1000  # ms
+_WAY_OUT = (
+    f"use --replica with --extend; or move {DIRECTORY}/ out of the store and run this command again: it makes the rows "
+    "of open half messages again, and the broker reads the timer topic from its beginning, and delivers messages whose "
+    "time has passed once more"
+)
 _WORDS = {TIMER_FAMILY: "timed messages", TRANS_FAMILY: "half messages", INDEX_FAMILY: "the index"}
 
 
@@ -112,6 +119,9 @@ def plan_message_rows(
         wanted.add(codes.RDB_WRONG_ROW)
     if not (wanted or change.shrinks or change.writes):
         return
+    if not is_readable():
+        draft.notes.append(f"{DIRECTORY}/ is not written: that {missing_extra()}")
+        return
     try:
         work = _Rows(draft, verified, wanted, views, change)
         if work.differs():
@@ -123,7 +133,13 @@ def plan_message_rows(
         draft.cures |= {codes.RDB_DANGLING_ROW, codes.RDB_POSITION} & counts.keys()
 
 
-_CODES = (codes.RDB_DANGLING_ROW, codes.RDB_STALE_HALF, codes.RDB_POSITION, codes.RDB_NO_TIMELINE)
+_CODES = (
+    codes.RDB_DANGLING_ROW,
+    codes.RDB_STALE_HALF,
+    codes.RDB_MISSING_HALF,
+    codes.RDB_POSITION,
+    codes.RDB_NO_TIMELINE,
+)
 
 
 def _unreadable(draft: PlanBuilder, change: LogChange) -> None:
@@ -132,24 +148,13 @@ def _unreadable(draft: PlanBuilder, change: LogChange) -> None:
         raise Refused(
             f"the log will end earlier, and rows in {DIRECTORY}/ that cannot be read may point beyond its new end"
             f"{reason}",
-            _way_out(draft) if is_readable() else "install it, and run this command again",
+            _WAY_OUT if is_readable() else "install it, and run this command again",
         )
     if change.writes:
         draft.notes.append(
             f"rows in {DIRECTORY}/ are not read, and stay{reason}; they hold offsets and sizes of messages, which do "
             "not change"
         )
-
-
-def _way_out(draft: PlanBuilder) -> str:
-    """Return the advice for a database that cannot be read; no start makes rows of half messages again."""
-    config = draft.store.config
-    if config.bool("transRocksDBEnable") and not config.bool("transWriteOriginTransHalfEnable"):
-        return "use --replica with --extend: nothing makes the rows of half messages again"
-    return (
-        f"use --replica with --extend; or move {DIRECTORY}/ out of the store and run this command again: the broker "
-        "reads the timer topic from its beginning, and delivers messages whose time has passed once more"
-    )
 
 
 @dataclass(slots=True)
@@ -164,17 +169,19 @@ class _Rows:
     rows: MessageRows = field(init=False)
     log: LogAfterRepair = field(init=False)
     stale: frozenset[int] = frozenset()
+    added: list[TransRow] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
     positions: dict[str, dict[bytes, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        rows = MessageRows.of(self.draft.store)
-        assert rows is not None
-        self.rows = rows
+        self.rows = MessageRows.open(self.draft.store)
         self.log = LogAfterRepair(self.views, self.verified.logs.min_offset)
         if codes.RDB_STALE_HALF in self.wanted:
             found = ended_halves(self.draft.store, self.verified.logs, 0)
             self.stale = frozenset(half for at, half in found if at < self.log.end)
+        if codes.RDB_MISSING_HALF in self.wanted:
+            missing = missing_halves(self.draft.store, self.verified.logs, self._known(TRANS_FAMILY, LAST_OFFSET))
+            self.added = [row for row in missing if self._stays(TRANS_FAMILY, row)]
 
     # --- what should be there -------------------------------------------------------------------------------------
 
@@ -193,7 +200,10 @@ class _Rows:
         self.positions = {family: self._new_positions(family, first_due) for family in FAMILIES}
         facts = self.verified.rows
         assert facts is not None
-        return bool(self.dropped) or self.positions != facts.positions
+        if self.added:
+            last = max(self.positions[TRANS_FAMILY].get(LAST_OFFSET, 0), self.added[-1].commitlog_offset)
+            self.positions[TRANS_FAMILY][LAST_OFFSET] = last
+        return bool(self.dropped or self.added) or self.positions != facts.positions
 
     def _stays(self, family: str, row: Row | None) -> bool:
         if row is None:
@@ -259,7 +269,8 @@ class _Rows:
 
     def _merged(self, family: str) -> Iterator[tuple[bytes, bytes]]:
         positions = ((key, POSITION.build(position=value)) for key, value in self.positions[family].items())
-        return merge(self._kept(family), sorted(positions))
+        added = [build_trans_row(row) for row in self.added] if family == TRANS_FAMILY else []
+        return merge(self._kept(family), added, sorted(positions))
 
     def _kept(self, family: str) -> Iterator[tuple[bytes, bytes]]:
         for keys, values in self.rows.rows(family):
@@ -269,6 +280,8 @@ class _Rows:
 
     def _tell(self) -> None:
         notes = self.draft.notes
+        if self.added:
+            notes.append(f"{DIRECTORY}/: {many(len(self.added), 'row')} of half messages will be made from the log")
         for family, count in self.dropped.items():
             notes.append(
                 f"{DIRECTORY}/: {many(count, 'row')} of {_WORDS[family]} will be removed: their records are not in the "

@@ -152,9 +152,8 @@ def test_a_database_that_cannot_be_read_forbids_a_shorter_log(tmp_path: Path) ->
     with pytest.raises(Refused) as refused:
         plan_of(store)
     assert "move rocksdbstore/ out of the store" in refused.value.advice
-    with pytest.raises(Refused) as refused:
-        plan_of(store, transRocksDBEnable="true", transWriteOriginTransHalfEnable="false")
-    assert "nothing makes the rows of half messages again" in refused.value.advice
+    shutil.rmtree(store / "rocksdbstore")
+    assert plan_of(store).loss.messages
 
 
 def test_every_family_survives(tmp_path: Path) -> None:
@@ -181,4 +180,25 @@ def test_index_entries_of_dledger_messages(tmp_path: Path) -> None:
     apply(plan_of(store))
     assert found(store).count(INDEX_FAMILY) == 2
     assert found(store).position(INDEX_FAMILY, LAST_OFFSET) == rows(store)[-1].offset
+    require_sound(store)
+
+
+def test_without_the_library_rows_of_half_messages_are_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = copy_store("5.4.0-trans-rocksdb", tmp_path)
+    shutil.rmtree(store / "rocksdbstore")
+    without_extra(monkeypatch)
+    plan = plan_of(store)
+    assert plan.steps == ()
+    assert any("rocksdbstore/ is not written" in note for note in plan.notes)
+
+
+def test_rows_of_open_half_messages_are_made_again(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-trans-rocksdb", tmp_path)
+    before = {key for keys, _ in found(store).rows(TRANS_FAMILY) for key in keys}
+    shutil.rmtree(store / "rocksdbstore")
+    apply(plan_of(store))
+    assert {key for keys, _ in found(store).rows(TRANS_FAMILY) for key in keys} == before
+    assert found(store).position(TRANS_FAMILY, LAST_OFFSET) == 17582
     require_sound(store)
