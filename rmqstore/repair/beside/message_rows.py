@@ -264,7 +264,7 @@ class _Rows:
             while chunk := list(islice(rows, CHUNK)):
                 new.put(family, [key for key, _ in chunk], [value for _, value in chunk])
         files = new.finish()
-        swap_in(self.draft, self.draft.store.root / DIRECTORY, Made(new, files, folder), WHY)
+        swap_in(self.draft, self.draft.store.root / DIRECTORY, Made(new, files, folder), WHY, keeps_options=True)
         self._tell()
 
     def _merged(self, family: str) -> Iterator[tuple[bytes, bytes]]:

@@ -47,11 +47,17 @@ def unwritten(error: CannotRead) -> NoSpace | NotReadable:
     return NotReadable(f"the new RocksDB cannot be written: {error}")
 
 
-def swap_in(draft: PlanBuilder, directory: Path, made: Made, why: str) -> None:
-    """Add the steps that replace the database in a directory of the store by a finished one."""
+def swap_in(draft: PlanBuilder, directory: Path, made: Made, why: str, *, keeps_options: bool = False) -> None:
+    """Add the steps that replace the database in a directory of the store by a finished one.
+
+    `keeps_options`: leave OPTIONS files, which RocksDB does not read when it opens a database, but which name the
+    version of the library that did so last.
+    """
     fresh = {path.name for path in made.files}
     there = sorted(entry.name for entry in os.scandir(directory)) if directory.is_dir() else []
     old = [name for name in there if _FILES.fullmatch(name) or name in fresh]
+    if keeps_options:
+        old = [name for name in old if not name.startswith("OPTIONS-") or name in fresh]
     for name in sorted(old, key=lambda name: not name.startswith("MANIFEST")):
         draft.discard(directory / name, "the old RocksDB")
     for path in made.files:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.brokers.rules.writer import writer_of
 from rmqstore.checks.problems.report import problem_counts
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import Refused
@@ -202,3 +203,11 @@ def test_rows_of_open_half_messages_are_made_again(tmp_path: Path) -> None:
     assert {key for keys, _ in found(store).rows(TRANS_FAMILY) for key in keys} == before
     assert found(store).position(TRANS_FAMILY, LAST_OFFSET) == 17582
     require_sound(store)
+
+
+@pytest.mark.parametrize("name", ["5.4.0-timer-rocksdb-pending", "5.5.1-timer-rocksdb-pending"])
+def test_a_repaired_store_still_shows_which_version_wrote_it(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    before = writer_of(open_store(store)).to_json()
+    apply(plan_of(store))
+    assert writer_of(open_store(store)).to_json() == before
