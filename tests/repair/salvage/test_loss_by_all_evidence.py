@@ -85,3 +85,21 @@ def test_garbage_in_the_index_shows_no_lost_message(name: str, tmp_path: Path) -
     shutil.rmtree(store / "consumequeue")
     loss = _plan(store)["loss"]
     assert (loss["messages"], loss.get("at_least")) == (0, None)
+
+
+def test_a_flipped_bit_in_a_topic_makes_no_lost_messages(tmp_path: Path) -> None:
+    """Its message fills the gap of its real queue; the queue of the wrong name had no messages before it."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    found = rows(store)
+    files = sorted((store / "commitlog").iterdir())
+    gone = sum(row.path == files[1] for row in found)
+    row = next(r for r in found if r.path == files[4] and r.message.topic_text == "Order_11")
+    topic = row.path.read_bytes().index(b"Order_11", row.at)
+    files[1].unlink()
+    shutil.rmtree(store / "consumequeue")
+    before = _plan(store, "--accept-fillers")["loss"]
+    assert before["messages"] == gone
+    damage.flip(row.path, topic, 0)
+    loss = _plan(store, "--accept-fillers")["loss"]
+    assert "Nrder_11" not in str(loss["queues"])
+    assert gone <= loss["messages"] <= gone + 1

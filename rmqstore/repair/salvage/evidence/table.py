@@ -227,7 +227,8 @@ class Evidence:
             if properties.is_lmq(topic):
                 continue  # it shares the records of other queues
             holes = [(g.expected, g.got, g.before, g.at) for g in part.gaps]
-            if logs.min_offset == 0 and part.messages and part.first_at not in logs.misfiled.offsets:
+            starts = logs.min_offset == 0 and part.messages and part.first_at not in logs.misfiled.offsets
+            if starts and not self._has_flipped_topic(topic, queue_id, part):
                 holes.append((0, part.first, -1, part.first_at))
             for expected, got, before, behind in holes:
                 if expected < got:
@@ -237,6 +238,28 @@ class Evidence:
             if reached > part.next:
                 slots = (topic, queue_id, range(part.next, reached))
                 yield Row(part.last_at, logs.wrote, CONSUMED, slots, f"consumers of {topic}/{queue_id}")
+
+    @cached_property
+    def _with_gaps(self) -> dict[tuple[int, int], list[tuple[str, QueuePart]]]:
+        """Return the queues with gaps by queue id and length of the topic."""
+        out: dict[tuple[int, int], list[tuple[str, QueuePart]]] = {}
+        for (topic, queue_id), part in self.logs.queues.items():
+            if part.gaps:
+                out.setdefault((queue_id, len(topic)), []).append((topic, part))
+        return out
+
+    def _has_flipped_topic(self, topic: str, queue_id: int, part: QueuePart) -> bool:
+        """Return whether the only message of a queue fills a gap in a queue whose topic differs in one bit.
+
+        Then its topic is damaged, and no message was before it in a queue of this name.
+        """
+        if part.messages != 1:
+            return False
+        return any(
+            _one_bit_apart(topic, other)
+            and any(g.expected <= part.first < g.got and g.before < part.first_at < g.at for g in of_other.gaps)
+            for other, of_other in self._with_gaps.get((queue_id, len(topic)), ())
+        )
 
     def _add_gaps(self, known: Known, ranges: Ranges) -> None:
         """Add queue offsets that neither a record nor a unit has, in queues with damage where they should be."""
@@ -499,3 +522,12 @@ def _written(units: npt.NDArray[np.void], first: int) -> Bool:
     before, own, behind = offset[:-2], offset[1:-1], offset[2:]
     good[1:-1] &= ~((before <= behind) & ((own < before) | (own > behind)))
     return good
+
+
+def _one_bit_apart(one: str, other: str) -> bool:
+    """Return whether two topics of the same length differ in one bit; bytes that are not UTF-8 fit any character."""
+    different = [(a, b) for a, b in zip(one, other, strict=True) if a != b]
+    if len(different) != 1:
+        return False
+    a, b = different[0]
+    return a == "\ufffd" or (ord(a) ^ ord(b)).bit_count() == 1
