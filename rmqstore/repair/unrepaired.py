@@ -62,13 +62,13 @@ def _without_proof(report: Report, draft: PlanBuilder) -> Iterator[tuple[str, Op
     found = [f for f in report.findings.listed if f.code == codes.CL_QUEUE_OFFSET_GAP]
     labels = (f"{f.facts.get('topic')}/{f.facts.get('queue_id')}" for f in found)
     others = 0 if codes.CL_QUEUE_OFFSET_GAP in draft.cures else sum(label not in draft.gaps for label in labels)
-    missing = others + draft.strays + sum(_joined(gaps) for gaps in draft.gaps.values())
+    missing = others + draft.strays[codes.CQ_MISSING_UNIT] + sum(_joined(gaps) for gaps in draft.gaps.values())
     units = sum(b - a for gaps in draft.gaps.values() for a, b in gaps)
     for code, count in ((codes.CL_QUEUE_OFFSET_GAP, missing), (codes.CQ_SHIFTED, units)):
         if count:
             yield code, OperatorTask(_NO_MESSAGE, _RAW), count
-    if draft.strays:
-        yield codes.CQ_MISSING_UNIT, OperatorTask(_STRAY, _RAW), draft.strays
+    for code, count in sorted(draft.strays.items()):
+        yield code, OperatorTask(_STRAY, _RAW), count
 
 
 def _joined(gaps: list[tuple[int, int]]) -> int:

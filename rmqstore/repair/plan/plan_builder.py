@@ -39,8 +39,8 @@ class PlanBuilder:
     """The steps and facts of a plan so far. Reads the store, writes nothing.
 
     `ends`: the maximum offsets that queues (`TOPIC/ID`) will have if the plan changes them. `gaps`: the ranges of queue
-    offsets without a message in rebuilt queues. `strays` is the number of ranges of queue offsets in their records that
-    are impossible, and get no unit. `unproved` counts the findings per problem code that stay because
+    offsets without a message in rebuilt queues. `strays` counts the ranges of queue offsets in their records that are
+    impossible, and get no unit, per problem code. `unproved` counts the findings per problem code that stay because
     nothing proves the right bytes. `gone` and `made` are the paths, as in the plan, that steps move away and create.
     `root` is the store's absolute path, with its links.
     """
@@ -58,7 +58,7 @@ class PlanBuilder:
     facts: dict[str, Json] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)
     gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    strays: int = 0
+    strays: Counter[str] = field(default_factory=Counter)
     unproved: Counter[str] = field(default_factory=Counter)
     gone: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)

@@ -38,6 +38,8 @@ UNIT = consumequeue.UNIT.size
 CHUNK = 1 << 16  # units
 _FAR = 1 << 16
 """A gap of more units than this, and than ten times the number of messages, is due to a damaged queue offset."""
+_MOST = (1 << 62) // UNIT
+"""Maximum queue offset: positions in a queue are numbers of 63 bits."""
 _BEHIND = 1 << 10
 """Number of units that are read at a time after a queue's last message."""
 _SMALL = 1 << 15
@@ -244,6 +246,8 @@ def _rows(raw: bytes | bytearray) -> U8:
 
 def _one_cluster(ranges: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Return the largest group of ranges without a wide gap, and all other ranges."""
+    impossible = [one for one in ranges if one[1] > _MOST]
+    ranges = [one for one in ranges if one[1] <= _MOST]
     clusters: list[list[tuple[int, int]]] = []
     met = sum(b - a for a, b in ranges)
     for one in ranges:
@@ -252,9 +256,9 @@ def _one_cluster(ranges: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], 
         else:
             clusters.append([one])
     if not clusters:
-        return [], []
+        return [], impossible
     main = max(clusters, key=lambda c: sum(b - a for a, b in c))
-    return main, [one for c in clusters if c is not main for one in c]
+    return main, [*(one for c in clusters if c is not main for one in c), *impossible]
 
 
 def plan_queue(draft: PlanBuilder, image: QueueImage, why: str) -> None:

@@ -257,8 +257,10 @@ class QueueRebuild:
         if image.gaps:
             self.left.add(problem_codes.CQ_SHIFTED)
         if image.strays:
-            self.left.add(problem_codes.CQ_MISSING_UNIT)
-            self.draft.strays += len(image.strays)
+            kept = image.usable or not image.empty
+            code = problem_codes.CQ_MISSING_UNIT if kept else problem_codes.CQ_MISSING_QUEUE
+            self.left.add(code)
+            self.draft.strays[code] += len(image.strays)
         return Odds(label, image.gaps, image.strays)
 
     def tell(self, image: Odds) -> None:
