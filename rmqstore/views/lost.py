@@ -337,10 +337,12 @@ def filler_rows(plan: Plan) -> list[Mapping[str, Any]]:
 
 def _rows(fact: object) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a plan's fact; skip invalid ones, as a saved plan is untrusted."""
-    wanted = {"topic", "queue_id", "queue_offset", "offset"}
-    yield from (
-        row for row in (fact if isinstance(fact, list) else ()) if isinstance(row, dict) and wanted <= row.keys()
-    )
+    numbers = ("queue_id", "queue_offset", "offset")
+    for row in fact if isinstance(fact, list) else ():
+        if not isinstance(row, dict) or not isinstance(row.get("topic"), str):
+            continue
+        if all(isinstance(row.get(name), int) for name in numbers) and isinstance(row.get("length", 0), int):
+            yield row
 
 
 def _with_record(one: LostMessage, found: Found) -> LostMessage:

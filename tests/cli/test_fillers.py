@@ -105,3 +105,23 @@ def test_columns_give_the_same_fillers_as_records(name: str, tmp_path: Path, mon
                     assert mask.tolist() == [is_filler(columns.message(i)) for i in range(len(columns))]
                     found += columns.offset[mask].tolist()
         assert found == [r.position for r in lost]
+
+
+@pytest.mark.parametrize(
+    "rows_of_plan",
+    [
+        [{"topic": 1, "queue_id": {}, "queue_offset": [], "offset": None}, 3, None],
+        [{"topic": "a", "queue_id": 0, "queue_offset": 1 << 200, "offset": 1 << 70, "length": -5, "marked": ""}],
+        "no list",
+    ],
+)
+def test_a_journal_is_not_trusted(rows_of_plan: object, tmp_path: Path) -> None:
+    store, (kept, _) = repaired("5.4.0-clean", tmp_path)
+    (journal,) = (store / ".rmqstore").iterdir()
+    plan = json.loads((journal / "plan.json").read_text())
+    plan["facts"]["fillers"] = rows_of_plan
+    (journal / "plan.json").write_text(json.dumps(plan))
+    assert run("find", str(store), kept.properties["UNIQ_KEY"]).exit_code == 1
+    assert "LOST" in run("get", str(store), str(kept.position)).stdout
+    assert run_json("du", str(store), exit_code=0)["fillers"] == 2
+    assert run("report", str(store), "-o", str(tmp_path / "page.html")).exit_code == 0
