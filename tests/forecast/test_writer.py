@@ -1,0 +1,91 @@
+"""Which versions can have written a store, and the version whose start is forecast without --broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmqstore.brokers.rules.writer import writer_of
+from rmqstore.files.store import open_store
+from rmqstore.formats.checkpoint import StoreCheckpoint, parse_checkpoint
+from tests.command import run_json
+from tests.damage import zero
+from tests.stores import unpack
+
+Copy = Callable[[str], Path]
+
+RANGES = {
+    "4.9.7-clean": ("4.3.0", "4.9.8", "5.4.0"),
+    "5.1.4-clean": ("5.0.0", "5.3.4", "5.4.0"),
+    "5.1.4-dledger": ("5.0.0", "5.3.4", "5.4.0"),
+    "5.4.0-clean": ("5.4.0", "5.4.0", "5.4.0"),
+    "5.4.0-rocksdb": ("5.4.0", "5.4.0", "5.4.0"),
+    "5.4.0-dledger-killed": ("5.4.0", "5.4.0", "5.4.0"),
+    "5.5.1-clean": ("5.5.0", "5.5.1", "5.5.1"),
+    "5.5.1-rocksdb-separate": ("5.5.0", "5.5.1", "5.5.1"),
+    "5.5.1-dledger": ("5.5.0", "5.5.1", "5.5.1"),
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_files_tell_who_wrote_a_store(name: str) -> None:
+    found = writer_of(open_store(unpack(name)))
+    assert (found.oldest, found.newest, found.forecast_version) == RANGES[name]
+    assert found.evidence
+
+
+def test_signs_are_left_without_the_directory_of_rocksdb(store_copy: Copy) -> None:
+    for name, expected in (("5.4.0-clean", "5.3.4"), ("5.5.1-flushed", "5.5.1")):
+        store = store_copy(name)
+        for path in (store / "rocksdbstore").iterdir():
+            path.unlink()
+        (store / "rocksdbstore").rmdir()
+        assert writer_of(open_store(store)).newest == expected
+
+
+def test_verify_names_the_writer_and_forecasts_its_start(store_copy: Copy) -> None:
+    store = str(store_copy("5.5.1-flushed"))
+    report = run_json("verify", store, exit_code=0)
+    assert report["broker"]["version"] == "5.5.1"  # type: ignore[index]
+    assert report["writer"] == {
+        "oldest": "5.5.0",
+        "newest": "5.5.1",
+        "evidence": ["rocksdbstore/ was opened by RocksDB 8.4.4"],
+    }
+    older = run_json("verify", store, "--broker", "5.4.0", exit_code=0)
+    assert any("was last written by RocketMQ 5.5.0 or newer" in note for note in older["notes"])  # type: ignore[attr-defined]
+
+
+def test_a_rebuilt_checkpoint_lets_accelerated_recovery_start(store_copy: Copy) -> None:
+    store = store_copy("5.5.1-flushed")
+    (store / "checkpoint").unlink()
+    run_json("rebuild", str(store), "checkpoint", "--apply", exit_code=0)
+    made = parse_checkpoint((store / "checkpoint").read_bytes())
+    assert made.logics_physical_offset > 200_000
+    (store / "abort").touch()
+    conf = store.parent / "broker.conf"
+    conf.write_text("enableAcceleratedRecovery=true\nstoreType=default\nmappedFileSizeConsumeQueue=2000\n")
+    report = run_json("verify", str(store), "-c", str(conf), exit_code=0)
+    assert report["broker"]["starts"] is True  # type: ignore[index]
+    (store / "checkpoint").write_bytes(replace(made, logics_physical_offset=0).build())
+    report = run_json("verify", str(store), "-c", str(conf), exit_code=1)
+    assert report["broker"]["starts"] is False  # type: ignore[index]
+
+
+def test_a_repair_keeps_the_offset_before_the_end_of_the_log(store_copy: Copy) -> None:
+    store = store_copy("5.5.1-flushed")
+    end = 205_000
+    checkpoint = store / "checkpoint"
+    assert parse_checkpoint(checkpoint.read_bytes()).logics_physical_offset >= end
+    zero(store / "commitlog" / f"{196_608:020d}", end - 196_608, 262_144 - end)
+    run_json("recover", str(store), "--strategy", "truncate", "--apply", exit_code=0)
+    assert 0 < parse_checkpoint(checkpoint.read_bytes()).logics_physical_offset < end
+
+
+def test_a_checkpoint_has_the_offset_at_byte_40() -> None:
+    raw = StoreCheckpoint(logics_physical_offset=7).build()
+    assert raw[40:48] == (7).to_bytes(8, "big")
+    assert not any(raw[:40] + raw[48:])
