@@ -136,7 +136,7 @@ def find(
     stories = Stories(opened)
     described, told = stories.of(answer.sorted())
     for story in told:
-        named = (answer.named.get(event.found.offset, ()) for event in story.events)
+        named = [answer.named.get(event.found.offset, ()) for event in story.events]
         story.texts = tuple(text for text in question.texts if any(text in texts for texts in named))
     style = BodyStyle(asked.body, False)
     if out.as_json:
@@ -317,7 +317,7 @@ def _ending(story: Story) -> str:
         return "rolled back: consumers do not get it"
     if story.ending == "given-up":
         return "given up by the broker, because the producer never decided: consumers do not get it"
-    arrived = "arrived, committed" if story.committed else "arrived"
+    arrived = "arrived, committed" if story.committed else title("arrived")
     if story.dead is not None:
         when = time_text(story.dead.message.store_timestamp, exact=True)
         retries = many(story.dead.message.reconsume_times, "retry", "retries")

@@ -198,6 +198,12 @@ def test_the_first_line_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert re.fullmatch(told, first_line(store, dead.msg_id))
 
 
+def test_each_of_several_texts_is_answered() -> None:
+    told = run("find", str(unpack(STORE)), "ord11_42", "tx11_0", "no-such-key").stdout
+    first = [line.partition(":")[0] for line in told.splitlines() if not line.startswith(" ") and line]
+    assert sorted(first) == ["no-such-key", "ord11_42", "tx11_0"]
+
+
 def test_each_message_is_told_once_in_the_order_of_time() -> None:
     lines = run("find", str(unpack(STORE)), "ord11_42", "--utc").stdout.splitlines()
     words = [line[2:15].strip() for line in lines[1:] if line[2:3].strip()]
