@@ -6,6 +6,7 @@
     wheels.py        sdist and wheels
     tree.py          the files of a tarball: interpreter, packages, launcher, manual pages, licences
     archive.py       tar files with the same bytes each time
+    certificates.py  the module ssl of the -full- tarballs
     sbom.py          what a tarball consists of, as CycloneDX
     packages.py      .deb and .rpm
     lock_again.py    writes the hashes of lock/ after a version in it has changed

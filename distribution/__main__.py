@@ -61,6 +61,7 @@ def _tarballs(folder: Path, made: dict[str, Path], output: Path, missing: dict[s
             larger = folder / f"rmqstore-{version()}-full-linux-{arch}"
             shutil.copytree(root, larger, symlinks=True)
             tree.add_packages(larger, arch, "full.txt")
+            shutil.copy(Path(__file__).with_name("certificates.py"), larger / tree.SITE / "ssl.py")
             _finish(larger, arch, runnable, output)
 
 

@@ -24,11 +24,21 @@ SITE = LIBRARY / "site-packages"
 
 # The rest of the interpreter: what is not needed to run rmqstore, or would need libraries that a system may lack.
 _LEFT_OUT = (
-    *("test", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "pydoc_data", "distutils", "venv", "curses"),
+    *(
+        "**/test",
+        "idlelib",
+        "tkinter",
+        "turtledemo",
+        "lib2to3",
+        "ensurepip",
+        "pydoc_data",
+        "distutils",
+        "venv",
+        "curses",
+    ),
     *(
         "config-*",
         "site-packages/*",
-        "unittest/test",
         "sqlite3",
         "dbm",
         "xml",
