@@ -13,7 +13,7 @@ HERE = Path(__file__).resolve().parent
 GLIBC = (2, 17)
 _FLAGS = ("-O2", "-g0", "-s", "-fPIC", "-Wl,--build-id=none")
 _SHT_GNU_VERNEED = 0x6FFFFFFE
-_VER_FLG_WEAK = 2
+_VERNAUX = "<IHHII"  # hash, flags, index, name, position of the next
 
 
 def compiler(arch: str) -> str:
@@ -47,21 +47,26 @@ def launcher(arch: str, output: Path, libraries: Path, *, with_newer_symbols: bo
     _compile(arch, output, *sources, *needed, options)
 
 
-def make_newer_versions_optional(library: Path) -> bool:
-    """Let a library load with glibc 2.17: mark the newer versions of glibc that it names as weak.
+def require_only_old_glibc(library: Path) -> bool:
+    """Let a library load with glibc 2.17: where it names a newer version of glibc, it names 2.17 then.
 
-    The loader then does not require them, and looks for the symbols in all libraries. Returns whether there are any.
+    The loader finds their symbols in the launcher, which it searches first. Returns whether there are any.
     """
     data = bytearray(library.read_bytes())
-    changed = False
-    for place, name in _version_needs(data):
-        if name.startswith("GLIBC_") and tuple(map(int, name[6:].split("."))) > GLIBC:
-            [flags] = struct.unpack_from("<H", data, place + 4)
-            struct.pack_into("<H", data, place + 4, flags | _VER_FLG_WEAK)
-            changed = True
-    if changed:
+    needs = _version_needs(data)
+    newer = [place for place, name in needs if name.startswith("GLIBC_") and _number(name) > GLIBC]
+    if newer:
+        old = next(place for place, name in needs if name.startswith("GLIBC_") and _number(name) == GLIBC)
+        hash_of_old, _, _, name_of_old, _ = struct.unpack_from(_VERNAUX, data, old)
+        for place in newer:
+            _, flags, other, _, step = struct.unpack_from(_VERNAUX, data, place)
+            struct.pack_into(_VERNAUX, data, place, hash_of_old, flags, other, name_of_old, step)
         library.write_bytes(data)
-    return changed
+    return bool(newer)
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.partition("_")[2].split(".")))
 
 
 def _version_needs(data: bytearray) -> list[tuple[int, str]]:
@@ -78,7 +83,7 @@ def _version_needs(data: bytearray) -> list[tuple[int, str]]:
             _, entries, _, first, following = struct.unpack_from("<HHIII", data, need)
             place = need + first
             for _ in range(entries):
-                _, _, _, name, step = struct.unpack_from("<IHHII", data, place)
+                _, _, _, name, step = struct.unpack_from(_VERNAUX, data, place)
                 found.append((place, data[names + name : data.index(0, names + name)].decode("ascii")))
                 place += step
             if not following:
