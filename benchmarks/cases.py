@@ -125,6 +125,32 @@ def store_cases(name: str, store: Path, made: Made, work: Path, args: argparse.N
     yield Case(name, "rmqstore rebuild cq, plan, one core", plan, *size, baseline=f"{rebuild}, one core", prepare=again)
     yield Case(name, "rmqstore rebuild cq, plan", command, *size, baseline=rebuild, prepare=again)
     yield Case(name, "rmqstore rebuild cq --apply", [*command, "--apply"], *size, baseline=rebuild, prepare=again)
+    yield from damage_cases(name, store, made, work, ours, sizes)
+
+
+def damage_cases(name: str, store: Path, made: Made, work: Path, ours: list[str], config: Path) -> Iterator[Case]:
+    """Yield the cases of a log without consume queues in which one record has a wrong QUEUEOFFSET: cost is linear."""
+    for way, offset in (("sound", None), ("too low", 1), ("too high", 1 << 20)):
+        broken = work / f"queue-offset-{way.replace(' ', '-')}"
+        shutil.copytree(store / "commitlog", broken / "commitlog")
+        if offset is not None:
+            set_queue_offset(min((broken / "commitlog").iterdir()), 1000, offset)
+        for word, part in (("verify", ()), ("rebuild", ("cq",))):
+            label = f"rmqstore {word}, no queues, QUEUEOFFSETs"
+            command = [*ours, word, str(broken), *part, "--config", str(config), "--json", "--jobs", "1"]
+            like = f"{label} sound" if offset is not None else ""
+            yield Case(name, f"{label} {way}", one_core(command), made.wrote, made.messages, baseline=like)
+
+
+def set_queue_offset(path: Path, number: int, value: int) -> None:
+    """Overwrite QUEUEOFFSET of a record of a commitlog file, counted from 0."""
+    with path.open("r+b") as file:
+        at = 0
+        for _ in range(number):
+            file.seek(at)
+            at += int.from_bytes(file.read(4), "big")
+        file.seek(at + message.HEAD.at("queue_offset"))
+        file.write(value.to_bytes(8, "big"))
 
 
 def baseline_cases(
