@@ -91,7 +91,8 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         facts["broker"] = forecast.version
         report.findings.add(Finding(problem_codes.CQ_LEFT_BEHIND, "consumequeue", "", 0, 0, facts))
     # messages without units may belong to a deleted topic; only those of DLedger that the broker ignores are taken
-    taken = forecast.messages_taken or (left.gone.messages if _leaves_dledger(store, options) else 0)
+    ignored = _leaves_dledger(store, options) or _leaves_separate_rocksdb(store, report, forecast)
+    taken = forecast.messages_taken or (left.gone.messages if ignored else 0)
     if newer:
         report.findings.add(newer_finding(newer, forecast))
     if forecast.starts and taken and report.clean and not report.live:
@@ -174,6 +175,17 @@ def _not_here(report: Report) -> str:
         elif count := sum(int(f.facts.get("messages") or 0) for f in found):
             words += f", but {many(count, 'message is', 'messages are')} {where}"
     return words
+
+
+def _leaves_separate_rocksdb(store: Store, report: Report, forecast: StartForecast) -> bool:
+    """Return whether the broker is too old for the RocksDB in consumequeue_rocksdb/, with a note if so."""
+    if not (store.rocksdb_consume_queue and _unseen(store, forecast)):
+        return False
+    report.notes.append(
+        f"RocketMQ {forecast.version} does not read {SEPARATE}/; it creates a RocksDB in consumequeue/, with which"
+        " RocketMQ 5.5.0 and newer do not start again"
+    )
+    return True
 
 
 def _tell_writer(store: Store, report: Report, asked: str) -> None:
