@@ -100,7 +100,8 @@ def test_commands_report_a_broken_database(command: str, words: tuple[str, ...],
 def test_recover_that_plans_nothing_distinguishes_wrong_from_not_checked(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     (store / "kvStore").mkdir()
-    (store / "kvStore" / "CURRENT").touch()  # POP records, which are not read
+    (store / "kvStore" / "CURRENT").touch()  # of messages received through POP; nothing can be read
+    (store / "kvStore" / "MANIFEST-000001").touch()
     answer = run_json("recover", str(store), exit_code=4)
     assert (answer["steps"], answer["brakes"]) == ([], [])
     assert run_json("verify", str(store), exit_code=4)["clean"] is False
