@@ -41,7 +41,7 @@ def check_configuration(store: Store, findings: Findings, *, live: bool = False)
     """Check the configuration of a store, and its offsets with the queues, as if the log had no message."""
     facts, ranges = check_config(store, findings, live=live), partial(queue_range, store)
     check_offsets(facts, ranges, findings)
-    check_delay_offsets(store, facts, ranges, (0, 0), findings)
+    check_delay_offsets(store, facts, ranges, (), (0, 0), findings)
     return facts
 
 

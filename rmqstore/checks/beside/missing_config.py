@@ -1,15 +1,16 @@
 """Configuration that a broker has written, and that is gone: topics.json and consumerOffset.json.
 
-A broker writes all files of config/ every few seconds, also empty ones (BrokerController#initializeScheduledTasks). A
-store that only rmqstore made has topics.json at most. So a missing file was removed if a broker has run on the store:
-it has left other files, or config/ is gone and the log has messages of its own topics.
+`delay_offsets.py` does the same for delayOffset.json. A broker writes all files of config/ every few seconds, also
+empty ones (BrokerController#initializeScheduledTasks). A store that only rmqstore made has topics.json at most. So a
+missing file was removed if a broker has run on the store: it has left other files, or config/ is gone and the log has
+messages of its own topics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rmqstore.checks.beside.config import ConfigFacts
+from rmqstore.checks.beside.config import JSON_FILES, ConfigFacts
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import list_directory
@@ -18,14 +19,7 @@ from rmqstore.formats.properties import is_lmq, is_system_topic
 
 _RETRY, _DEAD = "%RETRY%", "%DLQ%"
 _OF_BROKERS = ("compaction", "rocksdbstore", "kvStore", "timerwheel", "timerlog", "brokerIdentity")
-_CONFIG_OF_BROKERS = (
-    "consumerOffset.json",
-    "consumerFilter.json",
-    "consumerOrderInfo.json",
-    "delayOffset.json",
-    "subscriptionGroup.json",
-    "topicQueueMapping.json",
-)
+_CONFIG_OF_BROKERS = set(JSON_FILES) - {"topics.json"}
 _WITH_TOPICS = {"subscriptionGroup.json", "topicQueueMapping.json", "delayOffset.json"}
 """Files of a broker that has topics; a slave that has never asked its master for them has none of these."""
 _OFFSETS = {"consumerOffset.json", "lmqConsumerOffset.json"}  # with enableLmq, a broker writes only the second
@@ -38,10 +32,11 @@ def check_missing_config(store: Store, config: ConfigFacts, queues: Iterable[str
 
     `queues`: the names of all queues ("TOPIC/ID").
     """
-    names = {e.path.name.removesuffix(".bak") for e in list_directory(store.root / "config")}
-    topics = sorted({name.rpartition("/")[0] for name in queues})
-    if _DATABASES & set(store.rocksdb_config) or not _broker_ran(store, names, topics):
+    queues = list(queues)
+    names = _names(store)
+    if _DATABASES & set(store.rocksdb_config) or not broker_has_run(store, queues):
         return
+    topics = _topics(queues)
     with_topics = not names or bool(names & _WITH_TOPICS)
     if with_topics and "topics.json" not in names and codes.CFG_NO_TOPICS not in findings.counts:
         own = [t for t in topics if not (is_system_topic(t) or is_lmq(t) or t.startswith((_RETRY, _DEAD)))]
@@ -55,11 +50,24 @@ def check_missing_config(store: Store, config: ConfigFacts, queues: Iterable[str
             findings.add(Finding(codes.CFG_NO_OFFSETS, "config", "consumerOffset.json", facts=facts))
 
 
-def _broker_ran(store: Store, names: set[str], topics: Iterable[str]) -> bool:
-    """Return whether a broker has left files. Without config/, topics that only brokers create show it, too."""
-    if any(name in store.top for name in _OF_BROKERS) or any(name in names for name in _CONFIG_OF_BROKERS):
+def broker_has_run(store: Store, queues: Iterable[str]) -> bool:
+    """Return whether a broker has left files. Without config/, topics that only brokers create show it, too.
+
+    `queues`: the names of all queues ("TOPIC/ID").
+    """
+    names = _names(store)
+    if any(name in store.top for name in _OF_BROKERS) or names & _CONFIG_OF_BROKERS:
         return True
-    return not names and any(is_system_topic(topic) or topic.startswith(_RETRY) for topic in topics)
+    return not names and any(is_system_topic(topic) or topic.startswith(_RETRY) for topic in _topics(queues))
+
+
+def _names(store: Store) -> set[str]:
+    """Return the names of the files in config/, a .bak under the name of its file."""
+    return {e.path.name.removesuffix(".bak") for e in list_directory(store.root / "config")}
+
+
+def _topics(queues: Iterable[str]) -> list[str]:
+    return sorted({name.rpartition("/")[0] for name in queues})
 
 
 def _listed(what: str, names: list[str]) -> dict[str, Fact]:

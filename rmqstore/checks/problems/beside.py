@@ -376,9 +376,9 @@ CONFIG: Rows = (
             do="take config/delayOffset.json from a slave or a backup that is not older than the log",
         ),
         about=(
-            "Messages of this delay level were due more than 20 seconds before the last message of the log. A running "
-            "broker delivers when they are due, and saves delayOffset.json every 10 seconds. Without the file, the "
-            "next start delivers them again."
+            "Messages of this delay level were due before the last message of the log: by more than 20 seconds, or by "
+            "more than a second if all of config/ is gone. A running broker delivers when they are due, and saves "
+            "delayOffset.json every 10 seconds. Without the file, the next start delivers them again."
         ),
     ),
 )
