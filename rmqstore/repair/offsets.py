@@ -5,25 +5,20 @@ A change is a plan like any other: it is applied with a journal, and can be undo
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
-from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.errors import NotReadable, Refused
 from rmqstore.files.config_databases import OFFSETS, directory_of
-from rmqstore.files.config_files import committed_offsets, config_object
-from rmqstore.files.rocksdb.config import build_offsets, family_of, offset_key, parse_row
-from rmqstore.files.rocksdb.database import CHUNK, CannotRead, Database, is_readable, missing_extra, open_database
+from rmqstore.files.config_files import Committed, committed_offsets, config_object
+from rmqstore.files.rocksdb.database import is_readable, missing_extra
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.configjson import JsonValue
 from rmqstore.repair.beside.config import build_offsets_json
-from rmqstore.repair.journal.disk import ScratchFolder
+from rmqstore.repair.beside.rocksdb_offsets import change_offsets
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
 
 FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 _LMQ = "%LMQ%"
@@ -70,7 +65,10 @@ def plan_offset_changes(store: Store, changes: Collection[OffsetChange], facts: 
     if wanted:
         directory = directory_of(store, OFFSETS)
         if directory is not None:
-            _plan_rows(draft, store.root / "config" / directory, wanted)
+            if not is_readable():
+                raise Refused(f"config/{directory} is RocksDB: {missing_extra()}")
+            new = [Committed(c.topic, c.group, c.queue_id, c.new) for c in wanted]
+            change_offsets(draft, store.root / "config" / directory, new, _WHY)
         else:
             _plan_files(draft, store.root / "config", wanted)
     draft.facts["command"] = "offsets"
@@ -147,55 +145,3 @@ def _groups(table: dict[str, JsonValue]) -> dict[str, JsonValue]:
     groups = table.setdefault("offsetTable", {})
     assert isinstance(groups, dict)  # `config_object` has checked it
     return groups
-
-
-# --- RocksDB ----------------------------------------------------------------------------------------------------------
-
-
-def _plan_rows(draft: PlanBuilder, directory: Path, changes: Iterable[OffsetChange]) -> None:
-    """Plan a new database with all rows of the old one, in which the rows of the changes are new."""
-    if not is_readable():
-        raise Refused(f"config/{directory.name} is RocksDB: {missing_extra()}")
-    folder = ScratchFolder()
-    try:
-        old = open_database(directory)
-        families = list(dict.fromkeys((*old.families, family_of(directory.name, OFFSETS))))
-        new = NewDatabase(folder.path / "database", families)
-        for family in families:
-            rows = _all_rows(old, family) if family in old.families else iter(())
-            if family == family_of(directory.name, OFFSETS):
-                rows = _changed(rows, directory.name, changes)
-            while chunk := list(islice(rows, CHUNK)):
-                new.put(family, [key for key, _ in chunk], [value for _, value in chunk])
-        files = new.finish()
-    except CannotRead as e:
-        raise unwritten(e) from e
-    swap_in(draft, directory, Made(new, files, folder), _WHY)
-
-
-def _all_rows(old: Database, family: str) -> Iterator[tuple[bytes, bytes]]:
-    for keys, values in old.chunks(family):
-        yield from zip(keys, values, strict=True)
-
-
-def _changed(
-    rows: Iterator[tuple[bytes, bytes]], directory: str, changes: Iterable[OffsetChange]
-) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the rows in key order with the changes; other queues in the same row keep their offsets."""
-    new: dict[bytes, dict[str, JsonValue]] = defaultdict(dict)
-    for change in changes:
-        new[offset_key(directory, change.group, change.topic, change.queue_id)][str(change.queue_id)] = change.new
-    left = sorted(new, reverse=True)
-    for key, value in rows:
-        while left and left[-1] < key:
-            added = left.pop()
-            yield added, build_offsets(directory, new[added])
-        if left and left[-1] == key:
-            left.pop()
-            found = parse_row(directory, OFFSETS, key, value)
-            known = found[1] if found is not None and isinstance(found[1], dict) else {}
-            yield key, build_offsets(directory, known | new[key])
-        else:
-            yield key, value
-    for added in reversed(left):
-        yield added, build_offsets(directory, new[added])

@@ -80,9 +80,9 @@ def plan_offsets(draft: PlanBuilder, verified: Verified, options: RecoverOptions
         for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
             _clamp(draft, config / name, lambda table: _clamp_consumers(table, ends), _OFFSETS)
         if (database := directory_of(draft.store, OFFSETS)) is not None:
-            from rmqstore.repair.beside.rocksdb_offsets import clamp_rows
+            from rmqstore.repair.beside.rocksdb_offsets import reduce_offsets
 
-            if clamp_rows(draft, config / database, lambda table: _clamp_consumers(table, ends)):
+            if reduce_offsets(draft, config / database, ends):
                 draft.cures.add(_OFFSETS)
     if _DELAY in wanted:
         _clamp(draft, config / "delayOffset.json", lambda table: _clamp_delays(table, ends), _DELAY)

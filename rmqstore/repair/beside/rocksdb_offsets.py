@@ -1,63 +1,92 @@
-"""Reduces offsets of consumers in a RocksDB of the configuration to the end of their queues."""
+"""Changes the offsets of consumer groups in a RocksDB of the configuration, which is replaced as a whole.
+
+Source: RocksDBConsumerOffsetManager#decodeOffset, #putWriteBatch, ConsumerOffsetManagerV2#commitOffset (RocketMQ 5.5.1)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.files.config_databases import OFFSETS
-from rmqstore.files.rocksdb.config import build_offsets, family_of, parse_row
-from rmqstore.files.rocksdb.database import CannotRead, Database, is_readable, open_database
+from rmqstore.files.config_files import Committed, committed_offsets
+from rmqstore.files.rocksdb.config import build_offsets, family_of, offset_key, parse_row, stored_table
+from rmqstore.files.rocksdb.database import CHUNK, CannotRead, Database, is_readable, open_database
 from rmqstore.formats.configjson import JsonValue
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
 
-_WHY = "offsets reduced to the end of their queues"
-Clamp = Callable[[dict[str, JsonValue]], int]
+_REDUCED = "offsets reduced to the end of their queues"
+Rows = Iterator[tuple[bytes, bytes]]
 
 
-def clamp_rows(draft: PlanBuilder, directory: Path, clamp: Clamp) -> bool:
-    """Plan a new database with the offsets that `clamp` reduces; return whether any of them changes.
+def reduce_offsets(draft: PlanBuilder, directory: Path, end_of: Callable[[str, int], int | None]) -> bool:
+    """Plan a new database in which no offset is after `end_of` its queue; return whether any offset is.
 
-    `clamp` gets tables in the form of consumerOffset.json. A database that cannot be read stays unchanged: no broker
-    starts with it. Errors: NoSpace, NotReadable.
-    Source: RocksDBConsumerOffsetManager#decodeOffset, #putWriteBatch (RocketMQ 5.4.0)
+    A database that cannot be read stays unchanged: no broker starts with it. Errors: NoSpace, NotReadable.
     """
     if not is_readable():
         return False
-    folder = ScratchFolder()
     try:
-        old = open_database(directory)
-        new = NewDatabase(folder.path / "database", old.families)
-        changed = sum(_copy(old, new, family, clamp) for family in old.families)
+        table = stored_table(draft.store.root, directory.name, OFFSETS)
     except CannotRead as e:
         draft.notes.append(f"offsets in {draft.path(directory)}/ stay unchanged: {e}")
         return False
-    if not changed:
-        return False
+    reduced = []
+    for one in committed_offsets(table.as_json) or ():
+        end = end_of(one.topic, one.queue_id)
+        if end is not None and one.offset > end:
+            reduced.append(one._replace(offset=end))
+    if reduced:
+        change_offsets(draft, directory, reduced, _REDUCED)
+    return bool(reduced)
+
+
+def change_offsets(draft: PlanBuilder, directory: Path, offsets: Iterable[Committed], why: str) -> None:
+    """Plan a new database with the rows of the old one and these offsets. Errors: NoSpace, NotReadable."""
+    folder = ScratchFolder()
     try:
+        old = open_database(directory)
+        own = family_of(directory.name, OFFSETS)
+        families = list(dict.fromkeys((*old.families, own)))
+        new = NewDatabase(folder.path / "database", families)
+        for family in families:
+            rows = _rows(old, family) if family in old.families else iter(())
+            if family == own:
+                rows = _changed(rows, directory.name, offsets)
+            while chunk := list(islice(rows, CHUNK)):
+                new.put(family, [key for key, _ in chunk], [value for _, value in chunk])
         files = new.finish()
     except CannotRead as e:
         raise unwritten(e) from e
-    swap_in(draft, directory, Made(new, files, folder), _WHY)
-    return True
+    swap_in(draft, directory, Made(new, files, folder), why)
 
 
-def _copy(old: Database, new: NewDatabase, family: str, clamp: Clamp) -> int:
-    changed = 0
+def _rows(old: Database, family: str) -> Rows:
     for keys, values in old.chunks(family):
-        if family == family_of(old.directory.name, OFFSETS):
-            clamped = [_clamped(old.directory.name, key, value, clamp) for key, value in zip(keys, values, strict=True)]
-            changed += sum(a != b for a, b in zip(values, clamped, strict=True))
-            values = clamped
-        new.put(family, keys, values)
-    return changed
+        yield from zip(keys, values, strict=True)
 
 
-def _clamped(directory: str, key: bytes, value: bytes, clamp: Clamp) -> bytes:
-    row = parse_row(directory, OFFSETS, key, value)
-    if row is None or not clamp({"offsetTable": dict([row])}):
-        return value
-    return build_offsets(directory, row[1])
+def _changed(rows: Rows, directory: str, offsets: Iterable[Committed]) -> Rows:
+    """Yield the rows in key order with the new offsets; other queues in the same row keep theirs."""
+    new: dict[bytes, dict[str, JsonValue]] = defaultdict(dict)
+    for one in offsets:
+        new[offset_key(directory, one.group, one.topic, one.queue_id)][str(one.queue_id)] = one.offset
+    left = sorted(new, reverse=True)
+    for key, value in rows:
+        while left and left[-1] < key:
+            added = left.pop()
+            yield added, build_offsets(directory, new[added])
+        if left and left[-1] == key:
+            left.pop()
+            found = parse_row(directory, OFFSETS, key, value)
+            known = found[1] if found is not None and isinstance(found[1], dict) else {}
+            yield key, build_offsets(directory, known | new[key])
+        else:
+            yield key, value
+    for added in reversed(left):
+        yield added, build_offsets(directory, new[added])
