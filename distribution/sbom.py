@@ -30,7 +30,9 @@ def write_sbom(root: Path, arch: str, version: str, output: Path) -> None:
             "purl": f"pkg:maven/{group}/{name}@{maven_version}?classifier={classifier}",
             "hashes": [{"alg": "SHA-256", "content": digest}],
         },
-        _component("libffi", "3.0", "MIT", note="as libffi.so.6 in the artifact of cpython"),
+        _component(
+            "libffi", "3", "MIT", note="libffi.so.6 in the artifact of cpython, which does not name the version"
+        ),
         _component("zlib", zlib[1], "Zlib"),
     ]
     document: dict[str, Any] = {
@@ -50,7 +52,10 @@ def write_sbom(root: Path, arch: str, version: str, output: Path) -> None:
 def _package(metadata: Path) -> dict[str, Any]:
     fields = message_from_string(metadata.read_text("utf-8"))
     name, version = fields["Name"].lower(), fields["Version"]
-    licence = fields["License-Expression"] or fields["License"] or _classified(fields.get_all("Classifier") or [])
+    given = fields["License-Expression"] or fields["License"] or ""
+    licence = (
+        given if given and "\n" not in given else _classified(fields.get_all("Classifier") or [])
+    )  # not a whole text
     return {**_component(name, version, licence), "purl": f"pkg:pypi/{name}@{version}"}
 
 
@@ -60,10 +65,9 @@ def _classified(classifiers: list[str]) -> str:
 
 
 def _component(name: str, version: str, licence: str, note: str = "") -> dict[str, Any]:
-    """A licence that is not an SPDX expression is given by name: its first line."""
-    first = licence.strip().splitlines()[0]
-    expression = re.fullmatch(r"[\w.+-]+( (AND|OR|WITH) [\w.+-]+)*", first)
-    known = {"expression": first} if expression else {"license": {"name": first}}
+    """A licence that is not an SPDX expression is given by name."""
+    expression = re.fullmatch(r"\(?[\w.+-]+\)?( (AND|OR|WITH) \(?[\w.+-]+\)?)*", licence)
+    known = {"expression": licence} if expression else {"license": {"name": licence}}
     return {
         "type": "library",
         "name": name,

@@ -128,6 +128,8 @@ def add_papers(root: Path, arch: str, version: str) -> None:
     shutil.copy(zlib_sources() / "zlib.h", folder / "zlib.txt")
     for info in sorted((root / SITE).glob("*.dist-info")):
         name = info.name.split("-")[0]
+        if (native.HERE / "licenses" / f"{name}.txt").exists():  # its wheel has no text
+            shutil.copy(native.HERE / "licenses" / f"{name}.txt", folder)
         for paper in sorted(info.rglob("*")):
             if paper.is_file() and paper.name.upper().startswith(("LICEN", "COPYING", "NOTICE", "AUTHORS")):
                 shutil.copy(paper, folder / f"{name}-{paper.name}")

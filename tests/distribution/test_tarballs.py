@@ -230,9 +230,9 @@ def test_a_tarball_has_manual_pages_completion_licences_and_a_bill_of_materials(
     for place in ("bash-completion/completions/rmqstore", "zsh/site-functions/_rmqstore"):
         assert "_RMQSTORE_COMPLETE" in (root / "share" / place).read_text()
     assert "_RMQSTORE_COMPLETE" in (root / "share/fish/vendor_completions.d/rmqstore.fish").read_text()
-    papers = {path.name.split("-")[0] for path in (root / "licenses").iterdir()}
+    papers = {path.name.removesuffix(".txt").split("-")[0] for path in (root / "licenses").iterdir()}
     installed = {path.name.split("-")[0] for path in root.rglob("*.dist-info")}
-    assert installed - papers <= {"duckdb"}, "the wheel of duckdb has no licence text"
+    assert installed <= papers
     bill = json.loads((DIST / f"{root.name}.cdx.json").read_text())
     named = {re.sub(r"[-.]", "_", part["name"]) for part in bill["components"]}
     assert named == {*(installed - {"rmqstore"}), "cpython", "libffi", "zlib"}
