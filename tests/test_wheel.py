@@ -56,6 +56,16 @@ def test_sdist_contains_only_the_sources_and_documents_of_the_wheel(sdist: Path)
     assert [name for name in files if name.endswith((".so", ".pyc"))] == []
 
 
+def test_sdist_has_no_library_even_below_a_directory_named_build(sdist: Path, tmp_path: Path) -> None:
+    tree = tmp_path / "build" / "tree"
+    shutil.copytree(sdist, tree)
+    (tree / "rmqstore" / "scan" / "_native.so").touch()
+    python("-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path / "new"), cwd=tree, env=os.environ)
+    [archive] = (tmp_path / "new").iterdir()
+    with tarfile.open(archive) as tar:
+        assert [name for name in tar.getnames() if name.endswith(".so")] == []
+
+
 @pytest.mark.parametrize("compiler", ["", "none"])
 def test_wheel_built_from_the_sdist_verifies_a_store(compiler: str, sdist: Path, tmp_path: Path) -> None:
     tree, home = tmp_path / "tree", tmp_path / "home"
