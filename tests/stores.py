@@ -26,19 +26,9 @@ FIXTURES = ROOT / "fixtures"
 CACHE = Path(os.environ.get("RMQSTORE_TEST_CACHE", ROOT / ".cache" / "stores"))
 
 VERSIONS = ("4.9.7", "5.1.4", "5.4.0", "5.5.1")
-ALL_BROKER_STORES: tuple[str, ...] = tuple(
+BROKER_STORES: tuple[str, ...] = tuple(
     sorted(path.name.removesuffix(".tar.gz") for path in (FIXTURES / "stores").glob("*.tar.gz"))
 )
-NOT_YET_UNDERSTOOD = frozenset(
-    {
-        "5.5.1-nommap",  # the rest of an earlier message after the last record is reported as CL-DIRTY-TAIL
-        "5.5.1-flushed-killed",  # a configuration file was being written when the broker was killed: CFG-BROKEN
-        *("5.5.1-formats", "5.5.1-pop", "5.4.0-pop"),  # a finding in tests of the timer alone
-    }
-)
-"""Sound stores in which rmqstore still finds problems, or misses messages: tests of all stores leave them out. Remove a
-name when its store is understood, and this list with the last name."""
-BROKER_STORES: tuple[str, ...] = tuple(name for name in ALL_BROKER_STORES if name not in NOT_YET_UNDERSTOOD)
 CLASS_STORES: tuple[str, ...] = tuple(
     sorted(path.name.removesuffix(".tar.gz") for path in (FIXTURES / "classes").glob("*.tar.gz"))
 )

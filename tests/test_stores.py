@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import damage
-from tests.stores import ALL_BROKER_STORES, CLASS_STORES, FIXTURES, archive, copy_store, meta, sent, unpack
+from tests.stores import BROKER_STORES, CLASS_STORES, FIXTURES, archive, copy_store, meta, sent, unpack
 
 SPARSE = "5.4.0-dledger"
 
@@ -21,7 +21,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def test_there_are_stores_of_every_kind() -> None:
-    assert (len(ALL_BROKER_STORES), len(CLASS_STORES)) == (65, 10)
+    assert (len(BROKER_STORES), len(CLASS_STORES)) == (65, 10)
 
 
 @pytest.mark.parametrize("name", ["4.9.7-killed", "5.4.0-rocksdb", "head_formats"])
@@ -55,7 +55,7 @@ def test_changing_a_copy_does_not_change_the_master(tmp_path: Path) -> None:
     assert digests(copy) != before
 
 
-@pytest.mark.parametrize("name", ALL_BROKER_STORES)
+@pytest.mark.parametrize("name", BROKER_STORES)
 def test_every_store_has_metadata(name: str) -> None:
     made = meta(name)
     assert name.startswith(made.version)
@@ -67,7 +67,7 @@ def test_every_store_has_metadata(name: str) -> None:
 def test_readme_names_every_store() -> None:
     text = (FIXTURES / "README.md").read_text("utf-8")
     named = set(re.findall(r"`([\w.-]+)`", text))
-    for name in (*ALL_BROKER_STORES, *CLASS_STORES):
+    for name in (*BROKER_STORES, *CLASS_STORES):
         version, _, kind = name.partition("-")
         member = re.sub(r".*(-n\d)$", r"\1", kind)
         assert {name, f"VERSION-{kind}", member} & named, f"{name} ({version}) is not in fixtures/README.md"

@@ -27,6 +27,7 @@ from rmqstore.formats.message import (
 from rmqstore.scan import blanks, internal, kernels, native
 from rmqstore.scan.columns import LAYOUT, Columns, framed
 from rmqstore.scan.kernels import Bool, leading
+from rmqstore.scan.remains import are_remains
 from rmqstore.scan.resync import frame_size, resync
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import SLACK, ScanOptions, Window
@@ -398,6 +399,9 @@ class _Scan:
             kind = Kind.ZERO if found <= all_zero_until else Kind.DIRTY
             return [Run(kind, base + at, base + found, cause=Fault.NONE if kind is Kind.ZERO else cause)]
         last = max(last, at + 1, all_zero_until)
+        own = not self.lead and self.options.check_offset and all_zero_until == at
+        if own and are_remains(window.file, at, last):
+            return [Run(Kind.ZERO, base + at, base + end)]
         runs = [Run(Kind.DIRTY, base + at, base + last, cause=cause)]
         if last < end:
             runs.append(Run(Kind.ZERO, base + last, base + end))

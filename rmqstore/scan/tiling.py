@@ -22,7 +22,7 @@ class Kind(IntEnum):
 
     RECORDS = 1  # consecutive good records
     BLANK = 2  # the end-of-file record and the undefined bytes after it
-    ZERO = 3  # zero bytes where a record could start
+    ZERO = 3  # zero bytes where a record could start, or what the buffer of `writeWithoutMmap` left there
     DIRTY = 4  # anything else: damage, or a framed record that fails a check
     HOLE = 5  # bytes that no file contains: a missing file, or the missing end of a short file
     INTERNAL = 6  # a DLedger entry without a message: NOOP or CONFIG_CHANGE of DLedger 0.4
