@@ -27,6 +27,7 @@ from rmqstore.checks.verify_range import VerifyRange
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.files.topic_types import batch_topics, only_in_backup, topics_of_known_kind
 from rmqstore.formats.properties import ROCKSDB_HALF_TOPIC
+from rmqstore.formats.rocksdbstore import TIMER_FAMILY
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, jobs_or_default
 
@@ -344,7 +345,7 @@ class Examination:
         if self.log_alone:
             return
         from rmqstore.checks.beside.compaction import check_compaction
-        from rmqstore.checks.beside.timer import LogRange, check_timer
+        from rmqstore.checks.beside.timer import LogRange, check_lost_timer, check_timer
 
         span = None
         if results:
@@ -358,6 +359,9 @@ class Examination:
             self.verified.rows = check_message_rows(
                 store, self.verified.logs, self.report, queue_range=self.queue_range
             )
+        rows = self.verified.rows
+        if span is not None and store.part is None and not live and not (rows and rows.positions.get(TIMER_FAMILY)):
+            check_lost_timer(store, span, self.verified.timer, self.queue_range, self.findings)
         if store.has_pop_rows:
             from rmqstore.checks.rows.pop_rows import check_pop_rows
 

@@ -61,6 +61,35 @@ def test_the_time_in_the_unit_decides(version: str, tmp_path: Path, whole_broker
     assert all(new[key] >= due[5] for key in keys[5])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0", "5.5.1"])
+def test_a_level_that_is_gone_is_not_delivered(
+    version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
+) -> None:
+    """With three levels, the broker delivers level 1, but not the overdue messages of levels 5 and 18."""
+    name = f"{version}-clean"
+    store = copy_store(name, tmp_path)
+    path = store / "config" / "delayOffset.json"
+    path.write_bytes(build_config_json({"offsetTable": {1: 0, 3: 4}}))
+    conf = write_broker_conf(name, store, messageDelayLevel="1s 5s 10s")
+    report = run_json("verify", str(store), "-c", str(conf), exit_code=1)
+    gone = {f["queue"]: f["facts"]["messages"] for f in report["findings"]}  # type: ignore[attr-defined]
+    assert gone == {"SCHEDULE_TOPIC_XXXX/4": 2, "SCHEDULE_TOPIC_XXXX/17": 2}
+    found = rows(store)
+    keys: dict[int, set[str]] = {}
+    for row in found:
+        if row.slot[0] == "SCHEDULE_TOPIC_XXXX":
+            keys.setdefault(row.slot[1] + 1, set()).add(parse_properties(row.message.properties)[UNIQ_KEY])
+    end, new = time.monotonic() + DEADLINE_SECONDS, set[str | None]()
+    with whole_broker(version, store, {**meta(name).broker_conf, "messageDelayLevel": "1s 5s 10s"}):
+        while not keys[1] <= new:
+            assert time.monotonic() < end, f"not delivered in {DEADLINE_SECONDS} s: {keys[1] - new}"
+            time.sleep(0.5)
+            new = {parse_properties(row.message.properties).get(UNIQ_KEY) for row in rows(store)[len(found) :]}
+    new = {parse_properties(row.message.properties).get(UNIQ_KEY) for row in rows(store)[len(found) :]}
+    assert not new & (keys[5] | keys[18])
+
+
 # without a broker, the store of 4.9.7 knows no levels during its recovery
 @pytest.mark.parametrize("version", [pytest.param("5.1.4", marks=pytest.mark.slow), "5.4.0"])
 def test_two_units_of_another_table_stay(version: str, tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:

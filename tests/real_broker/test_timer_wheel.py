@@ -234,3 +234,26 @@ def test_delayed_messages_are_delivered_again_without_their_offsets(
         while not set(level) <= {key(row) for row in rows(store)[len(before) :]}:
             assert time.monotonic() < end, f"the broker did not deliver in {DEADLINE_SECONDS} s"
             time.sleep(0.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["5.1.4", "5.4.0", "5.5.1"])
+def test_timed_messages_are_delivered_again_without_any_timer_file(
+    version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
+) -> None:
+    name = f"{version}-formats"
+    store = copy_store(name, tmp_path)
+    shutil.rmtree(store / "timerlog")
+    (store / "timerwheel").unlink()
+    (store / "config" / "timercheck").unlink()
+    report = run_json("verify", str(store), exit_code=1)
+    found = [(f["code"], f["facts"]["delivered_again"]) for f in report["findings"]]  # type: ignore[attr-defined]
+    ((code, again),) = found
+    assert code == "TM-MISSING"
+    before = rows(store)  # with the files, the broker delivers 10 messages that are due since then
+    real = {b"Order_11", b"Pay_11_Topic", b"log-15445", b"rmq_sys_REVIVE_LOG_DefaultCluster"}
+    end = time.monotonic() + DEADLINE_SECONDS
+    with whole_broker(version, store, meta(name).broker_conf):
+        while sum(row.message.topic in real for row in rows(store)[len(before) :]) < again:
+            assert time.monotonic() < end, f"the broker did not deliver in {DEADLINE_SECONDS} s"
+            time.sleep(0.5)

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
+from rmqstore.checks.beside.missing_config import broker_has_run
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
 from rmqstore.files.records import message_at
+from rmqstore.files.rocksdb.database import CannotRead
+from rmqstore.files.rocksdb.queues import simple_queue
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, timer
 from rmqstore.formats.message import BLANK_MAGIC, Message
-from rmqstore.formats.properties import TIMER_TOPIC
-from rmqstore.scan.units import last_nonzero_in
+from rmqstore.formats.properties import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, TIMER_TOPIC, parse_properties
+from rmqstore.formats.text.javatext import parse_long
+from rmqstore.scan.units import last_nonzero_in, unit_chunks
 
 _UNIT = timer.LOG_UNIT
 _LATE = 15_000  # ms; a running broker delivers when a message is due, and writes timercheck every second
+_DUE = 2_000  # ms; a running broker delivers a message at most so long after it is due
+_READ = 10_000  # messages of the timer queue that are read to count those that were delivered
 _AHEAD = 60_000  # ms; how far ahead of this clock, and of the time of the file, the clock of a broker may be
 
 
@@ -279,6 +288,41 @@ def _zeros(store: Store, log: LogRange, top: tuple[int, int], findings: Findings
         if messages:
             facts: dict[str, Fact] = {"reason": "zero", "field": name, "delivered_again": messages}
             findings.add(Finding(codes.TM_CHECK, "config", path.name, timer.TIMERCHECK.at(name), 8, facts))
+
+
+def check_lost_timer(
+    store: Store, log: LogRange, facts: TimerFacts, queue_range: QueueRange | None, findings: Findings
+) -> None:
+    """Report timed messages that are delivered again because the timer log and timercheck are gone.
+
+    `log` and `facts` are those of `check_timer`, and the broker has no positions of the timer in a RocksDB.
+    Source: TimerMessageStore#recover (RocketMQ 5.4.0; seen with whole brokers of 5.1.4, 5.4.0 and 5.5.1)
+    """
+    top = queue_range(TIMER_TOPIC, 0) if queue_range is not None else None
+    if top is None or facts.units or not store.config.bool("timerWheelEnable"):
+        return
+    if (store.root / "config" / "timercheck").exists() or not broker_has_run(store, [f"{TIMER_TOPIC}/0"]):
+        return
+    again = 0
+    with suppress(CannotRead):
+        for message in islice(_timer_messages(store), _READ):
+            known = parse_properties(message.properties)
+            due = parse_long(known.get(TIMER_OUT_MS, "")) if TIMER_DEL_UNIQKEY not in known else None
+            again += due is not None and 0 < due < log.last_time - _DUE
+    if again:
+        found: dict[str, Fact] = {"in_timer_queue": top[1] - top[0], "delivered_again": again}
+        if top[1] - top[0] > _READ:
+            found["at_least"] = True
+        findings.add(Finding(codes.TM_MISSING, "timerlog", facts=found))
+
+
+def _timer_messages(store: Store) -> Iterator[Message]:
+    """Yield the messages of the timer queue. Errors: CannotRead."""
+    for chunk in unit_chunks(simple_queue(store, TIMER_TOPIC, 0), consumequeue.UNIT):
+        for offset in chunk.units["commitlog_offset"][chunk.units["size"] > 0].tolist():
+            message = _message(store, offset)
+            if message is not None:
+                yield message
 
 
 def next_to_enqueue(store: Store, queue: MappedFileQueue, end: int | None = None) -> int | None:

@@ -87,8 +87,9 @@ def note(store: Store) -> str:
         notes.append(
             "messageDelayLevel is not the default, as the units of SCHEDULE_TOPIC_XXXX show: give broker.conf (-c)"
         )
-    if levels.earlier:
-        numbers = ", ".join(str(level) for level in sorted({level for level, _, _ in levels.earlier}))
+    # a broker does not read the levels after its last one
+    if changed := sorted({level for level, _, _ in levels.earlier if level <= len(levels.delays)}):
+        numbers = ", ".join(map(str, changed))
         notes.append(
             f"messageDelayLevel was different before (level {numbers}): units keep their original delivery "
             "time, and brokers use it"

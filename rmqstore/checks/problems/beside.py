@@ -381,6 +381,21 @@ CONFIG: Rows = (
             "delayOffset.json every 10 seconds. Without the file, the next start delivers them again."
         ),
     ),
+    Problem(
+        code=codes.CFG_NO_LEVEL,
+        title="delayed messages in a level that messageDelayLevel does not have",
+        severity=_W,
+        needs_operator=OperatorTask(
+            why="only broker.conf sets the delay levels",
+            do="give messageDelayLevel in broker.conf at least as many levels as these messages need",
+        ),
+        withholds=True,
+        about=(
+            "messageDelayLevel of broker.conf has fewer levels than the messages that wait in SCHEDULE_TOPIC_XXXX. The "
+            "broker does not read the queues of other levels: these messages are never delivered, and expire with the "
+            "log (ScheduleMessageService#start)."
+        ),
+    ),
 )
 
 TIMER: Rows = (
@@ -460,6 +475,21 @@ TIMER: Rows = (
             "its read time is in the future: brokers never deliver timed messages that are due before it. Or a value "
             "is 0, although messages were due 15 seconds before the last message of the log: the next start "
             "delivers timed messages again."
+        ),
+    ),
+    Problem(
+        code=codes.TM_MISSING,
+        title="timer log and timercheck are missing, but timed messages were due",
+        severity=_W,
+        needs_operator=OperatorTask(
+            why="nothing else in the store shows which of them were delivered",
+            do="take timerlog/, timerwheel and config/timercheck from a backup that is not older than the log",
+        ),
+        about=(
+            "The timer queue has messages that were due before the last message of the log. A running broker delivers "
+            "them when they are due, and writes the timer log and timercheck every second. Without both, the next "
+            "start reads the timer queue from its beginning, and delivers these messages again "
+            "(TimerMessageStore#recover)."
         ),
     ),
     Problem(

@@ -26,12 +26,12 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, QueueRange, Report
 from rmqstore.checks.rows.row_faults import Row, RowFault, faulty_rows, first_numbers
 from rmqstore.files.log_ends import OpenFile
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.records import MAX_RECORD
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, is_readable, missing_extra
 from rmqstore.files.rocksdb.message_rows import DIRECTORY, MessageRows
-from rmqstore.files.rocksdb.queues import RocksDBQueues
-from rmqstore.files.store import Store, StoreKind
+from rmqstore.files.rocksdb.queues import simple_queue
+from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.message import Message
 from rmqstore.formats.properties import parse_properties
@@ -322,12 +322,7 @@ def ended_halves(store: Store, logs: Logs, low: int) -> Iterator[tuple[int, int]
 
 def _messages(store: Store, logs: Logs, topic: str, low: int) -> Iterator[Message]:
     """Yield the messages of queue 0 of a topic that start at or after `low` (global offset)."""
-    queue: MappedFileQueue
-    if store.kind is StoreKind.ROCKSDB:
-        queue = RocksDBQueues(store).queue(topic, 0)
-    else:
-        queue = store.consume_queue(topic, 0).queue
-    for chunk in unit_chunks(queue, consumequeue.UNIT):
+    for chunk in unit_chunks(simple_queue(store, topic, 0), consumequeue.UNIT):
         wanted = (chunk.units["commitlog_offset"] >= low) & (chunk.units["size"] > 0)
         for offset in chunk.units["commitlog_offset"][wanted].tolist():
             message = logs.record(offset, MAX_RECORD)

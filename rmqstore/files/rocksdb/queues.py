@@ -16,7 +16,7 @@ import numpy.typing as npt
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.queue_home import has_database
 from rmqstore.files.rocksdb.database import CannotRead, Database, NoDatabase, open_database
-from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, rocksdbkeys
 from rmqstore.formats.rocksdbkeys import OffsetKey, UnitKey, parse_offset_key, parse_unit_key
 from rmqstore.formats.text.javatext import java_text
@@ -190,6 +190,16 @@ class RocksDBQueue(MappedFileQueue):
                         yield found.queue_offset
         except CannotRead as e:
             self._note(0, MAX_UNITS, str(e))
+
+
+def simple_queue(store: Store, topic: str, queue_id: int) -> MappedFileQueue:
+    """Return a queue (not of a BatchCQ topic) from files or from the RocksDB of a store.
+
+    Errors: CannotRead if it is in a RocksDB that cannot be opened.
+    """
+    if store.kind is StoreKind.ROCKSDB:
+        return RocksDBQueues(store).queue(topic, queue_id)
+    return store.consume_queue(topic, queue_id).queue
 
 
 class RocksDBQueues:
