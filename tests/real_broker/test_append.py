@@ -102,7 +102,8 @@ def test_the_real_store_reads_every_message_by_queue_and_key_appends_and_starts_
     assert sorted(seen.by_key[-1]) == [offset for _, _, offset, _ in seen.puts]
     with MessageStore.open(root, options) as store:  # and now we append after the broker's
         put_random(store, range(400, 480), written, chance, None)
-    assert examine(open_store(root)).report.clean
+    # the store classes alone leave directories of a broker, but no config/
+    assert examine(open_store(root)).report.findings.counts.keys() <= {"CFG-LOST-TOPICS", "CFG-NO-OFFSETS"}
     again = ask(put=0)
     assert listed(again) == written.queues
     assert again.by_key[-1] == seen.by_key[-1]

@@ -130,7 +130,7 @@ def test_entries_without_a_message_are_entries(unit_magic: int, tmp_path: Path) 
 def test_rocketmq_stops_at_its_entries_and_it_is_not_repaired(tmp_path: Path) -> None:
     store = written(tmp_path)
     verified = examine(store)
-    assert verified.report.verdict.startswith("RocketMQ 5.4.0 would start")
+    assert verified.report.verdict.startswith("RocketMQ 5.5.1 would start")
     assert simulate_start(store, version="5.4.0").stop_reason == "unknown magic 2"
     with pytest.raises(Refused, match=r"DLedger 0\.4 wrote .*: it is read and checked, not repaired"):
         plan_recovery(store, verified)

@@ -82,6 +82,8 @@ def branch(name: str, target: Path) -> Path:
                 writer.log.store.member.term += 1
             if not FORK <= number < FORK + _SKIPPED:
                 writer.put(again(message) if number < FORK else another(again(message)))
+    (target / "config").mkdir(exist_ok=True)
+    shutil.copy(unpack(name) / "config" / "topics.json", target / "config")
     return target
 
 
