@@ -12,6 +12,7 @@ import pytest
 
 from rmqstore.json_reference import schema_of
 from tests import damage
+from tests.cli.cluster import Cluster
 from tests.command import run
 
 Document = tuple[str, Any]
@@ -116,6 +117,10 @@ def making(store: Path, folder: Path) -> Iterator[Document]:
     run("export", str(store), "-o", str(kept))
     yield from documents("import", "import", kept, "-o", folder / "imported", "--dry-run", "--json")
     yield from documents("import", "import", kept, "-o", folder / "imported", "--json")
+    cluster = Cluster(folder / "rocketmq")
+    cluster.order(answers={"k1": "R"}, queues={"Pay_11_Topic": 0})
+    for mode in (("--dry-run",), ("--journal", folder / "send.journal")):
+        yield from documents("send", "send", store, *cluster.words, *mode, "--json")
     for more in (("--dry-run",), ()):
         words = ("migrate-to-commitlog", store, "--output", folder / "plain", *more, "--json")
         yield from documents("migrate-to-commitlog", *words)

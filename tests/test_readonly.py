@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.cluster import Cluster
 from tests.command import command_names, run
 from tests.damage import cut, flip
 from tests.stores import copy_store
@@ -29,6 +30,7 @@ READING: dict[str, list[list[str]]] = {
     "bundle": [["-o", "BUNDLE"], ["-o", "BUNDLE", "--around", "0"], ["-o", "BUNDLE", "--topic", "Order_11"]],
     "export": [[]],
     "compare": [["OTHER"]],
+    "send": [["--dry-run", "CLUSTER"], ["--journal", "JOURNAL", "CLUSTER"]],
     # commands that change a store only print their plan without --apply
     "recover": [[], ["--json"], ["--plan-out", "PLAN"]],
     "journals": [[], ["--prune", "--keep", "0"]],
@@ -65,7 +67,9 @@ def test_nothing_is_changed_without_apply(
     store, (command, *options) = stores[name], words
     places = {"OTHER": str(stores["5.4.0-clean"]), "PLAN": str(tmp_path / "plan.json"), "NEW": str(tmp_path / "new")}
     places["BUNDLE"] = str(tmp_path / "bundle.tar.gz")
-    places["PAGE"] = str(tmp_path / "page.html")
+    places |= {"PAGE": str(tmp_path / "page.html"), "JOURNAL": str(tmp_path / "journal")}
+    if "CLUSTER" in options:
+        options = [*options[:-1], *Cluster(tmp_path / "rocketmq").words]
     with assert_untouched(store):
         result = run(command, str(store), *(places.get(word, word) for word in options))
     assert result.exit_code in (0, 1, 4, 5), result.stderr

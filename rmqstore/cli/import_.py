@@ -14,6 +14,7 @@ import click
 from rmqstore.cli.printing.output import Output, refuse_inside, warn
 from rmqstore.cli.printing.quantities import many
 from rmqstore.cli.shared.options import command, config_option, gathered, read_config
+from rmqstore.cli.shared.topic_maps import topic_map
 from rmqstore.errors import BadRow, MessageRefused, NoSpace, NotAStore, OutputExists, Refused, UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class How:
             store=_store_options(self, config, batch_topics.union(self.batch_topics)),
             renumber=self.renumber,
             keep_timestamps=not self.now,
-            topic_map=_topics(self.topic_map),
+            topic_map=topic_map(self.topic_map),
         )
 
 
@@ -257,16 +258,6 @@ def _chunks_of_store(path: Path, damage: Damage) -> Iterator[Chunk]:
 
         yield Chunk(table, where)
         number += len(table)
-
-
-def _topics(texts: tuple[str, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts:
-        old, equals, new = text.partition("=")
-        if not equals or not old or not new:
-            raise UsageError(f"--topic-map {text!r} is not OLD=NEW", "--topic-map Order=Order_copy")
-        found[old] = new
-    return found
 
 
 def _store_options(how: How, config: BrokerConfig, batch_topics: frozenset[str]) -> StoreOptions:

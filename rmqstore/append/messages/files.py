@@ -37,9 +37,35 @@ def tables_of(path: Path) -> Iterator[Chunk]:
 
             yield from batches_of(path)
         else:
-            raise UsageError(
-                f"{path}: unknown type; give a .ndjson, .csv, .parquet or .arrow of `rmqstore export`, or a store"
-            )
+            raise _unknown_type(path)
+    except OSError as error:
+        raise NotReadable(f"{path}: {error.strerror or error}") from error
+
+
+def _unknown_type(path: Path) -> UsageError:
+    return UsageError(
+        f"{path}: unknown type; give a .ndjson, .csv, .parquet or .arrow of `rmqstore export`, or a store"
+    )
+
+
+def rows_of(path: Path) -> Iterator[tuple[str, Row]]:
+    """Yield (file and line, row) of an exported file, with all columns, one by one. Errors: as `tables_of`."""
+    kind = path.suffix.lower()
+    try:
+        if kind in (".parquet", ".arrow", ".arrows"):
+            from rmqstore.append.messages.from_arrow import rows_of as rows_of_columns
+
+            yield from rows_of_columns(path)
+        elif kind == ".csv":
+            yield from _csv(path)
+        elif kind in (".ndjson", ".jsonl"):
+            with path.open("rb") as file:
+                first = 1
+                for lines in _grouped(iter(partial(file.readline, MAX_LINE), b""), len):
+                    yield from _ndjson(path, lines, first)
+                    first += len(lines)
+        else:
+            raise _unknown_type(path)
     except OSError as error:
         raise NotReadable(f"{path}: {error.strerror or error}") from error
 

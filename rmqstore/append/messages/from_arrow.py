@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from rmqstore.append.messages.exchange import Chunk, Unusual, assembled, in_range, table_of_rows
+from rmqstore.append.messages.exchange import Chunk, Row, Unusual, assembled, in_range, table_of_rows
 from rmqstore.errors import BadRow, UsageError, install_command
 from rmqstore.messages.cells import Part, Spans, assemble
 from rmqstore.messages.table import NUMBERS, MessageTable
@@ -40,6 +40,20 @@ def batches_of(path: Path) -> Iterator[Chunk]:
 
                 yield Chunk(_table(part, where), where)
                 number += part.num_rows
+    except (pa.ArrowException, orjson.JSONDecodeError) as error:
+        raise BadRow(f"{path}: row {number + 1}: {error}") from error
+
+
+def rows_of(path: Path) -> Iterator[tuple[str, Row]]:
+    """Yield (file and row number, row) of a file, in the form of an NDJSON row. Errors: BadRow; OSError."""
+    number = 0
+    try:
+        for batch in _read(path):
+            rows = _step(batch.num_rows, batch.nbytes)
+            for start in range(0, batch.num_rows, rows):
+                for row in _plain_times(batch.slice(start, rows)).to_pylist():
+                    number += 1
+                    yield f"{path}: row {number}", _row(row)
     except (pa.ArrowException, orjson.JSONDecodeError) as error:
         raise BadRow(f"{path}: row {number + 1}: {error}") from error
 
