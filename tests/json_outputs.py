@@ -79,6 +79,8 @@ def reading(store: Path, other: Path, folder: Path) -> Iterator[Document]:
         yield from documents(command, command, store, "--json")
     yield from documents("verify", "verify", store, "--quick", "--broker", "4.9.7", "--json")
     yield from documents("lost-rows", "lost", store, "--format", "ndjson")
+    yield from documents("lost-stale", "lost", store, "--stale", "--json")
+    yield from documents("lost-stale-rows", "lost", store, "--stale", "--format", "ndjson")
     findings = folder / "findings.ndjson"
     run("verify", str(store), "--findings-out", str(findings))
     yield from (("verify-findings", json.loads(line)) for line in findings.read_text().splitlines())

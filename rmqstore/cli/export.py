@@ -36,6 +36,7 @@ class Wanted:
     text: bool
     positions: bool
     fillers: bool
+    stale: bool
 
     def selection(self, filters: Filters) -> Selection:
         """Return the messages that all filters together select."""
@@ -51,6 +52,7 @@ class Wanted:
             text=self.text,
             positions=self.positions,
             fillers=self.fillers,
+            stale=self.stale,
             scan=scan,
         )
 
@@ -74,6 +76,9 @@ class Wanted:
 @click.option("--text", is_flag=True, help="Write UTF-8 bodies as text. Without it, all bodies are bytes (base64).")
 @click.option("--positions", is_flag=True, help="Add offset, size and message id, which an import changes.")
 @click.option("--fillers", is_flag=True, help="Include records that repairs put in the place of lost messages.")
+@click.option(
+    "--stale", is_flag=True, help="Instead of messages: records of earlier logs that the log does not contain."
+)
 @gathered("wanted", Wanted)
 def export(out: Output, store: Path, config: BrokerConfig, filters: Filters, work: Work, wanted: Wanted) -> int:
     """Write complete messages, with their bodies, for another store, another tool or an archive.
@@ -81,6 +86,8 @@ def export(out: Output, store: Path, config: BrokerConfig, filters: Filters, wor
     Exports all records, including those of system topics. `rmqstore import` makes a store from an export, and an export
     of that store equals the first one. Damaged parts of the log are skipped and named on stderr; the exit code is then
     1. Parquet and Arrow have typed columns: times, a map of properties, and the body as bytes (as text with --text).
+
+    With --stale, exports what `lost --stale` lists. Each of these rows has stale: true.
     """
     from rmqstore.files.store import open_store
     from rmqstore.scan.window import ScanOptions
@@ -126,7 +133,7 @@ def _write_arrow(
     from rmqstore.views.dump.messages import Damage, read_batches
 
     job = options.job(selection, "arrow")
-    rows = ArrowRows(job.body, positions=job.positions)
+    rows = ArrowRows(job.body, positions=job.positions, stale=job.stale)
     sides: frozenset[str] = frozenset()
     with out.stream() as file:
         whole = file.seekable() and out.path is not None

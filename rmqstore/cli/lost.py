@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.lang import AsIs
+from rmqstore.cli.lost_stale import list_old_records
 from rmqstore.cli.printing.output import Output, new_directory
 from rmqstore.cli.printing.quantities import columns, fitted, many, printable, time_text, title
 from rmqstore.cli.printing.table_output import write_rows
@@ -44,6 +45,7 @@ class Asked:
     bodies: Path | None
     keys: Path | None
     expected: Path | None
+    stale: bool
 
 
 @command(
@@ -82,6 +84,9 @@ class Asked:
     metavar="FILE",
     help="What became of each message of FILE: an id or key per line, or NDJSON as producers log what is acknowledged.",
 )
+@click.option(
+    "--stale", is_flag=True, help="List records of earlier logs that the log does not contain, instead of messages."
+)
 @broker_option
 @gathered("asked", Asked)
 def lost(
@@ -96,6 +101,10 @@ def lost(
     Before a repair: the messages that are damaged, and those that the next broker start would delete. After a repair:
     those that it replaced by fillers or mended, from its journal. Topic, queue, offsets, keys, ids and store time come
     from what is left of the record, otherwise from its queue entry and its index entries. Exit code 0: nothing is lost.
+
+    With --stale, lists records in bytes that do not belong to the log: after its end, after the record that closes a
+    file, or in files with an earlier use. Their frame and checksums prove them. They are no messages of the log, and no
+    repair makes them messages again; `rmqstore export --stale` writes them. Exit code 0, also if there are some.
     """
     from rmqstore.files.config_files import tier_words
     from rmqstore.files.store import open_store
@@ -106,6 +115,10 @@ def lost(
     opened = open_store(store, config)
     if opened.part is not None:
         raise NotAStore(f"{store} is a part of a store", "name the whole store: its queues and index show what is lost")
+    if asked.stale:
+        if asked.journal or asked.next_start or asked.bodies or asked.keys or asked.expected:
+            raise UsageError("--stale excludes all options that name lost messages", "use it alone")
+        return list_old_records(out, store, opened, work)
     if asked.expected is not None:
         if asked.journal or asked.next_start or asked.bodies or asked.keys:
             raise UsageError("--expected excludes --journal, --next-start, --bodies and --keys", "use it alone")

@@ -14,7 +14,7 @@ import stat
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import gcd
 from operator import attrgetter
@@ -322,6 +322,11 @@ class MappedFileQueue:
         files = [f for f in self.files if f.path not in expired]
         odd = [o for o in self.odd if o.path not in expired]
         return MappedFileQueue(self.name, self.directories, self.file_size, files, odd, self.size_from)
+
+    def cut_at(self, end: int) -> MappedFileQueue:
+        """Return this queue as if its files ended at a global offset; files after it stay, as they have no data."""
+        files = [replace(f, length=min(f.length, end - f.start)) if f.start < end < f.stop else f for f in self.files]
+        return MappedFileQueue(self.name, self.directories, self.file_size, files, list(self.odd), self.size_from)
 
     def _last_with_data(self) -> int:
         """Return the index of the last file whose first bytes are not all zero, else of the last file."""

@@ -134,10 +134,13 @@ class Names:
 class ArrowRows:
     """Converts chunks of records to batches with the columns of an export; caches topics and hosts."""
 
-    def __init__(self, body: BodyStyle, *, positions: bool = False, unmarked: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self, body: BodyStyle, *, positions: bool = False, unmarked: tuple[int, ...] = (), stale: bool = False
+    ) -> None:
         self.body = body
         self.positions = positions
         self.unmarked = unmarked
+        self.stale = stale
         self.names = Names()
         self._schemas: dict[tuple[str, ...], Any] = {}
 
@@ -172,7 +175,7 @@ class _Arrays:
             "store_host": lambda: self.rows.names.hosts(columns, name),
             "born_host": lambda: self.rows.names.hosts(columns, name),
             "properties": lambda: self._pairs.map,
-            "offset": lambda: number_array(columns.physical_offset),
+            "offset": lambda: number_array(columns.offset if self.rows.stale else columns.physical_offset),
             "sys_flag": lambda: number_array(self._sys_flag().astype(np.int32)),
             "msg_id": lambda: self.rows.names.message_ids(columns),
         }
@@ -233,6 +236,8 @@ class _Arrays:
         fillers = filler_mask(self.columns, self.rows.unmarked)
         if fillers is not None:
             out["filler"] = bool_array(fillers)
+        if self.rows.stale:
+            out["stale"] = bool_array(np.ones(n, dtype=np.bool_))
         return out
 
 

@@ -53,7 +53,7 @@ class MessageLines:
 
     `entries`: DLedger entries with the message inside. `csv`: CSV instead of JSON lines (`dump`: only without bodies).
     `export`: the fields of an export instead of a dump; `positions`: also `schema.POSITIONS`. `unmarked`: offsets of
-    fillers that only journals know; None if no record is a filler.
+    fillers that only journals know; None if no record is a filler. `stale`: all are records of an earlier log.
     """
 
     def __init__(
@@ -65,8 +65,10 @@ class MessageLines:
         export: bool = False,
         positions: bool = False,
         unmarked: tuple[int, ...] | None = (),
+        stale: bool = False,
     ) -> None:
         self.body = body
+        self.stale = stale
         self.entries = entries
         self.csv = csv
         self.export = export
@@ -158,8 +160,9 @@ class _Fields:
         columns, lines = self.columns, self.lines
         if name in _NUMBERS:
             return [decimals(getattr(columns, name))]
+        own = lines.stale or not lines.export
         make: dict[str, Callable[[], list[Part]]] = {
-            "offset": lambda: [decimals(columns.physical_offset if lines.export else columns.offset)],
+            "offset": lambda: [decimals(columns.offset if own else columns.physical_offset)],
             "file": lambda: [lines.style.text(self.file)],
             "magic": lambda: [decimals(columns.magic.astype(np.int32).astype(np.int64))],
             "crc_ok": lambda: [
@@ -232,6 +235,8 @@ class _Fields:
         yield _where(self.columns.magic == MAGIC_V2_U32, b',"version":2')
         if self._fillers is not None:
             yield _where(self._fillers, b',"filler":true')
+        if self.lines.stale:
+            yield b',"stale":true'
 
     def side_cells(self) -> Iterator[list[Part]]:
         """Yield the same fields as cells of CSV."""
@@ -241,6 +246,7 @@ class _Fields:
         yield [_where(lacks, b"false")]
         yield [_where(self.columns.magic == MAGIC_V2_U32, b"2")]
         yield [b"" if self._fillers is None else _where(self._fillers, b"true")]
+        yield [b"true" if self.lines.stale else b""]
 
     # --- bodies ------------------------------------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ _MORE = (
     Column("last_separator", "bool", "False if the property text does not end with 0x02."),
     Column("version", "int32", "2 for a record of version 2, otherwise missing."),
     Column("filler", "bool", "True for a filler: a record that a repair put in the place of a lost message."),
+    Column("stale", "bool", "True for a record of an earlier log, which the log does not contain (`export --stale`)."),
     Column("body_base64", "binary", "The body if it is not shown as text."),
 )
 COLUMNS = _of_record() | {column.name: column for column in _MORE}
@@ -63,7 +64,7 @@ EXPORTED = (
 )
 """The fields of `export` that every row has, in order."""
 BODY = ("body", "body_base64")
-SIDE = ("topic_base64", "properties_base64", "last_separator", "version", "filler")
-"""Fields that only some rows of an export have: what other fields lose, and the mark of fillers."""
+SIDE = ("topic_base64", "properties_base64", "last_separator", "version", "filler", "stale")
+"""Fields that only some rows of an export have: what other fields lose, and the marks of fillers and old records."""
 POSITIONS = ("offset", "size", "msg_id")
 """The fields that `export --positions` adds."""

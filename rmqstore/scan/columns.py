@@ -21,6 +21,7 @@ from rmqstore.formats.message import (
     STORE_HOST_V6,
     Message,
     parse_message,
+    record_crc,
 )
 from rmqstore.scan import kernels, native
 from rmqstore.scan.kernels import I64, U8, Bool, i16, i32, i64
@@ -31,6 +32,8 @@ _AT |= {"born_port": HEAD.at("born_host") + 4, "store_port": HEAD.at("store_host
 _ENTRY_AT = {f.name: dledger.ENTRY.at(f.name) for f in dledger.ENTRY}
 ENTRY_SIZE = dledger.ENTRY.size
 _CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
+_DIGITS_AT = np.arange(len(CRC32_PROPERTY), CRC32_RESERVED_LEN - 1)  # in the property, least significant first
+_DIGIT_WORTH = 10 ** np.arange(len(_DIGITS_AT))
 # `struct layout` of loops/records.c
 LAYOUT = np.array(
     [
@@ -290,6 +293,23 @@ class Columns:
         has_tail: Bool = kernels.u64(self.buf)[self.at + self.size - CRC32_RESERVED_LEN] == _CRC32_NAME
         has_tail &= self.properties_length >= CRC32_RESERVED_LEN
         return has_tail
+
+    @cached_property
+    def wrong_record_crc(self) -> Bool:
+        """Which records end with the property __CRC32# and do not match it."""
+        wrong = np.zeros(len(self), dtype=np.bool_)
+        rows = np.flatnonzero(self.has_tail)
+        if not len(rows):
+            return wrong
+        at = self.at[rows]
+        tail_at = at + self.size[rows] - CRC32_RESERVED_LEN
+        digits = self.buf[tail_at[:, None] + _DIGITS_AT].astype(np.int64) - ord("0")
+        differs = (digits * _DIGIT_WORTH).sum(axis=1) != kernels.body_crcs(self.raw, at, tail_at)
+        view = memoryview(self.raw)
+        for i in rows[differs | ((digits < 0) | (digits > 9)).any(axis=1)].tolist():
+            stored, computed = record_crc(view, int(self.at[i]), int(self.size[i]))
+            wrong[i] = stored is not None and stored != computed
+        return wrong
 
     # --- the DLedger entry around the message -------------------------------------------------------------------
 

@@ -15,18 +15,15 @@ from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
 from rmqstore.formats.message import (
     BLANK_MAGIC_U32,
-    CRC32_PROPERTY,
-    CRC32_RESERVED_LEN,
     HEAD,
     MAGIC_V1_U32,
     MAGIC_V2_U32,
     MIN_SIZE,
     Fault,
-    record_crc,
 )
 from rmqstore.scan import blanks, internal, kernels, native
 from rmqstore.scan.columns import LAYOUT, Columns, framed
-from rmqstore.scan.kernels import Bool, leading
+from rmqstore.scan.kernels import leading
 from rmqstore.scan.remains import are_remains
 from rmqstore.scan.resync import frame_size, resync
 from rmqstore.scan.tiling import Kind, Run
@@ -38,8 +35,6 @@ _USUAL_SIZE = 256  # bytes: record size that sets the initial capacity of the co
 _LEAST_ROOM = 64
 _LOOK_BACK = 8 << 20  # bytes: more than the longest entry, so that it contains a whole entry
 _ENTRY_BLANK_MAGIC = 0xFFFFFFFF
-_DIGITS_AT = np.arange(len(CRC32_PROPERTY), CRC32_RESERVED_LEN - 1)  # in the property, least significant first
-_DIGIT_WORTH = 10 ** np.arange(len(_DIGITS_AT))
 _ENTRY_SIZE = dledger.ENTRY.size
 _SIZE_AT_IN_ENTRY = dledger.ENTRY.at("size")
 
@@ -294,12 +289,11 @@ class _Scan:
         if self.entries is not None:
             fault = self.entries.check(columns, following)
         if self.options.crc:
-            for cause, wrong in (
-                (Fault.RECORD_CRC, self._wrong_record_crc(columns)),
-                (Fault.BODY_CRC, columns.wrong_crc),
-            ):
-                if wrong.any():
-                    fault[(fault == 0) & wrong] = cause
+            if self.options.check_offset:  # compaction rewrites PHYSICALOFFSET but keeps the record CRC
+                fault[(fault == 0) & columns.wrong_record_crc] = Fault.RECORD_CRC
+            wrong = columns.wrong_crc
+            if wrong.any():
+                fault[(fault == 0) & wrong] = Fault.BODY_CRC
         if self.options.check_offset:
             elsewhere = columns.elsewhere
             if elsewhere.any():
@@ -321,23 +315,6 @@ class _Scan:
                 runs.append(Run(Kind.DIRTY, int(starts[bad]), stop, 1, cause, columns=columns.slice(bad, bad + 1)))
             first_good = bad + 1
         return runs
-
-    def _wrong_record_crc(self, columns: Columns) -> Bool:
-        """Return which records end with the property __CRC32# and do not match it."""
-        wrong = np.zeros(len(columns), dtype=np.bool_)
-        if not self.options.check_offset:  # compaction rewrites PHYSICALOFFSET but keeps the record CRC
-            return wrong
-        rows = np.flatnonzero(columns.has_tail)
-        if not len(rows):
-            return wrong
-        at = columns.at[rows]
-        tail_at = at + columns.size[rows] - CRC32_RESERVED_LEN
-        digits = columns.buf[tail_at[:, None] + _DIGITS_AT].astype(np.int64) - ord("0")
-        differs = (digits * _DIGIT_WORTH).sum(axis=1) != kernels.body_crcs(self.window.buf, at, tail_at)
-        for i in rows[differs | ((digits < 0) | (digits > 9)).any(axis=1)].tolist():
-            stored, computed = record_crc(self.window.view, int(columns.at[i]), int(columns.size[i]))
-            wrong[i] = stored is not None and stored != computed
-        return wrong
 
     def _odd(self, at: int) -> list[Run]:
         """Return the runs at `at` if it is not a framed record; empty after growing the buffer for a long record."""

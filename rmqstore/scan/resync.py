@@ -7,7 +7,8 @@ after it are never searched.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -22,7 +23,11 @@ from rmqstore.formats.message import (
     PHYSICAL_OFFSET_AT,
     SYS_FLAG_AT,
 )
-from rmqstore.scan.kernels import u32
+from rmqstore.scan.columns import Columns, framed
+from rmqstore.scan.kernels import I64, u32
+
+if TYPE_CHECKING:
+    from rmqstore.scan.window import Window
 
 _PREFIX = MAGIC_V1_U32.to_bytes(4, "big")[:3]
 _LAST_BYTES = (MAGIC_V1_U32 & 0xFF, MAGIC_V2_U32 & 0xFF)
@@ -139,3 +144,79 @@ def _blank_in(block: bytes, lo: int, before: int, end: int, lead: int) -> int | 
         if int(size[i]) == end - lo - i:
             return int(lo + i)
     return None
+
+
+def proven_records(window: Window, start: int, stop: int) -> Iterator[Columns]:
+    """Yield the records that start in [start, stop) of a file and prove themselves, whatever position they name.
+
+    A record proves itself by its frame and its CRCs; of overlapping frames the first one counts. In DLedger data, only
+    the messages are recognised, without their entries. The columns are valid until the next iteration.
+    Units: `start` and `stop` are positions in the file.
+    """
+    at = start
+    while at < min(stop, window.end):
+        at = max(at, window.data_from(at) - 8)  # the zeros at the start of a record may be part of a hole
+        if at >= min(stop, window.end):
+            return
+        window.fill(at)
+        frames, cut_off = _frames(window, stop - at)
+        if cut_off is not None and not cut_off:  # the record at `at` is longer than the buffer
+            window.grow(int.from_bytes(window.view[:4], "big"))
+            continue
+        if len(frames):
+            proven = frames.take(~(frames.wrong_crc | frames.wrong_record_crc))
+            if len(proven):
+                yield proven
+        if cut_off is not None:
+            at += cut_off
+        elif at + window.have >= window.end:
+            return
+        else:
+            end = int(frames.at[-1] + frames.size[-1]) if len(frames) else 0
+            at += max(end, window.have - MIN_SIZE + 1)
+
+
+def _frames(window: Window, before: int) -> tuple[Columns, int | None]:
+    """Return the frames of records that start before `before` in the buffer, without overlaps.
+
+    In addition, return where in the buffer a frame starts that extends beyond it; all other frames are before it.
+    """
+    lo, have, end = window.base, window.have, window.end - window.base
+    base = window.file.start + lo
+    starts = _after_magic(window.buf, min(have, before + 8)) - 8
+    starts = starts[(starts >= 0) & (starts < before) & (starts <= have - MIN_SIZE)]
+    sizes = u32(np.frombuffer(window.buf, dtype=np.uint8))[starts].astype(np.int64)
+    fits = (sizes >= MIN_SIZE) & (starts + sizes <= have)
+    columns = Columns(window.buf, base, starts[fits])
+    if len(columns):
+        columns = columns.take(framed(columns, starts[fits] + sizes[fits]))
+    columns = columns.take(_apart(columns.at, columns.at + columns.size))
+    ends = columns.at + columns.size
+    for i in np.flatnonzero((sizes >= MIN_SIZE) & ~fits & (starts + sizes <= end)).tolist():
+        at = int(starts[i])
+        earlier = int(np.searchsorted(columns.at, at))
+        inside = earlier > 0 and int(ends[earlier - 1]) > at
+        if not inside and frame_size(window, lo + at, 0, window.end, check_offset=False) is not None:
+            return columns.slice(0, earlier), at
+    return columns, None
+
+
+def _after_magic(buf: bytearray, stop: int) -> I64:
+    """Return the positions after each magic of a record in the buffer."""
+    if buf.find(_PREFIX, 0, stop) < 0:
+        return np.empty(0, dtype=np.int64)
+    words = u32(np.frombuffer(buf, dtype=np.uint8))[: max(0, stop - 3)]
+    found: I64 = np.flatnonzero((words == np.uint32(MAGIC_V1_U32)) | (words == np.uint32(MAGIC_V2_U32))) + 4
+    return found
+
+
+def _apart(starts: I64, ends: I64) -> I64:
+    """Return which of some ranges, sorted by their start, remain if each one excludes those that overlap it."""
+    if (starts[1:] >= ends[:-1]).all():
+        return np.arange(len(starts))
+    kept, reached = [], 0
+    for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        if start >= reached:
+            kept.append(i)
+            reached = end
+    return np.array(kept, dtype=np.int64)

@@ -26,7 +26,7 @@ from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.checks.filler_notes import unmarked_fillers
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.messages.text import valid_text
-from rmqstore.views.dump.messages import Damage, logs_of
+from rmqstore.views.dump.messages import Damage, logs_of, own_log
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.pop import PopProgress, pop_schema, popped_rows
 from rmqstore.views.tables import reading
@@ -149,7 +149,7 @@ class Query:
         for ref in self.refs:
             store = ref.open()
             unmarked = unmarked_fillers(store)
-            for log in logs_of(store, view):
+            for log in (own_log(store, log) for log in logs_of(store, view)):
                 damage = Damage(live=ref.label in self._live)
                 try:
                     for piece in log_pieces(ref.label, log.name, log.queue, log.lead, _WHOLE):

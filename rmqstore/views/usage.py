@@ -25,7 +25,7 @@ from rmqstore.scan.records import scan_split
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Split, Workers, joined
-from rmqstore.views.dump.messages import Damage, logs_of, splits_for
+from rmqstore.views.dump.messages import Damage, logs_of, own_log, splits_for
 from rmqstore.views.dump.selection import Selection, Selector
 
 SCHEMA = "rmqstore.du/1"
@@ -246,7 +246,7 @@ def usage(
     damage = damage if damage is not None else Damage()
     selection = replace(selection or Selection(), fillers=fillers, unmarked=unmarked_fillers(store))
     count = partial(count_split, dimensions, selection, options or ScanOptions(crc=False))
-    for log in logs_of(store):
+    for log in (own_log(store, log) for log in logs_of(store)):
         for split, part in joined(
             count, list(splits_for(log, selection, workers.split_size)), workers.jobs, workers.mapper
         ):

@@ -153,7 +153,7 @@ class Job:
     `form`: how records are rendered: "text" (JSON lines), "csv", "message" (`FoundRecord`), "arrow" (record batch) or
     "columns" (`MessageTable`). `entries`: render DLedger entries with the message inside. `foreign`: include records
     whose PHYSICALOFFSET is not their offset. `export`: only sound records, with the fields of an export, and with
-    `schema.POSITIONS` if `positions`.
+    `schema.POSITIONS` if `positions`. `stale`: records of earlier logs instead of messages, with `export`.
     """
 
     selection: Selection
@@ -163,6 +163,7 @@ class Job:
     foreign: bool = False
     export: bool = False
     positions: bool = False
+    stale: bool = False
     scan: ScanOptions = field(default_factory=ScanOptions)
 
 
@@ -209,22 +210,21 @@ def lines_of(job: Job) -> MessageLines:
         export=job.export,
         positions=job.positions,
         unmarked=job.selection.unmarked if job.selection.fillers else None,
+        stale=job.stale,
     )
 
 
 @lru_cache(maxsize=4)
-def _arrow_rows(body: BodyStyle, positions: bool, unmarked: tuple[int, ...]) -> ArrowRows:
+def _arrow_rows(job: Job) -> ArrowRows:
     from rmqstore.messages.arrow import ArrowRows
 
-    return ArrowRows(body, positions=positions, unmarked=unmarked)
+    return ArrowRows(job.body, positions=job.positions, unmarked=job.selection.unmarked, stale=job.stale)
 
 
 def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
     """Render the selected records that start in a split. Text goes into `area` while it has room."""
     out = Rendered()
     selector = _selector(job.selection)
-    lines = lines_of(job)
-    by_line = job.selection.limit is not None or job.selection.reverse
     name = split.file.name
 
     def sink(size: int) -> U8:
@@ -241,23 +241,51 @@ def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
         out.end = run.stop
         columns, oks, shown = _shown(run, job, selector)
         if columns is not None and len(columns):
-            out.count += len(columns)
-            if job.form == "message":
-                fault = run.cause if run.kind is Kind.DIRTY else Fault.NONE
-                out.records += [
-                    FoundRecord(columns.message(i), at, fault) for i, at in enumerate(columns.offset.tolist())
-                ]
-            elif job.form == "columns":
-                out.records.append(MessageTable.of(columns.copied(), selector.table))
-            elif job.form == "arrow":
-                out.records.append(_arrow_rows(job.body, job.positions, job.selection.unmarked).batch(columns))
-            else:
-                ends = lines.text(columns, name, oks, sink)
-                out.ends += [ends] if by_line else []
+            fault = run.cause if run.kind is Kind.DIRTY else Fault.NONE
+            _render(job, columns, out, (name, fault, oks), sink)
         if run.kind is Kind.RECORDS and out.runs and out.runs[-1][0].kind is Kind.RECORDS:
             continue
         out.runs.append((replace(run, columns=None), shown and run.kind is Kind.DIRTY))
     return out
+
+
+def _render(
+    job: Job, columns: Columns, out: Rendered, about: tuple[str, Fault, Bool | None], sink: Callable[[int], U8]
+) -> None:
+    """Add records to a result. `about`: their file, their fault, and which of them are sound (None: all)."""
+    name, fault, oks = about
+    out.count += len(columns)
+    if job.form == "message":
+        out.records += [FoundRecord(columns.message(i), at, fault) for i, at in enumerate(columns.offset.tolist())]
+    elif job.form == "columns":
+        out.records.append(MessageTable.of(columns.copied(), _selector(job.selection).table))
+    elif job.form == "arrow":
+        out.records.append(_arrow_rows(job).batch(columns))
+    else:
+        ends = lines_of(job).text(columns, name, oks, sink)
+        out.ends += [ends] if job.selection.limit is not None or job.selection.reverse else []
+
+
+def _old_records(store: Store, job: Job, jobs: int, progress: Progress) -> Iterator[Rendered]:
+    """Yield the selected records of earlier logs."""
+    from rmqstore.views.dump.old_records import OldRecordFinder
+
+    selector = _selector(job.selection)
+    finder = OldRecordFinder(store, jobs=jobs, options=job.scan, live=store.lock_state().held, progress=progress)
+    for old in finder.found():
+        mask = selector.mask(old.columns)
+        columns = old.columns if mask is None else old.columns.take(np.flatnonzero(mask))
+        if not len(columns):
+            continue
+        out = Rendered()
+
+        def sink(size: int, out: Rendered = out) -> U8:
+            new: U8 = np.empty(size, dtype=np.uint8)
+            out.text.append(new.data)
+            return new
+
+        _render(job, columns, out, (old.gap.file.name, Fault.NONE, None), sink)
+        yield out
 
 
 def _shown(run: Run, job: Job, selector: Selector) -> tuple[Columns | None, Bool | None, bool]:
@@ -342,6 +370,9 @@ def _parts(
     store: Store, what: str, job: Job, damage: Damage, jobs: int = 1, progress: Progress = None
 ) -> Iterator[Rendered]:
     """Yield the results of all splits; with `reverse` the last split first, its records still in address order."""
+    if job.stale:
+        yield from _old_records(store, job, jobs, progress)
+        return
     logs = logs_of(store, what)
     if os.path.lexists(store.journal_directory):
         from rmqstore.checks.filler_notes import unmarked_fillers
@@ -349,26 +380,40 @@ def _parts(
         job = replace(job, selection=replace(job.selection, unmarked=unmarked_fillers(store)))
     if job.selection.reverse:
         for log in reversed(logs):
-            yield from _backwards(log, job, damage)
+            yield from _backwards(log if job.foreign else own_log(store, log), job, damage)
         return
     if job.selection.limit is not None:
         jobs = 1
     for log in logs:
-        yield from _forwards(log, job, damage, jobs, progress)
+        # the last file is examined when it is reached: with a limit, it often is not
+        last = log.queue.without_oldest(len(log.queue.files)).start
+        earlier = [split for split in splits_for(log, job.selection) if split.file.start < last]
+        yield from _forwards(log.name, earlier, job, damage, jobs, progress)
+        own = log if job.foreign else own_log(store, log)
+        later = [split for split in splits_for(own, job.selection) if split.file.start >= last]
+        yield from _forwards(log.name, later, job, damage, jobs, progress)
+        damage.close()
 
 
-def _forwards(log: Log, job: Job, damage: Damage, jobs: int, progress: Progress) -> Iterator[Rendered]:
-    splits = list(splits_for(log, job.selection))
+def own_log(store: Store, log: Log) -> Log:
+    """Return a log without old records that directly follow its last message."""
+    from rmqstore.views.dump.old_records import own_part
+
+    return replace(log, queue=own_part(store, log.queue, log.lead))
+
+
+def _forwards(
+    name: str, splits: list[Split], job: Job, damage: Damage, jobs: int, progress: Progress
+) -> Iterator[Rendered]:
     render = partial(render_split, job)
     mapper = partial(map_into_shared, jobs=jobs) if jobs > 1 and job.form in ("text", "csv") else None
     for split, part in joined(render, splits, jobs, mapper):
-        damage.at_file(log.name, split.file)
+        damage.at_file(name, split.file)
         for run, shown in part.runs:
-            damage.feed(log.name, run, shown)
+            damage.feed(name, run, shown)
         if progress is not None:
             progress(min(split.stop, split.file.length) - split.start)
         yield part
-    damage.close()
 
 
 def splits_for(log: Log, selection: Selection, size: int = SPLIT) -> Iterator[Split]:
@@ -481,7 +526,8 @@ class ExportOptions:
 
     `body`: include bodies. `decode`: decompress them, and clear the compression bits of SYSFLAG. `text`: UTF-8 bodies
     as text instead of base64. `positions`: include offset, size and message id, which are only valid in this store.
-    `fillers`: include the records that repairs put in the place of lost messages.
+    `fillers`: include the records that repairs put in the place of lost messages. `stale`: instead of the messages of
+    the log, the records of earlier logs in bytes that do not belong to it.
     """
 
     body: bool = True
@@ -489,13 +535,14 @@ class ExportOptions:
     text: bool = False
     positions: bool = False
     fillers: bool = False
+    stale: bool = False
     scan: ScanOptions = field(default_factory=ScanOptions)
 
     def job(self, selection: Selection, form: str) -> Job:
         """Return the job that reads these rows."""
         style = BodyStyle(("text" if self.text else "base64") if self.body else None, not self.decode)
         selection = replace(selection, fillers=self.fillers)
-        return Job(selection, form, body=style, export=True, positions=self.positions, scan=self.scan)
+        return Job(selection, form, body=style, export=True, positions=self.positions, stale=self.stale, scan=self.scan)
 
 
 def export_messages(

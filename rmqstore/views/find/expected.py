@@ -30,7 +30,7 @@ from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Split, Workers, joined
 from rmqstore.views import lookup
-from rmqstore.views.dump.messages import WRONG_CRC, logs_of, splits_for
+from rmqstore.views.dump.messages import WRONG_CRC, logs_of, own_log, splits_for
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.find.related import relation_of
 from rmqstore.views.lookup import Found
@@ -177,7 +177,7 @@ def records_of(
     unmarked = unmarked_fillers(store)
     look = partial(_split_hits, _Texts(names), unmarked, options or ScanOptions())
     best: dict[int, tuple[tuple[int, int, int], Hit]] = {}
-    for log in logs_of(store):
+    for log in (own_log(store, log) for log in logs_of(store)):
         splits = list(splits_for(log, Selection(), workers.split_size))
         for split, part in joined(look, splits, workers.jobs if len(names) <= _FEW else 1, workers.mapper):
             for hit in part.hits:
