@@ -11,6 +11,7 @@ from rmqstore.brokers.rules.forecast import StartOptions
 from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.brokers.rules.writer import writer_of
 from rmqstore.brokers.simulate import in_dledger_mode, simulate_start
+from rmqstore.checks.beside.checkpoint import TIMES
 from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.log import delay_levels
 from rmqstore.checks.newer_formats import newer_finding, newer_formats
@@ -174,7 +175,18 @@ def _not_here(report: Report) -> str:
             words += f", but {many(count, 'consume queue unit points', 'consume queue units point')} {where}"
         elif count := sum(int(f.facts.get("messages") or 0) for f in found):
             words += f", but {many(count, 'message is', 'messages are')} {where}"
-    return words
+    return words or _later_messages(listed)
+
+
+def _later_messages(listed: list[Finding]) -> str:
+    """Return the end of the verdict if only the index or the checkpoint knows messages after the end of the log."""
+    entries = sum(int(f.facts.get("count") or 0) for f in listed if f.code == problem_codes.IX_DANGLING_ENTRY)
+    if entries:
+        return f", but {many(entries, 'index entry points', 'index entries point')} behind the end of the log"
+    ahead = (f for f in listed if f.code == problem_codes.CK_AHEAD and f.facts["field"] in TIMES)
+    if any(not f.facts.get("in_future") for f in ahead):
+        return ", but the checkpoint has the time of a later message"
+    return ""
 
 
 def _leaves_separate_rocksdb(store: Store, report: Report, forecast: StartForecast) -> bool:

@@ -22,6 +22,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from tests.checks.looks import Units, unit
 from tests.damage import cut, flip, overwrite, zero
+from tests.repair.salvaging import rows
 from tests.stores import copy_store
 
 TIMER_UNITS = 129  # in 5.4.0-formats
@@ -128,6 +129,25 @@ def test_units_behind_the_end_of_the_log_are_part_of_the_verdict(tmp_path: Path)
     report = verify(open_store(store.path))
     assert report.findings.counts["CQ-BEYOND-LOG"] == 2
     assert report.verdict.endswith("but 5 consume queue units point behind the end of the log")
+
+
+@pytest.mark.parametrize(
+    ("gone", "words"),
+    [
+        (("consumequeue",), "but 45 index entries point behind the end of the log"),
+        (("consumequeue", "index"), "but the checkpoint has the time of a later message"),
+    ],
+)
+def test_index_and_checkpoint_after_the_end_are_part_of_the_verdict(
+    gone: tuple[str, ...], words: str, tmp_path: Path
+) -> None:
+    """The last 14 messages are gone; without consume queues, "lose nothing" alone would hide it."""
+    root = copy_store("5.4.0-clean", tmp_path)
+    first = rows(root)[-14]
+    zero(first.path, first.at, first.path.stat().st_size - first.at)
+    for name in gone:
+        shutil.rmtree(root / name)
+    assert verify(open_store(root)).verdict == f"RocketMQ 5.4.0 would start and lose nothing, {words}"
 
 
 @pytest.mark.parametrize("name", DLEDGER)

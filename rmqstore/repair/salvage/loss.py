@@ -15,12 +15,14 @@ from itertools import chain
 
 import numpy as np
 
+from rmqstore.checks.beside.checkpoint import LAST_TIME, read_checkpoint
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
 from rmqstore.files.mapped_file_queue import OddKind, file_name_to_offset
 from rmqstore.files.records import MAX_RECORD
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, dledger, properties
+from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
 from rmqstore.formats.text.counts import many
 from rmqstore.repair.log.redispatch import QueueRows
@@ -296,7 +298,7 @@ def _indexed_up_to(evidence: Evidence) -> int:
 def _bound(ledger: Ledger, evidence: Evidence, floor: int, unnamed: int, *, gone: bool) -> None:
     """Note whether there may have been more messages than counted."""
     why = ""
-    if unnamed and (ledger.messages or gone):
+    if unnamed and (ledger.messages or gone or _only_the_checkpoint_knows(evidence)):
         why = f"{unnamed:,} bytes after the log's end at {floor:,} may have contained more messages"
     elif ledger.messages and evidence.logs.lag_is_normal:
         why = "the broker was killed, and its last messages may not have been in a queue yet"
@@ -311,6 +313,13 @@ def _checkpoint_knows_more(evidence: Evidence) -> bool:
     """Return whether the checkpoint has the time of a message after the log's end, and not one in the future."""
     ahead = [f for f in evidence.verified.report.findings.listed if f.code == codes.CK_AHEAD]
     return any(not f.facts.get("in_future") for f in ahead)
+
+
+def _only_the_checkpoint_knows(evidence: Evidence) -> bool:
+    """Return whether the log has no message, and the checkpoint has the time of one: it was flushed."""
+    if any(log.messages for log in evidence.logs.results):
+        return False
+    return 0 < parse_checkpoint(read_checkpoint(evidence.store) or b"").physic_msg_timestamp <= LAST_TIME
 
 
 def last_named(evidence: Evidence, log: LogResult) -> int:

@@ -12,7 +12,7 @@ from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.store import open_store
 from rmqstore.formats import index
 from tests import damage
-from tests.command import run_json
+from tests.command import run, run_json
 from tests.repair.salvaging import rows
 from tests.stores import copy_store, unpack
 
@@ -103,3 +103,22 @@ def test_a_flipped_bit_in_a_topic_makes_no_lost_messages(tmp_path: Path) -> None
     loss = _plan(store, "--accept-fillers")["loss"]
     assert "Nrder_11" not in str(loss["queues"])
     assert gone <= loss["messages"] <= gone + 1
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_a_log_whose_only_record_is_destroyed(flushed: bool, tmp_path: Path) -> None:
+    """The time in the checkpoint proves that the bytes were a message, and not a write that a crash interrupted."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    first = rows(store)[0]
+    for path in (store / "commitlog").iterdir():
+        if path != first.path:
+            path.unlink()
+    damage.zero(first.path, first.stop, first.path.stat().st_size - first.stop)
+    damage.garble(first.path, first.at, first.size)
+    for name in ("consumequeue", "index", "config"):
+        shutil.rmtree(store / name)
+    if not flushed:
+        (store / "checkpoint").unlink()
+    loss = _plan(store)["loss"]
+    assert (loss["messages"], loss.get("at_least", False)) == (0, flushed)
+    assert ("Lost: at least 0 messages" if flushed else "Nothing is lost") in run("recover", str(store)).output
