@@ -132,8 +132,8 @@ class Recovery:
             self._queues()
             self._index()
             self._checkpoint()
-            plan_configs(draft, self.verified, options)
             cut = self._end() if self._shrank() else self.cut
+            plan_configs(draft, self.verified, options, cut=cut)
             plan_timer(draft, self.verified, options, cut=cut, last_time=self._last_time)
             plan_offsets(draft, self.verified, options, cut=cut)
             self._message_rows()

@@ -22,8 +22,8 @@ _ONE_LINE = re.compile(rb"\{\d+:\d+[,}]")
 Ends = Callable[[str, int], int | None]
 
 
-def plan_configs(draft: PlanBuilder, verified: Verified, options: RecoverOptions) -> None:
-    """Add the steps for CFG-BROKEN, CFG-BROKEN-BAK and CFG-SYNTAX."""
+def plan_configs(draft: PlanBuilder, verified: Verified, options: RecoverOptions, *, cut: int | None = None) -> None:
+    """Add the steps for CFG-BROKEN, CFG-BROKEN-BAK and CFG-SYNTAX; see `plan_offsets` for `cut`."""
     for finding in verified.report.findings.listed:
         if finding.code == codes.CFG_SYNTAX and options.wants(finding.code):
             _rewrite(draft, finding)
@@ -37,7 +37,10 @@ def plan_configs(draft: PlanBuilder, verified: Verified, options: RecoverOptions
             content = source.read_bytes()
         except OSError:
             continue
-        draft.replace(path, content, f"a copy of {source.name}", old="not readable as configuration", like=source)
+        why = f"a copy of {source.name}"
+        if cut is not None and not bak and (within := _within(content, path.name, queue_ends(draft, verified))):
+            content, why = within, f"{why}, with offsets reduced to the end of their queues"
+        draft.replace(path, content, why, old="not readable as configuration", like=source)
         draft.cures.add(finding.code)
 
 
@@ -100,6 +103,18 @@ def queue_ends(draft: PlanBuilder, verified: Verified) -> Ends:
         return None if state is None else max(state.max, state.expected_max)
 
     return end
+
+
+def _within(content: bytes, name: str, ends: Ends) -> bytes | None:
+    """Return a file of offsets without any after the end of its queue; None if there are none, or for another file."""
+    change = _clamp_delays if name == "delayOffset.json" else _clamp_consumers
+    if name not in (*_OFFSET_FILES, "lmqConsumerOffset.json"):
+        return None
+    try:
+        table = parse_config_object(content)
+    except ConfigJsonError:
+        return None
+    return build_offsets_json(table, content) if change(table, ends) else None
 
 
 def _clamp(draft: PlanBuilder, path: Path, change: Callable[[dict[str, JsonValue]], int], code: str) -> None:

@@ -172,6 +172,7 @@ class _Salvage:
 
     def _cures(self, framed: FramedRecords) -> tuple[str, ...]:
         out: set[str] = set()
+        corrected = {at - fix.log.lead for at, fix in framed.fixes.items() if fix.new is not None}
         for finding in self.findings.listed:
             low, high = finding.offset, finding.offset + max(1, finding.length)
             if finding.code in (codes.CQ_WRONG_TAG, *BATCH_CODES):  # the unit is right, and its record was repaired
@@ -179,6 +180,8 @@ class _Salvage:
                 high = low + 1
             elif not finding.problem.of_log or (finding.offset, finding.code) in framed.left:
                 continue
+            elif finding.code == codes.CL_STORE_TIME and finding.offset in corrected:
+                continue  # nothing proves a time, whatever else of the record is corrected
             if any(a < high and low < b for a, b in self.steps.covered):
                 out.add(finding.code)
         renumbered = {name for fix in framed.fixes.values() for name in fix.queues}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.formats.configjson import parse_config_object
 from tests import damage
 from tests.command import run, run_json
 from tests.repair.salvaging import rows
@@ -38,3 +39,19 @@ def test_offsets_are_reduced_in_a_store_without_topics(name: str, tmp_path: Path
     assert path.stat().st_mode & 0o777 == 0o600
     run_json("undo", json.loads(done.stdout)["journal"], exit_code=0)
     assert content_only(snapshot(store, without=(".rmqstore",))) == before
+
+
+def test_delay_offsets_from_the_bak_end_with_their_queue(tmp_path: Path) -> None:
+    """The log has lost its end, and delayOffset.json is broken: its .bak has offsets of delayed messages lost."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    last = max(row.offset for row in rows(store) if row.slot[0] == "SCHEDULE_TOPIC_XXXX")
+    for path in (store / "commitlog").iterdir():
+        if int(path.name) > last // 65536 * 65536 - 1:
+            path.unlink()
+    offsets = store / "config" / "delayOffset.json"
+    offsets.with_name("delayOffset.json.bak").write_text(json.dumps({"offsetTable": {"1": 18, "3": 4}}))
+    offsets.write_text("{")
+    run_json("recover", str(store), "--accept-fillers", "--apply", exit_code=0)
+    table = parse_config_object(offsets.read_bytes())["offsetTable"]
+    assert isinstance(table, dict)
+    assert table["1"] == sum(row.slot[:2] == ("SCHEDULE_TOPIC_XXXX", 0) for row in rows(store)) < 18
