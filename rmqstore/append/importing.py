@@ -312,17 +312,7 @@ def _write_topics(root: Path, queues: Mapping[str, int], batch_topics: frozenset
             continue
         numbers[topic] = max(numbers.get(topic, 0), int(queue_id) + 1)
     table: dict[str, JsonValue] = {
-        topic: {
-            "attributes": {"queue.type": "BatchCQ"} if topic in batch_topics else {},
-            "order": False,
-            "perm": 6,
-            "readQueueNums": count,
-            "topicFilterType": "SINGLE_TAG",
-            "topicName": topic,
-            "topicSysFlag": 0,
-            "writeQueueNums": count,
-        }
-        for topic, count in numbers.items()
+        topic: topic_config(topic, count, batch=topic in batch_topics) for topic, count in numbers.items()
     }
     content = _topics_of(root)
     known = content.get("topicConfigTable") or {}
@@ -335,6 +325,20 @@ def _write_topics(root: Path, queues: Mapping[str, int], batch_topics: frozenset
         version["counter"] = counter + len(table.keys() - known.keys())
     content["topicConfigTable"] = table | known
     replace_file(root / "config" / "topics.json", build_config_json(content))
+
+
+def topic_config(topic: str, queues: int, *, batch: bool = False) -> dict[str, JsonValue]:
+    """Return the entry of a topic in topicConfigTable of topics.json; `batch`: it has a BatchCQ."""
+    return {
+        "attributes": {"queue.type": "BatchCQ"} if batch else {},
+        "order": False,
+        "perm": 6,
+        "readQueueNums": queues,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": topic,
+        "topicSysFlag": 0,
+        "writeQueueNums": queues,
+    }
 
 
 def _topics_of(root: Path) -> dict[str, JsonValue]:

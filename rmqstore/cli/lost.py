@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.repair.journal.folder import JournalFolder
+    from rmqstore.views.deleted_topics import DeletedTopic
     from rmqstore.views.find.expected import Verdict
     from rmqstore.views.lost import Losses, LostMessage, LostMessages
 
@@ -338,6 +340,9 @@ def _write(
     out: Output, store: Path, losses: Losses, rows: Iterator[Row], folder: JournalFolder | None, report: Report | None
 ) -> int:
     """Write the list; return the number of messages in it."""
+    from rmqstore.views.deleted_topics import deleted_topics
+
+    deleted = deleted_topics(report.findings.listed) if report is not None else []
     if out.as_json:
         listed = [_json_row(row) for row in rows]
         out.report(
@@ -351,16 +356,19 @@ def _write(
                 "at_least": losses.at_least,
                 "messages": listed,
                 "unlisted": losses.unlisted,
+                "deleted_topics": [one.to_json() for one in deleted],
             }
         )
         return len(listed)
     if out.format == "table":
         kept = list(rows)
-        out.lines(_text(losses, kept, report, out.width), wrap=True)
+        out.lines(itertools.chain(_text(losses, kept, report, out.width), _deleted(store, deleted)), wrap=True)
         return len(kept)
     count = write_rows(out, (_flat(_json_row(row)) if out.format == "csv" else _json_row(row) for row in rows))
     for line in _unlisted(losses):
         out.note(f"note: {line}")
+    for one in deleted:
+        out.note(f"note: {_still_there(one)}; `rmqstore export {store} --topic {printable(one.topic)}` saves them")
     return count
 
 
@@ -395,6 +403,23 @@ def _text(losses: Losses, rows: list[Row], report: Report | None, width: int) ->
     if len(rows) > _SHOWN:
         yield f"… and {many(len(rows) - _SHOWN, 'more message')} (--format csv or ndjson lists all)"
     yield from _unlisted(losses)
+
+
+def _still_there(one: DeletedTopic) -> str:
+    return f"{many(one.messages, 'message')} of the deleted topic {printable(one.topic)} in the log until they expire"
+
+
+def _deleted(store: Path, topics: list[DeletedTopic]) -> Iterator[str]:
+    """Yield how many messages of deleted topics are in the log, and what saves them or brings them back."""
+    for one in topics:
+        yield f"{_still_there(one)}, at log offsets {one.first_offset:,} to {one.last_offset:,}"
+        yield f"  `rmqstore export {store} --topic {printable(one.topic)} -o FILE` saves them"
+    if topics:
+        yield "To serve them again, stop the broker, and add these entries to topicConfigTable in config/topics.json:"
+        for one in topics:
+            config = dumps(one.to_json()["topic_config"], sort_keys=True)
+            yield AsIs(f"  {dumps(one.topic)}: {config}")
+        yield f"Then `rmqstore recover {store} --apply` makes their queues."
 
 
 def _unlisted(losses: Losses) -> Iterator[str]:

@@ -332,3 +332,28 @@ def test_a_list_of_expected_messages_that_names_none_is_refused(tmp_path: Path) 
         result = run("lost", str(unpack(STORE)), "--expected", str(file))
         assert result.exit_code == 2
         assert words in result.stderr
+
+
+def test_messages_of_a_deleted_topic_are_listed_and_can_be_brought_back(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    before = run("dump", str(store), "--what", "consumequeue", "--topic", "Order_11", "--format", "ndjson").stdout
+    topics = store / "config" / "topics.json"
+    table = json.loads(topics.read_text())
+    del table["topicConfigTable"]["Order_11"]
+    topics.write_text(json.dumps(table))
+    shutil.rmtree(store / "consumequeue" / "Order_11")
+    answer = lost(store, exit_code=0)
+    (deleted,) = answer["deleted_topics"]
+    messages = [r for r in find_records(store) if r.topic == "Order_11"]
+    offsets = [r.position for r in messages]
+    assert (deleted["topic"], deleted["messages"]) == ("Order_11", len(messages))
+    assert (deleted["first_offset"], deleted["last_offset"]) == (min(offsets), max(offsets))
+    text = run("lost", str(store), "--format", "table").stdout
+    assert f"{len(messages)} messages of the deleted topic Order_11 in the log until they expire" in text
+
+    table["topicConfigTable"]["Order_11"] = deleted["topic_config"]
+    topics.write_text(json.dumps(table))
+    run("recover", str(store), "--apply")
+    after = run("dump", str(store), "--what", "consumequeue", "--topic", "Order_11", "--format", "ndjson").stdout
+    assert after == before
+    assert lost(store, "--next-start", exit_code=0)["deleted_topics"] == []
