@@ -305,6 +305,12 @@ class Examination:
         ranges = {k: (v.min, max(v.max, v.expected_max)) for k, v in self.states.items()}
         return lambda topic, queue_id: ranges.get(f"{topic}/{queue_id}")
 
+    def _first_in_log(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset of a queue's first message in the log; 0 without one, or if records contradict it."""
+        part = self.verified.logs.queues.get((topic, queue_id))
+        sound = part is not None and part.messages and not (part.outliers or part.repeats or part.restarts)
+        return part.first if part is not None and sound else 0
+
     def beside_the_log(self) -> None:
         """Compare the checkpoint and the offsets in the configuration with the log and the queues."""
         if self.log_alone:
@@ -325,7 +331,7 @@ class Examination:
             config = self.verified.config
             times = (results[-1].last_time, end.last_store_timestamp) if end is not None else (0, 0)
             check_offsets(config, queue_range, self.findings)
-            check_tier(config, queue_range, self.findings)
+            check_tier(config, queue_range, self._first_in_log, self.findings)
             live = self.report.live
             check_delay_offsets(store, config, queue_range, self.states, times, self.findings, live=live)
         if results and self.narrow.is_whole and self.store.part is None and not self.report.live:

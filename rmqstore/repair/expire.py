@@ -12,6 +12,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,17 +35,21 @@ from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.config_files import tier_words
+from rmqstore.files.config_files import TIER_METADATA, loaded_config, tier_queues, tier_words
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.rocksdb.database import CannotRead
+from rmqstore.files.rocksdb.queues import simple_queue
 from rmqstore.files.store import UNIT_SIZE, Store, StoreKind
-from rmqstore.formats import dledger, index
+from rmqstore.formats import consumequeue, dledger, index
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.wording import first_few
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
+from rmqstore.scan.units import unit_chunks
 from rmqstore.scan.window import ScanOptions
 
 _LISTED = 8
@@ -158,6 +163,7 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
     minimum = _minimum(logs)
     _queues(draft, minimum)  # also remains of an earlier clean-up: a broker's first round checks all of them
     _index(draft, minimum)
+    _tier(draft, minimum)
     _explain(draft, rules, hour, plain, data, root_disk)
     draft.facts["expire"] = _facts(plain, data, minimum, root_disk)
     return Expiry(draft.plan([directory for queue, _ in logs for directory in queue.directories]), plain, data)
@@ -222,14 +228,47 @@ def _index(draft: PlanBuilder, minimum: int) -> None:
         draft.discard(entry.path, f"all its entries point below {minimum}")
 
 
+def _tier(draft: PlanBuilder, minimum: int) -> None:
+    """Note the queues of which the broker then destroys what tiered storage has: it ends before their new minimum.
+
+    Source: MessageStoreDispatcherImpl#doScheduleDispatch (RocketMQ 5.4.0)
+    """
+    store, note = draft.store, draft.notes.append
+    if not (words := tier_words(store.root)):
+        return
+    note(words)
+    ended = []
+    for topic, queue_id, _, end in loaded_config(store.root, TIER_METADATA, tier_queues) or ():
+        begin = _begin_after(store, topic, queue_id, minimum)
+        if end < begin:
+            ended.append(f"{topic}/{queue_id} (tier up to {end:,}, queue from {begin:,})")
+    if ended:
+        note(f"the broker destroys what the tier has of queues that then begin after its end: {first_few(ended)}")
+
+
+def _begin_after(store: Store, topic: str, queue_id: int, minimum: int) -> int:
+    """Return a queue's minimum if the log begins at `minimum` (global offset): without a message there, its maximum.
+
+    Source: ConsumeQueue#correctMinOffset (RocketMQ 5.0.0 and newer; older ones have no tiered storage)
+    """
+    end = 0
+    with suppress(CannotRead):
+        for chunk in unit_chunks(simple_queue(store, topic, queue_id), consumequeue.UNIT):
+            at, size = (chunk.units[name].astype(np.int64) for name in ("commitlog_offset", "size"))
+            real = (size > 0) & ~consumequeue.is_pre_blank(at, size)
+            kept = np.flatnonzero(real & (at >= minimum))
+            if len(kept):
+                return chunk.number + int(kept[0])
+            if real.any():
+                end = chunk.number + int(np.flatnonzero(real)[-1]) + 1
+    return end
+
+
 def _explain(
     draft: PlanBuilder, rules: RetentionRules, hour: int, plain: Decision | None, data: Decision | None, disk: Disk
 ) -> None:
     """Note why files are deleted, and why the others are kept."""
     note = draft.notes.append
-    if words := tier_words(draft.store.root):
-        note(words)
-        note("where the tier ends before the new minimum of a queue, the broker destroys what the tier has of it")
     note(
         f"files older than {rules.reserved} h are deleted at hour {rules.delete_when} (now {hour:02d}), or if the disk "
         f"has more than {rules.bounded().max_used:.0%} used (now {disk.ratio:.0%})"

@@ -144,15 +144,19 @@ def check_offsets(facts: ConfigFacts, queue_range: QueueRange, findings: Finding
                 findings.add(Finding(codes.CFG_OFFSET_BEYOND, f"{topic}/{queue_id}", place, facts=beyond))
 
 
-def check_tier(facts: ConfigFacts, queue_range: QueueRange, findings: Findings) -> None:
+def check_tier(
+    facts: ConfigFacts, queue_range: QueueRange, first: Callable[[str, int], int], findings: Findings
+) -> None:
     """Report queues whose end in tiered storage lies before their minimum here: the broker destroys the tier's file.
 
+    `first` returns the queue offset of a queue's first message in the log, at which the queue begins after a rebuild.
     Source: MessageStoreDispatcherImpl#doScheduleDispatch (RocketMQ 5.4.0)
     """
     for topic, queue_id, _, end in tier_queues(facts.tables.get(TIER_METADATA, {})):
         known = queue_range(topic, queue_id)
-        if known is not None and end < known[0]:
-            about: dict[str, Fact] = {"topic": topic, "queue_id": queue_id, "tier_end": end, "min": known[0]}
+        begin = (known[0] or first(topic, queue_id)) if known is not None else 0
+        if end < begin:
+            about: dict[str, Fact] = {"topic": topic, "queue_id": queue_id, "tier_end": end, "min": begin}
             findings.add(Finding(codes.CFG_TIER_ENDS, f"{topic}/{queue_id}", TIER_METADATA, facts=about))
 
 
