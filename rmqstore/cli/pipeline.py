@@ -50,6 +50,7 @@ class Asked:
     quick: bool
     broker: str | None
     split_size: int | None
+    fillers: bool
 
 
 @command(
@@ -83,6 +84,11 @@ class Asked:
 @click.option("--quick", is_flag=True, help="verify, crosscheck: do not check body CRCs.")
 @click.option("--broker", metavar="VERSION", help="verify: broker version whose start-up to forecast.")
 @click.option("--split-size", type=Size(), metavar="SIZE", help="Bytes per task (default: 64M; export: 256M).")
+@click.option(
+    "--fillers",
+    is_flag=True,
+    help="export, du, sql: include records that repairs put in the place of lost messages.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @gathered("session", Session)
 @gathered("asked", Asked)
@@ -116,7 +122,7 @@ def pipeline(
         try:
             work = _Work(out, spark, list(stores), broker_conf, progress)
             if job == "sql":
-                return work.sql(query, asked.body or "", target)
+                return work.sql(query, asked, target)
             result = work.run(job, target or "", asked)
         finally:
             progress.hide()
@@ -175,8 +181,16 @@ class _Work:
                 crosscheck_rows(self.spark, self.stores, config=self.config).write.parquet(target)
             return result
         if job == "du":
-            wanted = Selection(topics=frozenset(asked.topics), since=asked.since, until=asked.until)
-            return jobs.du(self.spark, self.stores, selection=wanted, split_size=split, tasks=tasks, **where)
+            topics = frozenset(asked.topics)
+            wanted = Selection(topics=topics, since=asked.since, until=asked.until, fillers=asked.fillers)
+            return jobs.du(
+                self.spark,
+                self.stores,
+                selection=wanted,
+                split_size=split,
+                tasks=tasks,
+                **where,
+            )
         if job == "compare":
             from rmqstore.spark.jobs.compare import compare
 
@@ -187,16 +201,24 @@ class _Work:
             return rebuild(self.spark, self.stores, Path(target), split_size=split, **where)
         from rmqstore.spark.jobs.export import ExportJob, export
 
-        wished = ExportJob(asked.body or "", asked.topics, asked.since, asked.until)
+        wished = ExportJob(asked.body or "", asked.topics, asked.since, asked.until, asked.fillers)
         if split is not None:
             wished = replace(wished, split_bytes=split)
         return export(self.spark, self.stores, target, wished, **where)
 
-    def sql(self, query: str, body: str, target: str | None) -> int:
+    def sql(self, query: str, asked: Asked, target: str | None) -> int:
         """Write the rows of a query as a table, as one JSON object, or as Parquet; return the exit code."""
         from rmqstore.spark.jobs.views import sql
 
-        frame, lost = sql(self.spark, query, self.stores, config=self.config, body=body, progress=self.progress)
+        frame, lost = sql(
+            self.spark,
+            query,
+            self.stores,
+            config=self.config,
+            body=asked.body or "",
+            fillers=asked.fillers,
+            progress=self.progress,
+        )
         for store in lost:
             self.out.note(f"warning: {store['error']}")
         code = 4 if lost else 0

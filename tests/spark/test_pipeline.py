@@ -494,3 +494,24 @@ def test_spark_finds_the_sources_by_itself(spark: Any) -> None:
         assert some in columns(name)
     with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
         columns("dispatched")  # no module of its own, so it has to be registered
+
+
+def test_fillers_are_included_only_when_asked_for(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.cli.test_fillers import repaired
+
+    monkeypatch.setattr("rmqstore.spark.session.open_session", lambda *_: spark)
+    monkeypatch.setattr(spark, "stop", lambda: None)
+    store, _ = repaired("5.4.0-clean", tmp_path)
+    local = run_json("du", str(store), exit_code=0)["messages"]
+    assert isinstance(local, int)
+
+    def counted(*more: str) -> list[int]:
+        used = run_json("pipeline", "du", str(store), *more, exit_code=0)
+        query = run_json("pipeline", "sql", "select count(*) n from messages", str(store), *more, exit_code=0)
+        target = tmp_path / f"out{len(more)}"
+        run_json("pipeline", "export", str(store), "--output", str(target), *more, exit_code=0)
+        written = sum(pq.read_metadata(path).num_rows for path in target.rglob("*.parquet"))
+        return [used["stores"][0]["messages"], query["rows"][0]["n"], written]  # type: ignore[index]
+
+    assert counted() == [local] * 3
+    assert counted("--fillers") == [local + 2] * 3

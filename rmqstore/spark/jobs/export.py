@@ -41,7 +41,8 @@ _LISTED = 20  # spans
 class ExportJob:
     """What to export, and in which portions.
 
-    `body`: "" for none, "raw" as stored, "plain" decompressed. `since`, `until`: ms. `segment_bytes` of the log share a
+    `body`: "" for none, "raw" as stored, "plain" decompressed. `since`, `until`: ms. `fillers`: include records that
+    repairs put in the place of lost messages. `segment_bytes` of the log share a
     directory, `batch_bytes` a Spark job, `split_bytes` a task.
     """
 
@@ -49,6 +50,7 @@ class ExportJob:
     topics: tuple[str, ...] = ()
     since: int | None = None
     until: int | None = None
+    fillers: bool = False
     segment_bytes: int = 16 << 30
     batch_bytes: int = 64 << 30
     split_bytes: int = 256 << 20
@@ -64,6 +66,8 @@ class ExportJob:
             "missing": "skip",
         }
         times = {"since": self.since, "until": self.until, "config": config}
+        if self.fillers:  # an export without them continues one of an earlier version
+            options["fillers"] = "true"
         return options | {name: str(value) for name, value in times.items() if value is not None}
 
 

@@ -226,6 +226,7 @@ def _used(
         used = usage(
             store,
             selection=selection,
+            fillers=selection.fillers,
             workers=Workers(split_size=split_size or SPLIT_SIZE, mapper=mapper),
             options=ScanOptions(crc=False, drop_cache=damage.live),
             damage=damage,
@@ -248,13 +249,16 @@ def du(
     tasks: Tasks | None = None,
     split_size: int | None = None,
 ) -> JobResult:
-    """Count messages and bytes per topic, queue, tag, producer host and day, per store and in `total`."""
+    """Count messages and bytes per topic, queue, tag, producer host and day, per store and in `total`.
+
+    Only a `selection` with `fillers` counts the records that repairs put in the place of lost messages.
+    """
     from rmqstore.views.dump.selection import Selection
 
     started = time.monotonic()
     refs = store_refs(paths, config)
     tasks = tasks or Tasks()
-    wanted = selection or Selection()
+    wanted = selection or Selection(fillers=False)
     small, big, lost = split_by_size(refs, tasks.whole_below)
     answers = each_whole(spark, small, partial(_used, selection=wanted), tasks.task_bytes)
     for ref in big:

@@ -57,11 +57,13 @@ def register_views(
     *,
     config: Path | None = None,
     body: str = "",
+    fillers: bool = False,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Create the named temporary views; return an entry for each store that could not be opened and has no rows.
 
-    `findings` verifies the stores immediately. Errors: UsageError; NotReadable for the list of stores itself.
+    `fillers`: `messages` has the records that repairs put in the place of lost messages, too. `findings` verifies the
+    stores immediately. Errors: UsageError; NotReadable for the list of stores itself.
     """
     refs = store_refs(paths, config)
     lost = []
@@ -75,6 +77,8 @@ def register_views(
     for name in names:
         if name in _SOURCES:
             extra = {"properties": "true", "body": body or "false"} if name in ("messages", "dledger") else {}
+            if name == "messages" and fillers:
+                extra["fillers"] = "true"
             frame = load(spark, _SOURCES[name], named, **options, **extra)
         elif name == "consumer_offsets":
             frame = spark.createDataFrame([row for ref in refs for row in consumer_offsets(ref)], _OFFSETS)
@@ -95,6 +99,7 @@ def sql(
     *,
     config: Path | None = None,
     body: str = "",
+    fillers: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Any, list[dict[str, Any]]]:
     """Run a query; return its DataFrame, and an entry for each store that could not be opened.
@@ -103,7 +108,7 @@ def sql(
     """
     words = set(re.findall(r"\w+", query.lower()))
     wanted = tuple(name for name in VIEWS if name in words)
-    lost = register_views(spark, paths, wanted, config=config, body=body, progress=progress)
+    lost = register_views(spark, paths, wanted, config=config, body=body, fillers=fillers, progress=progress)
     try:
         return spark.sql(query), lost
     except Exception as e:
