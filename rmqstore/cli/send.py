@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import click
 import orjson
@@ -209,9 +209,9 @@ def send(out: Output, source: Path, broker_conf: Path | None, filters: Filters, 
         rows = _only(rows, wanted)
     if what.limit is not None:
         rows = itertools.islice(rows, what.limit)
-    rows = _begun(rows)
     journal = None
     try:
+        rows = _begun(rows)
         if how.journal is not None:
             about = {"source": sending.source, "cluster": to.namesrv}
             journal = SendJournal(how.journal, about, read_only=how.dry_run)
@@ -222,6 +222,8 @@ def send(out: Output, source: Path, broker_conf: Path | None, filters: Filters, 
                 assert journal is not None
                 found = send_rows(rows, client, journal, sending, progress.add)
             client.quit()
+    except BadRow as error:
+        raise BadRow(error.message, "correct the line, and run the same command again") from error
     finally:
         if journal is not None:
             journal.close()
@@ -305,8 +307,12 @@ def _read_list(path: Path) -> dict[Place, bool]:
         text = read_small(path, _LARGEST_LIST).decode("utf-8", "surrogateescape")
     except OSError as error:
         raise NotReadable(f"{path}: {error.strerror or error}") from error
+    rows: list[tuple[int, Any]]
     if path.suffix.lower() == ".csv":
-        rows: list[tuple[int, Any]] = list(enumerate(csv.DictReader(io.StringIO(text)), 2))
+        try:
+            rows = list(enumerate(csv.DictReader(io.StringIO(text)), 2))
+        except csv.Error as error:
+            raise BadRow(f"{path} is not CSV: {error}", "give a list of `rmqstore lost`") from error
     else:
         rows = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     found: dict[Place, bool] = {}
@@ -326,9 +332,14 @@ def _only(rows: Iterator[Numbered], wanted: dict[Place, bool]) -> Iterator[Numbe
     """Yield the rows at wanted places, and mark those as found."""
     for one in rows:
         place = one.row.get("topic"), one.row.get("queue_id"), one.row.get("queue_offset")
-        if place in wanted:
+        if _is_place(place) and place in wanted:
             wanted[place] = False
             yield one
+
+
+def _is_place(place: tuple[Any, Any, Any]) -> TypeGuard[Place]:
+    topic, queue_id, queue_offset = place
+    return isinstance(topic, str) and isinstance(queue_id, int) and isinstance(queue_offset, int)
 
 
 # --- the answer ------------------------------------------------------------------------------------------------------

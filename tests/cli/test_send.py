@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -238,6 +241,28 @@ def test_only_what_a_list_of_lost_names(cluster: Cluster, tmp_path: Path) -> Non
         assert [one["properties"]["KEYS"] for one in cluster.got] == ["k3", "k7"]
 
 
+def test_what_a_broker_lost_is_sent_from_a_copy(cluster: Cluster, tmp_path: Path) -> None:
+    copy = copy_store("5.4.0-clean", tmp_path)
+    store = tmp_path / "damaged"
+    shutil.copytree(copy, store)
+    log = min((store / "commitlog").iterdir())
+    data = bytearray(log.read_bytes())
+    data[200:20_000] = bytes(19_800)
+    log.write_bytes(data)
+    listed = tmp_path / "lost.csv"
+    assert run("lost", str(store), "--format", "csv", "-o", str(listed)).exit_code == 1
+    with listed.open() as file:
+        lost = {(one["topic"], one["queue_id"], one["queue_offset"]) for one in csv.DictReader(file)}
+    words = ("--list", str(listed), "--journal", str(tmp_path / "j"))
+    answer = run("send", str(copy), *cluster.words, *words, "--json")
+    found = json.loads(answer.stdout)
+    sent = {tuple(one["properties"]["rmqstore_queue"].split("/")) for one in cluster.got}
+    assert found["sent"] == len(sent) > 10
+    assert sent <= lost
+    assert len(lost) == found["sent"] + sum(found["left_out"].values()) + found["not_in_source"]
+    assert found["not_in_source"] == 0
+
+
 def test_dry_run_tells_which_topics_exist(cluster: Cluster, tmp_path: Path) -> None:
     source = exported(tmp_path / "a.ndjson", [row(1), row(2, "Pay"), row(3, "Pay")])
     cluster.order(queues={"Pay": 0})
@@ -273,11 +298,40 @@ def test_a_journal_of_something_else_is_refused_and_not_changed(cluster: Cluster
     exported(source, [row(2), row(1)])  # not the messages that the journal tells of
     assert run("send", str(source), *cluster.words, "--journal", str(journal)).exit_code == 5
     assert journal.read_bytes() == before
+    os.mkfifo(tmp_path / "pipe")
+    for words in (("--journal", str(tmp_path / "pipe")), ("--journal", str(tmp_path / "pipe"), "--dry-run")):
+        assert run("send", str(source), *cluster.words, *words).exit_code == 5
     for content in (b"notes", b"notes\n", before + b"garbage\n", before + b'{"sent":[]}\n'):
         journal.write_bytes(content)
         result = run("send", str(source), *cluster.words, "--journal", str(journal))
         assert result.exit_code == 5, content
         assert journal.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"topic": "a\tb\nc"}, 1),
+        ({"topic": "x" * 300}, 1),
+        ({"properties": {"KEYS": "a\tb\nc", "TAGS": "\x7f"}}, 0),
+        ({"queue_id": -(2**31)}, 0),
+        ({"queue_offset": 1.5}, 3),
+        ({"topic": ["x"]}, 3),
+        ({"properties": {"a": 1}}, 3),
+        ({"sys_flag": 1, "body": "x"}, 1),
+        ({"queue_id": None}, 3),
+    ],
+)
+def test_hostile_rows_are_refused_or_sent(cluster: Cluster, tmp_path: Path, change: dict[str, Any], code: int) -> None:
+    source = exported(tmp_path / "a.ndjson", [{**row(1), **change}, row(2)])
+    result = run("send", str(source), *cluster.words, "--journal", str(tmp_path / "j"))
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.stderr
+    assert len(cluster.got) == (0 if code == 3 else 1 if code == 1 else 2)
+    listed = tmp_path / "list.csv"
+    listed.write_bytes(b'topic,queue_id,queue_offset\n"a,\x00\n"b"c,1\n')
+    result = run("send", str(source), *cluster.words, "--dry-run", "--list", str(listed))
+    assert result.exit_code in (1, 3)
 
 
 def test_two_commands_cannot_share_a_journal(cluster: Cluster, tmp_path: Path) -> None:

@@ -177,3 +177,37 @@ def test_order_delays_dead_letters_and_refusals(
     assert len(rows) - refused_rows <= len(sent) <= len(rows)
     delayed = rows_of(target, "SCHEDULE_TOPIC_XXXX", tmp_path / "b.ndjson")
     assert any(row["properties"].get("rmqstore_queue", "").startswith("SCHEDULE_TOPIC_XXXX/") for row in delayed)
+
+
+_USER = '{"username": "rocketmq2", "password": "12345678"}'
+_PROVIDERS = "org.apache.rocketmq.auth.authentication.provider"
+_ACCOUNTS = "accounts:\n- accessKey: rocketmq2\n  secretKey: 12345678\n  whiteRemoteAddress:\n  admin: true\n"
+
+
+@pytest.mark.slow
+@pytest.mark.other_processes
+@pytest.mark.parametrize("version", ["4.9.7", "5.4.0"])
+def test_acl_refuses_wrong_keys_and_accepts_right_ones(
+    version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
+) -> None:
+    source, target = made_store(tmp_path / "source", 20), tmp_path / "target"
+    with whole_broker(version, target) as broker:
+        broker.produce(TOPIC, 1)  # creates it
+    own = {"aclEnable": "true"}  # conf/plain_acl.yml, 4.x
+    if version.startswith("5"):
+        own = {
+            "authenticationEnabled": "true",
+            "authenticationProvider": f"{_PROVIDERS}.DefaultAuthenticationProvider",
+            "authenticationMetadataProvider": f"{_PROVIDERS}.LocalAuthenticationMetadataProvider",
+            "initAuthenticationUser": _USER,
+            "authConfigPath": str(tmp_path / "auth"),
+        }
+    broker = whole_broker(version, target, **own)
+    (broker.home / "conf" / "plain_acl.yml").write_text(_ACCOUNTS)
+    with broker:
+        words = ["send", str(source), *words_for(version, broker), "--journal", str(tmp_path / "journal")]
+        for secret in ("wrong678", "12345678"):
+            keys = tmp_path / secret
+            keys.write_text(f"accessKey=rocketmq2\nsecretKey={secret}\n")
+            answer = run_json(*words, "--acl", str(keys), exit_code=int(secret.startswith("wrong")))
+            assert (answer["refused"], answer["sent"]) == ((20, 0) if secret.startswith("wrong") else (0, 20))

@@ -132,6 +132,11 @@ class WholeBroker:
         return self._processes["broker"].pid
 
     @property
+    def home(self) -> Path:
+        """The broker's ROCKETMQ_HOME, whose conf/ it reads at its start."""
+        return self._home
+
+    @property
     def dledger_address(self) -> str:
         """The address for other nodes of a DLedger group, and for the brokers of a controller."""
         return f"127.0.0.1:{self._dledger_port}"

@@ -174,8 +174,10 @@ public final class Sender {
                 int code = e.getResponseCode();
                 boolean busy = code == SYSTEM_BUSY || code == SERVICE_NOT_AVAILABLE || why.contains("busy");
                 if (!busy) {
-                    // SYSTEM_ERROR also stands for an exception in the broker, maybe after it stored the message
-                    out.println((code == SYSTEM_ERROR ? "U\t" : "R\t") + number + "\t" + why);
+                    // SYSTEM_ERROR also stands for an exception in the broker, maybe after it stored the message;
+                    // the ACL of 4.x comes before that (AclException)
+                    boolean maybeStored = code == SYSTEM_ERROR && !why.contains("AclException");
+                    out.println((maybeStored ? "U\t" : "R\t") + number + "\t" + why);
                     return;
                 }
                 refusal = why;

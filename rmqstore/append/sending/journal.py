@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -47,12 +48,14 @@ class SendJournal:
         if read_only and new:
             self._descriptor = -1
             return
-        flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT
+        flags = os.O_NONBLOCK | (os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)
         try:
             self._descriptor = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
         except OSError as error:
             raise explain(error, path) from error
         try:
+            if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+                raise Refused(f"{path} is not a regular file", "give another --journal")
             self._lock()
             self._load({"schema": SCHEMA, **about})
             if new:

@@ -17,6 +17,7 @@ from rmqstore.formats.text.javatext import parse_int, parse_long
 DELAYED, TIMED, HALF, DEAD = "delayed", "timed", "half", "dead letter"
 RETRY, SYSTEM, FILLER = "retry", "system", "filler"
 
+MAX_TOPIC = 255  # characters; Validators#checkTopic refuses more, 4.x more than 127
 ORIGIN_STORE, ORIGIN_QUEUE = "rmqstore_store", "rmqstore_queue"
 ORIGIN_OFFSET, ORIGIN_ID, ORIGIN_TIME = "rmqstore_offset", "rmqstore_id", "rmqstore_store_time"
 
@@ -99,6 +100,8 @@ def outgoing(row: Row, where: str, source: str, wishes: Wishes) -> Outgoing:
     topic = message.topic
     found = names.parse_properties(message.properties)
     target = wishes.topic_map.get(topic) or _target(topic, found, wishes)
+    if not names.is_topic_name(target) or len(target) > MAX_TOPIC:
+        raise CannotSend("no client can send to a topic of this name")
     if message.sys_flag & INNER_BATCH:
         raise CannotSend("the record is a batch of messages (BatchCQ), which no client can send")
     kept = {name: value for name, value in found.items() if name not in _OF_BROKER}

@@ -2,7 +2,8 @@
 
 Rows come in the order of the source, numbered. A group of messages is noted in the journal, then handed to the client,
 which sends several at once, but those of a queue one after another. A second thread notes the answers. At most
-`WINDOW` messages are without an answer at a time: so many are unknown after a kill.
+`WINDOW` messages wait for an answer, and `GROUP` are noted before they are handed over: so many are unknown after a
+kill.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from rmqstore.append.sending.client import Answer, Client, ClientEnded
 from rmqstore.append.sending.journal import REFUSED, SENT, UNKNOWN, UNSENT, SendJournal
 from rmqstore.append.sending.outgoing import CannotSend, LeftOut, Outgoing, Wishes, digest, outgoing
 
-WINDOW = 128
+WINDOW = 96
+GROUP = 32
 _BYTES = 16 << 20  # of bodies without an answer
 _LISTED = 1000
 _STATES = {"S": SENT, "R": REFUSED, "U": UNKNOWN, "N": UNSENT}
@@ -68,7 +70,8 @@ class Sendings:
     def add_problem(self, state: str, number: int, topic: str, reason: str) -> None:
         """Count a message that was not acknowledged."""
         setattr(self, state, getattr(self, state) + 1)
-        self.reasons[state, reason] += 1
+        kind = (state, reason) if (state, reason) in self.reasons or len(self.reasons) < _LISTED else (state, "…")
+        self.reasons[kind] += 1
         if len(self.problems) < _LISTED:
             self.problems.append({"number": number, "topic": topic, "state": state, "reason": reason})
 
@@ -101,7 +104,7 @@ def send_rows(
     pump = _Pump(client, journal, found, how.rate, progress)
     try:
         ready = _ready(rows, client, journal, how, found, pump)
-        while not pump.ended and (group := list(islice(ready, WINDOW // 2))):
+        while not pump.ended and (group := list(islice(ready, GROUP))):
             pump.send(group)
     except ClientEnded as error:
         pump.give_up(error.message)
