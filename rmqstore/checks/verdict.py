@@ -180,7 +180,8 @@ def _not_here(report: Report) -> str:
 
 def _later_messages(listed: list[Finding]) -> str:
     """Return the end of the verdict if only the index or the checkpoint knows messages after the end of the log."""
-    entries = sum(int(f.facts.get("count") or 0) for f in listed if f.code == problem_codes.IX_DANGLING_ENTRY)
+    dangling = [f for f in listed if f.code == problem_codes.IX_DANGLING_ENTRY]
+    entries = sum(int(f.facts["count"] or 0) for f in dangling if "wrote" in f.facts)  # others point into the log
     if entries:
         return f", but {many(entries, 'index entry points', 'index entries point')} behind the end of the log"
     ahead = (f for f in listed if f.code == problem_codes.CK_AHEAD and f.facts["field"] in TIMES)

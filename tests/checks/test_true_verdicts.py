@@ -13,6 +13,7 @@ from rmqstore.checks.log.stored_units import UnitReader
 from rmqstore.checks.verify import VerifyOptions, examine, verify
 from rmqstore.files.store import Store, open_store
 from rmqstore.files.topic_types import batch_topics, configured_types
+from rmqstore.formats import index
 from rmqstore.formats.message import BLANK_MAGIC
 from rmqstore.formats.text.counts import many
 from rmqstore.repair.migrate.to_dledger_preflight import Target, preflight
@@ -148,6 +149,15 @@ def test_index_and_checkpoint_after_the_end_are_part_of_the_verdict(
     for name in gone:
         shutil.rmtree(root / name)
     assert verify(open_store(root)).verdict == f"RocketMQ 5.4.0 would start and lose nothing, {words}"
+
+
+def test_index_entries_that_point_into_the_log_show_no_later_message(tmp_path: Path) -> None:
+    root = copy_store("5.4.0-clean", tmp_path)
+    path = min((root / "index").iterdir())
+    overwrite(path, index.unit_at(5, 100) + index.UNIT.at("phy_offset"), (1001).to_bytes(8, "big"))
+    report = verify(open_store(root))
+    assert report.findings.counts["IX-DANGLING-ENTRY"] == 1
+    assert report.verdict == "RocketMQ 5.4.0 would start and lose nothing"
 
 
 @pytest.mark.parametrize("name", DLEDGER)
