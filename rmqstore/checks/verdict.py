@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from rmqstore.brokers.simulate import in_dledger_mode, simulate_start
 from rmqstore.checks.beside.checkpoint import TIMES
 from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.log import delay_levels
-from rmqstore.checks.newer_formats import newer_finding, newer_formats
+from rmqstore.checks.newer_formats import NewerFormat, newer_finding, newer_formats
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.damage_words import damage_words
 from rmqstore.checks.problems.report import Fact, Finding, Report
@@ -28,6 +28,7 @@ from rmqstore.checks.queues.undelivered import (
     never_dispatched,
     withheld_words,
 )
+from rmqstore.checks.version_ranges import VersionAnswer, add_ranges
 from rmqstore.files.queue_home import SEPARATE
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.text.counts import many
@@ -64,6 +65,55 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         forecast = start()
     report.broker = dict(forecast.to_json())
     _tell_writer(store, report, options.broker and forecast.version)
+    answer = _answer(store, verified, options, forecast)
+    report.verdict = answer.sentence + _assumed_size(store)
+    if options.ranges:
+        narrow = units is None and size > THOROUGH_BELOW  # each start would read the end of the log again
+
+        def answer_of(version: str) -> VersionAnswer:
+            if version == forecast.version:
+                return VersionAnswer.of(
+                    forecast, answer.sentence, answer.left, answer.taken, too_old=bool(answer.newer)
+                )
+            other = start(version=version, options=StartOptions(thorough=size <= THOROUGH_BELOW), units=units)
+            found = _answer(store, verified, options, other)
+            return VersionAnswer.of(other, found.sentence, found.left, found.taken, too_old=bool(found.newer))
+
+        add_ranges(store, report, answer_of, named=options.broker and forecast.version, narrow=narrow)
+    _tell_separate_rocksdb(store, report, forecast)
+    found = report.findings
+    gone = answer.left.gone
+    if gone.messages and problem_codes.CQ_BEHIND in found.counts and not report.live:
+        facts: dict[str, Fact] = {"messages": gone.messages, "queues": gone.queues}
+        facts["broker"] = forecast.version
+        found.add(Finding(problem_codes.CQ_LEFT_BEHIND, "consumequeue", "", 0, 0, facts))
+    if answer.newer:
+        found.add(newer_finding(answer.newer, forecast))
+    if forecast.starts and answer.taken and report.clean and not report.live:
+        facts = {"messages": answer.taken, "broker": forecast.version}
+        found.add(Finding(problem_codes.BR_START_LOSES, "store", "", 0, 0, facts))
+    if not forecast.starts and report.clean and not report.live:
+        facts = {"reason": forecast.reason or "", "broker": forecast.version}
+        found.add(Finding(problem_codes.BR_NO_START, "store", "", 0, 0, facts))
+    if note := delay_levels.note(store):
+        report.notes.append(note)
+    if report.live:
+        report.notes.append("a broker is running on this store: the forecast is not final")
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a start would do to the messages. `taken`: messages that it takes from consumers."""
+
+    sentence: str
+    left: Left
+    newer: list[NewerFormat]
+    taken: int
+
+
+def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: StartForecast) -> _Answer:
+    """Return what the start of one version would do, by its forecast and by what the checks found."""
+    report, misplaced = verified.report, verified.misplaced
     exceptions = ""
     if forecast.starts:
         exceptions = (misplaced.verdict if misplaced is not None else "") + _not_here(report)
@@ -85,27 +135,11 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         damage = damage or "The last bytes of the log are not a record"  # they may have been one
     if forecast.starts and deleted:
         exceptions += _deleted_words(deleted)
-    sentence = left.sentence(forecast, damage) + exceptions
-    report.verdict = (_without_messages(report, forecast) or sentence) + _assumed_size(store)
-    if left.gone.messages and problem_codes.CQ_BEHIND in report.findings.counts and not report.live:
-        facts: dict[str, Fact] = {"messages": left.gone.messages, "queues": left.gone.queues}
-        facts["broker"] = forecast.version
-        report.findings.add(Finding(problem_codes.CQ_LEFT_BEHIND, "consumequeue", "", 0, 0, facts))
+    sentence = _without_messages(report, forecast) or left.sentence(forecast, damage) + exceptions
     # messages without units may belong to a deleted topic; only those of DLedger that the broker ignores are taken
-    ignored = _leaves_dledger(store, options) or _leaves_separate_rocksdb(store, report, forecast)
+    ignored = _leaves_dledger(store, options) or _leaves_separate_rocksdb(store, forecast)
     taken = forecast.messages_taken or (left.gone.messages if ignored else 0)
-    if newer:
-        report.findings.add(newer_finding(newer, forecast))
-    if forecast.starts and taken and report.clean and not report.live:
-        facts = {"messages": taken, "broker": forecast.version}
-        report.findings.add(Finding(problem_codes.BR_START_LOSES, "store", "", 0, 0, facts))
-    if not forecast.starts and report.clean and not report.live:
-        facts = {"reason": forecast.reason or "", "broker": forecast.version}
-        report.findings.add(Finding(problem_codes.BR_NO_START, "store", "", 0, 0, facts))
-    if note := delay_levels.note(store):
-        report.notes.append(note)
-    if report.live:
-        report.notes.append("a broker is running on this store: the forecast is not final")
+    return _Answer(sentence, left, newer, taken)
 
 
 def _left(store: Store, verified: Verified, forecast: StartForecast, deleted: Container[str]) -> Left:
@@ -190,15 +224,18 @@ def _later_messages(listed: list[Finding]) -> str:
     return ""
 
 
-def _leaves_separate_rocksdb(store: Store, report: Report, forecast: StartForecast) -> bool:
-    """Return whether the broker is too old for the RocksDB in consumequeue_rocksdb/, with a note if so."""
-    if not (store.rocksdb_consume_queue and _unseen(store, forecast)):
-        return False
-    report.notes.append(
-        f"RocketMQ {forecast.version} does not read {SEPARATE}/; it creates a RocksDB in consumequeue/, with which"
-        " RocketMQ 5.5.0 and newer do not start again"
-    )
-    return True
+def _leaves_separate_rocksdb(store: Store, forecast: StartForecast) -> bool:
+    """Return whether the broker is too old for the RocksDB in consumequeue_rocksdb/."""
+    return store.rocksdb_consume_queue and _unseen(store, forecast)
+
+
+def _tell_separate_rocksdb(store: Store, report: Report, forecast: StartForecast) -> None:
+    """Add a note if the broker is too old for the RocksDB in consumequeue_rocksdb/."""
+    if _leaves_separate_rocksdb(store, forecast):
+        report.notes.append(
+            f"RocketMQ {forecast.version} does not read {SEPARATE}/; it creates a RocksDB in consumequeue/, with which"
+            " RocketMQ 5.5.0 and newer do not start again"
+        )
 
 
 def _tell_writer(store: Store, report: Report, asked: str) -> None:

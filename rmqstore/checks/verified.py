@@ -30,6 +30,7 @@ class VerifyOptions:
     `topics`, `queues`: report only findings about these. `since`, `until` (ms of store time): read only files that may
     have such messages. `max_duration` (s) ends the run early, and `start_at` (see `Report.resume_at`) resumes it.
     `units` collects the units that the messages should have. `last_run`: log files that need not be read again.
+    `ranges`: forecast the starts of all versions.
     A report that leaves something out is never clean.
     """
 
@@ -51,6 +52,7 @@ class VerifyOptions:
     start_at: Mapping[str, int] | None = None
     units: UnitKeeper | None = None
     last_run: LastRun | None = None
+    ranges: bool = False
 
 
 @dataclass(slots=True)

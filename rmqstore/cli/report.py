@@ -48,7 +48,7 @@ def report(out: Output, store: Path, config: BrokerConfig, work: Work) -> int:
     refuse_existing(out.path)
     opened = open_store(store, config)
     with out.progress("report", None) as progress:
-        found = store_report(opened, work.verifying(progress.add), progress=progress.add)
+        found = store_report(opened, work.verifying(progress.add, ranges=True), progress=progress.add)
     write_page(out, found)
     return found.report.exit_code
 

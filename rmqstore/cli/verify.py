@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What to check."""
+    """What to check; `others`: further stores."""
 
     only: tuple[str, ...]
     quick: bool
     max_duration: float | None
     resume: bool
     since_last: Path | None
+    others: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Files:
     examples=(
         "rmqstore verify /data/rocketmq/store -c /etc/rocketmq/broker.conf",
         "rmqstore verify /data/rocketmq/store --broker 4.9.7 --json > report.json",
+        "rmqstore verify /data/broker-a/store /data/broker-b/store",
         "rmqstore verify /data/rocketmq/store -q --since-last /var/lib/rmqstore/last-run",
     ),
 )
@@ -82,6 +84,7 @@ class Files:
 @click.option("--html", type=FILE, metavar="FILE", help="Also write the HTML page of `rmqstore report`.")
 @metrics_option
 @broker_option
+@click.argument("others", nargs=-1, type=click.Path(path_type=Path, readable=False), metavar="[STORE]...")
 @gathered("checks", Checks)
 @gathered("files", Files)
 def verify(
@@ -91,8 +94,12 @@ def verify(
 
     Checks every byte of the log, compares it with the consume queues, index, checkpoint and configuration, and
     simulates the recovery of the --broker version. For cron, -q prints one line if something is wrong, and nothing
-    otherwise. Exit code 0: no problems; 1: problems; 4: not everything was checked.
+    otherwise. Several stores: one line each, worst first, and the exit code of the worst; with --json one object per
+    line. Exit code 0: no problems; 1: problems; 4: not everything was checked.
     """
+    if checks.others:
+        stores = [(store, config), *((path, _config_of(out, path, config)) for path in checks.others)]
+        return _several(out, stores, checks, files, filters, work)
     from rmqstore.checks.expiring import while_files_expire
     from rmqstore.checks.verify import examine_lasting
     from rmqstore.files.store import open_store
@@ -124,11 +131,12 @@ def verify(
             max_duration=checks.max_duration,
             start_at=_resume_point(opened) if checks.resume else None,
             topics=filters.topics,
-            queues=tuple(sorted(str(i) for i in ids)) + tuple(sorted(f"{t}/{i}" for t, i in pairs)),
+            queues=_queue_names(ids, pairs),
             since=filters.since,
             until=filters.until,
             sink=sink,
             last_run=last_run,
+            ranges=True,
         )
         look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
         report = verified.report
@@ -147,13 +155,57 @@ def verify(
     return report.exit_code
 
 
+def _config_of(out: Output, path: Path, given: BrokerConfig) -> BrokerConfig:
+    """Return the broker.conf of one of several stores: that of the settings file, or else the one given with -c."""
+    from rmqstore.cli.shared.options import read_config
+    from rmqstore.cli.shared.settings import config_of
+
+    out.keep_out_of(path)
+    own = config_of(path)
+    return given if own is None else read_config(out, own)
+
+
+def _several(
+    out: Output, stores: list[tuple[Path, BrokerConfig]], checks: Checks, files: Files, filters: Filters, work: Work
+) -> int:
+    """Verify several stores. Errors: UsageError for options that are about one store."""
+    from rmqstore.cli.verify_several import verify_several
+
+    given = {
+        "--resume": checks.resume,
+        "--max-duration": checks.max_duration is not None,
+        "--since-last": checks.since_last is not None,
+        "--findings-out": files.findings_out is not None,
+        "--html": files.html is not None,
+        "--metrics": files.metrics is not None,
+    }
+    for name in (name for name, here in given.items() if here):
+        raise UsageError(f"{name} is for a single store", "verify the stores one by one")
+    refuse_unknown_codes(checks.only)
+    ids, pairs = parse_queues(filters.queues)
+    options = work.verifying(
+        quick=checks.quick,
+        only=checks.only,
+        topics=filters.topics,
+        queues=_queue_names(ids, pairs),
+        since=filters.since,
+        until=filters.until,
+        ranges=True,
+    )
+    return verify_several(out, stores, options, mailed=out.quiet and out.path is None)
+
+
+def _queue_names(ids: Iterable[int], pairs: Iterable[tuple[str, int]]) -> tuple[str, ...]:
+    return tuple(sorted(str(i) for i in ids)) + tuple(sorted(f"{t}/{i}" for t, i in pairs))
+
+
 def _in_a_line(report: Report) -> Iterator[str]:
     """Yield one line for cron to send by mail; none for a clean store."""
     if report.clean:
         return
     codes = ", ".join(f"{code} x {count:,}" for code, count in sorted(report.findings.counts.items()))
     unchecked = f"; not checked: {'; '.join(report.unchecked)}" if report.unchecked else ""
-    found = report.verdict or ("problems were found" if report.exit_code == 1 else "no problems were found")
+    found = report.headline or ("problems were found" if report.exit_code == 1 else "no problems were found")
     reused = ""
     if report.reused is not None:
         from rmqstore.cli.verify_text import reused_words

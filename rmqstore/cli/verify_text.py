@@ -66,6 +66,8 @@ def _verdict(report: Report) -> tuple[str, str]:
     worst = report.findings.worst
     starts = report.broker is None or bool(report.broker.get("starts"))
     lost = int(report.broker.get("messages_lost") or 0) if report.broker else 0
+    for row in report.differing:
+        starts, lost = starts and (row.starts or not row.wrote), lost or (row.messages_lost if row.wrote else 0)
     if (worst is not None and worst >= Severity.ERROR) or not starts or lost:
         style = "bold red"
     elif not report.clean:
@@ -87,7 +89,7 @@ def _verdict(report: Report) -> tuple[str, str]:
         state = f"{many(problems, 'problem')} of {len(counts)} kinds found."
     if report.clean and report.reused is not None:
         state += f" This reuses old results: {many(len(report.reused.files), 'unchanged log file')} not read again."
-    verdict = report.verdict.rstrip(".")
+    verdict = report.headline
     return f"{verdict}. {state}" if verdict else state, style
 
 
@@ -124,6 +126,7 @@ def _what(report: Report, width: int) -> Iterator[Styled]:
         yield from _row("old results", reused_words(report.reused), width)
     if report.broker:
         yield from _forecast(report.broker, width)
+    yield from _versions(report, width)
     for note in [*report.notes, *report.filler_notes]:
         yield from _row("note", note, width)
 
@@ -166,6 +169,16 @@ def _forecast(broker: dict[str, Any], width: int) -> Iterator[Styled]:
             yield from _row("would lose", names, width)
     elif broker.get("log_line"):
         yield from _row("broker log", AsIs(broker["log_line"]), width)
+
+
+def _versions(report: Report, width: int) -> Iterator[Styled]:
+    """Yield a line for each range of versions that behave alike."""
+    rows = [] if len(report.brokers) == 1 and report.brokers[0].named else report.brokers
+    words = "wrote this store" if sum(row.wrote for row in rows) == 1 else "may have written this store"
+    for i, row in enumerate(rows):
+        who = f"{row.versions} ({words})" if row.wrote else row.versions
+        line = f"RocketMQ {who} {row.words}"
+        yield from _row("" if i else "brokers", line, width)
 
 
 def _row(label: str, text: str, width: int) -> Iterator[Styled]:

@@ -11,7 +11,7 @@ import ipaddress
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from functools import cache
 from typing import TYPE_CHECKING, Any, overload
 
@@ -136,6 +136,14 @@ HEADS_BY_FLAG = {0: head(), 0x10: head(True, False), 0x20: head(False, True), 0x
 MIN_SIZE = HEAD.size + 1 + 2  # V1 with empty body, topic and properties
 SYS_FLAG_AT = HEAD.at("sys_flag")
 PHYSICAL_OFFSET_AT = HEAD.at("physical_offset")
+
+
+class NewerRecords(IntFlag):
+    """Kinds of records that only newer brokers read."""
+
+    NONE = 0
+    V2 = 1  # magic of version 2: RocketMQ 5.1.0 and newer
+    IPV6 = 2  # IPv6 address of the producer or broker: RocketMQ 4.6.0 and newer
 
 
 class Fault(IntEnum):

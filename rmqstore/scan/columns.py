@@ -20,6 +20,7 @@ from rmqstore.formats.message import (
     MAGIC_V2_U32,
     STORE_HOST_V6,
     Message,
+    NewerRecords,
     parse_message,
     record_crc,
 )
@@ -142,6 +143,12 @@ class Columns:
     def moved(self) -> bool:
         """Whether any record has an IPv6 host, which moves the fields after it."""
         return bool((self.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)).any())
+
+    @property
+    def newer(self) -> NewerRecords:
+        """Kinds of records here that old brokers do not read."""
+        found = NewerRecords.IPV6 if self.moved else NewerRecords.NONE
+        return found | NewerRecords.V2 if bool((self.wide > 1).any()) else found
 
     def _after_hosts(self, code: str, name: str, *, born: bool = False) -> I64:
         """Return a field that follows both hosts, or with `born` only the born host."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from rmqstore.formats.message import Fault
+from rmqstore.formats.message import Fault, NewerRecords
 
 if TYPE_CHECKING:
     from rmqstore.scan.columns import Columns
@@ -56,7 +56,7 @@ class Tiling:
     Errors: ValueError if a run does not start where the previous one stopped: a tiling has no gaps.
     """
 
-    __slots__ = ("_causes", "_claims", "_counts", "_kinds", "_starts", "breaks", "parsed", "start", "stop")
+    __slots__ = ("_causes", "_claims", "_counts", "_kinds", "_starts", "breaks", "newer", "parsed", "start", "stop")
 
     def __init__(self, start: int) -> None:
         self.start = start
@@ -64,6 +64,8 @@ class Tiling:
         self.breaks: frozenset[int] = frozenset()  # file starts, across which runs are not merged
         self.parsed: set[int] | None = None
         """Blocks (offset >> BLOCK_BITS) where records with a property of PARSED_NAMES start; None: unknown."""
+        self.newer: NewerRecords | None = None
+        """Kinds of good records that old brokers do not read; None: unknown."""
         self._kinds = array("b")
         self._starts = array("q")
         self._counts = array("q")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rmqstore.brokers.rules.forecast import StartOptions
+from rmqstore.brokers.simulate import simulate_start
+from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.files.store import open_store
 from tests.cases.case import make, read_case
 from tests.command import run, run_json
 from tests.damage import flip, zero
@@ -17,8 +22,8 @@ from tests.stores import copy_store, unpack
 from tests.views.decoder import read_folder
 
 
-def _headline(store: Path) -> str:
-    return " ".join(run("verify", str(store)).stdout.partition("\n\n")[0].split())
+def _headline(store: Path, *options: str) -> str:
+    return " ".join(run("verify", str(store), *options).stdout.partition("\n\n")[0].split())
 
 
 def _damage_bodies(store: Path, count: int) -> None:
@@ -116,3 +121,65 @@ def test_sound_store_has_no_fillers() -> None:
 def _list(value: object) -> list[Any]:
     assert isinstance(value, list)
     return value
+
+
+def _empty_last_file(tmp_path: Path) -> Path:
+    store = copy_store("4.9.7-clean", tmp_path)
+    last = max(int(path.name) for path in (store / "commitlog").iterdir())
+    (store / "commitlog" / f"{last + 65_536:020d}").touch()
+    return store
+
+
+def test_headline_begins_with_the_version_that_wrote_the_store_if_it_would_not_start(tmp_path: Path) -> None:
+    store = _empty_last_file(tmp_path)
+    headline = _headline(store)
+    assert headline.startswith("RocketMQ 4.9.3 to 5.1.1, by its files the writer of this store, would not start")
+    assert "RocketMQ 5.4.0 would start and lose nothing." in headline
+    brokers = run_json("verify", str(store), exit_code=1)["brokers"]
+    assert isinstance(brokers, list)
+    rows = {row["oldest"]: row for row in brokers}
+    assert rows["4.9.3"]["wrote"] and not rows["4.9.3"]["starts"] and rows["4.9.3"]["exit_code"] == 253
+    assert rows["5.1.3"]["starts"] and rows["5.1.3"]["newest"] == "5.5.1" and not rows["5.1.3"]["wrote"]
+    assert "by its files the writer" in run("verify", "-q", str(store)).stdout
+
+
+def test_broker_narrows_the_answer_to_one_version(tmp_path: Path) -> None:
+    store = _empty_last_file(tmp_path)
+    result = run_json("verify", str(store), "--broker", "4.9.7", exit_code=1)
+    assert isinstance(result["brokers"], list)
+    assert [(row["oldest"], row["newest"], row["named"]) for row in result["brokers"]] == [("4.9.7", "4.9.7", True)]
+    assert _headline(store, "--broker", "4.9.7").startswith("RocketMQ 4.9.7 would not start")
+
+
+def test_versions_that_cannot_read_a_format_have_a_row_but_not_the_headline() -> None:
+    store = unpack("5.1.4-formats")
+    assert _headline(store) == "RocketMQ 5.4.0 would start and lose nothing. Nothing is wrong with this store."
+    text = " ".join(run("verify", str(store)).stdout.split())
+    assert "RocketMQ 5.0.0 would start and lose 79 messages of 3 topics" in text
+    assert "RocketMQ 5.1.0 to 5.5.1 (wrote this store) would start and lose nothing" in text
+
+
+@pytest.mark.parametrize("thorough", [True, False])
+@pytest.mark.parametrize(("name", "version", "lost"), [("5.1.4-formats", "5.0.0", 79), ("4.9.7-ipv6", "4.5.2", 176)])
+def test_formats_that_a_version_cannot_read_stop_it_in_large_logs_too(
+    name: str, version: str, lost: int, thorough: bool
+) -> None:
+    store = open_store(unpack(name))
+    verified = examine(store, VerifyOptions(jobs=1))
+    assert verified.legacy is not None
+    options = StartOptions(thorough=thorough)  # logs over 256 MB are not read again
+    assert simulate_start(store, verified.legacy.tiling, version=version, options=options).messages_lost == lost
+
+
+def test_several_stores_have_one_line_each_and_the_worst_is_first(tmp_path: Path) -> None:
+    worst, sound = _empty_last_file(tmp_path), unpack("5.4.0-clean")
+    missing = tmp_path / "missing"
+    result = run("verify", str(sound), str(missing), str(worst))
+    assert result.exit_code == 1
+    assert [line.partition(": ")[0] for line in result.stdout.splitlines()] == [str(worst), str(missing), str(sound)]
+    lines = run("verify", str(sound), str(worst), "--json").stdout.splitlines()
+    assert [json.loads(line)["store"] for line in lines] == [str(worst), str(sound)]
+    assert run("verify", str(sound), str(missing)).exit_code == 3
+    quiet = run("verify", "-q", str(sound), str(worst)).stdout.splitlines()
+    assert len(quiet) == 1 and quiet[0].startswith(f"{worst}: ")
+    assert run("verify", str(sound), str(worst), "--resume").exit_code == 2

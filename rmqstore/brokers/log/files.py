@@ -16,7 +16,7 @@ from rmqstore.brokers.rules.record import Checked, ParserSettings, check_message
 from rmqstore.brokers.rules.versions import BrokerRules, PropertyCrc
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
-from rmqstore.formats.message import BLANK_MAGIC, MAGIC_V1, MAGIC_V2
+from rmqstore.formats.message import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, NewerRecords
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.properties.texts import PARSED_NAMES
 from rmqstore.scan.records import scan_file
@@ -61,6 +61,13 @@ class LogFiles:
         self.thorough = thorough
         self.lead = lead
         self.units: KnownUnits | None = None
+        newer = self.tiling.newer if self.tiling is not None and self.tiled else None
+        if newer is None:
+            newer = NewerRecords.V2 | NewerRecords.IPV6
+        self.too_new = bool(newer & NewerRecords.V2 and not rules.v2) or bool(
+            newer & NewerRecords.IPV6 and not rules.ipv6
+        )
+        """Whether the log may have good records that this version does not read."""
         known_crc = rules.property_crc is not PropertyCrc.NONE
         self.all_exact = (settings.force_property_crc and known_crc and settings.check_crc) or (
             settings.duplication and rules.duplicate_info
@@ -128,10 +135,10 @@ class LogFiles:
 
     def _suspicious(self, file: SimulatedFile, start: int, stop: int) -> bool:
         """Return whether good records contain something that only the broker's parser can judge."""
+        if self.too_new:
+            return True  # columns are faster than a byte search: nearly every record contains almost the same magic
         if not self.thorough:
             return False
-        if not self.rules.ipv6 or not self.rules.v2:
-            return True  # columns are faster than a byte search: nearly every record contains almost the same magic
         if self.tiling is not None and self.tiling.parsed is not None:
             return not self.tiling.is_plain(start, stop)
         overlap = max(len(n) for n in PARSED_NAMES) - 1
@@ -155,7 +162,7 @@ class LogFiles:
         tiling, units = self.tiling, self.units
         if units is None or tiling is None or not units.complete or queues.settings.batch_topics or self.all_exact:
             return None
-        if not self.rules.v2 or not self.rules.ipv6 or any(file.path not in self.tiled for file in self.files):
+        if self.too_new or any(file.path not in self.tiled for file in self.files):
             return None
         first, end = tiling.find(start), tiling.wrote()
         if first is None or first.start != start or tiling.first_bad() is not None or tiling.has(Kind.INTERNAL):

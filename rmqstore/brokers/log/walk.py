@@ -140,7 +140,7 @@ class LogReader(LogFiles):
                 return walked
         begin = manner.begin
         out = Walk(start, index)
-        columns = self.thorough or queues is not None
+        columns = self.thorough or self.too_new or queues is not None
         above = _NEVER if queues is None else condition.above
         while True:
             file = self.files[out.file]
@@ -267,7 +267,7 @@ class LogReader(LogFiles):
         for index, file in enumerate(self.files):
             if file.start + self.file_size <= stop:
                 continue
-            for run in self.runs(index, 0, self.thorough, stop, search=False):
+            for run in self.runs(index, 0, self.thorough or self.too_new, stop, search=False):
                 if run.kind is not Kind.RECORDS or run.stop <= stop:
                     continue
                 count = run.count

@@ -16,7 +16,7 @@ from rmqstore.checks.log.log_pass import BatchRow, LogPart, PassOptions, scan_sp
 from rmqstore.checks.log.queue_parts import Missing, QueuePart, UnitRows
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.formats.message import Fault
+from rmqstore.formats.message import Fault, NewerRecords
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits
@@ -289,6 +289,7 @@ def _append(result: LogResult, part: LogPart, findings: Findings, unit_at: UnitO
         result.unreadable |= run.cause is Fault.UNREADABLE
     if tiling.parsed is not None:
         tiling.parsed |= part.parsed
+        tiling.newer = (tiling.newer or NewerRecords.NONE) | NewerRecords(part.newer)
     findings.merge(part.findings)
     result.append(part)
     result.damaged_time = max(result.damaged_time, part.damaged_time)

@@ -107,6 +107,7 @@ class LogPart(LogContents):
     units: list[UnitRows] = field(default_factory=list)
     units_complete: bool = True
     parsed: set[int] = field(default_factory=set)  # see Tiling.parsed
+    newer: int = 0  # see Tiling.newer
     findings: Findings = field(default_factory=Findings)
     beside: BesideSplit | None = None  # what the split was compared with
 
@@ -254,6 +255,7 @@ class _SplitScan:
         texts = read_texts(columns, tags=tags, texts=properties_of)
         if texts.parsed:
             part.parsed.update(((columns.offset[texts.parsed] - columns.lead) >> BLOCK_BITS).tolist())
+        part.newer |= columns.newer
         fillers = filler_mask(columns)
         if fillers is not None:
             part.fillers += columns.offset[fillers].tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rmqstore.checks.problems import codes
@@ -200,6 +200,37 @@ class Reused:
     read_at: int
 
 
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """What the versions from `oldest` to `newest`, which behave alike, would do to a store.
+
+    `wrote`: whether one of them may have written it last, by its files; `named`: whether the user named it. `outcome`
+    says in short what `words` say in full. `too_old`: they cannot read a format in the store, and never wrote it.
+    """
+
+    oldest: str
+    newest: str
+    wrote: bool
+    named: bool
+    starts: bool
+    reason: str | None
+    exit_code: int | None
+    messages_lost: int
+    outcome: str
+    words: str
+    too_old: bool
+
+    @property
+    def versions(self) -> str:
+        """The range in words."""
+        return self.oldest if self.oldest == self.newest else f"{self.oldest} to {self.newest}"
+
+    def includes(self, version: str) -> bool:
+        """Return whether a version is in the range."""
+        low, high, number = (tuple(map(int, v.split("."))) for v in (self.oldest, self.newest, version))
+        return low <= number <= high
+
+
 @dataclass(slots=True)
 class QueueState:
     """Minimum and maximum offset of a consume queue for its readers, and the maximum according to the log."""
@@ -219,6 +250,8 @@ class Report:
     commitlog: dict[str, int] | None = None
     dledger: dict[str, Any] | None = None
     broker: dict[str, Any] | None = None
+    brokers: list[VersionRange] = field(default_factory=list)
+    """What each version would do, if the options asked for it."""
     writer: dict[str, Any] | None = None
     """Which versions can have written the store last, and the signs for it."""
     verdict: str = ""
@@ -266,6 +299,40 @@ class Report:
         return 4 if self.unchecked else 0
 
     @property
+    def differing(self) -> list[VersionRange]:
+        """Ranges of versions whose start has another outcome than that of `broker`; the writer's first.
+
+        Without versions that are too old for the formats in the store.
+        """
+        version = str((self.broker or {}).get("version") or "")
+        own = next((row.outcome for row in self.brokers if version and row.includes(version)), None)
+        rows = [row for row in self.brokers if own is not None and row.outcome != own and not row.too_old]
+        return sorted(rows, key=lambda row: not row.wrote)
+
+    @property
+    def headline(self) -> str:
+        """The verdict; before it the version that wrote the store if its start ends otherwise, after it all others."""
+        rows = self.differing
+        first = [row for row in rows if row.wrote and not self._wrote_main()]
+        lead = "".join(
+            f"RocketMQ {row.versions}, by its files the writer of this store, {row.words}. " for row in first[-1:]
+        )
+        groups: dict[str, list[str]] = {}
+        for row in rows:
+            if row not in first[-1:]:
+                groups.setdefault(row.outcome, []).append(row.versions)
+        others = ". ".join(f"RocketMQ {' and '.join(versions)} {outcome}" for outcome, versions in groups.items())
+        verdict = self.verdict.rstrip(".")
+        return f"{lead}{verdict}" + (f". {others}" if others and verdict else others)
+
+    def _wrote_main(self) -> bool:
+        """Return whether the version of `broker` can have written the store, or it is unknown which one has."""
+        version = str((self.broker or {}).get("version") or "")
+        return not any(row.wrote for row in self.brokers) or any(
+            row.wrote and row.includes(version) for row in self.brokers
+        )
+
+    @property
     def filler_notes(self) -> list[str]:
         """One note for each repair that wrote fillers."""
         return [f"{row.text()} replace{'s' if row.count == 1 else ''} lost messages" for row in self.fillers]
@@ -285,6 +352,7 @@ class Report:
             "commitlog": self.commitlog,
             "dledger": self.dledger,
             "broker": self.broker,
+            "brokers": [asdict(row) for row in self.brokers],
             "writer": self.writer,
             "verdict": self.verdict,
             "queues": {

@@ -57,6 +57,7 @@ class KeptPart(LogContents):
     end: int | None
     runs: list[tuple[int, int, int, int, int]]
     parsed: set[int]
+    newer: int
     units_complete: bool
 
     def part(self) -> LogPart:
