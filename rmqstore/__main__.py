@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+import warnings
 
 # Objects. No command has as many when it has loaded its modules and read a small store (at most 80,000): a collection
 # of that many takes 5 ms and finds nothing to free.
@@ -26,6 +27,9 @@ def main() -> None:
     """Run the command line, and end the process with its exit code."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy would start threads that spin and do nothing for us
     gc.set_threshold(_GARBAGE_COLLECTION)
+    if not sys.warnoptions:  # our users cannot act on what libraries say to each other
+        warnings.simplefilter("ignore", FutureWarning)
+        os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # processes of PySpark
     if sys.argv[1:2] != ["pipeline"]:  # PySpark uses pandas
         sys.meta_path.insert(0, _WithoutPandas)
     from rmqstore.cli.main import cli

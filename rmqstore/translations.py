@@ -169,7 +169,8 @@ def texts(root: Path = ROOT) -> dict[str, SourceText]:
         name = path.relative_to(root).as_posix()
         if not name.startswith(tuple(_NOT_FOR_PEOPLE.split())):
             for one in _Source(name, ast.parse(path.read_text("utf-8"))).collect():
-                out.setdefault(one.english, one)
+                if one.plural or one.english not in out:  # a text may be counted in one place and not in another
+                    out[one.english] = one
     for where, outside in (("cli/printing/output.py", WORDS), ("click", CLICK), ("strerror", SYSTEM)):
         for text in outside.strip().replace("@", HOLE).splitlines():
             for form in pieces(text):

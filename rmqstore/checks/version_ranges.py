@@ -48,7 +48,7 @@ class VersionAnswer:
         elif left.moved.messages:
             outcome = f"would put {many(left.moved.messages, 'message')} at wrong queue offsets"
         else:
-            outcome = "would start and " + ("cut nothing" if "cut nothing" in words else "lose nothing")
+            outcome = _TOPICS.sub("", words)
         return VersionAnswer(forecast.starts, forecast.reason, forecast.exit_code, taken, words, outcome, too_old)
 
     @property

@@ -84,7 +84,7 @@ def bundle(
     answer = Output(as_json=out.as_json, quiet=out.quiet, color=out.color)
     if out.as_json:
         answer.report(made.to_json())
-    else:
+    elif not out.quiet:
         answer.lines(_text(made.to_json(), str(out.path), bytes_text(out.path.stat().st_size), out.width))
     return 0
 

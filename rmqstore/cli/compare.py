@@ -127,7 +127,8 @@ def _side_lines(label: str, side: Side) -> Iterator[str]:
     if side.dledger is not None:
         d = side.dledger
         committed = f", committed {d['committed_index']:,}" if d["committed_index"] >= 0 else ""
-        yield f"         index {d['first_index']:,} to {d['last_index']:,}, term {d['term']:,}{committed}"
+        if d["last_index"] >= 0:
+            yield f"         index {d['first_index']:,} to {d['last_index']:,}, term {d['term']:,}{committed}"
     if side.unreadable:
         yield "         the disk reported an error: not everything was read"
     if side.damaged:
@@ -144,8 +145,25 @@ _VERDICT = {
 }
 
 
+def _verdict(answer: Comparison) -> str:
+    """Return the answer in one line."""
+    if answer.relation != "diverged":
+        return _VERDICT[answer.relation]
+    if not answer.equal_messages:
+        return "These stores are not replicas of each other: no message is equal."
+    counts = (
+        (answer.damaged_in_store.messages, "damaged in STORE"),
+        (answer.damaged_in_other.messages, "damaged in OTHER"),
+        (answer.changed.messages, "with different content"),
+        (answer.only_store.messages, "only in STORE"),
+        (answer.only_other.messages, "only in OTHER"),
+    )
+    words = ", ".join(f"{count:,} {what}" for count, what in counts if count)
+    return f"The stores differ: {words}." if words else _VERDICT[answer.relation]
+
+
 def _lines(answer: Comparison) -> Iterator[str]:
-    yield _VERDICT[answer.relation]
+    yield _verdict(answer)
     yield ""
     yield from _side_lines("STORE", answer.store)
     yield from _side_lines("OTHER", answer.other)
@@ -162,8 +180,9 @@ def _lines(answer: Comparison) -> Iterator[str]:
     yield from _messages("Damaged in STORE, good in OTHER", answer.damaged_in_store)
     yield from _messages("Damaged in OTHER, good in STORE", answer.damaged_in_other)
     yield from _messages("Same offset, different content", answer.changed)
-    yield from _messages("Only in STORE", answer.only_store)
-    yield from _messages("Only in OTHER", answer.only_other)
+    if answer.equal_messages:  # of stores that are not replicas, all messages are only in one
+        yield from _messages("Only in STORE", answer.only_store)
+        yield from _messages("Only in OTHER", answer.only_other)
     if answer.damaged_in_both:
         yield ""
         yield f"Damaged in both: {many(len(answer.damaged_in_both), 'place')}"
@@ -174,9 +193,6 @@ def _lines(answer: Comparison) -> Iterator[str]:
     if answer.moved:
         yield ""
         yield f"At different offsets on the two sides: {many(answer.moved, 'message')}"
-    if not answer.equal and not answer.equal_messages:
-        yield ""
-        yield "No message is equal: these stores are not replicas of each other."
     if answer.heal_commands:
         yield ""
         yield from (f"Next: {words}" for words in answer.heal_commands)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import click
 
 from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import many
 from rmqstore.cli.shared.options import Applying, Work, applying, broker_option, command
 
 if TYPE_CHECKING:
@@ -65,5 +67,16 @@ def expire(
     change = plan_change(out, "rmqstore.expire/1", opened, work.verifying(quick=True), plan, cures=False)
     unchecked = change.report.unchecked
     unchecked[:] = [line for line in unchecked if line != NO_BODY_CRCS]  # a clean-up does not depend on bodies
+    change = replace(change, verdict=_verdict(change.plan))
     code = finish(out, change, applying, work.jobs)
     return 0 if change.plan.empty else code  # `verify` reports the problems of the store
+
+
+def _verdict(plan: Plan) -> str:
+    """Return what the clean-up removes, in one line."""
+    logs = [step for step in plan.steps if PurePosixPath(step.path).parent.name in ("commitlog", "data")]
+    if not logs:
+        return "The clean-up would remove no file of the log now."
+    return (
+        f"The clean-up would remove {many(len(logs), 'file')} of the log, with {many(plan.loss.messages, 'message')}."
+    )

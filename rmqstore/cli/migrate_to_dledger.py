@@ -17,7 +17,6 @@ from rmqstore.cli.shared.apply_command import (
     read_plan,
     save_plan,
     tell_refusals,
-    undo_command,
 )
 from rmqstore.cli.shared.options import Applying, Work, applying, broker_option, command, gathered
 from rmqstore.errors import NotReadable, UsageError
@@ -242,4 +241,4 @@ def _done_lines(
         yield f"  but `rmqstore verify` finds: {listed}"
     yield ""
     yield from _settings_lines(migration)
-    yield f"Applied. To undo it before any broker has run: {undo_command(journal)}"
+    yield f"Result: this can be undone until a broker has run; journal {journal}"

@@ -163,7 +163,7 @@ def recover(
         out,
         "rmqstore.recover/1",
         opened,
-        work.verifying(),
+        work.verifying(ranges=True),
         plan,
         keep_units=KeptUnits if gone else None,
         cures=cures,

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rmqstore.checks.verify import VerifyOptions
     from rmqstore.files.broker_config import BrokerConfig
 
-_STYLES = {0: "green", 4: "yellow"}
 _RANKS = {0: 0, 4: 1, 3: 2, 1: 3}
 """Exit codes, worst last: problems go before a store that cannot be opened, and both before an incomplete check."""
 
@@ -79,7 +78,7 @@ def verify_several(
         try:
             opened = open_store(path, config)
             note_live(out, opened, "records that it is writing now are not reported as damage")
-            with out.progress(f"verify {path}", opened.log_bytes) as progress:
+            with out.progress("verify", opened.log_bytes) as progress:
                 how = replace(options, progress=progress.add)
                 _, verified = while_files_expire(opened, lambda look, how=how: examine_lasting(look, how))  # type: ignore[misc]
             results.append(_Result(path, verified.report))
@@ -93,5 +92,5 @@ def verify_several(
                 file.write(json_bytes(quote_wide(value) if out.string_ints else value) + b"\n")
     else:
         shown = (result for result in results if result.exit_code or not mailed)
-        out.lines(Styled(result.line(), style=_STYLES.get(result.exit_code, "red")) for result in shown)
+        out.lines(Styled(result.line(), style="red" if result.exit_code else "green") for result in shown)
     return results[0].exit_code

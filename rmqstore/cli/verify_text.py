@@ -104,7 +104,8 @@ def _what(report: Report, width: int) -> Iterator[Styled]:
         d = report.dledger
         words = _log_words(d, "entries", "first_pos", damaged["dledger"])
         yield from _row(d.get("group_dir") or "dledger", words, width)
-        yield from _row("", f"index {d['first_index']:,} to {d['last_index']:,}, term {d['term']}", width)
+        if int(d["last_index"]) >= 0:
+            yield from _row("", f"index {d['first_index']:,} to {d['last_index']:,}, term {d['term']}", width)
     if report.queues:
         behind = sum(1 for q in report.queues.values() if q.max < q.expected_max)
         ahead = sum(1 for q in report.queues.values() if q.max > q.expected_max)
@@ -174,6 +175,9 @@ def _forecast(broker: dict[str, Any], width: int) -> Iterator[Styled]:
 def _versions(report: Report, width: int) -> Iterator[Styled]:
     """Yield a line for each range of versions that behave alike."""
     rows = [] if len(report.brokers) == 1 and report.brokers[0].named else report.brokers
+    if len(rows) == 1:
+        yield from _row("brokers", f"all versions, {rows[0].versions}, would do the same", width)
+        return
     words = "wrote this store" if sum(row.wrote for row in rows) == 1 else "may have written this store"
     for i, row in enumerate(rows):
         who = f"{row.versions} ({words})" if row.wrote else row.versions

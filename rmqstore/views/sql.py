@@ -127,7 +127,8 @@ class Query:
                 raise self.read.failure from e
             if isinstance(e, duckdb.InterruptException):
                 raise KeyboardInterrupt from None
-            text = re.split(r"\n+LINE \d+:", str(e))[0]
+            text = " ".join(re.split(r"\n+LINE \d+:", str(e))[0].split())
+            text = re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", text)  # "Parser Error: " adds nothing
             raise UsageError(f"sql: {text}", _advice(e, query)) from None
 
     def _view(self, name: str) -> _View:

@@ -287,7 +287,10 @@ def test_the_text_begins_with_the_loss_and_ends_with_the_next_step(tmp_path: Pat
     lines = run("recover", str(store)).stdout.splitlines()
     assert "Lost: 1 message of 1 topic, 292 bytes." in lines
     assert "commitlog ends at 479,958; its files extend to 524,288" in lines
-    assert lines[-1] == "Nothing was written. To apply the plan, add --apply"
+    assert lines.index("Lost: 1 message of 1 topic, 292 bytes.") < 5
+    assert lines[-2:] == ["This plan: 1 message lost.", "Nothing was written. To apply the plan, add --apply"]
+    last = run("recover", str(store), "--apply").stdout.splitlines()[-2:]
+    assert last[0].startswith("Result: 1 message lost; journal ") and last[1] == "Verified again: no problems."
 
 
 def test_resume_of_a_finished_repair_does_nothing(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_text_lists_the_queue_offsets_that_are_hit_and_no_others(tmp_path: Path)
     for record in mine:
         _damage(store, record.address + 88, b"\xff\xff")
     lines = run("compare", str(unpack(MASTER)), str(store)).stdout.splitlines()
-    assert lines[0] == "The stores differ."
+    assert lines[0].startswith("The stores differ: ")
     assert "Damaged in OTHER, good in STORE: 2 messages of 1 queue" in lines
     assert "  Order_11/0: 2 messages, queue offsets 17 and 23" in lines
     assert f"First difference: commitlog, offset {mine[0].address:,}" in lines

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rmqstore.repair.plan.plan import Plan
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 
-_SHOWN_QUEUES = 20
+_SHOWN_QUEUES = 3
 _MAX_PLAN = 1 << 30  # bytes; a plan contains the bytes that it will write
 
 
@@ -36,6 +36,8 @@ class Change:
     plan: Plan
     report: Report
     wrote: Mapping[str, Any]
+    verdict: str | None = None
+    """The first line of the text, if the forecast of the next start does not answer the question."""
 
 
 def open_for(out: Output, path: Path, config: BrokerConfig, applying: Applying) -> Store:
@@ -203,17 +205,21 @@ def _print(
     if out.as_json:
         out.report(_json(change, applied, journal, after))
         return
+    from rmqstore.repair.plan.plan_text import loss_words
+
     lines: list[str] = []
     if not plan_shown:
         lines += _plan_lines(change, out.verbose)
     if applied and not plan_shown:
         lines.append(f"Applied. To undo: {undo_command(journal)}")
     if after is not None:
+        lines.append(f"Result: {loss_words(change.plan)}; journal {journal}")
         lines += _left_lines(after, change.plan)
     elif change.plan.empty and not change.report.clean:
         lines += _unsaid_lines(change.report, change.plan)
     elif not change.plan.empty:
         force = f" --force {change.plan.digest}" if change.plan.decisions else ""
+        lines += ["", f"This plan: {loss_words(change.plan)}."]
         lines.append(f"Nothing was written. To apply the plan, add --apply{force}")
     out.lines(lines, wrap=True)
 
@@ -257,7 +263,13 @@ def _wrote(change: Change, after: Report | None) -> dict[str, Any]:
 def _plan_lines(change: Change, verbose: int) -> list[str]:
     from rmqstore.repair.plan.plan_text import describe
 
-    return [*_wrote_lines(change, verbose), "", *describe(change.plan)]
+    verdict = change.report.headline if change.verdict is None else change.verdict
+    lines = [verdict, ""] if verdict else []
+    lines += describe(change.plan, grouped=not verbose)
+    if change.verdict is not None or (change.plan.empty and not verbose):
+        return lines
+    ends = list(_wrote_lines(change, verbose))
+    return [*lines, "", *ends] if ends else lines
 
 
 def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
@@ -265,8 +277,6 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
     from rmqstore.cli.printing.quantities import many, time_text
 
     report = change.report
-    if report.verdict:
-        yield report.verdict
     entries = change.store.dledger
     for name, queue in (("commitlog", change.store.commitlog), ("dledger", entries.data if entries else None)):
         wrote = change.wrote.get(name)

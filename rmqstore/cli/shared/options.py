@@ -28,6 +28,7 @@ from rmqstore.cli.shared.filters import Filters
 from rmqstore.cli.shared.help_pages import LANG, Context
 from rmqstore.cli.shared.settings import config_of, defaults
 from rmqstore.errors import UsageError
+from rmqstore.files.disk.paths import real_path
 
 if TYPE_CHECKING:
     from rmqstore.checks.verify import VerifyOptions
@@ -132,6 +133,7 @@ def command(
                 config_path = config_path or _config_by_settings(out, values["store"])
                 version = values["work"].broker if work else None
                 values["config"] = read_config(out, config_path, version)
+                _warn_of_another_store(out, values["store"], values["config"])
                 out.keep_out_of(values["store"])
             return function(out=out, **values)
 
@@ -213,6 +215,16 @@ def read_config(out: Output, path: Path | None, version: str | None = None) -> B
         hint = f"; did you mean {near}?" if near else ""
         out.note(f"warning: {path}: unknown key {key}, ignored{hint}")
     return config
+
+
+def _warn_of_another_store(out: Output, store: Path, config: BrokerConfig) -> None:
+    """Warn of a broker.conf whose storePathRootDir is not this store, as of another broker on the same machine."""
+    root = config.given.get("storePathRootDir", "").strip()
+    if not root:
+        return
+    home, path = real_path(Path(root)), real_path(store)
+    if home != path and home not in path.parents and home.exists():
+        out.note(f"warning: {config.source} is the configuration of {root}, not of {store}")
 
 
 def _refuse_empty(values: Mapping[str, Any], low: str, high: str, *options: str) -> None:

@@ -32,9 +32,32 @@ _PLACES = 8  # places listed per line or replica
 _WITHOUT_BYTES = (MakeDirectory, RemoveEmptyDirectory)
 
 
-def describe(plan: Plan, *, limit: int = 200) -> list[str]:
-    """Describe a plan: the loss first, then the steps; more than `limit` steps as sums per directory."""
-    return [*_describe_loss(plan), *_describe_steps(plan, limit), *_describe_stays(plan)]
+_FEW = 12  # steps that are listed one by one without being asked for
+
+
+def describe(plan: Plan, *, limit: int = 200, grouped: bool = False) -> list[str]:
+    """Describe a plan: what is lost, what is given back, what stays, then decisions and steps.
+
+    More than `limit` steps become sums per directory; `grouped`: more than a few become one line per part of the store.
+    """
+    steps = _describe_groups(plan) if grouped and len(plan.steps) > _FEW else _describe_steps(plan, limit)
+    if plan.empty:
+        return [*_describe_loss(plan), *_describe_decisions(plan), *steps, *_describe_stays(plan)]
+    return [*_describe_loss(plan), *_describe_stays(plan), *_describe_decisions(plan), *steps]
+
+
+def loss_words(plan: Plan) -> str:
+    """Return what the plan loses and gives back, for example "2 messages lost, 177 mended"."""
+    loss = plan.loss
+    at_least = "at least " if loss.more.get("at_least") else ""
+    words = [f"{at_least}{many(loss.messages, 'message')} lost" if loss.messages or at_least else "no message lost"]
+    if mended := len(_rows(plan.facts.get("mended"))):
+        words.append(f"{mended:,} mended")
+    restored = plan.facts.get("restored")
+    places = _rows(restored.get("places")) if isinstance(restored, Mapping) else []
+    if given_back := sum(_number(row, "messages") for row in places):
+        words.append(f"{given_back:,} restored")
+    return ", ".join(words)
 
 
 def _describe_loss(plan: Plan) -> Iterator[str]:
@@ -59,6 +82,9 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
     yield from _describe_restored(_rows(restored.get("places")) if isinstance(restored, Mapping) else [])
     yield from _describe_mended(_rows(plan.facts.get("mended")))
     yield from _describe_fillers(_rows(plan.facts.get("fillers")))
+
+
+def _describe_decisions(plan: Plan) -> Iterator[str]:
     yield from (f"Note: {note}" for note in plan.notes)
     yield from (f"Needs a decision: {decision}" for decision in plan.decisions)
     if plan.decisions and not plan.empty:  # an empty plan has nothing to accept
@@ -179,9 +205,87 @@ def _describe_steps(plan: Plan, limit: int) -> Iterator[str]:
         yield from (_describe_step(plan.steps[number]) for number in plan.ordered())
     else:
         yield from _describe_sums(plan, limit)
+    yield from _saved_spans(plan)
+
+
+def _saved_spans(plan: Plan) -> Iterator[str]:
     if plan.spans:
         size = sum(span.length for span in plan.spans)
         yield f"Saved to lost+found: {many(len(plan.spans), 'damaged span')}, {many(size, 'byte')}"
+
+
+def _describe_groups(plan: Plan) -> Iterator[str]:
+    """Count the parts of the store that the steps concern, by what happens to them."""
+    if plan.cures:
+        yield f"Cures: {', '.join(plan.cures)}"
+    yield f"{many(len(plan.steps), 'step')} in {plan.store} (-v lists them):"
+    done: dict[tuple[str, str], set[str]] = {}
+    for step in plan.steps:
+        kind, unit = _part(PurePosixPath(step.path), directory=isinstance(step, _WITHOUT_BYTES))
+        done.setdefault((kind, unit), set()).add(step.do)
+    rows: dict[tuple[str, str], int] = {}
+    for (kind, _), steps in done.items():
+        rows[_verb(kind, steps), kind] = rows.get((_verb(kind, steps), kind), 0) + 1
+    for (verb, kind), count in sorted(rows.items(), key=lambda row: (row[0][1] in _MADE_AGAIN, row[0])):
+        yield _group_words(verb, _counted(kind, count))
+    yield from _saved_spans(plan)
+
+
+_MADE_AGAIN = ("consume queue", "index file")
+
+
+def _part(path: PurePosixPath, *, directory: bool) -> tuple[str, str]:
+    """Return which kind of part of a store a path belongs to, and the part: queues are directories."""
+    top = path.parts[0] if path.parts else ""
+    if top in ("consumequeue", "batchconsumequeue") and len(path.parts) >= 3:
+        return "consume queue", "/".join(path.parts[:3])
+    if directory:
+        return "directory", str(path)
+    if top == "index":
+        return "index file", str(path)
+    if top == "commitlog" or path.is_absolute():
+        return "log file", str(path)
+    if top.startswith("dledger-"):
+        return "DLedger file", str(path)
+    return ("configuration file" if top == "config" else "other file"), str(path)
+
+
+def _verb(kind: str, steps: set[str]) -> str:
+    """Return what happens to a part by the kinds of its steps."""
+    if steps <= {"discard", "set-aside"}:
+        return "discard"
+    if steps <= {"remove-empty-directory"}:
+        return "remove"
+    if kind in _MADE_AGAIN and steps & {"create", "overwrite", "extend"}:
+        return "rebuild"
+    if steps <= {"create", "make-directory"}:
+        return "create"
+    return "truncate" if steps <= {"truncate"} else "change"
+
+
+def _counted(kind: str, count: int) -> str:
+    """Return a number of parts of a store in words."""
+    words = {
+        "consume queue": many(count, "consume queue"),
+        "index file": many(count, "index file"),
+        "log file": many(count, "log file"),
+        "DLedger file": many(count, "DLedger file"),
+        "configuration file": many(count, "configuration file"),
+        "directory": many(count, "directory", "directories"),
+    }
+    return words.get(kind) or many(count, "other file")
+
+
+def _group_words(verb: str, counted: str) -> str:
+    """Return a line of the grouped plan."""
+    lines = {
+        "rebuild": f"  rebuild {counted}",
+        "create": f"  create {counted}",
+        "remove": f"  remove {counted}",
+        "truncate": f"  truncate {counted}",
+        "change": f"  change {counted}",
+    }
+    return lines.get(verb) or f"  move {counted} into quarantine"
 
 
 def _describe_sums(plan: Plan, limit: int) -> Iterator[str]:

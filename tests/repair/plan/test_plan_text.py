@@ -5,8 +5,8 @@ from __future__ import annotations
 from rmqstore.repair.plan.content import Zeros
 from rmqstore.repair.plan.plan import Loss, Plan
 from rmqstore.repair.plan.plan_text import describe
-from rmqstore.repair.plan.steps import Create, MakeDirectory, Step
-from tests.repair.plans import full
+from rmqstore.repair.plan.steps import Create, Discard, MakeDirectory, Step
+from tests.repair.plans import HASH, full
 
 
 def test_description_begins_with_the_loss() -> None:
@@ -33,6 +33,20 @@ def test_description_begins_with_the_loss() -> None:
         "  truncate consumequeue/T/0/0 from 100 to 20 bytes",
         "  extend consumequeue/T/0/1 from 100 to 200 bytes",
         "Saved to lost+found: 1 damaged span, 3 bytes",
+    ]
+
+
+def test_a_grouped_description_counts_the_parts_of_the_store() -> None:
+    queues = (Create(f"consumequeue/T/{n % 3}/{n:020}", 20, Zeros(20), None, "rebuilt") for n in range(12))
+    index: tuple[Step, ...] = (Discard("index/1", HASH), Create("index/1", 20, Zeros(20), None, "rebuilt"))
+    steps: tuple[Step, ...] = (*queues, *index, Discard("abort", HASH))
+    lines = describe(Plan("/store", steps), grouped=True)
+    assert lines == [
+        "Nothing is lost.",
+        "15 steps in /store (-v lists them):",
+        "  move 1 other file into quarantine",
+        "  rebuild 3 consume queues",
+        "  rebuild 1 index file",
     ]
 
 
