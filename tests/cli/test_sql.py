@@ -230,7 +230,7 @@ def test_errors_are_one_line_with_exit_code_2() -> None:
     assert "Table with name nosuch does not exist" in refused(store, "select * from nosuch")
     assert "0 statements" in refused(store, "")
     assert 'write "offset" in double quotes' in refused(store, "select offset, size from messages")
-    assert "Conversion Error" in refused(store, "select topic::int from messages")
+    assert "Could not convert" in refused(store, "select topic::int from messages")
     assert "cannot be written to stdout" in refused(store, "from messages", "--format", "parquet")
     assert run("sql", f"{store}-nosuch", "select 1").exit_code == 3
 
