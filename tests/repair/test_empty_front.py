@@ -57,7 +57,7 @@ def test_several_empty_files_in_front_are_lost(store_copy: Copy) -> None:
 def test_a_slave_discards_an_empty_first_file(store_copy: Copy) -> None:
     store = store_copy("5.4.0-slave")
     path = _emptied(store, "commitlog")
-    done = run("recover", str(store), "--role", "slave")
+    done = run("recover", str(store), "--role", "slave", "-v")
     assert f"move commitlog/{path.name} into quarantine (0 bytes)" in done.stdout
     assert "Cures: CL-MISSING-FILE, DIR-EMPTY-FILE" in done.stdout
 
