@@ -141,17 +141,14 @@ class QueuePart:
         """
         todo = self.stretches
         stop = len(todo) if all_of_it else max(0, len(todo) - 1)
-        if self.next < 0 and not all_of_it and len(todo) == 2:
-            stop = 0  # the second one may go on
         for i in range(stop):
             one = todo[i]
-            behind = todo[i + 1] if i + 1 < len(todo) else None
-            following = behind.first if behind is not None else None
+            following = todo[i + 1].first if i + 1 < len(todo) else None
             single = one.stop - one.first == 1
             if self.next < 0:  # nothing precedes it
-                odd = single and behind is not None and behind.first > 0
-                if odd and behind is not None and self._precedes(one, behind, unit_at):
-                    self.first = self.next = behind.first - 1
+                odd = single and following is not None and following > 0
+                if odd and following is not None and unit_at(following - 1) == one.at[0]:
+                    self.first = self.next = following - 1
                 else:
                     self.first = self.next = one.first
             if one.first != self.next and single and following in (self.next, self.next + 1):
@@ -162,17 +159,6 @@ class QueuePart:
                 self._stretch(one)
             self.last_at = one.last_at
         del todo[:stop]
-
-    @staticmethod
-    def _precedes(one: Stretch, behind: Stretch, unit_at: UnitAt) -> bool:
-        """Return whether the first record of a queue has the queue offset before the next stretch, not its own one.
-
-        Its unit says so; or the queue offsets fall to those of several records, and no unit confirms the record's own.
-        """
-        if unit_at(behind.first - 1) == one.at[0]:
-            return True
-        falls = behind.first <= one.first and behind.stop - behind.first > 1
-        return falls and unit_at(one.first) != one.at[0]
 
     def extend(self, new: QueuePart) -> None:
         """Append the part of the next split."""
