@@ -28,6 +28,7 @@ READING = "Read a store"
 CHANGING = "Change a store (print the plan; write nothing without --apply)"
 MAKING = "Make a new store (--dry-run writes nothing)"
 REPAIRS = "Undo or finish a repair"
+SENDING = "Return messages (--dry-run sends none)"
 MANY_STORES = "Many stores"
 
 # command -> (module, section, short help); the order is that of `rmqstore --help`
@@ -42,7 +43,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "report": ("report", READING, "Write an HTML page: problems, map, usage, lag."),
     "bundle": ("bundle", READING, "Copy a store without names and bodies, to share it."),
     "export": ("export", READING, "Write messages to NDJSON, CSV, Parquet or Arrow."),
-    "send": ("send", READING, "Send messages to a running cluster."),
+    "send": ("send", SENDING, "Send messages to a running cluster."),
     "sql": ("sql", READING, "Query one or more stores with SQL (DuckDB)."),
     "compare": ("compare", READING, "Find where two replicas differ."),
     "recover": ("recover", CHANGING, "Repair a store, losing as little as possible."),
@@ -116,7 +117,7 @@ class CommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
-        for section in (READING, CHANGING, MAKING, REPAIRS, MANY_STORES):
+        for section in (READING, CHANGING, MAKING, SENDING, REPAIRS, MANY_STORES):
             with formatter.section(section):
                 formatter.write_dl([(n.ljust(width), text) for n, (_, own, text) in COMMANDS.items() if own == section])
 

@@ -54,7 +54,6 @@ class Files:
     work=True,
     examples=(
         "rmqstore verify /data/rocketmq/store -c /etc/rocketmq/broker.conf",
-        "rmqstore verify /data/rocketmq/store --broker 4.9.7 --json > report.json",
         "rmqstore verify /data/broker-a/store /data/broker-b/store",
         "rmqstore verify /data/rocketmq/store -q --since-last /var/lib/rmqstore/last-run",
     ),

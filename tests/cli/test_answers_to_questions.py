@@ -211,12 +211,12 @@ def test_meant_words_are_no_commands_and_lead_to_commands() -> None:
 
 
 def test_every_command_that_writes_at_once_is_in_a_section_that_says_so() -> None:
-    from rmqstore.cli.main import CHANGING, COMMANDS, MAKING, REPAIRS, cli
+    from rmqstore.cli.main import CHANGING, COMMANDS, MAKING, REPAIRS, SENDING, cli
 
     for name, (_, section, _) in COMMANDS.items():
         command = cli.get_command(click.Context(cli), name)
         assert command is not None
         options = {option for parameter in command.params for option in parameter.opts}
         assert ("--apply" in options) == (section == CHANGING), name
-        assert ("--dry-run" in options) == (section == MAKING), name
+        assert ("--dry-run" in options) == (section in (MAKING, SENDING)), name
         assert (section == REPAIRS) == (name in ("undo", "resume")), name

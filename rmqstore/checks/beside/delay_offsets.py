@@ -17,8 +17,6 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
 from rmqstore.files.config_files import delay_offsets
 from rmqstore.files.mapped_file_queue import list_directory
-from rmqstore.files.rocksdb.database import CannotRead
-from rmqstore.files.rocksdb.queues import simple_queue
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.properties import SCHEDULE_TOPIC
@@ -91,6 +89,9 @@ def _check_delivered(
 
 def _due(store: Store, queue_id: int, since: int, until: int) -> int:
     """Count the messages of a level that are due in [since, until) (ms); 0 if its rows cannot be read."""
+    from rmqstore.files.rocksdb.database import CannotRead
+    from rmqstore.files.rocksdb.queues import simple_queue
+
     count = 0
     with suppress(CannotRead):
         for chunk in unit_chunks(simple_queue(store, SCHEDULE_TOPIC, queue_id), consumequeue.UNIT):

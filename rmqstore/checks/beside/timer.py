@@ -17,8 +17,6 @@ from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
 from rmqstore.files.records import message_at
-from rmqstore.files.rocksdb.database import CannotRead
-from rmqstore.files.rocksdb.queues import simple_queue
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, timer
 from rmqstore.formats.message import BLANK_MAGIC, Message
@@ -303,6 +301,8 @@ def check_lost_timer(
         return
     if (store.root / "config" / "timercheck").exists() or not broker_has_run(store, [f"{TIMER_TOPIC}/0"]):
         return
+    from rmqstore.files.rocksdb.database import CannotRead
+
     again = 0
     with suppress(CannotRead):
         for message in islice(_timer_messages(store), _READ):
@@ -318,6 +318,8 @@ def check_lost_timer(
 
 def _timer_messages(store: Store) -> Iterator[Message]:
     """Yield the messages of the timer queue. Errors: CannotRead."""
+    from rmqstore.files.rocksdb.queues import simple_queue
+
     for chunk in unit_chunks(simple_queue(store, TIMER_TOPIC, 0), consumequeue.UNIT):
         for offset in chunk.units["commitlog_offset"][chunk.units["size"] > 0].tolist():
             message = _message(store, offset)
