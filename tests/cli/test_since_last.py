@@ -295,7 +295,7 @@ def test_a_hostile_state_neither_runs_nor_crashes_anything(store: Path, tmp_path
 
 def test_beside_a_live_broker_nothing_false_is_found(tmp_path: Path, at_once: None) -> None:
     state, found = tmp_path / "state", []
-    with live_store(tmp_path / "store") as store:
+    with live_store(tmp_path / "store", pause=0.02) as store:  # slow, so that no file expires between two runs
         for _ in range(6):
             report = verify(store, state)
             assert report["live"] and codes(report) <= {"CK-MISSING"}
