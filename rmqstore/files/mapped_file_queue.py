@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
-import stat
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import gcd
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.disk.files import DirEntry as DirEntry
 from rmqstore.files.disk.reading import read_at
 from rmqstore.formats.layout import Layout
 
@@ -88,46 +87,9 @@ class OddEntry(NamedTuple):
     last: bool = False
 
 
-class DirEntry(NamedTuple):
-    """A directory entry with the results of stat; `special` for devices, pipes, sockets and dangling links."""
-
-    path: Path
-    length: int
-    mtime_ns: int
-    directory: bool
-    special: bool = False
-    unreadable: bool = False
-
-
 def list_directory(directory: Path) -> list[DirEntry]:
-    """List a directory sorted by name, as the broker does; empty for a missing directory.
-
-    Entries that disappear meanwhile are skipped.
-    Errors: OSError if the directory cannot be listed.
-    """
-    listed: list[DirEntry] = []
-    try:
-        entries = sorted(os.scandir(directory), key=attrgetter("name"))
-    except (FileNotFoundError, NotADirectoryError):
-        return listed
-    for entry in entries:
-        path = directory / entry.name
-        try:
-            st = entry.stat()
-        except FileNotFoundError:
-            try:
-                entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue  # deleted by the broker since the scan
-            listed.append(DirEntry(path, 0, 0, False, special=True))  # a dangling link
-            continue
-        except OSError:
-            listed.append(DirEntry(path, 0, 0, False, unreadable=True))
-            continue
-        is_directory = stat.S_ISDIR(st.st_mode)
-        special = not is_directory and not stat.S_ISREG(st.st_mode)
-        listed.append(DirEntry(path, 0 if is_directory else st.st_size, st.st_mtime_ns, is_directory, special))
-    return listed
+    """List a directory of this machine (see `Files.list`). Errors: OSError if the directory cannot be listed."""
+    return LOCAL.list(directory)
 
 
 Place = Callable[[Path], int | None]

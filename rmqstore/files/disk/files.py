@@ -1,0 +1,250 @@
+"""Files: the one way to read a store. LocalFiles reads a directory of this machine.
+
+Everything that reads a store lists, examines and opens its files through a `Files`, and nothing else does: so what
+reads a store can also read a planned store, and a snapshot of a backup.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqstore.files.disk.reading import open_regular
+from rmqstore.files.disk.sparse import next_data
+
+_WILL_NEED: int | None = getattr(os, "POSIX_FADV_WILLNEED", None)  # not on every system
+_READ_AHEAD = 1 << 20  # bytes per call; the kernel may ignore what exceeds a device's largest request
+_BLOCK = 1 << 20
+
+
+class DirEntry(NamedTuple):
+    """A file or directory with the results of stat; `special` for devices, pipes, sockets and dangling links."""
+
+    path: Path
+    length: int
+    mtime_ns: int
+    directory: bool
+    special: bool = False
+    unreadable: bool = False
+
+
+class OpenFile(ABC):
+    """A regular file that is open for reading. Positions and sizes are bytes. A context manager."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """The current length of the file. Errors: OSError."""
+
+    @abstractmethod
+    def read_into(self, buffer: memoryview, at: int) -> int:
+        """Read bytes at a position into a buffer and return their number; 0 at the file's end. Errors: OSError."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the file."""
+
+    def read(self, size: int, at: int) -> bytes:
+        """Return up to `size` bytes at a position; short at the file's end. Errors: OSError."""
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        have = 0
+        while have < size and (count := self.read_into(view[have:], at + have)) > 0:
+            have += count
+        return bytes(view[:have])
+
+    def next_data(self, at: int, stop: int) -> tuple[int, int]:
+        """Return the first data extent in [at, stop), half-open; (stop, stop) if only a hole is left.
+
+        If the holes of a file are unknown, the whole range counts as data.
+        """
+        return (at, stop) if at < stop else (stop, stop)
+
+    def data_extents(self, at: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield all data extents in [at, stop) as half-open ranges."""
+        low, high = self.next_data(at, stop)
+        while low < stop:
+            yield low, high
+            low, high = self.next_data(high, stop)
+
+    def will_read(self, at: int, stop: int) -> None:  # noqa: B027  # a hint, which may have no effect
+        """Announce that [at, stop) is read next, so that it can be fetched meanwhile."""
+
+    def drop_cache(self, stop: int) -> None:  # noqa: B027  # a hint
+        """Drop the bytes before a position from the page cache, to spare the pages of a running broker."""
+
+    def __enter__(self) -> OpenFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Files(ABC):
+    """The files of a store. Can be pickled, so that worker processes and Spark executors read in the same way."""
+
+    @abstractmethod
+    def list(self, directory: Path) -> list[DirEntry]:
+        """List a directory sorted by name, as the broker does; empty for a missing directory.
+
+        Entries that disappear meanwhile are skipped. Errors: OSError if the directory cannot be listed.
+        """
+
+    @abstractmethod
+    def stat(self, path: Path) -> DirEntry | None:
+        """Examine a file or directory, following links; None if it is missing. Errors: OSError without permission."""
+
+    @abstractmethod
+    def open(self, path: Path) -> OpenFile:
+        """Open a regular file. Errors: OSError, with EINVAL for anything but a regular file."""
+
+    @abstractmethod
+    def local(self, directory: Path) -> contextlib.AbstractContextManager[Path]:
+        """Give a directory of this machine with the same content, for libraries that open files on their own.
+
+        Errors: OSError.
+        """
+
+    def is_directory(self, path: Path) -> bool:
+        """Whether a path is a directory that can be examined."""
+        entry = self._entry(path)
+        return entry is not None and entry.directory
+
+    def is_file(self, path: Path) -> bool:
+        """Whether a path is a regular file that can be examined."""
+        entry = self._entry(path)
+        return entry is not None and not (entry.directory or entry.special or entry.unreadable)
+
+    def _entry(self, path: Path) -> DirEntry | None:
+        try:
+            return self.stat(path)
+        except OSError:
+            return None
+
+    def read_at(self, path: Path, size: int, at: int) -> bytes:
+        """Read up to `size` bytes at position `at` of a file; empty if the file is missing or unreadable."""
+        try:
+            with self.open(path) as file:
+                return file.read(min(size, max(file.length - at, 0)), at)
+        except OSError:
+            return b""
+
+    def read_small(self, path: Path, limit: int) -> bytes:
+        """Read a whole file of at most `limit` bytes.
+
+        Errors: OSError, with EFBIG for a longer file and EINVAL for anything but a regular file.
+        """
+        with self.open(path) as file:
+            size = file.length
+            if size > limit:
+                raise OSError(errno.EFBIG, f"its {size:,} bytes exceed the limit of {limit:,} bytes", str(path))
+            data = bytearray()
+            while len(data) <= limit and (part := file.read(min(_BLOCK, limit + 1 - len(data)), len(data))):
+                data += part
+        if len(data) > limit:
+            raise OSError(errno.EFBIG, f"it has grown beyond the limit of {limit:,} bytes", str(path))
+        return bytes(data)
+
+
+class LocalFile(OpenFile):
+    """A file of this machine."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = open_regular(path)
+
+    @property
+    def length(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def read_into(self, buffer: memoryview, at: int) -> int:
+        return os.preadv(self._descriptor, [buffer], at)
+
+    def read(self, size: int, at: int) -> bytes:
+        return os.pread(self._descriptor, size, at)
+
+    def next_data(self, at: int, stop: int) -> tuple[int, int]:
+        return next_data(self._descriptor, at, stop)
+
+    def will_read(self, at: int, stop: int) -> None:
+        if _WILL_NEED is None or self._is_cached(stop - 1):
+            return
+        for start in range(at, stop, _READ_AHEAD):
+            os.posix_fadvise(self._descriptor, start, min(_READ_AHEAD, stop - start), _WILL_NEED)
+
+    def _is_cached(self, at: int) -> bool:
+        """Whether the byte at a position is in the page cache; False where the system cannot tell."""
+        try:
+            return os.preadv(self._descriptor, [bytearray(1)], at, os.RWF_NOWAIT) == 1
+        except (OSError, AttributeError):
+            return False
+
+    def drop_cache(self, stop: int) -> None:
+        os.posix_fadvise(self._descriptor, 0, stop, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class LocalFiles(Files):
+    """The files of this machine. Stateless: all instances are equal."""
+
+    def list(self, directory: Path) -> list[DirEntry]:
+        listed: list[DirEntry] = []
+        try:
+            entries = sorted(os.scandir(directory), key=attrgetter("name"))
+        except (FileNotFoundError, NotADirectoryError):
+            return listed
+        for entry in entries:
+            path = directory / entry.name
+            try:
+                status = entry.stat()
+            except FileNotFoundError:
+                try:
+                    entry.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # deleted by the broker since the scan
+                listed.append(DirEntry(path, 0, 0, False, special=True))  # a dangling link
+                continue
+            except OSError:
+                listed.append(DirEntry(path, 0, 0, False, unreadable=True))
+                continue
+            listed.append(_entry_of(path, status))
+        return listed
+
+    def stat(self, path: Path) -> DirEntry | None:
+        try:
+            return _entry_of(path, path.stat())
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            return DirEntry(path, 0, 0, False, special=True) if path.is_symlink() else None
+
+    def open(self, path: Path) -> OpenFile:
+        return LocalFile(path)
+
+    @contextlib.contextmanager
+    def local(self, directory: Path) -> Iterator[Path]:
+        yield directory
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LocalFiles)
+
+    def __hash__(self) -> int:
+        return hash(LocalFiles)
+
+
+def _entry_of(path: Path, status: os.stat_result) -> DirEntry:
+    directory = stat.S_ISDIR(status.st_mode)
+    special = not directory and not stat.S_ISREG(status.st_mode)
+    return DirEntry(path, 0 if directory else status.st_size, status.st_mtime_ns, directory, special)
+
+
+LOCAL = LocalFiles()
+"""The files of this machine."""
