@@ -52,10 +52,11 @@ test: $(FULL) ## run the tests, except the slow ones; list the skipped tests wit
 test-all: $(FULL) ## run all tests with new random seeds; RMQSTORE_SEED=N repeats a run
 	RMQSTORE_SEED=$${RMQSTORE_SEED:-new} $(PYTEST)
 
-lint: $(FULL) ## run ruff and mypy --strict, on the tests too
+lint: $(FULL) ## run ruff, mypy --strict and import-linter, on the tests too
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 format: $(FULL) ## reformat the sources so that lint accepts them
 	$(BIN)/ruff check --fix $(SOURCES)

@@ -1,0 +1,214 @@
+"""Rules of the source that ruff and import-linter (pyproject.toml) cannot express."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.problem import Area
+from rmqstore.checks.problems.table import PROBLEMS
+from tests.garbage import not_collected
+
+pytestmark = pytest.mark.xdist_group("source")  # one process parses all sources
+Nodes = tuple[ast.AST, ...]
+ROOT = Path(__file__).parent.parent / "rmqstore"
+SOURCES = sorted(ROOT.rglob("*.py"))
+WRITERS = (
+    "repair/journal/disk.py",
+    "append/",
+    "cli/printing/output.py",
+    "manual.py",
+    "translations.py",
+    "spark/hadoop.py",
+    "spark/jobs/parquet_files.py",
+    "files/rocksdb/links.py",
+)
+METHOD_WRITES = {
+    *("write_text", "write_bytes", "touch", "unlink", "rmdir", "mkdir", "symlink_to", "hardlink_to", "rename"),
+    *("chmod", "lchmod", "tofile"),
+}
+
+
+def callee(node: ast.Call) -> tuple[str, str]:
+    """Return ("os", "write") for `os.write(…)`, ("", "open") for `open(…)`, ("?", "touch") for `a.b.touch()`."""
+    if isinstance(node.func, ast.Name):
+        return "", node.func.id
+    if isinstance(node.func, ast.Attribute):
+        owner = node.func.value
+        return (owner.id if isinstance(owner, ast.Name) else "?"), node.func.attr
+    return "?", "?"
+
+
+def argument(node: ast.Call, position: int, keyword: str) -> ast.expr | None:
+    named = [given.value for given in node.keywords if given.arg == keyword]
+    return named[0] if named else (node.args[position] if len(node.args) > position else None)
+
+
+def opens_for_writing(mode: ast.expr | None) -> bool:
+    if mode is None:
+        return False
+    return not (isinstance(mode, ast.Constant) and isinstance(mode.value, str) and not set(mode.value) & set("wax+"))
+
+
+def is_mode(first: ast.expr | None) -> bool:
+    """Return whether an argument is a file mode, as in `path.open(mode)`, or not, as in `MappedFileQueue.open(…)`."""
+    if isinstance(first, ast.Constant) and isinstance(first.value, str):
+        return set(first.value) <= set("rwaxbt+") and len(first.value) <= 4
+    return isinstance(first, ast.Name) and "mode" in first.id
+
+
+def writes(nodes: Nodes) -> Iterator[tuple[int, str]]:
+    """Yield line and name of the methods that write to a disk; ruff bans the functions of modules."""
+    for node in nodes:
+        if isinstance(node, ast.Call) and (words := writing_call(node)):
+            yield node.lineno, words
+
+
+def writing_call(node: ast.Call) -> str:
+    """Describe a call that can write to a disk; return "" for others, and for functions of `os` and `shutil`."""
+    owner, name = callee(node)
+    if owner in ("os", "shutil"):
+        return ""
+    if name == "open" and owner in ("", "io", "gzip", "bz2", "lzma"):
+        return "open for writing" if opens_for_writing(argument(node, 1, "mode")) else ""
+    if name == "open" and is_mode(argument(node, 0, "mode")) and opens_for_writing(argument(node, 0, "mode")):
+        return ".open for writing"
+    if owner and name in METHOD_WRITES:
+        return f".{name}()"
+    replaces = owner not in ("", "dataclasses") and name == "replace" and len(node.args) == 1 and not node.keywords
+    return ".replace(target)" if replaces else ""
+
+
+def where(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def nodes_in(source: str) -> Nodes:
+    """Parse a source, and return all nodes of its syntax tree."""
+    with not_collected():
+        return tuple(ast.walk(ast.parse(source)))
+
+
+@functools.cache
+def nodes_of(path: Path) -> Nodes:
+    return nodes_in(path.read_text("utf-8"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _clear_the_cache() -> Iterator[None]:
+    yield
+    nodes_of.cache_clear()
+
+
+def test_only_the_listed_files_write() -> None:
+    wrong = [
+        f"{where(path)}:{line} {words}"
+        for path in SOURCES
+        if not where(path).startswith(WRITERS)
+        for line, words in writes(nodes_of(path))
+        # `Disk`, through which the journal writes, has methods with these names.
+        if not (where(path).startswith("repair/") and words in (".rename()", ".unlink()"))
+    ]
+    assert wrong == []
+
+
+def test_repair_renames_and_unlinks_only_through_its_disk() -> None:
+    wrong = []
+    for path in SOURCES:
+        if where(path).startswith("repair/") and where(path) not in WRITERS:
+            for node in nodes_of(path):
+                if isinstance(node, ast.Call) and callee(node)[1] in ("rename", "unlink"):
+                    assert isinstance(node.func, ast.Attribute)
+                    if not ast.unparse(node.func.value).endswith("disk"):
+                        wrong.append(f"{where(path)}:{node.lineno}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "open(p, 'w')",
+        "open(p, mode)",
+        "p.open('ab')",
+        "p.open(mode='r+b')",
+        "p.open(mode)",
+        "p.write_bytes(b'')",
+        "p.replace(target)",
+        "p.rename(target)",
+        "a.b.unlink()",
+        "array.tofile(f)",
+    ],
+)
+def test_writing_is_recognized(source: str) -> None:
+    assert list(writes(nodes_in(source)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "open(p)",
+        "open(p, 'rb')",
+        "p.open('rb')",
+        "MappedFileQueue.open('index', paths)",
+        "Store.open(path)",
+        "text.replace('a', 'b')",
+        "dataclasses.replace(plan)",
+        "replace(plan, store=1)",
+        "moment.replace(tzinfo=None)",
+    ],
+)
+def test_reading_is_not_reported_as_writing(source: str) -> None:
+    assert list(writes(nodes_in(source))) == []
+
+
+def _templates(nodes: Nodes) -> Iterator[ast.Constant]:
+    """Yield the texts with a placeholder, except those that `.format` fills in and the reason of an Obstacle."""
+    filled = {id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "format"}
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Obstacle":
+            filled |= {id(part) for part in ast.walk(node.args[1])}
+        elif isinstance(node, ast.FunctionDef) and node.name == "_misfit":
+            filled |= {id(part) for part in ast.walk(node)}
+        elif isinstance(node, ast.Expr):
+            filled.add(id(node.value))  # a docstring
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in filled:
+            text = node.value
+            if "{}" in text.replace(":{}", "") and len(text) > 2 and not text.startswith('"'):
+                yield node
+
+
+def test_no_template_is_used_without_its_values() -> None:
+    found = [f"{path}:{node.lineno}" for path in SOURCES for node in _templates(nodes_of(path))]
+    assert found == []
+    assert len(list(_templates(nodes_in("raise Refused('{} has 5 bytes')")))) == 1
+
+
+def test_only_codes_py_contains_problem_codes_as_strings() -> None:
+    """All other code uses the names in `checks/problems/codes.py`, which the type checker checks."""
+    spelled = [
+        f"{where(path)}:{node.lineno} {node.value}"
+        for path in SOURCES
+        if where(path) != "checks/problems/codes.py"
+        for node in nodes_of(path)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in PROBLEMS
+    ]
+    assert spelled == []
+    assert {value for name, value in vars(codes).items() if name.isupper()} == PROBLEMS.keys()
+
+
+def test_no_code_tests_the_prefix_of_a_problem_code() -> None:
+    """Use `PROBLEMS[code].area` to get the part of the store that a code belongs to."""
+    prefixes = {f"{area.value}-" for area in Area}
+    spelled = [
+        f"{where(path)}:{node.lineno} {node.value}"
+        for path in SOURCES
+        for node in nodes_of(path)
+        if isinstance(node, ast.Constant) and node.value in prefixes
+    ]
+    assert spelled == []
