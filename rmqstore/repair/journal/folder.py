@@ -116,6 +116,9 @@ class Staged:
     def pieces(self) -> Iterator[bytes | int]:
         yield from read_range(self.path, 0, self.size)
 
+    def read(self, size: int, at: int) -> bytes:
+        return b"".join(read_range(self.path, at, min(size, self.size - at)))
+
 
 @dataclass(slots=True)
 class JournalFolder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -52,3 +53,16 @@ class ScratchContent:
             at = place + length
         if at < self.size:
             yield self.size - at
+
+    def read(self, size: int, at: int) -> bytes:
+        stop = max(at, min(at + size, self.size))
+        out = bytearray(stop - at)
+        first = max(0, bisect_right(self.parts, at, key=lambda part: part[0]) - 1)
+        for number in range(first, len(self.parts)):
+            place, length, where = self.parts[number]
+            if place >= stop:
+                break
+            low, high = max(place, at), min(place + length, stop)
+            if low < high:
+                out[low - at : high - at] = self.scratch.read(high - low, where + low - place)
+        return bytes(out)

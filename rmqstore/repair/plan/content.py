@@ -37,6 +37,9 @@ class Content(Protocol):
 
     def pieces(self) -> Iterator[bytes | int]: ...
 
+    def read(self, size: int, at: int) -> bytes:
+        """Return up to `size` bytes from position `at` on; short only at the content's end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Literal:
@@ -52,6 +55,9 @@ class Literal:
         if self.data:
             yield self.data
 
+    def read(self, size: int, at: int) -> bytes:
+        return self.data[at : at + size]
+
 
 @dataclass(frozen=True, slots=True)
 class Zeros:
@@ -62,6 +68,9 @@ class Zeros:
     def pieces(self) -> Iterator[bytes | int]:
         if self.size:
             yield self.size
+
+    def read(self, size: int, at: int) -> bytes:
+        return bytes(max(0, min(size, self.size - at)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +87,29 @@ class Parts:
         for part in self.parts:
             yield from part.pieces()
 
+    def read(self, size: int, at: int) -> bytes:
+        out = []
+        for part in self.parts:
+            if size <= 0:
+                break
+            if at < part.size:
+                out.append(part.read(size, at))
+                size -= len(out[-1])
+            at = max(0, at - part.size)
+        return b"".join(out)
+
 
 @dataclass(frozen=True, slots=True)
 class Reencoded:
     """Bytes that `source` produces again each time they are read; only one chunk is in memory.
 
+    `part(size, at)` produces any of them; without it, a read produces all bytes before its position too.
     Errors: PlanStale if the source produces more or fewer than `size` bytes, because its input has changed.
     """
 
     size: int
     source: Callable[[], Iterable[bytes]] = field(compare=False)
+    part: Callable[[int, int], bytes] | None = field(default=None, compare=False)
 
     def pieces(self) -> Iterator[bytes | int]:
         given = 0
@@ -99,6 +121,14 @@ class Reencoded:
                 yield bytes(chunk)
         if given != self.size:
             raise PlanStale(f"content announced with {self.size} bytes turned out to have {given}")
+
+    def read(self, size: int, at: int) -> bytes:
+        size = max(0, min(size, self.size - at))
+        if self.part is not None:
+            return self.part(size, at)
+        reader = ContentReader(self)
+        reader.skip(at)
+        return reader.take(size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +149,9 @@ class Equivalent:
     def pieces(self) -> Iterator[bytes | int]:
         return self.content.pieces()
 
+    def read(self, size: int, at: int) -> bytes:
+        return self.content.read(size, at)
+
 
 def chunks(content: Content) -> Iterator[bytes]:
     """Yield the bytes of a content, zeros included, at most 1 MiB at a time."""
@@ -137,7 +170,7 @@ def chunks(content: Content) -> Iterator[bytes]:
 
 
 class ContentReader:
-    """Reads a content in order: `take(n)` returns the next n bytes."""
+    """Reads a content in order: `take(n)` returns the next n bytes, `skip(n)` passes over them."""
 
     __slots__ = ("_chunks", "_rest")
 
@@ -156,6 +189,10 @@ class ContentReader:
             parts.append(part)
             size -= len(part)
         return b"".join(parts)
+
+    def skip(self, size: int) -> None:
+        while size > 0 and (passed := len(self.take(min(size, CHUNK)))):
+            size -= passed
 
 
 def is_fingerprint(text: str) -> bool:

@@ -277,13 +277,25 @@ def plan_queue(draft: PlanBuilder, image: QueueImage, why: str) -> None:
             if file is not None:
                 draft.discard(file.path, why)
             path = queue.directories[0] / offset_to_file_name(start)
-            content = Reencoded((last - first) * UNIT, partial(_stream, image, first, last))
+            content = _produced(image, first, last)
             draft.create(path, size, content, why, image.usable[-1].path if image.usable else None)
         else:
             _overwrite_differences(draft, image, file, why)
     for left in existing.values():
         if not image.front <= left.start < stop:
             draft.discard(left.path, _NO_MESSAGE)
+
+
+def _produced(image: QueueImage, first: int, last: int) -> Reencoded:
+    """Return units [first, last) of an image as a content; all of them are in one file."""
+    return Reencoded((last - first) * UNIT, partial(_stream, image, first, last), partial(_part, image, first))
+
+
+def _part(image: QueueImage, first: int, size: int, at: int) -> bytes:
+    """Return a range of the bytes of an image's units from `first` on."""
+    start, stop = at // UNIT, -(-(at + size) // UNIT)
+    units = b"".join(_stream(image, first + start, first + stop))
+    return units[at - start * UNIT : at - start * UNIT + size]
 
 
 def _stream(image: QueueImage, first: int, last: int) -> Iterator[bytes]:
@@ -315,7 +327,7 @@ def _overwrite(draft: PlanBuilder, image: QueueImage, file: MappedFile, first: i
     elif (last - first) * UNIT <= _SMALL:
         content = Literal(bytes(image.wanted(first, last - first)))
     else:
-        content = Reencoded((last - first) * UNIT, partial(_stream, image, first, last))
+        content = _produced(image, first, last)
     draft.overwrite(file.path, at, content, why)
 
 

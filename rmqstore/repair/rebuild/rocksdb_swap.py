@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rmqstore.append.rocksdb.new_database import NewDatabase
@@ -39,6 +40,10 @@ class Made:
         """Return the bytes of one file in chunks."""
         return (read_at(path, min(CHUNK, size - at), at) for at in range(0, size, CHUNK))
 
+    def read(self, path: Path, size: int, at: int) -> bytes:
+        """Return a part of one file."""
+        return read_at(path, size, at)
+
 
 def unwritten(error: CannotRead) -> NoSpace | NotReadable:
     """Return the exception to raise for a new database that could not be written."""
@@ -62,7 +67,7 @@ def swap_in(draft: PlanBuilder, directory: Path, made: Made, why: str, *, keeps_
         draft.discard(directory / name, "the old RocksDB")
     for path in made.files:
         size = path.stat().st_size
-        content = Reencoded(size, lambda path=path, size=size: made.pieces(path, size))  # type: ignore[misc]
+        content = Reencoded(size, partial(made.pieces, path, size), partial(made.read, path))
         draft.create(directory / path.name, size, Equivalent(content, made.database.identity), why)
     _point(draft, directory / "CURRENT", (made.database.directory / "CURRENT").read_bytes())
 

@@ -72,6 +72,9 @@ class FileContent:
                 piece = b"".join(run)
                 yield len(piece) if zeros else piece
 
+    def read(self, size: int, at: int) -> bytes:
+        return read_at(self.path, max(0, min(size, self.size - at)), self.at + at)
+
 
 def build(store: Store, taken: Sequence[Taken]) -> HealedStore:
     """Copy the files that change, and write the replicas' bytes into the copies.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,118 +12,16 @@ from hypothesis import strategies as st
 
 from rmqstore.errors import HalfApplied, RmqStoreError
 from rmqstore.repair.journal import batches, journal
-from rmqstore.repair.plan.content import Literal, Parts, Zeros
-from rmqstore.repair.plan.fingerprints import fingerprint_entry
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_read import plan_from_json
-from rmqstore.repair.plan.steps import (
-    Create,
-    Discard,
-    Extend,
-    MakeDirectory,
-    RemoveEmptyDirectory,
-    Rename,
-    SetAside,
-    Span,
-    Step,
-)
-from tests.repair.trees import (
-    OLD,
-    CountingDisk,
-    discard,
-    failing_at,
-    lazily,
-    look,
-    overwrite,
-    pattern,
-    truncate,
-)
+from tests.repair.random_plans import build, draw_plan, trees
+from tests.repair.trees import CountingDisk, failing_at, look
 from tests.seeds import examples
-
-FOLDERS = ("commitlog", "consumequeue/A/0", "consumequeue/B/1", "index")
 
 
 @pytest.fixture(autouse=True)
 def short_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "BATCH_STEPS", 3)
-
-
-@st.composite
-def trees(draw: st.DrawFn) -> dict[str, bytes]:
-    """Generate names and bytes of a few sparse, empty and random files."""
-    names = draw(st.lists(st.tuples(st.sampled_from(FOLDERS), st.integers(0, 5)), min_size=1, max_size=7, unique=True))
-    data = st.binary(max_size=200) | st.integers(0, 9000).map(bytes) | st.integers(1, 9000).map(pattern)
-    return {f"{folder}/{number:020}": draw(data) for folder, number in names}
-
-
-def build(store: Path, tree: dict[str, bytes]) -> None:
-    for folder in (*FOLDERS, "consumequeue/Empty/0"):
-        (store / folder).mkdir(parents=True)
-    for number, (name, data) in enumerate(tree.items()):
-        (store / name).write_bytes(data)
-        (store / name).chmod(0o600 + number)
-        os.utime(store / name, ns=(OLD, OLD + number))
-    for folder, _, _ in os.walk(store, topdown=False):
-        os.utime(folder, ns=(OLD, OLD + len(folder)))
-
-
-def draw_content(draw: st.DrawFn, size: int) -> Literal | Zeros | Parts:
-    kind = draw(st.sampled_from(["zeros", "literal", "lazy", "parts"]))
-    if kind == "zeros":
-        return Zeros(size)
-    data = pattern(size, draw(st.integers(0, 9)))
-    if kind == "lazy":
-        return lazily(data, 777)  # type: ignore[return-value]
-    return Literal(data) if kind == "literal" else Parts((Literal(data[: size // 2]), Zeros(size - size // 2)))
-
-
-def draw_plan(draw: st.DrawFn, store: Path, tree: dict[str, bytes]) -> Plan:
-    steps: list[Step] = []
-    spans: list[Span] = []
-    for name, data in tree.items():
-        size = len(data)
-        choice = draw(st.sampled_from(["keep", "overwrite", "cut", "both", "extend", "discard", "replace"]))
-        limit = size
-        if choice in ("cut", "both") and size:
-            limit = draw(st.integers(0, size - 1))
-            steps.append(truncate(store, name, limit))
-        if choice in ("overwrite", "both"):
-            cuts = sorted(draw(st.lists(st.integers(0, limit), max_size=6, unique=True)))
-            for at, stop in zip(cuts[::2], cuts[1::2], strict=False):
-                steps.append(overwrite(store, name, at, draw_content(draw, stop - at)))
-                spans.append(Span(name, at, stop - at, f"{len(spans)}.bin"))
-        if choice == "extend":
-            more = draw(st.integers(1, 5000))
-            steps.append(Extend(name, size, size + more, draw_content(draw, draw(st.integers(0, more)))))
-        if choice in ("discard", "replace"):
-            steps.append(discard(store, name))
-        if choice == "replace":
-            steps.append(Create(name, 500, draw_content(draw, draw(st.integers(0, 500))), name))
-    steps, spans = draw_names(draw, store, tree, steps, spans)
-    if draw(st.booleans()):
-        steps += [RemoveEmptyDirectory("consumequeue/Empty/0"), RemoveEmptyDirectory("consumequeue/Empty")]
-    if draw(st.booleans()):
-        steps += [MakeDirectory("timer"), MakeDirectory("timer/log", "index"), Create("timer/log/0", 9, Literal(b"t"))]
-    return Plan(str(store), tuple(draw(st.permutations(steps))), spans=tuple(spans))
-
-
-def draw_names(
-    draw: st.DrawFn, store: Path, tree: dict[str, bytes], steps: list[Step], spans: list[Span]
-) -> tuple[list[Step], list[Span]]:
-    """Rename some files of one folder to each other's names or to free ones; other steps use the new names."""
-    folder = draw(st.sampled_from(FOLDERS))
-    gone = {step.path for step in steps if isinstance(step, Discard)}
-    names = [name for name in tree if name.startswith(f"{folder}/") and name not in gone]
-    if not names or draw(st.booleans()):
-        return steps, spans
-    then = draw(st.permutations([*names, f"{folder}/{9:020}"]))
-    moved = {old: new for old, new in zip(names, then, strict=False) if old != new}
-    steps = [
-        step if isinstance(step, Create) else replace(step, path=moved.get(step.path, step.path)) for step in steps
-    ]
-    for old, new in moved.items():
-        steps += [SetAside(old, fingerprint_entry(store / old), "test"), Rename(new, old, "test")]
-    return steps, [replace(span, path=moved.get(span.path, span.path)) for span in spans]
 
 
 @settings(max_examples=examples(60))
