@@ -35,7 +35,7 @@ __version__ = "1.0.0rc1"
 _EXPORTS = {
     "PROBLEMS": ("rmqstore.checks.problems.table", "PROBLEMS"),
     "BrokerConfig": ("rmqstore.files.broker_config", "BrokerConfig"),
-    "CommitLogChoice": ("rmqstore.repair.migrate.to_commitlog", "Choice"),
+    "CommitLogChoice": ("rmqstore.repair.migrate.to_commitlog", "MigrationChoice"),
     "Comparison": ("rmqstore.views.compare.comparison", "Comparison"),
     "DLedgerCommitLog": ("rmqstore.views.dledger_store", "DLedgerCommitLog"),
     "DLedgerMmapFileStore": ("rmqstore.append.dledger.dledger", "DLedgerMmapFileStore"),
@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from rmqstore.files.store import Store
     from rmqstore.repair.expire import ExpireOptions, plan_expire
     from rmqstore.repair.journal.journal import apply, resume, undo
-    from rmqstore.repair.migrate.to_commitlog import Choice as CommitLogChoice
+    from rmqstore.repair.migrate.to_commitlog import MigrationChoice as CommitLogChoice
     from rmqstore.repair.migrate.to_commitlog import plan_migration_to_commitlog
     from rmqstore.repair.migrate.to_commitlog_build import migrate_to_commitlog
     from rmqstore.repair.migrate.to_dledger import plan_migration_to_dledger

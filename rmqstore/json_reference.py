@@ -24,7 +24,7 @@ _PART = re.compile(r"\[(\w+)\]")
 _BETWEEN = re.compile(r"/(?![^\[{]*[\]}])")
 
 
-class Field(NamedTuple):
+class JsonField(NamedTuple):
     """One field; `unit` is the unit of a number, "" without one."""
 
     name: str
@@ -113,13 +113,13 @@ PARTS: dict[str, str] = _PARTS | {
 # --- schemas ---------------------------------------------------------------------------------------------------------
 
 
-def fields(text: str) -> Iterator[Field]:
+def fields(text: str) -> Iterator[JsonField]:
     """Yield the fields of a declaration, including those of `*PART` lines. Errors: ValueError, KeyError."""
     for line in text.strip().splitlines():
         if line.startswith("*"):
             yield from fields(PARTS[line[1:]])
         elif match := _LINE.fullmatch(line):
-            yield Field(match["name"], bool(match["optional"]), match["type"], match["unit"] or "", match["about"])
+            yield JsonField(match["name"], bool(match["optional"]), match["type"], match["unit"] or "", match["about"])
         else:
             raise ValueError(f"not a field: {line!r}")
 

@@ -468,7 +468,7 @@ def updated(path: Path = CATALOGUE, more: Sequence[Path] = ()) -> list[str]:
         comments = [f"#: {one.place.partition(':')[0]}"]
         if one.whole and not chinese:
             comments.insert(0, f"#. in: {one.whole}")
-        entries.append(catalogue.Entry(one.english, one.plural, chinese, tuple(comments)))
+        entries.append(catalogue.CatalogEntry(one.english, one.plural, chinese, tuple(comments)))
     path.write_text(catalogue.written(entries), "utf-8")
     return [entry.english for entry in entries if not entry.chinese]
 

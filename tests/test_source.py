@@ -212,3 +212,12 @@ def test_no_code_tests_the_prefix_of_a_problem_code() -> None:
         if isinstance(node, ast.Constant) and node.value in prefixes
     ]
     assert spelled == []
+
+
+def test_no_class_name_has_two_meanings() -> None:
+    places: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in nodes_of(path):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{where(path)}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}

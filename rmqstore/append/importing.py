@@ -23,7 +23,7 @@ import numpy as np
 from rmqstore.append.files.disk import make_directories, replace_file, sync_directory
 from rmqstore.append.files.flush import FlushPolicy
 from rmqstore.append.messages.encoder import RowRefused
-from rmqstore.append.messages.exchange import Chunk
+from rmqstore.append.messages.exchange import TableChunk
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.append.store.tables import EncodedTable
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused
@@ -92,7 +92,7 @@ def building_of(output: Path) -> Path:
 
 
 def import_messages(
-    chunks: Iterator[Chunk],
+    chunks: Iterator[TableChunk],
     output: Path,
     options: ImportOptions,
     mark: str,
@@ -143,7 +143,7 @@ def import_messages(
 
 def import_into(
     store: MessageStore,
-    chunks: Callable[[], Iterator[Chunk]],
+    chunks: Callable[[], Iterator[TableChunk]],
     options: ImportOptions,
     *,
     progress: Callable[[int], None] | None = None,
@@ -224,7 +224,7 @@ def _count(store: MessageStore) -> int:
 
 def append_chunks(
     store: MessageStore,
-    chunks: Iterable[Chunk],
+    chunks: Iterable[TableChunk],
     options: ImportOptions,
     *,
     done: int = 0,
@@ -249,7 +249,7 @@ def append_chunks(
 
 
 def _encoded(
-    store: MessageStore, chunks: Iterable[Chunk], options: ImportOptions, done: int
+    store: MessageStore, chunks: Iterable[TableChunk], options: ImportOptions, done: int
 ) -> Iterator[tuple[EncodedTable | None, Callable[[int], str], int]]:
     """Yield the encoded rest of every chunk after the first `done` messages, with the number of messages up to it."""
     total = 0

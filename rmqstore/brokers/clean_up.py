@@ -94,7 +94,7 @@ class RetentionRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class FileSystem:
     """A file system as `df` sees it: bytes used, and `total` = used + available to the user (less than its size)."""
 
     used: int
@@ -108,9 +108,9 @@ class Disk:
         """
         return -(-self.used * 100 // self.total) / 100 if self.total > 0 else -1.0
 
-    def less(self, freed: int) -> Disk:
+    def less(self, freed: int) -> FileSystem:
         """Return the disk after `freed` bytes were released."""
-        return Disk(max(0, self.used - freed), self.total)
+        return FileSystem(max(0, self.used - freed), self.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,8 @@ def decide_commitlog(
     *,
     now: int,
     hour: int,
-    log_disk: Disk,
-    queue_disk: Disk | None = None,
+    log_disk: FileSystem,
+    queue_disk: FileSystem | None = None,
     legacy: bool = False,
 ) -> Decision:
     """Decide what CleanCommitLogService deletes from now on, if the hour and all other files on the disk do not change.
@@ -203,8 +203,8 @@ def decide_commitlog(
 class DLedgerDisks(NamedTuple):
     """The file systems of a DLedger store: that of the store's root, and that of the data if it is a different one."""
 
-    base: Disk
-    data: Disk | None = None
+    base: FileSystem
+    data: FileSystem | None = None
 
 
 def decide_dledger(

@@ -315,10 +315,10 @@ class Examination:
         """Compare the checkpoint and the offsets in the configuration with the log and the queues."""
         if self.log_alone:
             return
-        from rmqstore.checks.beside.checkpoint import LogEnd, check_checkpoint
+        from rmqstore.checks.beside.checkpoint import VerifiedEnd, check_checkpoint
 
         store, results = self.store, self.verified.results
-        end = LogEnd(max(0, *(r.latest for r in results)), results[-1].rolled) if results else None
+        end = VerifiedEnd(max(0, *(r.latest for r in results)), results[-1].rolled) if results else None
         check_checkpoint(store, end if self.partial is None else None, self.findings, raw=self.checkpoint)
         queue_range = self.queue_range
         if results and self.narrow.is_whole:

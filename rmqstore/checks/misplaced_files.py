@@ -121,7 +121,7 @@ def find_misplaced(store: Store) -> Misplaced:
             continue
         if store.part is not None and store.path.is_file():
             continue
-        work = _Log(queue, lead, store)
+        work = _LogClaims(queue, lead, store)
         if lead and legacy is not None and legacy.files:
             work.low = legacy.stop
         elif not lead and entries is not None and entries.files:
@@ -137,7 +137,7 @@ def find_misplaced(store: Store) -> Misplaced:
 
 
 @dataclass(slots=True)
-class _Log:
+class _LogClaims:
     """One log, with the addresses [low, high).
 
     `claims`: misplaced files; `stays`: why some of them keep their names; `targets`: the future start of every renamed

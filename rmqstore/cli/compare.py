@@ -11,14 +11,14 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import bytes_text, many, time_text
-from rmqstore.cli.shared.options import FILE, Work, command
+from rmqstore.cli.shared.options import FILE, WorkOptions, command
 from rmqstore.cli.shared.reading import note_live
 from rmqstore.errors import CouldNotCheck, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.compare.comparison import Comparison, Messages, Place, Side
+    from rmqstore.views.compare.comparison import ComparedRecord, Comparison, Messages, Side
     from rmqstore.views.compare.fingerprint import Against
 
 _LISTED = 20
@@ -47,7 +47,7 @@ def compare(
     other: Path | None,
     fingerprint_out: Path | None,
     against: Path | None,
-    work: Work,
+    work: WorkOptions,
 ) -> int:
     """Compare two replicas record by record, at the same offsets: nodes of a DLedger group, or master and slave.
 
@@ -102,7 +102,7 @@ def _exit_code(equal: bool, *sides: Side) -> int:
     return CouldNotCheck.exit_code if any(side.unreadable for side in sides) else 0
 
 
-def _write(out: Output, opened: Store, path: Path, work: Work) -> int:
+def _write(out: Output, opened: Store, path: Path, work: WorkOptions) -> int:
     from rmqstore.checks.expiring import while_files_expire
     from rmqstore.cli.printing.output import json_bytes
     from rmqstore.views.compare.fingerprint import fingerprint
@@ -208,7 +208,7 @@ _STATES = {
 }
 
 
-def _place(place: Place | None, state: str) -> str:
+def _place(place: ComparedRecord | None, state: str) -> str:
     if place is None:
         return _STATES[state]
     entry = f", index {place.index:,}, term {place.term:,}" if place.index >= 0 else ""

@@ -12,9 +12,9 @@ import click
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import bytes_text, columns, fitted, many, printable, title
-from rmqstore.cli.shared.filters import Filters, note_no_message, note_unknown_topics
+from rmqstore.cli.shared.filters import FilterOptions, note_no_message, note_unknown_topics
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_usage
-from rmqstore.cli.shared.options import Work, command, gathered
+from rmqstore.cli.shared.options import WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
 from rmqstore.errors import UsageError
 
@@ -84,8 +84,8 @@ def du(
     config: BrokerConfig,
     counting: Counting,
     metrics: Path | None,
-    filters: Filters,
-    work: Work,
+    filters: FilterOptions,
+    work: WorkOptions,
 ) -> int:
     """Count messages and bytes per topic, queue, tag, producer host, day and hour (UTC).
 
@@ -97,7 +97,7 @@ def du(
     from rmqstore.files.store import open_store
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import Workers, jobs_or_default
-    from rmqstore.views.dump.messages import Damage, logs_of
+    from rmqstore.views.dump.messages import Skipped, logs_of
     from rmqstore.views.usage import usage
 
     opened = open_store(store, config)
@@ -110,7 +110,7 @@ def du(
     selection = filters.selection()
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     wanted, top = _dimensions(counting.by, counting.plot), counting.top
-    damage = Damage(live=live)
+    damage = Skipped(live=live)
     options = ScanOptions(crc=False, drop_cache=live, max_rate=work.max_rate)
     with out.progress("du", sum(log.queue.bytes_on_disk for log in logs)) as progress:
         found = usage(
@@ -258,12 +258,12 @@ def _files(
     store: Path,
     opened: Store,
     counting: Counting,
-    filters: Filters,
+    filters: FilterOptions,
     metrics: Path | None,
 ) -> int:
     from rmqstore.views.disk_usage import disk_usage
 
-    if counting.by or counting.plot or metrics or filters != Filters():
+    if counting.by or counting.plot or metrics or filters != FilterOptions():
         raise UsageError("--by, --plot, --metrics and filters do not apply to --files", "leave them out")
     found = disk_usage(opened)
     if out.as_json:

@@ -14,14 +14,14 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import Offset
 from rmqstore.cli.printing.table_output import with_body, write_rows
 from rmqstore.cli.shared.filters import (
-    Filters,
+    FilterOptions,
     note_log_offsets,
     note_no_message,
     note_unknown_topics,
     refuse_filters,
     refuse_with_positions,
 )
-from rmqstore.cli.shared.options import Work, command, gathered
+from rmqstore.cli.shared.options import WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage, write_text
 from rmqstore.errors import NotAStore, UsageError
 
@@ -71,7 +71,7 @@ _OF_PART = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DumpOptions:
     """Which records to print, beside the shared filters, and how."""
 
     tags: tuple[str, ...]
@@ -85,7 +85,7 @@ class Asked:
     body: str | None
     raw_body: bool
 
-    def selection(self, filters: Filters) -> Selection:
+    def selection(self, filters: FilterOptions) -> Selection:
         """Return the records that all filters together select."""
         return replace(
             filters.selection(),
@@ -142,15 +142,15 @@ class Asked:
     metavar="VERSION",
     help="With --positions: the broker version whose recovery is simulated (4.3 … 5.4; default: the newest).",
 )
-@gathered("asked", Asked)
+@gathered("asked", DumpOptions)
 def dump(
     out: Output,
     store: Path,
     config: BrokerConfig,
     what: str | None,
-    filters: Filters,
-    asked: Asked,
-    work: Work,
+    filters: FilterOptions,
+    asked: DumpOptions,
+    work: WorkOptions,
 ) -> int:
     """Print the records of a store: messages, consume queue units, index entries, checkpoint or configuration.
 
@@ -213,14 +213,14 @@ _MESSAGE_COLUMNS = (
 _ENTRY_COLUMNS = ("offset", "index", "term", "size", "body_length")
 
 
-def _messages(out: Output, store: Store, what: str, job: Job, work: Work) -> int:
+def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions) -> int:
     from itertools import chain
 
-    from rmqstore.views.dump.messages import Damage, logs_of, read_messages
+    from rmqstore.views.dump.messages import Skipped, logs_of, read_messages
 
     logs = logs_of(store, what)
     refuse_without_log(store)
-    damage = Damage(live=job.scan.drop_cache)
+    damage = Skipped(live=job.scan.drop_cache)
     total = sum(log.queue.bytes_on_disk for log in logs)
     count = work.processes(total)
     form = _text_form(out, job)
@@ -289,10 +289,10 @@ def _broker_stop(out: Output, store: Store, broker: str | None) -> dict[str, Any
 
 def _hex(out: Output, store: Store, what: str, selection: Selection, *, shown: bool) -> int:
     from rmqstore.views.dump.hexdump import annotate, hex_lines
-    from rmqstore.views.dump.messages import Damage, Job, logs_of, read_messages
+    from rmqstore.views.dump.messages import Job, Skipped, logs_of, read_messages
 
     logs = logs_of(store, what)
-    damage = Damage()
+    damage = Skipped()
     with out.paged() as file:
 
         def show(lines: Iterator[str]) -> None:

@@ -10,7 +10,7 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import many
-from rmqstore.cli.shared.options import Applying, Work, applying, broker_option, command
+from rmqstore.cli.shared.options import Applying, WorkOptions, applying, broker_option, command
 
 if TYPE_CHECKING:
     from rmqstore.checks.verify import Verified
@@ -45,7 +45,7 @@ def expire(
     reserved: int | None,
     any_hour: bool,
     applying: Applying,
-    work: Work,
+    work: WorkOptions,
 ) -> int:
     """Show which files the broker's clean-up would delete now, why it keeps the others, and which messages are lost.
 

@@ -11,8 +11,8 @@ import click
 
 from rmqstore.cli.printing.output import Output, Progress
 from rmqstore.cli.printing.quantities import many
-from rmqstore.cli.shared.filters import Filters, note_no_message, note_unknown_topics
-from rmqstore.cli.shared.options import Work, command, gathered
+from rmqstore.cli.shared.filters import FilterOptions, note_no_message, note_unknown_topics
+from rmqstore.cli.shared.options import WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage, write_text
 from rmqstore.errors import UsageError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.scan.window import ScanOptions
-    from rmqstore.views.dump.messages import Damage, ExportOptions
+    from rmqstore.views.dump.messages import ExportOptions, Skipped
     from rmqstore.views.dump.selection import Selection
 
 
@@ -38,7 +38,7 @@ class Wanted:
     fillers: bool
     stale: bool
 
-    def selection(self, filters: Filters) -> Selection:
+    def selection(self, filters: FilterOptions) -> Selection:
         """Return the messages that all filters together select."""
         return replace(filters.selection(), tags=frozenset(self.tags), keys=frozenset(self.keys), limit=self.limit)
 
@@ -80,7 +80,9 @@ class Wanted:
     "--stale", is_flag=True, help="Instead of messages: records of earlier logs that the log does not contain."
 )
 @gathered("wanted", Wanted)
-def export(out: Output, store: Path, config: BrokerConfig, filters: Filters, work: Work, wanted: Wanted) -> int:
+def export(
+    out: Output, store: Path, config: BrokerConfig, filters: FilterOptions, work: WorkOptions, wanted: Wanted
+) -> int:
     """Write complete messages, with their bodies, for another store, another tool or an archive.
 
     Exports all records, including those of system topics. `rmqstore import` makes a store from an export, and an export
@@ -91,7 +93,7 @@ def export(out: Output, store: Path, config: BrokerConfig, filters: Filters, wor
     """
     from rmqstore.files.store import open_store
     from rmqstore.scan.window import ScanOptions
-    from rmqstore.views.dump.messages import CHUNK, Damage, logs_of
+    from rmqstore.views.dump.messages import CHUNK, Skipped, logs_of
 
     if out.format in ("parquet", "arrow"):
         import rmqstore.messages.arrow  # noqa: F401  # raises UsageError without pyarrow
@@ -104,7 +106,7 @@ def export(out: Output, store: Path, config: BrokerConfig, filters: Filters, wor
     selection = wanted.selection(filters)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     options = wanted.options(ScanOptions(drop_cache=live, max_rate=work.max_rate, chunk=CHUNK))
-    damage = Damage(live=live)
+    damage = Skipped(live=live)
     total = sum(log.queue.bytes_on_disk for log in logs)
     with out.progress("export", total) as progress:
         if out.format in ("parquet", "arrow"):
@@ -124,13 +126,13 @@ def _write_arrow(
     store: Store,
     options: ExportOptions,
     selection: Selection,
-    damage: Damage,
+    damage: Skipped,
     progress: Progress,
 ) -> int:
     """Write Parquet or Arrow; begin again with more columns when a row needs one. Return the number of messages."""
     from rmqstore.messages.arrow import ArrowRows, SideColumnsMissing, write_file
     from rmqstore.messages.schema import BODY, SIDE
-    from rmqstore.views.dump.messages import Damage, read_batches
+    from rmqstore.views.dump.messages import Skipped, read_batches
 
     job = options.job(selection, "arrow")
     rows = ArrowRows(job.body, positions=job.positions, stale=job.stale)
@@ -140,7 +142,7 @@ def _write_arrow(
         if not whole:
             sides = frozenset(SIDE) | ({BODY[1]} if options.text else set())
         while True:
-            count, found = 0, Damage(live=damage.live)
+            count, found = 0, Skipped(live=damage.live)
 
             def counted(batches: Iterable[Any]) -> Iterator[Any]:
                 nonlocal count

@@ -13,8 +13,8 @@ import click
 from rmqstore.cli.printing.lost_text import lost_lines, lost_words
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import columns, fitted, in_words, many, printable, time_text, title, wrapped
-from rmqstore.cli.shared.filters import Filters, note_unknown_topics
-from rmqstore.cli.shared.options import Work, command, gathered
+from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics
+from rmqstore.cli.shared.options import WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
 from rmqstore.errors import UsageError
 from rmqstore.formats import properties
@@ -24,7 +24,7 @@ from rmqstore.formats.properties import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.messages.rows import BodyStyle
-    from rmqstore.views.find.lost_messages import Lost
+    from rmqstore.views.find.lost_messages import MissingMessage
     from rmqstore.views.find.message_status import MessageStatus
     from rmqstore.views.find.related import Lifecycle
     from rmqstore.views.find.search import Answer, Question, Trace
@@ -50,7 +50,7 @@ _EVENTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FindOptions:
     """The options of `find`."""
 
     grep: str
@@ -84,15 +84,15 @@ class Asked:
 @click.option("--read-log", is_flag=True, help="Read the log even if the index has an answer, which may be incomplete.")
 @click.option("--index-only", is_flag=True, help="Never read the log, even if ids and index have no answer.")
 @click.option("--body", type=click.Choice(_BODIES), help="Show bodies, in this form (default: not shown).")
-@gathered("asked", Asked)
+@gathered("asked", FindOptions)
 def find(
     out: Output,
     store: Path,
     config: BrokerConfig,
     texts: tuple[str, ...],
-    filters: Filters,
-    asked: Asked,
-    work: Work,
+    filters: FilterOptions,
+    asked: FindOptions,
+    work: WorkOptions,
 ) -> int:
     """Find messages, and show whether consumers get them.
 
@@ -399,7 +399,7 @@ def _event(event: Event, width: int) -> Iterator[str]:
     yield f"{' ' * 15}{log}" if first or columns(f"{where}  {log}") + 15 > width else f"{' ' * 15}{where}  {log}"
 
 
-def _loss(store: Path, lost: Lost, texts: list[str], width: int) -> Iterator[str]:
+def _loss(store: Path, lost: MissingMessage, texts: list[str], width: int) -> Iterator[str]:
     """One line that answers, and what is known of a lost message."""
     yield from wrapped(f"{', '.join(map(printable, texts))}: LOST: {lost_words(lost)}", width, then="  ")
     yield from lost_lines(store, lost, width)

@@ -19,7 +19,7 @@ from rmqstore.errors import UsageError
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.find.lost_messages import Lost
+    from rmqstore.views.find.lost_messages import MissingMessage
     from rmqstore.views.lookup import Found
 
 _FAULTS = {
@@ -109,7 +109,7 @@ def _offset(where: str) -> int | None:
     return int(digits) if digits.isdecimal() else None
 
 
-def _lost(store: Store, where: str, hits: list[Found]) -> Lost | None:
+def _lost(store: Store, where: str, hits: list[Found]) -> MissingMessage | None:
     """Return the lost message that WHERE names, if it names no other message."""
     from rmqstore.views.find.lost_messages import LostFinder, parsed_place
 

@@ -16,7 +16,7 @@ from rmqstore.cli.verify_text import facts_of, groups_of, verdict_sentence
 if TYPE_CHECKING:
     from rmqstore.brokers.rules.forecast import StartForecast
     from rmqstore.checks.problems.report import Report
-    from rmqstore.views.report import Row, StoreReport
+    from rmqstore.views.report import MapRow, StoreReport
 
 _EXAMPLES, _CODES, _TOPICS, _LAGS, _LONGEST = 10, 60, 30, 40, 300
 _BARS = 120
@@ -220,7 +220,7 @@ def _stops(found: StoreReport) -> dict[int, list[str]]:
     return out
 
 
-def _bar(row: Row, stops: Iterable[int]) -> str:
+def _bar(row: MapRow, stops: Iterable[int]) -> str:
     length = row.stop - row.start
     parts = []
     for stretch in row.stretches:

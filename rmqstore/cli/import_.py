@@ -19,14 +19,14 @@ from rmqstore.errors import BadRow, MessageRefused, NoSpace, NotAStore, OutputEx
 
 if TYPE_CHECKING:
     from rmqstore.append.importing import ImportOptions
-    from rmqstore.append.messages.exchange import Chunk
+    from rmqstore.append.messages.exchange import TableChunk
     from rmqstore.append.store.message_store import StoreOptions
     from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.views.dump.messages import Damage
+    from rmqstore.views.dump.messages import Skipped
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class ImportFlags:
     """How messages become those of the other store."""
 
     renumber: bool
@@ -98,14 +98,14 @@ class How:
 @click.option("--no-tag-index", is_flag=True, help="Do not index TAGS, like brokers before 5.4.0.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @click.option("--dry-run", is_flag=True, help="Read and check every row; write nothing.")
-@gathered("how", How)
+@gathered("how", ImportFlags)
 def import_(
     out: Output,
     files: tuple[Path, ...],
     target: Path | None,
     into: Path | None,
     broker_conf: Path | None,
-    how: How,
+    how: ImportFlags,
     dry_run: bool,
 ) -> int:
     """Create a store from exported messages (NDJSON, CSV, Parquet, Arrow), or from the valid messages of another store.
@@ -123,7 +123,7 @@ def import_(
     from rmqstore.files.store import open_store
     from rmqstore.files.topic_types import batch_topics as topics_of_batches
     from rmqstore.files.topic_types import configured_types
-    from rmqstore.views.dump.messages import Damage
+    from rmqstore.views.dump.messages import Skipped
 
     config = read_config(out, broker_conf)
     stores = [open_store(path) for path in files if path.is_dir()]
@@ -138,7 +138,7 @@ def import_(
     for source in files:
         if source.is_dir():
             refuse_inside(place, source)
-    damage = Damage()
+    damage = Skipped()
     if into is not None:
         if dry_run:
             raise UsageError("--dry-run does not apply to --into", "every message is checked before one is written")
@@ -159,7 +159,7 @@ def import_(
 
 
 def _append_to(
-    out: Output, place: Path, files: tuple[Path, ...], options: ImportOptions, config: BrokerConfig, damage: Damage
+    out: Output, place: Path, files: tuple[Path, ...], options: ImportOptions, config: BrokerConfig, damage: Skipped
 ) -> tuple[int, dict[str, int]]:
     """Append to a store without problems; return the number of messages, and where its queues end.
 
@@ -171,7 +171,7 @@ def _append_to(
     from rmqstore.checks.verify import examine
     from rmqstore.files.store import open_store
     from rmqstore.repair.journal.liveness import refuse_in_use
-    from rmqstore.views.dump.messages import Damage
+    from rmqstore.views.dump.messages import Skipped
 
     opened = open_store(place, config)
     refuse_in_use(opened.root, opened.places)
@@ -182,10 +182,10 @@ def _append_to(
             f"{place} has problems: {found}", f"see `rmqstore verify {shlex.quote(str(place))}`, and repair it"
         )
     given = StoreOptions(flush=options.store.flush, dledger=options.store.dledger, limits=options.store.limits)
-    reads: list[Damage] = []
+    reads: list[Skipped] = []
 
-    def chunks() -> Iterator[Chunk]:
-        reads.append(Damage())
+    def chunks() -> Iterator[TableChunk]:
+        reads.append(Skipped())
         return _chunks(files, reads[-1])
 
     with MessageStore.open(place, given, config=config) as store, out.progress("import", unit=" messages") as progress:
@@ -232,7 +232,7 @@ def _naming_unfinished(target: Path) -> Iterator[None]:
         raise
 
 
-def _chunks(files: tuple[Path, ...], damage: Damage) -> Iterator[Chunk]:
+def _chunks(files: tuple[Path, ...], damage: Skipped) -> Iterator[TableChunk]:
     from rmqstore.append.messages.files import tables_of
 
     for path in files:
@@ -242,8 +242,8 @@ def _chunks(files: tuple[Path, ...], damage: Damage) -> Iterator[Chunk]:
             yield from tables_of(path)
 
 
-def _chunks_of_store(path: Path, damage: Damage) -> Iterator[Chunk]:
-    from rmqstore.append.messages.exchange import Chunk
+def _chunks_of_store(path: Path, damage: Skipped) -> Iterator[TableChunk]:
+    from rmqstore.append.messages.exchange import TableChunk
     from rmqstore.files.store import open_store
     from rmqstore.views.dump.messages import logs_of, read_tables
 
@@ -256,11 +256,11 @@ def _chunks_of_store(path: Path, damage: Damage) -> Iterator[Chunk]:
         def where(i: int, first: int = number + 1) -> str:
             return f"{path}: message {first + i}"
 
-        yield Chunk(table, where)
+        yield TableChunk(table, where)
         number += len(table)
 
 
-def _store_options(how: How, config: BrokerConfig, batch_topics: frozenset[str]) -> StoreOptions:
+def _store_options(how: ImportFlags, config: BrokerConfig, batch_topics: frozenset[str]) -> StoreOptions:
     """Return the settings of the new store, from the options and broker.conf."""
     from rmqstore.append.files.flush import FlushPolicy
     from rmqstore.append.messages.encoder import Limits

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import click
 
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import Span, bytes_text, many, time_text
+from rmqstore.cli.printing.quantities import DurationType, bytes_text, many, time_text
 from rmqstore.cli.shared.options import command
 from rmqstore.errors import CouldNotCheck, NotAStore, UsageError
 
@@ -100,7 +100,10 @@ class Selected(TypedDict):
     "--keep", type=click.IntRange(0), metavar="N", help="With --prune: remove all but the N newest repairs, too."
 )
 @click.option(
-    "--older-than", type=Span(), metavar="TIME", help="With --prune: also remove repairs older than this, such as 30d."
+    "--older-than",
+    type=DurationType(),
+    metavar="TIME",
+    help="With --prune: also remove repairs older than this, such as 30d.",
 )
 @click.option(
     "--missing",

@@ -17,7 +17,7 @@ from rmqstore.cli.lost_stale import list_old_records
 from rmqstore.cli.printing.output import Output, new_directory
 from rmqstore.cli.printing.quantities import columns, fitted, many, printable, time_text, title
 from rmqstore.cli.printing.table_output import write_rows
-from rmqstore.cli.shared.options import FILE, Work, broker_option, command, gathered
+from rmqstore.cli.shared.options import FILE, WorkOptions, broker_option, command, gathered
 from rmqstore.errors import NotAStore, NotReadable, Refused, UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _BODY_WORDS = {"intact": "intact", "damaged": "damaged", "mended": "mended", "go
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LostOptions:
     """What to list, and what to save."""
 
     journal: Path | None
@@ -90,13 +90,13 @@ class Asked:
     "--stale", is_flag=True, help="List records of earlier logs that the log does not contain, instead of messages."
 )
 @broker_option
-@gathered("asked", Asked)
+@gathered("asked", LostOptions)
 def lost(
     out: Output,
     store: Path,
     config: BrokerConfig,
-    asked: Asked,
-    work: Work,
+    asked: LostOptions,
+    work: WorkOptions,
 ) -> int:
     """List every message that is lost or damaged.
 
@@ -147,7 +147,7 @@ def lost(
     return _exit_code(losses, found, report)
 
 
-def _expected(out: Output, store: Path, opened: Store, path: Path, work: Work) -> int:
+def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOptions) -> int:
     """Tell for each expected message whether it is in the store, damaged, lost, or nowhere."""
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import Workers, jobs_or_default
@@ -235,7 +235,7 @@ def _journal(opened: Store, path: Path | None) -> JournalFolder | None:
     return next((folder for folder, _ in applied_repairs(opened)), None)
 
 
-def _before(out: Output, opened: Store, work: Work) -> Any:
+def _before(out: Output, opened: Store, work: WorkOptions) -> Any:
     """Return the store that was examined, a view of it, what it loses, and the report."""
     from rmqstore.checks.expiring import while_files_expire
     from rmqstore.checks.verify import examine_lasting

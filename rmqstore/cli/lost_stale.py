@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import bytes_text, many, time_text
 from rmqstore.cli.printing.table_output import write_rows
-from rmqstore.cli.shared.options import Work
+from rmqstore.cli.shared.options import WorkOptions
 from rmqstore.cli.shared.reading import note_live, refuse_without_log
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class _Summary:
             self.listed.append(row)
 
 
-def list_old_records(out: Output, store: Path, opened: Store, work: Work) -> int:
+def list_old_records(out: Output, store: Path, opened: Store, work: WorkOptions) -> int:
     """List the old records of a store; return the exit code: 0, or 4 if a part of a log cannot be read."""
     from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.old_records import OldRecordFinder

@@ -13,14 +13,14 @@ import click
 from rmqstore.cli.printing.output import Output, refuse_inside
 from rmqstore.cli.printing.quantities import many
 from rmqstore.cli.shared.apply_command import open_other, tell_refusals
-from rmqstore.cli.shared.options import Work, command, gathered
+from rmqstore.cli.shared.options import WorkOptions, command, gathered
 from rmqstore.errors import NotReadable, OutputExists, UsageError
 from rmqstore.files.disk.paths import real_path
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.repair.migrate.to_commitlog import Choice, CommitLogMigration
+    from rmqstore.repair.migrate.to_commitlog import CommitLogMigration, MigrationChoice
     from rmqstore.repair.migrate.to_commitlog_build import Built
 
 _PATH = click.Path(path_type=Path)
@@ -37,7 +37,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MigrationOptions:
     """What to write, and whether to write it."""
 
     target: Path
@@ -82,15 +82,15 @@ class Made:
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @gathered("group", Group)
-@gathered("made", Made)
+@gathered("made", MigrationOptions)
 def migrate_to_commitlog(
     out: Output,
     store: Path,
     config: BrokerConfig,
     self_id: str | None,
     group: Group,
-    made: Made,
-    work: Work,
+    made: MigrationOptions,
+    work: WorkOptions,
 ) -> int:
     """Make a plain store from a DLedger store, which is only read.
 
@@ -157,8 +157,8 @@ def _free_places(store: Store, target: Path, ids: Path) -> None:
             raise NotReadable(f"{path.parent}: no such directory")
 
 
-def _choice(store: Store, group: Group, jobs: int | None) -> Choice:
-    from rmqstore.repair.migrate.to_commitlog import Choice, Replica
+def _choice(store: Store, group: Group, jobs: int | None) -> MigrationChoice:
+    from rmqstore.repair.migrate.to_commitlog import GroupNode, MigrationChoice
     from rmqstore.views.compare.compare import compare
 
     if group.include_uncommitted and group.only_committed:
@@ -183,8 +183,8 @@ def _choice(store: Store, group: Group, jobs: int | None) -> Choice:
             raise UsageError(f"--replica {path} is not a DLedger store", "give the store of another node of the group")
         own = answer.store.dledger or {"last_index": -1}
         equal = own["last_index"] if answer.equal else answer.equal_index
-        found.append(Replica(str(path), equal, other["last_index"]))
-    return Choice(nodes, tuple(found), group.include_uncommitted, group.only_committed)
+        found.append(GroupNode(str(path), equal, other["last_index"]))
+    return MigrationChoice(nodes, tuple(found), group.include_uncommitted, group.only_committed)
 
 
 def _plan_lines(migration: CommitLogMigration) -> Iterator[str]:

@@ -18,7 +18,7 @@ from rmqstore.cli.shared.apply_command import (
     save_plan,
     tell_refusals,
 )
-from rmqstore.cli.shared.options import Applying, Work, applying, broker_option, command, gathered
+from rmqstore.cli.shared.options import Applying, WorkOptions, applying, broker_option, command, gathered
 from rmqstore.errors import NotReadable, UsageError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def migrate_to_dledger(
     member: Member,
     replicas: tuple[Path, ...],
     applying: Applying,
-    work: Work,
+    work: WorkOptions,
 ) -> int:
     """Convert a plain store to DLedger, as the first start of a broker in DLedger mode does.
 

@@ -29,7 +29,7 @@ _COLUMNS = ("group", "topic", "queue_id", "offset", "min", "max", "lag", "next_t
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OffsetsOptions:
     """Which offsets to show, or which change is wanted; at most one."""
 
     groups: tuple[str, ...]
@@ -78,12 +78,12 @@ class Asked:
 )
 @click.option("--restore-bak", is_flag=True, help="Put consumerOffset.json.bak in the place of consumerOffset.json.")
 @applying()
-@gathered("asked", Asked)
+@gathered("asked", OffsetsOptions)
 def offsets(
     out: Output,
     store: Path,
     config: BrokerConfig,
-    asked: Asked,
+    asked: OffsetsOptions,
     applying: Applying,
 ) -> int:
     """Show the progress of consumer groups in each queue, or change it while the broker is stopped.
@@ -117,7 +117,7 @@ def offsets(
 # --- showing ----------------------------------------------------------------------------------------------------------
 
 
-def _show(out: Output, store: Store, known: ConsumerOffsets, asked: Asked) -> int:
+def _show(out: Output, store: Store, known: ConsumerOffsets, asked: OffsetsOptions) -> int:
     from rmqstore.views.offsets import group_progress
 
     rows = group_progress(store, known, groups=frozenset(asked.groups), topics=frozenset(asked.topics))
@@ -148,7 +148,9 @@ def _states(row: GroupProgress) -> str:
 # --- changing ---------------------------------------------------------------------------------------------------------
 
 
-def _planned(store: Store, known: ConsumerOffsets, asked: Asked, applying: Applying) -> tuple[Plan, list[OffsetChange]]:
+def _planned(
+    store: Store, known: ConsumerOffsets, asked: OffsetsOptions, applying: Applying
+) -> tuple[Plan, list[OffsetChange]]:
     from rmqstore.cli.shared.apply_command import read_plan_of
     from rmqstore.repair.offsets import plan_offset_changes, plan_restore_backup
     from rmqstore.views.offsets import QueuePositions

@@ -40,7 +40,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class JobOptions:
     """Options of the jobs."""
 
     body: str | None
@@ -91,7 +91,7 @@ class Asked:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @gathered("session", Session)
-@gathered("asked", Asked)
+@gathered("asked", JobOptions)
 def pipeline(
     out: Output,
     job: str,
@@ -99,7 +99,7 @@ def pipeline(
     session: Session,
     target: str | None,
     broker_conf: Path | None,
-    asked: Asked,
+    asked: JobOptions,
 ) -> int:
     """Run a job on many stores, or on very large ones, with Spark.
 
@@ -160,7 +160,7 @@ class _Work:
         self.config = config
         self.progress = progress
 
-    def run(self, job: str, target: str, asked: Asked) -> JobResult:
+    def run(self, job: str, target: str, asked: JobOptions) -> JobResult:
         """Run a job other than sql."""
         from rmqstore.checks.verify import VerifyOptions
         from rmqstore.spark.jobs import jobs
@@ -206,7 +206,7 @@ class _Work:
             wished = replace(wished, split_bytes=split)
         return export(self.spark, self.stores, target, wished, **where)
 
-    def sql(self, query: str, asked: Asked, target: str | None) -> int:
+    def sql(self, query: str, asked: JobOptions, target: str | None) -> int:
         """Write the rows of a query as a table, as one JSON object, or as Parquet; return the exit code."""
         from rmqstore.spark.jobs.views import sql
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.shared.filters import Filters, parse_queues
-from rmqstore.cli.shared.options import Applying, Work, applying, command, gathered
+from rmqstore.cli.shared.filters import FilterOptions, parse_queues
+from rmqstore.cli.shared.options import Applying, WorkOptions, applying, command, gathered
 
 if TYPE_CHECKING:
     from rmqstore.checks.verify import Verified
@@ -36,15 +36,15 @@ PARTS = ("cq", "index", "checkpoint", "dledger-index")
     "--queue", "queues", multiple=True, metavar="ID", help="Only this queue: id or TOPIC/ID (may be repeated)."
 )
 @applying()
-@gathered("filters", Filters)
+@gathered("filters", FilterOptions)
 def rebuild(
     out: Output,
     store: Path,
     config: BrokerConfig,
     part: str,
-    filters: Filters,
+    filters: FilterOptions,
     applying: Applying,
-    work: Work,
+    work: WorkOptions,
 ) -> int:
     """Rebuild consume queues, index, checkpoint or DLedger index from the log, even if they are missing.
 

@@ -10,7 +10,7 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.shared.filters import refuse_unknown_codes
-from rmqstore.cli.shared.options import Applying, Work, applying, broker_option, command, gathered
+from rmqstore.cli.shared.options import Applying, WorkOptions, applying, broker_option, command, gathered
 from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Allowed:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ReplicaOptions:
     """What to take from replicas."""
 
     replicas: tuple[Path, ...]
@@ -120,15 +120,15 @@ class Taken:
 )
 @broker_option
 @gathered("allowed", Allowed)
-@gathered("taken", Taken)
+@gathered("taken", ReplicaOptions)
 def recover(
     out: Output,
     store: Path,
     config: BrokerConfig,
     applying: Applying,
     allowed: Allowed,
-    taken: Taken,
-    work: Work,
+    taken: ReplicaOptions,
+    work: WorkOptions,
 ) -> int:
     """Repair a store so that every broker version that supports its format can start, and keep every message that is
     left.
@@ -171,7 +171,7 @@ def recover(
     return finish(out, change, applying, work.jobs)
 
 
-def _open_replicas(paths: tuple[Path, ...], config: BrokerConfig, work: Work) -> list[Replica]:
+def _open_replicas(paths: tuple[Path, ...], config: BrokerConfig, work: WorkOptions) -> list[Replica]:
     """Open the replicas, before the store is read. Errors: as `open_replica`."""
     from rmqstore.repair.replica.replica import open_replica
 

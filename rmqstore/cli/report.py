@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.shared.options import FILE, Work, broker_option, command
+from rmqstore.cli.shared.options import FILE, WorkOptions, broker_option, command
 from rmqstore.errors import OutputExists
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     help="Write the page to FILE, which must not exist.",
 )
 @broker_option
-def report(out: Output, store: Path, config: BrokerConfig, work: Work) -> int:
+def report(out: Output, store: Path, config: BrokerConfig, work: WorkOptions) -> int:
     """Verify a store and write the result as one HTML page.
 
     Contents: the verdict, what the next start of each tested broker version would do, the problems with the commands

@@ -15,7 +15,7 @@ import orjson
 
 from rmqstore.cli.printing.output import Output, refuse_inside
 from rmqstore.cli.printing.quantities import many, printable
-from rmqstore.cli.shared.filters import Filters, note_unknown_topics
+from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics
 from rmqstore.cli.shared.options import FILE, command, config_option, gathered, read_config
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
 from rmqstore.cli.shared.topic_maps import topic_map
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rmqstore.append.sending.outgoing import Wishes
     from rmqstore.append.sending.send import Numbered, Sendings, TopicResult
     from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.views.dump.messages import Damage
+    from rmqstore.views.dump.messages import Skipped
     from rmqstore.views.dump.selection import Selection
 
 Place = tuple[str, int, int]
@@ -73,7 +73,7 @@ class What:
     half: bool
     topic_map: tuple[str, ...]
 
-    def selection(self, filters: Filters) -> Selection:
+    def selection(self, filters: FilterOptions) -> Selection:
         """Return the messages that all filters together select. Errors: UsageError."""
         from rmqstore.formats.properties import dlq_topic
 
@@ -93,7 +93,7 @@ class What:
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class SendOptions:
     """How to send."""
 
     journal: Path | None
@@ -174,8 +174,10 @@ class How:
 )
 @gathered("to", To)
 @gathered("what", What)
-@gathered("how", How)
-def send(out: Output, source: Path, broker_conf: Path | None, filters: Filters, to: To, what: What, how: How) -> int:
+@gathered("how", SendOptions)
+def send(
+    out: Output, source: Path, broker_conf: Path | None, filters: FilterOptions, to: To, what: What, how: SendOptions
+) -> int:
     """Send messages of a store, or of a file of `rmqstore export`, to a running cluster.
 
     RocketMQ's own Java client sends them, in the order of SOURCE; messages of one queue go to one queue. Keys, tags,
@@ -190,7 +192,7 @@ def send(out: Output, source: Path, broker_conf: Path | None, filters: Filters, 
     from rmqstore.append.sending.client import Client
     from rmqstore.append.sending.journal import SendJournal
     from rmqstore.append.sending.send import Sending, count_rows, send_rows
-    from rmqstore.views.dump.messages import Damage
+    from rmqstore.views.dump.messages import Skipped
 
     if how.journal is None and not how.dry_run:
         raise UsageError("--journal is missing", "without it, a second run would send everything again; or --dry-run")
@@ -203,7 +205,7 @@ def send(out: Output, source: Path, broker_conf: Path | None, filters: Filters, 
             refuse_inside(how.journal, source)
     sending = Sending(str(source.absolute()), what.wishes(selection), how.rate or 0)
     wanted = None if what.listed is None else _read_list(what.listed)
-    damage = Damage()
+    damage = Skipped()
     rows = _of_store(out, source, config, selection, damage) if is_store else _of_file(source, selection)
     if wanted is not None:
         rows = _only(rows, wanted)
@@ -243,7 +245,7 @@ def send(out: Output, source: Path, broker_conf: Path | None, filters: Filters, 
 
 
 def _of_store(
-    out: Output, source: Path, config: BrokerConfig, selection: Selection, damage: Damage
+    out: Output, source: Path, config: BrokerConfig, selection: Selection, damage: Skipped
 ) -> Iterator[Numbered]:
     """Yield the messages of a store, numbered by their log offset. Errors: NotAStore, when the first one is taken."""
     from rmqstore.append.sending.send import Numbered
@@ -345,7 +347,7 @@ def _is_place(place: tuple[Any, Any, Any]) -> TypeGuard[Place]:
 # --- the answer ------------------------------------------------------------------------------------------------------
 
 
-def _tell(out: Output, source: Path, to: To, how: How, found: Sendings, not_there: int) -> None:
+def _tell(out: Output, source: Path, to: To, how: SendOptions, found: Sendings, not_there: int) -> None:
     if out.as_json:
         topics = {
             name: {
@@ -381,7 +383,7 @@ def _tell(out: Output, source: Path, to: To, how: How, found: Sendings, not_ther
     out.lines(_text(to, how, found, not_there), wrap=True)
 
 
-def _text(to: To, how: How, found: Sendings, not_there: int) -> Iterator[str]:
+def _text(to: To, how: SendOptions, found: Sendings, not_there: int) -> Iterator[str]:
     before = f"; {found.sent_before:,} were sent by earlier runs" if found.sent_before else ""
     if how.dry_run:
         left = found.messages - found.sent_before

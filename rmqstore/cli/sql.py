@@ -122,11 +122,11 @@ def _plain(value: Any) -> Any:
 def _tell(out: Output, read: Read, *, several: bool) -> int:
     """Write to stderr what could not be read; return the exit code."""
     from rmqstore.cli.shared.reading import tell_damage
-    from rmqstore.views.dump.messages import Damage
+    from rmqstore.views.dump.messages import Skipped
 
     code = 0
     for label in sorted({label for label, _ in read.damage}):
-        damage = Damage()
+        damage = Skipped()
         for (store, _), part in read.damage.items():
             if store == label:
                 damage.take(part)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqstore.cli.printing.output import Output, json_bytes, refuse_inside
-from rmqstore.cli.printing.quantities import Span
-from rmqstore.cli.shared.filters import Filters, note_unknown_topics, parse_queues, refuse_unknown_codes
+from rmqstore.cli.printing.quantities import DurationType
+from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics, parse_queues, refuse_unknown_codes
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_report
-from rmqstore.cli.shared.options import FILE, Work, broker_option, command, gathered
+from rmqstore.cli.shared.options import FILE, WorkOptions, broker_option, command, gathered
 from rmqstore.cli.shared.reading import note_live
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.paths import real_path
@@ -39,7 +39,7 @@ class Checks:
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class OutputFiles:
     """Files to write beside the report."""
 
     findings_out: Path | None
@@ -67,7 +67,7 @@ class Files:
 @click.option("--quick", is_flag=True, help="Do not check body CRCs.")
 @click.option(
     "--max-duration",
-    type=Span(),
+    type=DurationType(),
     metavar="TIME",
     help="Stop after this time, such as 10m or 2h. A later --resume continues.",
 )
@@ -85,9 +85,15 @@ class Files:
 @broker_option
 @click.argument("others", nargs=-1, type=click.Path(path_type=Path, readable=False), metavar="[STORE]...")
 @gathered("checks", Checks)
-@gathered("files", Files)
+@gathered("files", OutputFiles)
 def verify(
-    out: Output, store: Path, config: BrokerConfig, checks: Checks, files: Files, filters: Filters, work: Work
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    checks: Checks,
+    files: OutputFiles,
+    filters: FilterOptions,
+    work: WorkOptions,
 ) -> int:
     """Find everything that is wrong with a store, and forecast what the next broker start would do to it.
 
@@ -165,7 +171,12 @@ def _config_of(out: Output, path: Path, given: BrokerConfig) -> BrokerConfig:
 
 
 def _several(
-    out: Output, stores: list[tuple[Path, BrokerConfig]], checks: Checks, files: Files, filters: Filters, work: Work
+    out: Output,
+    stores: list[tuple[Path, BrokerConfig]],
+    checks: Checks,
+    files: OutputFiles,
+    filters: FilterOptions,
+    work: WorkOptions,
 ) -> int:
     """Verify several stores. Errors: UsageError for options that are about one store."""
     from rmqstore.cli.verify_several import verify_several
@@ -213,7 +224,7 @@ def _in_a_line(report: Report) -> Iterator[str]:
     yield f"{report.store}: {found}{f' ({codes})' if codes else ''}{unchecked}{reused}"
 
 
-def _refuse_with_since_last(checks: Checks, html: Path | None, filters: Filters) -> None:
+def _refuse_with_since_last(checks: Checks, html: Path | None, filters: FilterOptions) -> None:
     """Errors: UsageError for options that leave parts of the log out, and for --html, which maps every byte."""
     others = {
         "--resume": checks.resume,

@@ -51,7 +51,7 @@ class LogEnd:
     torn: int = 0
 
 
-class OpenFile:
+class SmallReads:
     """A file opened for small reads; a read that fails returns no bytes."""
 
     def __init__(self, path: Path) -> None:
@@ -60,7 +60,7 @@ class OpenFile:
         except OSError:
             self._fd = -1
 
-    def __enter__(self) -> OpenFile:
+    def __enter__(self) -> SmallReads:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -115,7 +115,7 @@ def record_at(head: bytes, position: int, lead: int) -> int | None:
 def first_timestamp(queue: MappedFileQueue, lead: int) -> int | None:
     """Return the store time (ms) of the record at the start of a file, from the first of four files that has one."""
     for file in queue.files[:4]:
-        with OpenFile(file.path) as f:
+        with SmallReads(file.path) as f:
             head = f.pread(_LONGEST_HEAD, 0)
         if record_at(head, file.start, lead) is not None:
             return store_timestamp(head[lead:])
@@ -128,7 +128,7 @@ def find_end(queue: MappedFileQueue, lead: int, hint: int) -> LogEnd:
     Without a record at `hint`, or if it is torn, the walk starts at the last file that begins with a record.
     """
     for file in reversed(queue.files):
-        with OpenFile(file.path) as f:
+        with SmallReads(file.path) as f:
             if file.start <= hint < file.stop:
                 at = hint - file.start
                 if record_at(f.pread(_LONGEST_HEAD, at), hint, lead) is not None:
@@ -144,7 +144,7 @@ def find_end(queue: MappedFileQueue, lead: int, hint: int) -> LogEnd:
     return LogEnd(queue.start, None, "")
 
 
-def _walk(f: OpenFile, file: MappedFile, at: int, lead: int, found_by: str) -> LogEnd:
+def _walk(f: SmallReads, file: MappedFile, at: int, lead: int, found_by: str) -> LogEnd:
     """Walk from record to record by their heads, then drop torn records at the end, which are read in full."""
     limit = min(file.length, file.file_size)
     block, base = b"", at
@@ -165,7 +165,7 @@ def _walk(f: OpenFile, file: MappedFile, at: int, lead: int, found_by: str) -> L
     return LogEnd(file.start + at, time, found_by, end - at)
 
 
-def _is_whole(f: OpenFile, at: int, size: int, lead: int) -> bool:
+def _is_whole(f: SmallReads, at: int, size: int, lead: int) -> bool:
     """Return whether the record that follows a valid head is complete, by its lengths and body CRC."""
     if size > _LONGEST_READ:
         return True
@@ -205,7 +205,7 @@ def written_units(
     """
     size = layout.size
     for file in reversed(queue.files):
-        with OpenFile(file.path) as f:
+        with SmallReads(file.path) as f:
             first = dropped(f.pread(size, 0))
             if not written(f.pread(size, first * size)):
                 continue
@@ -222,7 +222,7 @@ class OpenUnits:
         self.queue = queue
         self.layout = layout
         self._file: MappedFile | None = None
-        self._open: OpenFile | None = None
+        self._open: SmallReads | None = None
 
     def close(self) -> None:
         """Close the current file."""
@@ -235,7 +235,7 @@ class OpenUnits:
         if self._file is None or not self._file.start <= offset < self._file.stop:
             self.close()
             self._file = self.queue.find(offset)
-            self._open = OpenFile(self._file.path) if self._file else None
+            self._open = SmallReads(self._file.path) if self._file else None
         if self._file is None or self._open is None:
             return b""
         return self._open.pread(self.layout.size, offset - self._file.start)

@@ -37,7 +37,7 @@ JsonWritable: TypeAlias = (
 MAX_DEPTH = 256
 
 
-class Condition(StrEnum):
+class ConfigState(StrEnum):
     """The state of a configuration file's text."""
 
     SOUND = "sound"
@@ -103,7 +103,7 @@ class ConfigText:
 class ConfigJsonError(ValueError):
     """The text is not a valid configuration; `position` is the byte offset of the first error."""
 
-    def __init__(self, condition: Condition, message: str, position: int) -> None:
+    def __init__(self, condition: ConfigState, message: str, position: int) -> None:
         super().__init__(f"{message} (byte {position})")
         self.condition = condition
         self.position = position
@@ -162,11 +162,11 @@ def _strict_string(data: bytes, start: int, end: int) -> bytes | None:
             return b"\\u000b"
         if escaped in b"01234567":
             return b"\\u000" + escaped
-        raise ConfigJsonError(Condition.BROKEN, "unknown escape in a string", start + 1 + m.start())
+        raise ConfigJsonError(ConfigState.BROKEN, "unknown escape in a string", start + 1 + m.start())
 
     def control(m: re.Match[bytes]) -> bytes:
         if m[0] == b"\0":
-            raise ConfigJsonError(Condition.BROKEN, "NUL byte in a string", start + 1)
+            raise ConfigJsonError(ConfigState.BROKEN, "NUL byte in a string", start + 1)
         return b"\\u%04x" % m[0][0]
 
     return b'"' + _CONTROL.sub(control, _ESCAPE.sub(escape, inner)) + b'"'
@@ -180,7 +180,7 @@ def _comment_end(data: bytes, at: int) -> int:
     if data.startswith(b"/*", at):
         end = data.find(b"*/", at + 2)
         if end < 0:
-            raise ConfigJsonError(Condition.CUT, "comment is not closed", at)
+            raise ConfigJsonError(ConfigState.CUT, "comment is not closed", at)
         return end + 2
     return at
 
@@ -230,12 +230,12 @@ class _Strict:
             else:
                 self._key_or_value(byte)
         if self.state != _DONE:
-            condition = Condition.CUT if self.stack else Condition.EMPTY
+            condition = ConfigState.CUT if self.stack else ConfigState.EMPTY
             raise ConfigJsonError(condition, "text ends too early", len(data))
         return bytes(self.out + data[self.copied :])
 
     def _fail(self, message: str) -> ConfigJsonError:
-        return ConfigJsonError(Condition.BROKEN, message, self.at)
+        return ConfigJsonError(ConfigState.BROKEN, message, self.at)
 
     def _replace(self, end: int, text: bytes = b"") -> None:
         """Write `text` to `out` instead of the data from `at` to `end`."""
@@ -332,16 +332,16 @@ def _scalar(data: bytes, at: int, key: bool) -> tuple[int, bytes | None]:
     if data[at] in b"\"'":
         close = _string_end(data, at)
         if close < 0:
-            raise ConfigJsonError(Condition.CUT, "string is not closed", at)
+            raise ConfigJsonError(ConfigState.CUT, "string is not closed", at)
         return close + 1, _strict_string(data, at, close)
     bare = _BARE.match(data, at)
     if bare is None:
-        raise ConfigJsonError(Condition.BROKEN, "unexpected character", at)
+        raise ConfigJsonError(ConfigState.BROKEN, "unexpected character", at)
     if key:
         return bare.end(), b'"' + bare[0] + b'"'
     if not _LITERAL.fullmatch(bare[0]):
         cut = bare.end() == len(data) and _LITERAL_START.fullmatch(bare[0]) is not None
-        raise ConfigJsonError(Condition.CUT if cut else Condition.BROKEN, "neither number nor literal", at)
+        raise ConfigJsonError(ConfigState.CUT if cut else ConfigState.BROKEN, "neither number nor literal", at)
     return bare.end(), None
 
 
@@ -355,7 +355,9 @@ def parse_config_text(data: bytes) -> ConfigText:
     text = data.rstrip(b"\0")
     if not text.strip(b" \t\r\n\0\xef\xbb\xbf"):
         nul = b"\0" in data
-        raise ConfigJsonError(Condition.NUL_FILLED if nul else Condition.EMPTY, "only NUL bytes" if nul else "empty", 0)
+        raise ConfigJsonError(
+            ConfigState.NUL_FILLED if nul else ConfigState.EMPTY, "only NUL bytes" if nul else "empty", 0
+        )
     with suppress(orjson.JSONDecodeError):
         return ConfigText(orjson.loads(text))
     leading = len(text) - len(text.lstrip(b"\0"))
@@ -372,7 +374,7 @@ def parse_config_text(data: bytes) -> ConfigText:
         strict = _Strict(text)
         return ConfigText(orjson.loads(strict.run()), strict.used)
     except orjson.JSONDecodeError as e:
-        raise ConfigJsonError(Condition.BROKEN, str(e), min(e.pos, len(text))) from e
+        raise ConfigJsonError(ConfigState.BROKEN, str(e), min(e.pos, len(text))) from e
 
 
 def parse_config_json(data: bytes, reader: JsonReader | None = None) -> JsonValue:
@@ -383,7 +385,7 @@ def parse_config_json(data: bytes, reader: JsonReader | None = None) -> JsonValu
     text = parse_config_text(data)
     rejected = text.rejected_by(reader) if reader is not None else None
     if rejected is not None:
-        raise ConfigJsonError(Condition.BROKEN, f"RocketMQ {reader} may not read {rejected}", text.used[rejected])
+        raise ConfigJsonError(ConfigState.BROKEN, f"RocketMQ {reader} may not read {rejected}", text.used[rejected])
     return text.value
 
 
@@ -398,7 +400,7 @@ def parse_config_object(data: bytes, reader: JsonReader | None = None) -> dict[s
 def object_of(value: JsonValue) -> dict[str, JsonValue]:
     """Return a parsed text as an object. Errors: ConfigJsonError for another value."""
     if not isinstance(value, dict):
-        raise ConfigJsonError(Condition.BROKEN, "not an object", 0)
+        raise ConfigJsonError(ConfigState.BROKEN, "not an object", 0)
     return value
 
 

@@ -107,7 +107,7 @@ def part_array(n: int, *parts: Part, missing: Bool | None = None, kind: Any = No
     return pa.Array.from_buffers(kind or pa.string(), n, buffers)
 
 
-class Names:
+class NameArrays:
     """Topics, hosts and message ids of records as arrays; caches the texts of topics and hosts."""
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class ArrowRows:
         self.positions = positions
         self.unmarked = unmarked
         self.stale = stale
-        self.names = Names()
+        self.names = NameArrays()
         self._schemas: dict[tuple[str, ...], Any] = {}
 
     def schema(self, sides: Iterable[str]) -> Any:
@@ -192,8 +192,8 @@ class _Arrays:
         return self.rows.names.queues.of(self.columns)
 
     @cached_property
-    def _pairs(self) -> Pairs:
-        return Pairs(self.columns)
+    def _pairs(self) -> PropertyArrays:
+        return PropertyArrays(self.columns)
 
     @cached_property
     def _bodies(self) -> Bodies:
@@ -246,7 +246,7 @@ def _binary(texts: list[bytes | None]) -> Any:
     return text_array(listed([text or b"" for text in texts]), missing, pa.binary())
 
 
-class Pairs:
+class PropertyArrays:
     """The properties of a chunk as a map array, and the values of TAGS, KEYS and UNIQ_KEY as arrays.
 
     `unusual`: mask of the records whose property text may differ from the text rebuilt from the map.

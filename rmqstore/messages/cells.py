@@ -1,8 +1,8 @@
 """Assemble lines of text for a whole chunk of records; with the C library, without a Python object per record.
 
-A line is a sequence of parts. `Rows` and `Spans` have a text per record; bytes are the same in every line. `assemble`
-computes the line ends from the lengths, and the C library then writes line by line. Without the library, every line is
-joined from Python bytes, which is slower.
+A line is a sequence of parts. `TextRows` and `Spans` have a text per record; bytes are the same in every line.
+`assemble` computes the line ends from the lengths, and the C library then writes line by line. Without the library,
+every line is joined from Python bytes, which is slower.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TEN_THOUSAND = np.uint32(10_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class TextRows:
     """A text per record, right-aligned in a row of bytes. `length` None: the texts fill their rows.
 
     Shape: cells (n, width), length (n,)
@@ -94,7 +94,7 @@ _WRITTEN: dict[int, Callable[[bytes], bytes]] = {
     native.CELL: csv_quoted,
 }
 
-Part = bytes | Rows | Spans
+Part = bytes | TextRows | Spans
 Sink = Callable[[int], U8]
 """Returns an array for a number of bytes; `assemble` writes the lines into it."""
 
@@ -130,17 +130,17 @@ def decimals(column: I64) -> Part:
         low, high = low // 10_000, high // 10_000
     rows = cells.view(np.uint8).reshape(len(column), 4 * groups)[:, 4 * groups - width :]
     if least == width:
-        return Rows(rows)
+        return TextRows(rows)
     length = np.full(len(column), least, dtype=np.int64)
     for digits in range(least, width):
         length += column >= 10**digits
-    return Rows(rows, length)
+    return TextRows(rows, length)
 
 
-def hexadecimal(column: I64) -> Rows:
+def hexadecimal(column: I64) -> TextRows:
     """Return 64-bit numbers as 16 upper-case hex digits."""
     octets = column.astype(">i8").view(np.uint8).reshape(len(column), 8)
-    return Rows(_HEX[octets].view(np.uint8).reshape(len(column), 16))
+    return TextRows(_HEX[octets].view(np.uint8).reshape(len(column), 16))
 
 
 def listed(texts: Sequence[bytes]) -> Spans:
@@ -178,7 +178,7 @@ class TextTable:
             self._cells = np.frombuffer(joined, dtype=np.uint8).reshape(len(self.texts), width)
         if self._cells.shape[1] > WIDEST:
             return listed([self.texts[number] for number in numbers.tolist()])
-        return Rows(self._cells[numbers], self._length[numbers])
+        return TextRows(self._cells[numbers], self._length[numbers])
 
 
 class KeyTable:
@@ -257,7 +257,7 @@ def _assemble_native(loops: native.Native, n: int, parts: Sequence[Part], sink: 
             kept.append(np.frombuffer(same, dtype=np.uint8))
             rows.append((native.SAME, native.address(kept[-1]), len(same), 0, 0, 0))
             same = b""
-        if isinstance(part, Rows):
+        if isinstance(part, TextRows):
             length = None if part.length is None else np.ascontiguousarray(part.length, dtype=np.int64)
             cells, width = part.cells, part.cells.shape[1]
             if cells.strides[1] != 1:

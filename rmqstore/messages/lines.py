@@ -1,8 +1,8 @@
 """Render a chunk of messages as JSON lines or rows of CSV, with the fields of `dump` or of `export`.
 
-Each field is computed for all records at once, as `cells.Rows` or `cells.Spans`, and `cells.assemble` writes the lines
-into one array. For a few records of `dump`, it is faster to decode them one by one (`rows`); tests compare the two
-ways.
+Each field is computed for all records at once, as `cells.TextRows` or `cells.Spans`, and `cells.assemble` writes the
+lines into one array. For a few records of `dump`, it is faster to decode them one by one (`rows`); tests compare the
+two ways.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class MessageLines:
             text = b"".join(lines)
             sink(len(text))[:] = np.frombuffer(text, dtype=np.uint8)
             return np.cumsum([len(line) for line in lines], dtype=np.int64)
-        made = _Fields(self, columns, file, crc_ok)
+        made = _LineFields(self, columns, file, crc_ok)
         return assemble(n, list(self._csv(made) if self.csv else self._json(made)), sink)[1]
 
     def _single(self, columns: Columns, i: int, file: str, crc_ok: bool) -> bytes:
@@ -115,7 +115,7 @@ class MessageLines:
         inner = row.pop("message", {})
         return b",".join(map(csv_cell, [*row.values(), *inner.values()])) + b"\n"
 
-    def _json(self, made: _Fields) -> Iterator[Part]:
+    def _json(self, made: _LineFields) -> Iterator[Part]:
         if self.entries:
             yield from _members(made.entry())
             yield b',"message":'
@@ -131,7 +131,7 @@ class MessageLines:
             yield from made.body_members()
         yield b"}}\n" if self.entries else b"}\n"
 
-    def _csv(self, made: _Fields) -> Iterator[Part]:
+    def _csv(self, made: _LineFields) -> Iterator[Part]:
         fields = [made.of(name) for name in (EXPORTED if self.export else DUMPED)]
         if self.entries:
             fields = [*(parts for _, parts in made.entry()), *fields]
@@ -146,7 +146,7 @@ class MessageLines:
         yield b"\n"
 
 
-class _Fields:
+class _LineFields:
     """The fields of one chunk as parts of lines, computed on demand."""
 
     def __init__(self, lines: MessageLines, columns: Columns, file: str, crc_ok: Bool | None) -> None:

@@ -22,8 +22,8 @@ from rmqstore.brokers.clean_up import (
     BATCH,
     Candidate,
     Decision,
-    Disk,
     DLedgerDisks,
+    FileSystem,
     RetentionRules,
     Why,
     decide_commitlog,
@@ -66,7 +66,7 @@ class ExpireOptions:
     reserved: int | None = None
     any_hour: bool = False
     now: int | None = None
-    disk_of: Callable[[Path], Disk] | None = None
+    disk_of: Callable[[Path], FileSystem] | None = None
     version: str | None = None
 
 
@@ -98,13 +98,13 @@ def rules_of(config: BrokerConfig, reserved: int | None = None, version: str | N
     )
 
 
-def disk_of(path: Path) -> Disk:
+def disk_of(path: Path) -> FileSystem:
     """Return the usage of a path's file system, as of Java's File#getFreeSpace and #getUsableSpace."""
     while not path.exists() and path != path.parent:
         path = path.parent
     status = os.statvfs(path)
     used = (status.f_blocks - status.f_bfree) * status.f_frsize
-    return Disk(used, used + status.f_bavail * status.f_frsize)
+    return FileSystem(used, used + status.f_bavail * status.f_frsize)
 
 
 def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
@@ -265,7 +265,12 @@ def _begin_after(store: Store, topic: str, queue_id: int, minimum: int) -> int:
 
 
 def _explain(
-    draft: PlanBuilder, rules: RetentionRules, hour: int, plain: Decision | None, data: Decision | None, disk: Disk
+    draft: PlanBuilder,
+    rules: RetentionRules,
+    hour: int,
+    plain: Decision | None,
+    data: Decision | None,
+    disk: FileSystem,
 ) -> None:
     """Note why files are deleted, and why the others are kept."""
     note = draft.notes.append
@@ -291,7 +296,7 @@ def _explain(
         note("the files are moved to quarantine on the same disk: removing the journal frees the space")
 
 
-def _facts(plain: Decision | None, data: Decision | None, minimum: int, disk: Disk) -> dict[str, Json]:
+def _facts(plain: Decision | None, data: Decision | None, minimum: int, disk: FileSystem) -> dict[str, Json]:
     def of(decision: Decision | None) -> Json:
         if decision is None:
             return None

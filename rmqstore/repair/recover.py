@@ -37,7 +37,7 @@ from rmqstore.repair.decisions import (
 )
 from rmqstore.repair.log.contradicted import doubtful_tags, list_damaged, note_contradicted
 from rmqstore.repair.log.misplaced_files import plan_misplaced, store_in_place, without_renames
-from rmqstore.repair.log.redispatch import Dispatcher, Name
+from rmqstore.repair.log.redispatch import Name, Redispatch
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.log.store_guard import data_roots, refuse_unknown, refuse_whole, wrote_positions
 from rmqstore.repair.plan.plan import Plan
@@ -212,7 +212,7 @@ class Recovery:
         ledger = Ledger()
         for later in self.results[self.results.index(result) :]:
             start = max(cut, later.queue.start)
-            dispatcher = Dispatcher(self.store, ledger, self.verified.batch_topics)
+            dispatcher = Redispatch(self.store, ledger, self.verified.batch_topics)
             dispatcher.run(RepairedLog(later, later.queue.stop, ()), start)
             self.ends[id(later)] = min(self.ends[id(later)], cut)
             zero_from(self.draft, later, cut, "after the first damage of the log")

@@ -32,7 +32,7 @@ _REST = (
 _ODD, _WIDE, _ENDS_LIKE, _CONTROL = 1, 2, 4, 8  # flags of rmqstore_texts
 
 
-class Texts(NamedTuple):
+class TextFlags(NamedTuple):
     """Flags of property texts, and (texts, starts, lengths) of the values of each requested name.
 
     `is_odd`: malformed or with a zero byte; `is_wide`: not ASCII; `ends_like`: has a name with one of the requested
@@ -46,7 +46,7 @@ class Texts(NamedTuple):
     values: list[tuple[I64, I64, I64]]
 
 
-class Pairs(NamedTuple):
+class PropertyPairs(NamedTuple):
     """Property texts split into pairs: the bytes of all names and of all values, and the position where each ends.
 
     The ends begin with a 0. `after` counts the pairs up to each text. `first` and `last` are start and stop of the
@@ -189,7 +189,7 @@ class Native:
 
     def texts(
         self, buf: U8, starts: I64, lengths: I64, names: tuple[bytes, ...], ends: tuple[bytes, ...]
-    ) -> Texts | None:
+    ) -> TextFlags | None:
         """Return flags of property texts and the values of `names` (up to 8 bytes); None if there are too many values.
 
         `ends_like` is set for a text that has a name with the last four bytes of one of `ends`.
@@ -214,7 +214,7 @@ class Native:
         row, start, length = found
         values = [(row[k, :m], start[k, :m], length[k, :m]) for k, m in enumerate(count.tolist())]
         is_odd, is_wide, ends_like, has_controls = ((flags & bit) != 0 for bit in (_ODD, _WIDE, _ENDS_LIKE, _CONTROL))
-        return Texts(is_odd, is_wide, ends_like, has_controls, values)
+        return TextFlags(is_odd, is_wide, ends_like, has_controls, values)
 
     def place_queues(self, queues: QueueSlots, first: int, stop: int) -> None:
         """Insert queues [first, stop) into the hash slots."""
@@ -293,7 +293,7 @@ class Native:
         )
         return end, first, last, marks
 
-    def pairs(self, buf: U8, starts: I64, stops: I64, names: tuple[bytes, ...]) -> Pairs:
+    def pairs(self, buf: U8, starts: I64, stops: I64, names: tuple[bytes, ...]) -> PropertyPairs:
         """Split property texts into names and values: see rmqstore_pairs."""
         n, total = len(starts), int(np.maximum(stops - starts, 0).sum())
         starts, stops = _contiguous(starts), _contiguous(stops)
@@ -309,7 +309,7 @@ class Native:
             *(_at(texts[0]), _at(texts[1]), _at(ends[0, 1:]), _at(ends[1, 1:]), _at(after[1:])),
             *(_at(first), _at(last), _at(marks)),
         )
-        return Pairs(texts[0], texts[1], ends[0, : count + 1], ends[1, : count + 1], after, first, last, marks)
+        return PropertyPairs(texts[0], texts[1], ends[0, : count + 1], ends[1, : count + 1], after, first, last, marks)
 
     def contents(self, buf: U8, starts: I64, stops: I64) -> U8:
         """Return marks for the kinds of characters in every text: see rmqstore_contents.

@@ -30,7 +30,7 @@ class QueueTable:
         self._by_name: dict[tuple[bytes, int], int] = {}
         loops = native.load()
         self._native = native.QueueSlots(loops) if loops is not None else None
-        self._known: dict[int, _Known] = {}  # by hash
+        self._known: dict[int, _KnownQueues] = {}  # by hash
         self._hashes: U64 = np.empty(0, dtype=np.uint64)  # sorted; the arrays below are in this order
         self._numbers: I64 = np.empty(0, dtype=np.int64)
         self._first: U64 = np.empty(0, dtype=np.uint64)  # words of each queue's topic, to detect collisions
@@ -115,7 +115,7 @@ class QueueTable:
         return same
 
     def _learn(self, words: _Words, i: int, number: int) -> None:
-        known = _Known(number, *(int(a[i]) for a in (words.first, words.last, words.mixed, words.rest)))
+        known = _KnownQueues(number, *(int(a[i]) for a in (words.first, words.last, words.mixed, words.rest)))
         self._known.setdefault(int(words.hashes[i]), known)
 
     def _arrange(self) -> None:
@@ -134,7 +134,7 @@ class QueueTable:
             self._slots = slots
 
 
-class _Known(NamedTuple):
+class _KnownQueues(NamedTuple):
     number: int
     first: int
     last: int

@@ -9,8 +9,8 @@ from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_units import index_header
 from rmqstore.files.log_ends import (
     LogEnd,
-    OpenFile,
     QueueBounds,
+    SmallReads,
     find_end,
     first_timestamp,
     queue_bounds,
@@ -298,7 +298,7 @@ def _dledger(store: Store) -> DLedgerInfo:
     data = _log(store, group.data, dledger.ENTRY.size, last["pos"] if last else -1)
     first_index, last_index = units.first, units.stop - 1
     if group.data.files:  # index files are larger, so they may start before the data
-        with OpenFile(group.data.files[0].path) as f:
+        with SmallReads(group.data.files[0].path) as f:
             at = _blank_size(f.pread(dledger.BLANK.size, 0))
             raw = f.pread(dledger.ENTRY.size, at)
         if len(raw) == dledger.ENTRY.size:

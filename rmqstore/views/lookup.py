@@ -104,16 +104,16 @@ def around(store: Store, offset: int) -> tuple[Found | None, int | None]:
 
     Reads the log from the length of the largest record before the offset on.
     """
-    from rmqstore.views.dump.messages import Damage, read_records
+    from rmqstore.views.dump.messages import Skipped, read_records
     from rmqstore.views.dump.selection import Selection
 
     before = Selection(start=max(0, offset - MAX_RECORD), stop=offset + 1)
     found = None
-    for records in read_records(store, "messages", before, Damage()):
+    for records in read_records(store, "messages", before, Skipped()):
         found = records[-1]
     if found is not None and found.offset <= offset < found.offset + found.message.size:
         return by_offset(store, found.offset), None
-    last = next(read_records(store, "messages", Selection(limit=1, reverse=True), Damage()), None)
+    last = next(read_records(store, "messages", Selection(limit=1, reverse=True), Skipped()), None)
     return None, last[0].offset + last[0].message.size if last else None
 
 

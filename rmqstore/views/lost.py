@@ -28,7 +28,7 @@ from rmqstore.repair.journal.folder import LOST_FOUND, QUARANTINE, JournalFolder
 from rmqstore.repair.journal.journal import list_journals, read_journal
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.views import lookup
-from rmqstore.views.dump.messages import Damage, Job, read_messages
+from rmqstore.views.dump.messages import Job, Skipped, read_messages
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.index_files import Indexed, entries_at
 from rmqstore.views.lookup import Found
@@ -187,7 +187,7 @@ class LostMessages:
             return
         damaged = {one.offset for one in losses.damaged}
         job = Job(Selection(start=losses.cut_from))
-        for rows in read_messages(self.store, "messages", job, Damage()):
+        for rows in read_messages(self.store, "messages", job, Skipped()):
             for row in rows:
                 found = lookup.by_offset(self.store, int(row["offset"]))
                 if found is not None and found.sound and found.offset not in damaged:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, Progress
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, QueueProgress
 from rmqstore.errors import RmqStoreError
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.pop_rows import pop_rows
@@ -85,7 +85,7 @@ class PopProgress:
             out.unreadable = str(e)
         return out
 
-    def of(self, progress: Progress, topic: str, queue_id: int, queue_offset: int) -> Popped | None:
+    def of(self, progress: QueueProgress, topic: str, queue_id: int, queue_offset: int) -> Popped | None:
         """Return what a group did with a message; None if it has not received it, or does not use POP."""
         group = progress.group
         found = self.received.get((group, topic, queue_id, queue_offset))
@@ -93,7 +93,7 @@ class PopProgress:
             return Popped(group, topic, queue_id, queue_offset, PopState.UNKNOWN)
         return found
 
-    def has_consumed(self, progress: Progress, topic: str, queue_id: int, queue_offset: int) -> bool:
+    def has_consumed(self, progress: QueueProgress, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Return whether a group is past a message, and has acknowledged it if it received it through POP."""
         found = self.of(progress, topic, queue_id, queue_offset)
         return progress.has_consumed(queue_offset) if found is None else found.state is PopState.ACKNOWLEDGED

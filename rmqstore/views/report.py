@@ -32,7 +32,7 @@ _NAMES = {Kind.HOLE: "missing", Kind.DIRTY: "damaged", Kind.ZERO: "empty", Kind.
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class MapPart:
     """Bytes [start, stop) of a log, global offsets. `kind`: records, damaged, missing, filler, blank or empty."""
 
     kind: str
@@ -41,7 +41,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MapRow:
     """A row of the map: one file of a log, or several adjacent files."""
 
     log: str
@@ -49,7 +49,7 @@ class Row:
     start: int
     stop: int
     files: int
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[MapPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class StoreReport:
 
     report: Report
     forecasts: list[StartForecast] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[MapRow] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     lags: list[Lag] | None = None
     lost: list[RepairLosses] = field(default_factory=list)
@@ -133,7 +133,7 @@ def _lags(store: Store, report: Report) -> list[Lag] | None:
     return sorted(rows, key=lambda lag: (-lag.messages, lag.group, lag.topic))
 
 
-def _map(result: LogResult) -> Iterator[Row]:
+def _map(result: LogResult) -> Iterator[MapRow]:
     """Yield the rows of a log, divided into cells that show the worst kind of run in them."""
     queue = result.queue
     if not queue.files:
@@ -161,10 +161,10 @@ def _map(result: LogResult) -> Iterator[Row]:
         here = [f for f in queue.files if start <= f.start < stop]
         name = here[0].name if here else f"{start:020}"
         marks = [offset for offset in fillers if start <= offset < stop]
-        yield Row(queue.name, name, start, stop, len(here), tuple(_cells(own, marks, start, stop)))
+        yield MapRow(queue.name, name, start, stop, len(here), tuple(_cells(own, marks, start, stop)))
 
 
-def _cells(runs: list[Run], fillers: list[int], start: int, stop: int) -> Iterator[Stretch]:
+def _cells(runs: list[Run], fillers: list[int], start: int, stop: int) -> Iterator[MapPart]:
     width = max(1, -(-(stop - start) // CELLS))
     worst = [Kind.ZERO] * -(-(stop - start) // width)
     for run in runs:
@@ -180,5 +180,5 @@ def _cells(runs: list[Run], fillers: list[int], start: int, stop: int) -> Iterat
     begin = 0
     for cell in range(1, len(names) + 1):
         if cell == len(names) or names[cell] != names[begin]:
-            yield Stretch(names[begin], start + begin * width, min(stop, start + cell * width))
+            yield MapPart(names[begin], start + begin * width, min(stop, start + cell * width))
             begin = cell

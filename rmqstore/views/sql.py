@@ -26,7 +26,7 @@ from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.checks.filler_notes import unmarked_fillers
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.messages.text import valid_text
-from rmqstore.views.dump.messages import Damage, logs_of, own_log
+from rmqstore.views.dump.messages import Skipped, logs_of, own_log
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.pop import PopProgress, pop_schema, popped_rows
 from rmqstore.views.tables import reading
@@ -56,11 +56,11 @@ class Read:
     the error that ended a scan.
     """
 
-    damage: dict[tuple[str, str], Damage] = field(default_factory=dict)
+    damage: dict[tuple[str, str], Skipped] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     failure: BaseException | None = None
 
-    def take(self, label: str, log: str, damage: Damage) -> None:
+    def take(self, label: str, log: str, damage: Skipped) -> None:
         """Record the damage of a log; keep the most complete one, as a query may scan a log repeatedly or partly."""
         known = self.damage.get((label, log))
         if known is None or (damage.count, damage.shown) > (known.count, known.shown):
@@ -151,7 +151,7 @@ class Query:
             store = ref.open()
             unmarked = unmarked_fillers(store)
             for log in (own_log(store, log) for log in logs_of(store, view)):
-                damage = Damage(live=ref.label in self._live)
+                damage = Skipped(live=ref.label in self._live)
                 try:
                     for piece in log_pieces(ref.label, log.name, log.queue, log.lead, _WHOLE):
                         damage.at_file(log.name, piece.file)
@@ -208,14 +208,14 @@ class _View(pyarrow.dataset.Dataset):  # type: ignore[misc]  # pyarrow has no ty
         """All columns."""
         return self._own_schema
 
-    def scanner(self, columns: list[str] | None = None, filter: Any = None, **_: Any) -> _Scan:  # noqa: A002
+    def scanner(self, columns: list[str] | None = None, filter: Any = None, **_: Any) -> _Scanner:  # noqa: A002
         """Return a scan of some columns of the rows that match a filter. DuckDB calls this for every scan."""
         names = list(columns) if columns is not None else self._own_schema.names
         # expressions do not list their columns; a column named only in a string of the filter is read needlessly
         words = set() if filter is None else set(re.findall(r"\w+", str(filter)))
         needed = tuple(name for name in self._own_schema.names if name in names or name in words)
         schema = pa.schema([self._own_schema.field(name) for name in names])
-        return _Scan(pa.RecordBatchReader.from_batches(schema, self._batches(schema, needed, filter)))
+        return _Scanner(pa.RecordBatchReader.from_batches(schema, self._batches(schema, needed, filter)))
 
     def _batches(self, schema: Any, needed: tuple[str, ...], condition: Any) -> Iterator[Any]:
         try:
@@ -230,7 +230,7 @@ class _View(pyarrow.dataset.Dataset):  # type: ignore[misc]  # pyarrow has no ty
             raise
 
 
-class _Scan:
+class _Scanner:
     """The part of `pyarrow.dataset.Scanner` that DuckDB uses."""
 
     def __init__(self, rows: Any) -> None:

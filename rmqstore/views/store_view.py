@@ -23,7 +23,7 @@ from rmqstore.formats.fillers import is_filler
 from rmqstore.formats.message import Fault, Message, check_message, host_text, parse_message
 from rmqstore.formats.text.times import epoch_ms, utc
 from rmqstore.views import lookup
-from rmqstore.views.dump.messages import Damage, ExportOptions, read_batches, read_records
+from rmqstore.views.dump.messages import ExportOptions, Skipped, read_batches, read_records
 from rmqstore.views.dump.selection import Selection
 
 Words = str | Iterable[str]
@@ -222,7 +222,7 @@ class Table:
 
     def batches(self) -> Iterator[Any]:
         """Yield a pyarrow.RecordBatch for some thousand messages at a time; memory does not grow with the store."""
-        return read_batches(self._store, self._job, Damage())
+        return read_batches(self._store, self._job, Skipped())
 
     def to_arrow(self) -> Any:
         """Return all rows as one pyarrow.Table.
@@ -273,7 +273,7 @@ class StoreView(Store):
         queue: int | Iterable[int] = (),
         *,
         reverse: bool = False,
-        damage: Damage | None = None,
+        damage: Skipped | None = None,
         **filters: Unpack[Filters],
     ) -> Iterator[StoredMessage]:
         """Yield messages in log order, including those with a wrong CRC (see `message.sound`).
@@ -283,7 +283,7 @@ class StoreView(Store):
         Errors: ValueError for an invalid time
         """
         selection = _selection(topic, queue, filters, reverse)
-        for records in read_records(self, "messages", selection, damage if damage is not None else Damage()):
+        for records in read_records(self, "messages", selection, damage if damage is not None else Skipped()):
             for one in records:
                 yield StoredMessage(one.message, one.offset, one.fault)
 

@@ -25,7 +25,7 @@ from rmqstore.scan.records import scan_split
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Split, Workers, joined
-from rmqstore.views.dump.messages import Damage, logs_of, own_log, splits_for
+from rmqstore.views.dump.messages import Skipped, logs_of, own_log, splits_for
 from rmqstore.views.dump.selection import Selection, Selector
 
 SCHEMA = "rmqstore.du/1"
@@ -86,7 +86,7 @@ class Usage:
 
 
 @dataclass(slots=True)
-class _Part:
+class _UsagePart:
     begin: int | None = None
     end: int | None = None
     usage: Usage = field(default_factory=Usage)
@@ -202,9 +202,9 @@ def _host(raw: bytes) -> str:
     return host_text(raw).rpartition(":")[0]
 
 
-def count_split(dimensions: tuple[str, ...], selection: Selection, options: ScanOptions, split: Split) -> _Part:
+def count_split(dimensions: tuple[str, ...], selection: Selection, options: ScanOptions, split: Split) -> _UsagePart:
     """Count the sound records of a split, and return all its runs."""
-    out = _Part()
+    out = _UsagePart()
     counter, selector = _Counter(dimensions), Selector(replace(selection, fillers=True))
     for run in scan_split(split, options):
         if out.begin is None:
@@ -234,7 +234,7 @@ def usage(
     fillers: bool = False,
     workers: Workers | None = None,
     options: ScanOptions | None = None,
-    damage: Damage | None = None,
+    damage: Skipped | None = None,
 ) -> Usage:
     """Count the sound messages of a store's logs; by default without checking body CRCs.
 
@@ -243,7 +243,7 @@ def usage(
     """
     out = Usage(tables={name: {} for name in dimensions})
     workers = workers or Workers()
-    damage = damage if damage is not None else Damage()
+    damage = damage if damage is not None else Skipped()
     selection = replace(selection or Selection(), fillers=fillers, unmarked=unmarked_fillers(store))
     count = partial(count_split, dimensions, selection, options or ScanOptions(crc=False))
     for log in (own_log(store, log) for log in logs_of(store)):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.append.files.flush import FlushIntervals, FlushPolicy
-from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
 from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue, Put
 from rmqstore.append.store.message_store import MessageStore, PutStatus, StoreOptions
@@ -153,7 +153,7 @@ def test_a_cut_leaves_no_batch_file_of_zeros(tmp_path: Path, below: int, files: 
 
 
 def test_pre_blanks_alone_only_set_the_minimum_offset(tmp_path: Path) -> None:
-    queue = MappedFileQueue([tmp_path], 200)
+    queue = WritableMappedFileQueue([tmp_path], 200)
     queue.last_file(0, PRE_BLANK * 4)
     queue.close()
     again = ConsumeQueue(tmp_path, 200)
@@ -174,7 +174,7 @@ def test_a_queue_file_of_zeros_alone_is_deleted(tmp_path: Path) -> None:
 
 
 def test_a_file_that_was_held_is_deleted_by_offset_when_it_is_released(tmp_path: Path) -> None:
-    queue = MappedFileQueue([tmp_path], 40)
+    queue = WritableMappedFileQueue([tmp_path], 40)
     for number in range(6):
         queue.last_file().append((number * 100).to_bytes(8, "big") + bytes(12))
     first = queue.files[0]

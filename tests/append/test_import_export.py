@@ -17,7 +17,7 @@ import pytest
 from click.testing import Result
 
 from rmqstore.append.files import disk, mapped_file
-from rmqstore.append.files.mapped_file import MappedFile
+from rmqstore.append.files.mapped_file import WritableMappedFile
 from rmqstore.append.importing import ImportOptions, import_into
 from rmqstore.append.messages import files
 from rmqstore.append.messages.encoder import NewMessage
@@ -260,7 +260,7 @@ def test_no_unit_reaches_its_file_before_its_record(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(files, "ROWS", 50)
     monkeypatch.setattr(mapped_file, "COMMIT_AT", 1)  # so that every unit is written at once
     log_end = units = 0
-    pwrite, create_file = MappedFile._pwrite, disk.create_file
+    pwrite, create_file = WritableMappedFile._pwrite, disk.create_file
 
     def check(data: bytes | bytearray | memoryview) -> None:
         nonlocal units
@@ -268,7 +268,7 @@ def test_no_unit_reaches_its_file_before_its_record(tmp_path: Path, monkeypatch:
             assert is_pre_blank(offset, size) or offset + size <= log_end
             units += 1
 
-    def observed(file: MappedFile, data: bytes | bytearray | memoryview, at: int) -> None:
+    def observed(file: WritableMappedFile, data: bytes | bytearray | memoryview, at: int) -> None:
         nonlocal log_end
         if "consumequeue" in file.path.parts:
             check(data)
@@ -281,7 +281,7 @@ def test_no_unit_reaches_its_file_before_its_record(tmp_path: Path, monkeypatch:
         check(content if "consumequeue" in path.parts else b"")
         return create_file(path, size, content)
 
-    monkeypatch.setattr(MappedFile, "_pwrite", observed)
+    monkeypatch.setattr(WritableMappedFile, "_pwrite", observed)
     monkeypatch.setattr(mapped_file, "create_file", created)
     run("import", str(tmp_path / "all.ndjson"), "-o", str(tmp_path / "made"), "-c", str(conf("5.4.0-clean", tmp_path)))
     assert units > 50

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.files.mapped_file import PAGE, MappedFile
-from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.files.mapped_file import PAGE, WritableMappedFile
+from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
 from rmqstore.errors import OutputExists, Refused
 
 SIZE = 1 << 16
@@ -23,8 +23,8 @@ class Clock:
         return self.now
 
 
-def filled(directory: Path, files: int, clock: Clock | None = None) -> MappedFileQueue:
-    queue = MappedFileQueue([directory], SIZE, clock=clock or Clock(), sleep=lambda seconds: None)
+def filled(directory: Path, files: int, clock: Clock | None = None) -> WritableMappedFileQueue:
+    queue = WritableMappedFileQueue([directory], SIZE, clock=clock or Clock(), sleep=lambda seconds: None)
     for number in range(files):
         assert queue.last_file().append(bytes([number + 1]) * SIZE)
     queue.flush()
@@ -36,15 +36,15 @@ def names(directory: Path) -> list[int]:
 
 
 def test_a_new_file_has_its_full_size_and_no_blocks(tmp_path: Path) -> None:
-    file = MappedFile.create(tmp_path / "commitlog", SIZE * 3, SIZE)
+    file = WritableMappedFile.create(tmp_path / "commitlog", SIZE * 3, SIZE)
     status = file.path.stat()
     assert (file.name, status.st_size, status.st_blocks) == (f"{SIZE * 3:020d}", SIZE, 0)
     with pytest.raises(OutputExists):
-        MappedFile.create(tmp_path / "commitlog", SIZE * 3, SIZE)
+        WritableMappedFile.create(tmp_path / "commitlog", SIZE * 3, SIZE)
 
 
 def test_positions_follow_append_commit_and_flush(tmp_path: Path) -> None:
-    file = MappedFile.create(tmp_path, 0, SIZE)
+    file = WritableMappedFile.create(tmp_path, 0, SIZE)
     assert file.append(b"x" * PAGE)
     assert (file.wrote_position, file.committed_position, file.flushed_position) == (PAGE, 0, 0)
     assert file.commit(2) == 0
@@ -56,7 +56,7 @@ def test_positions_follow_append_commit_and_flush(tmp_path: Path) -> None:
 
 
 def test_bytes_are_read_over_the_border_of_what_is_committed(tmp_path: Path) -> None:
-    file = MappedFile.create(tmp_path, 0, SIZE)
+    file = WritableMappedFile.create(tmp_path, 0, SIZE)
     file.append(b"abc")
     file.commit()
     file.append(b"defg")
@@ -74,14 +74,14 @@ def test_files_roll_and_are_found_by_offset(tmp_path: Path) -> None:
 
 
 def test_a_first_file_is_named_by_the_offset_rounded_down(tmp_path: Path) -> None:
-    queue = MappedFileQueue([tmp_path], SIZE)
+    queue = WritableMappedFileQueue([tmp_path], SIZE)
     file = queue.last_file(5 * SIZE + 77)
     assert (file.start, queue.flushed_where) == (5 * SIZE, 5 * SIZE)
 
 
 def test_multi_path_files_go_by_their_number(tmp_path: Path) -> None:
     places = [tmp_path / "b", tmp_path / "a"]
-    queue = MappedFileQueue(places, SIZE)
+    queue = WritableMappedFileQueue(places, SIZE)
     for _ in range(4):
         queue.last_file().append(bytes(SIZE))
     assert (names(tmp_path / "a"), names(tmp_path / "b")) == ([0, 2 * SIZE], [SIZE, 3 * SIZE])
@@ -122,7 +122,7 @@ def test_load_follows_the_length_rule_of_each_version(
         (tmp_path / "0backup").mkdir()
     else:
         (tmp_path / "notes").write_bytes(bytes(SIZE))
-    queue = MappedFileQueue([tmp_path], SIZE)
+    queue = WritableMappedFileQueue([tmp_path], SIZE)
     if loads is None:
         path = {"short": f"{SIZE:020d}", "empty-last": f"{2 * SIZE:020d}", "directory": "0backup"}.get(entry, "notes")
         with pytest.raises(Refused, match=re.escape(str(tmp_path / path))) as refused:
@@ -146,7 +146,7 @@ def test_expiry_by_time_stops_at_the_first_young_file_and_spares_the_last(tmp_pa
 
 def test_one_round_deletes_ten_files_and_waits_between_them(tmp_path: Path) -> None:
     waits: list[float] = []
-    queue = MappedFileQueue([tmp_path], 16, sleep=waits.append)
+    queue = WritableMappedFileQueue([tmp_path], 16, sleep=waits.append)
     for _ in range(13):
         queue.last_file().append(bytes(16))
     assert len(queue.delete_expired_by_time(0, clean_immediately=True, delete_interval=100)) == 10
@@ -175,7 +175,7 @@ def test_a_held_file_is_not_deleted_until_it_is_released_or_the_time_is_over(tmp
 
 
 def test_expiry_by_offset_looks_at_the_last_unit(tmp_path: Path) -> None:
-    queue = MappedFileQueue([tmp_path], 40)
+    queue = WritableMappedFileQueue([tmp_path], 40)
     for number in range(6):
         queue.last_file().append((number * 100).to_bytes(8, "big") + bytes(12))
     assert [int(p.name) for p in queue.delete_expired_by_offset(300, 20)] == [0]
@@ -184,13 +184,13 @@ def test_expiry_by_offset_looks_at_the_last_unit(tmp_path: Path) -> None:
 
 
 def test_warming_reserves_the_blocks(tmp_path: Path) -> None:
-    file = MappedFile.create(tmp_path, 0, SIZE)
+    file = WritableMappedFile.create(tmp_path, 0, SIZE)
     file.warm()
     assert file.path.stat().st_blocks * 512 >= SIZE
 
 
 def test_a_cut_keeps_what_is_before_it_in_the_buffer(tmp_path: Path) -> None:
-    queue = MappedFileQueue([tmp_path], SIZE)
+    queue = WritableMappedFileQueue([tmp_path], SIZE)
     queue.last_file().append(b"abcdef")
     queue.truncate_dirty_files(4, blank=True)
     assert (queue.max_offset, queue.read(0, 9)) == (4, b"abcd")

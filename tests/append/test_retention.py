@@ -7,8 +7,8 @@ import pytest
 from rmqstore.brokers.clean_up import (
     HOUR,
     Candidate,
-    Disk,
     DLedgerDisks,
+    FileSystem,
     RetentionRules,
     Why,
     decide_commitlog,
@@ -19,7 +19,7 @@ from rmqstore.brokers.clean_up import (
 
 NOW = 1_000 * HOUR
 RULES = RetentionRules(reserved=72, delete_when="04")
-EMPTY = Disk(10, 100)
+EMPTY = FileSystem(10, 100)
 
 
 def files(*ages: int, size: int = 1) -> list[Candidate]:
@@ -44,7 +44,7 @@ def starts(gone: tuple[tuple[Candidate, Why], ...]) -> list[int]:
 def test_age_counts_in_the_hour_or_when_the_disk_is_full(
     ages: tuple[int, ...], hour: int, used: int, gone: list[int], kept: list[Why]
 ) -> None:
-    decision = decide_commitlog(files(*ages), RULES, now=NOW, hour=hour, log_disk=Disk(used, 100))
+    decision = decide_commitlog(files(*ages), RULES, now=NOW, hour=hour, log_disk=FileSystem(used, 100))
     assert starts(decision.delete) == gone
     assert [why for _, why in decision.keep] == kept
     assert all(why is Why.EXPIRED for _, why in decision.delete)
@@ -52,12 +52,14 @@ def test_age_counts_in_the_hour_or_when_the_disk_is_full(
 
 def test_a_very_full_disk_makes_room_whatever_the_age_and_then_stops() -> None:
     young = files(*[1] * 40)
-    decision = decide_commitlog(young, RULES, now=NOW, hour=5, log_disk=Disk(95, 100))
+    decision = decide_commitlog(young, RULES, now=NOW, hour=5, log_disk=FileSystem(95, 100))
     # a round deletes ten files: 95 -> 85, which is not more than 85 %, so the age counts again
     assert starts(decision.delete) == list(range(10))
     assert {why for _, why in decision.delete} == {Why.DISK_FULL}
     assert (decision.rounds, decision.forced, decision.write_forbidden) == (1, True, True)
-    gentle = decide_commitlog(young, RetentionRules(clean_forcibly=False), now=NOW, hour=5, log_disk=Disk(95, 100))
+    gentle = decide_commitlog(
+        young, RetentionRules(clean_forcibly=False), now=NOW, hour=5, log_disk=FileSystem(95, 100)
+    )
     assert (gentle.delete, gentle.write_forbidden) == ((), True)
 
 
@@ -91,19 +93,19 @@ def test_delete_when_is_read_as_the_broker_reads_it(text: str, hour: int, answer
     assert rules.time_up(hour) is answer
     if answer is None:
         for decision in (
-            decide_commitlog(files(100, 1), rules, now=NOW, hour=hour, log_disk=Disk(99, 100)),
-            decide_dledger(files(100, 1), rules, now=NOW, hour=hour, disks=DLedgerDisks(Disk(99, 100))),
+            decide_commitlog(files(100, 1), rules, now=NOW, hour=hour, log_disk=FileSystem(99, 100)),
+            decide_dledger(files(100, 1), rules, now=NOW, hour=hour, disks=DLedgerDisks(FileSystem(99, 100))),
         ):
             assert (decision.delete, decision.keep[0][1]) == ((), Why.NO_HOURS)
 
 
 def test_a_ratio_is_in_whole_percents_rounded_up() -> None:
-    assert [Disk(used, 1000).ratio for used in (0, 1, 750, 751)] == [0, 0.01, 0.75, 0.76]
-    assert Disk(5, 0).ratio == -1
+    assert [FileSystem(used, 1000).ratio for used in (0, 1, 750, 751)] == [0, 0.01, 0.75, 0.76]
+    assert FileSystem(5, 0).ratio == -1
 
 
 def test_above_the_force_ratio_5_x_cleans_whatever_the_highest_use_and_4_9_waits_for_the_hour() -> None:
-    young, disk = files(*[1] * 5), Disk(90, 100)
+    young, disk = files(*[1] * 5), FileSystem(90, 100)
     rules = RetentionRules(max_used=0.92)
     old = RetentionRules(max_used=0.92, before_5=True)
     assert starts(decide_commitlog(young, rules, now=NOW, hour=5, log_disk=disk).delete) == [0, 1, 2, 3]
@@ -112,7 +114,7 @@ def test_above_the_force_ratio_5_x_cleans_whatever_the_highest_use_and_4_9_waits
 
 
 def test_the_disk_of_the_queues_counts_too() -> None:
-    decision = decide_commitlog(files(100, 1), RULES, now=NOW, hour=5, log_disk=EMPTY, queue_disk=Disk(80, 100))
+    decision = decide_commitlog(files(100, 1), RULES, now=NOW, hour=5, log_disk=EMPTY, queue_disk=FileSystem(80, 100))
     assert starts(decision.delete) == [0]
 
 
@@ -129,7 +131,7 @@ def test_dledger_keeps_an_hour_more_and_everything_beside_legacy_files() -> None
     ages = files(100, 73, 72, 1)
     decision = decide_dledger(ages, RULES, now=NOW, hour=4, disks=DLedgerDisks(EMPTY))
     assert (starts(decision.delete), [why for _, why in decision.keep]) == ([0, 1], [Why.YOUNG, Why.LAST])
-    beside = decide_dledger(ages, RULES, now=NOW, hour=4, disks=DLedgerDisks(Disk(99, 100)), legacy=True)
+    beside = decide_dledger(ages, RULES, now=NOW, hour=4, disks=DLedgerDisks(FileSystem(99, 100)), legacy=True)
     assert beside.delete == ()
     assert beside.keep[0][1] is Why.BESIDE_LEGACY
     assert beside.write_forbidden
@@ -149,7 +151,7 @@ def test_dledger_keeps_an_hour_more_and_everything_beside_legacy_files() -> None
     ],
 )
 def test_dledger_compares_the_disk_usage_as_a_32_bit_float(most: int, used: int, gone: int, forbidden: bool) -> None:
-    rules, disk = RetentionRules(max_used=most / 100), Disk(used, 100)
+    rules, disk = RetentionRules(max_used=most / 100), FileSystem(used, 100)
     decision = decide_dledger(files(100, *[1] * 30), rules, now=NOW, hour=5, disks=DLedgerDisks(EMPTY, disk))
     assert (len(decision.delete), decision.write_forbidden) == (gone, forbidden)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.beside.checkpoint import LogEnd, check_checkpoint
+from rmqstore.checks.beside.checkpoint import VerifiedEnd, check_checkpoint
 from rmqstore.checks.beside.compaction import check_compaction
 from rmqstore.checks.beside.directory import check_directory
 from rmqstore.checks.beside.dledger import check_dledger
@@ -61,7 +61,7 @@ def test_wrecked_files_cause_only_findings(tmp_path: Path, name: str, seed: int)
     findings = Findings()
     config = check_configuration(store, findings)
     check_directory(store, findings, queue_types=config.queue_types)
-    check_checkpoint(store, LogEnd(1_795_245_123_866, 700_000), findings)
+    check_checkpoint(store, VerifiedEnd(1_795_245_123_866, 700_000), findings)
     check_index(store, findings).check_end(700_000, findings)
     check_timer(store, LogRange(0, 700_000), findings, queue_range=lambda topic, qid: queue_range(store, topic, qid))
     check_compaction(store, findings)

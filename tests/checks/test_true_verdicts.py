@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.log.stored_units import UnitReader
+from rmqstore.checks.log.stored_units import UnitFiles
 from rmqstore.checks.verify import VerifyOptions, examine, verify
 from rmqstore.files.store import Store, open_store
 from rmqstore.files.topic_types import batch_topics, configured_types
@@ -322,13 +322,13 @@ def test_a_message_that_two_spans_may_have_held_is_lost_once(tmp_path: Path) -> 
 def test_a_look_lists_each_queue_directory_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = copy_store("5.4.0-clean", tmp_path)
     listed: list[str] = []
-    opened = UnitReader.queue
+    opened = UnitFiles.queue
 
-    def count(self: UnitReader, topic: str, queue_id: int) -> object:
+    def count(self: UnitFiles, topic: str, queue_id: int) -> object:
         if (topic, queue_id) not in self._open:
             listed.append(f"{topic}/{queue_id}")
         return opened(self, topic, queue_id)
 
-    monkeypatch.setattr(UnitReader, "queue", count)
+    monkeypatch.setattr(UnitFiles, "queue", count)
     verify(open_store(root), VerifyOptions(jobs=1))
     assert len(listed) == len(set(listed)) == 21

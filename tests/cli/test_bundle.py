@@ -20,8 +20,8 @@ from rmqstore.formats.bodies import Compression, decompress
 from rmqstore.formats.properties import is_system_topic
 from rmqstore.views.bundle import index as bundle_index
 from rmqstore.views.bundle import noise
-from rmqstore.views.bundle.archive import _Reader
-from rmqstore.views.bundle.names import PROPERTY_NAMES, SYSTEM_WORDS, Names
+from rmqstore.views.bundle.archive import _IteratorFile
+from rmqstore.views.bundle.names import PROPERTY_NAMES, SYSTEM_WORDS, Pseudonyms
 from rmqstore.views.bundle.texts import JSON_WORDS, json_text
 from tests.cases.case import case_names, make, options, read_case
 from tests.command import run
@@ -232,7 +232,7 @@ def test_wrong_usage(tmp_path: Path) -> None:
 
 
 def test_damaged_names_keep_their_damage() -> None:
-    names = Names(["Order"])
+    names = Pseudonyms(["Order"])
     order, damaged = names.topic(b"Order"), names.topic(b"Orfer")
     assert [i for i in range(5) if order[i] != damaged[i]] == [2]
     assert order[2] ^ damaged[2] == ord("d") ^ ord("f")
@@ -243,7 +243,7 @@ def test_damaged_names_keep_their_damage() -> None:
 
 def test_broken_json_stays_broken_in_the_same_place() -> None:
     text = b'{"topicConfigTable":{"Order":{"perm":6,"topicName":"Ord'
-    replaced = json_text(text, Names(["Order"]))
+    replaced = json_text(text, Pseudonyms(["Order"]))
     assert len(replaced) == len(text)
     assert replaced.startswith(b'{"topicConfigTable":{"')
     assert b"Ord" not in replaced
@@ -261,7 +261,7 @@ def test_index_entries_follow_messages_that_are_longer_than_a_block(
 
 def test_a_large_piece_is_read_in_blocks_without_copying_its_rest() -> None:
     piece, left = os.urandom(1 << 20) * 64, time.process_time()
-    reader = _Reader([piece[:1000], b"", piece[1000:]])
+    reader = _IteratorFile([piece[:1000], b"", piece[1000:]])
     blocks = iter(lambda: reader.read(1 << 14), b"")
     assert b"".join(blocks) == piece
     assert time.process_time() - left < 10  # with copies, it would take 1,000 times as long

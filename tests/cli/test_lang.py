@@ -92,11 +92,14 @@ def test_translations_keep_commands_and_options() -> None:
 
 def test_catalogue_is_read_as_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "zh.po"
-    entries = [catalogue.Entry('a "b" \\ c\nd', "", "甲\n乙"), catalogue.Entry("{0} file", "{0} files", "{0} 个文件")]
+    entries = [
+        catalogue.CatalogEntry('a "b" \\ c\nd', "", "甲\n乙"),
+        catalogue.CatalogEntry("{0} file", "{0} files", "{0} 个文件"),
+    ]
     path.write_text(catalogue.written(entries), "utf-8")
     assert list(catalogue.read(path)) == entries
     path.write_text('#: place\nmsgid ""\n"one "\n"two"\nmsgstr "一"\n"二"\n', "utf-8")  # editors wrap lines like this
-    assert list(catalogue.read(path)) == [catalogue.Entry("one two", "", "一二")]
+    assert list(catalogue.read(path)) == [catalogue.CatalogEntry("one two", "", "一二")]
 
 
 # --- output of commands ----------------------------------------------------------------------------------------------

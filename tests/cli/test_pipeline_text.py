@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.cli.pipeline import Asked, _text, _Work
+from rmqstore.cli.pipeline import JobOptions, _text, _Work
 from rmqstore.cli.printing.output import Output
 from rmqstore.spark.jobs.jobs import JobResult
 
@@ -62,6 +62,6 @@ def test_rows_of_a_query_are_the_table_of_the_local_sql(
     found: tuple[_Frame, list[object]] = _Frame(["topic", "n"], rows), []
     monkeypatch.setattr("rmqstore.spark.jobs.views.sql", lambda *_args, **_options: found)
     work: Any = _Work(Output(), None, [], None, None)  # type: ignore[arg-type]
-    asked = Asked(None, (), None, None, quick=False, broker=None, split_size=None, fillers=False)
+    asked = JobOptions(None, (), None, None, quick=False, broker=None, split_size=None, fillers=False)
     assert work.sql("select …", asked, None) == 0
     assert capsys.readouterr() == (text, note)

@@ -15,7 +15,7 @@ from rmqstore.checks.problems.report import Finding, Findings, Report
 from rmqstore.cli.html_page import page
 from rmqstore.formats.bodies import decompress
 from rmqstore.formats.message import build_message
-from rmqstore.views.report import CELLS, ROWS, Lag, Row, StoreReport, Stretch
+from rmqstore.views.report import CELLS, ROWS, Lag, MapPart, MapRow, StoreReport
 from rmqstore.views.usage import Table, Usage
 from tests.cli.test_lost import damaged
 from tests.command import run, run_json
@@ -194,8 +194,8 @@ def test_no_store_makes_a_page_of_more_than_two_megabytes() -> None:
     table: Table = {f"{'topic' * 50}{n}": [n, n * n] for n in range(20_000)}
     hours: Table = {f"{2000 + n // 8640}-01-{n // 24 % 28 + 1:02}T{n % 24:02}:00Z": [1, n] for n in range(60_000)}
     kinds = ("records", "damaged")
-    cells = tuple(Stretch(kinds[n % 2], n * 10**12, (n + 1) * 10**12) for n in range(CELLS))
-    rows = [Row("commitlog", f"{n:020}", 0, CELLS * 10**12, 500, cells) for n in range(ROWS)]
+    cells = tuple(MapPart(kinds[n % 2], n * 10**12, (n + 1) * 10**12) for n in range(CELLS))
+    rows = [MapRow("commitlog", f"{n:020}", 0, CELLS * 10**12, 500, cells) for n in range(ROWS)]
     lags = [Lag(f"{'group' * 50}{n}", "t" * 127, n) for n in range(10_000)]
     found = StoreReport(report, [], rows, Usage(10**9, 10**15, {"topic": table, "hour": hours}), lags)
     text = "".join(page(found))

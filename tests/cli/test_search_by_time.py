@@ -11,7 +11,7 @@ from rmqstore.files.store import Store, open_store
 from rmqstore.formats.message import HEADS_BY_FLAG
 from rmqstore.views.dump import log_times
 from rmqstore.views.dump.log_times import offsets_between
-from rmqstore.views.dump.messages import Damage, logs_of, read_records
+from rmqstore.views.dump.messages import Skipped, logs_of, read_records
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.usage import usage
 from tests.cases.case import make, read_case
@@ -35,7 +35,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def messages(store: Store, selection: Selection) -> list[tuple[int, int]]:
     """Return offset and store time of the selected messages."""
-    chunks = read_records(store, "messages", selection, Damage())
+    chunks = read_records(store, "messages", selection, Skipped())
     return [(found.offset, found.message.store_timestamp) for chunk in chunks for found in chunk]
 
 

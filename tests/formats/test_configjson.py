@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqstore.formats import configjson as cj
-from rmqstore.formats.configjson import Condition, ConfigJsonError, JsonWritable
+from rmqstore.formats.configjson import ConfigJsonError, ConfigState, JsonWritable
 
 # config/consumerOffset.json, 4.9.7 (fastjson 1), shortened by whole entries
 OFFSETS_4_9_7 = b"""{
@@ -134,41 +134,41 @@ def test_extensions_of_fastjson_are_read(text: bytes, value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "condition", "position"),
     [
-        (b"", Condition.EMPTY, 0),
-        (b" \n\t", Condition.EMPTY, 0),
-        (b"// nothing", Condition.EMPTY, 10),
-        (bytes(376), Condition.NUL_FILLED, 0),
-        (OFFSETS_4_9_7[:-1], Condition.CUT, len(OFFSETS_4_9_7) - 1),
-        (OFFSETS_4_9_7[:30], Condition.CUT, 21),
-        (OFFSETS_4_9_7[:30] + bytes(100), Condition.CUT, 21),
-        (b'{"a":tru', Condition.CUT, 5),
-        (b'{"a":-', Condition.CUT, 5),
-        (b'{"a":"x\\', Condition.CUT, 5),
-        (b"{/* x", Condition.CUT, 1),
-        (b'{"a":1}}', Condition.BROKEN, 7),
-        (b'{"a":1}{', Condition.BROKEN, 7),
-        (b"{]", Condition.BROKEN, 1),
-        (b"[}", Condition.BROKEN, 1),
-        (b'{"a"}', Condition.BROKEN, 4),
-        (b'{"a":}', Condition.BROKEN, 5),
-        (b'{"a":,1}', Condition.BROKEN, 5),
-        (b'{"a" "b"}', Condition.BROKEN, 5),
-        (b'{"a":1 2}', Condition.BROKEN, 7),
-        (b'{"a"::1}', Condition.BROKEN, 5),
-        (b"{{}:1}", Condition.BROKEN, 1),
-        (b'{"a":x}', Condition.BROKEN, 5),
-        (b"{0:01}", Condition.BROKEN, 3),
-        (b'{0:"\\q"}', Condition.BROKEN, 4),
-        (b'{0:"a\0b"}', Condition.BROKEN, 4),
-        (b"{\0:1}", Condition.BROKEN, 1),
-        (b"{0:\v1}", Condition.BROKEN, 3),
-        (b"{0:1/2}", Condition.BROKEN, 4),
-        (b",", Condition.BROKEN, 0),
-        (b"[]", Condition.BROKEN, 0),
-        (b"7", Condition.BROKEN, 0),
+        (b"", ConfigState.EMPTY, 0),
+        (b" \n\t", ConfigState.EMPTY, 0),
+        (b"// nothing", ConfigState.EMPTY, 10),
+        (bytes(376), ConfigState.NUL_FILLED, 0),
+        (OFFSETS_4_9_7[:-1], ConfigState.CUT, len(OFFSETS_4_9_7) - 1),
+        (OFFSETS_4_9_7[:30], ConfigState.CUT, 21),
+        (OFFSETS_4_9_7[:30] + bytes(100), ConfigState.CUT, 21),
+        (b'{"a":tru', ConfigState.CUT, 5),
+        (b'{"a":-', ConfigState.CUT, 5),
+        (b'{"a":"x\\', ConfigState.CUT, 5),
+        (b"{/* x", ConfigState.CUT, 1),
+        (b'{"a":1}}', ConfigState.BROKEN, 7),
+        (b'{"a":1}{', ConfigState.BROKEN, 7),
+        (b"{]", ConfigState.BROKEN, 1),
+        (b"[}", ConfigState.BROKEN, 1),
+        (b'{"a"}', ConfigState.BROKEN, 4),
+        (b'{"a":}', ConfigState.BROKEN, 5),
+        (b'{"a":,1}', ConfigState.BROKEN, 5),
+        (b'{"a" "b"}', ConfigState.BROKEN, 5),
+        (b'{"a":1 2}', ConfigState.BROKEN, 7),
+        (b'{"a"::1}', ConfigState.BROKEN, 5),
+        (b"{{}:1}", ConfigState.BROKEN, 1),
+        (b'{"a":x}', ConfigState.BROKEN, 5),
+        (b"{0:01}", ConfigState.BROKEN, 3),
+        (b'{0:"\\q"}', ConfigState.BROKEN, 4),
+        (b'{0:"a\0b"}', ConfigState.BROKEN, 4),
+        (b"{\0:1}", ConfigState.BROKEN, 1),
+        (b"{0:\v1}", ConfigState.BROKEN, 3),
+        (b"{0:1/2}", ConfigState.BROKEN, 4),
+        (b",", ConfigState.BROKEN, 0),
+        (b"[]", ConfigState.BROKEN, 0),
+        (b"7", ConfigState.BROKEN, 0),
     ],
 )
-def test_damage_is_classified_with_its_position(text: bytes, condition: Condition, position: int) -> None:
+def test_damage_is_classified_with_its_position(text: bytes, condition: ConfigState, position: int) -> None:
     with pytest.raises(ConfigJsonError) as error:
         cj.parse_config_object(text)
     assert (error.value.condition, error.value.position) == (condition, position)
@@ -182,7 +182,7 @@ def test_every_cut_of_a_real_file_is_a_cut(text: bytes) -> None:
         for cut in (text[:stop], text[:stop].ljust(len(text), b"\0")):
             with pytest.raises(ConfigJsonError) as error:
                 cj.parse_config_object(cut)
-            assert error.value.condition is Condition.CUT
+            assert error.value.condition is ConfigState.CUT
 
 
 @pytest.mark.parametrize(

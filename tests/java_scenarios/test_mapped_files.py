@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from rmqstore.append.dledger.dledger import DLedgerMmapFileStore, EntryFiles
-from rmqstore.append.files.mapped_file import PAGE, MappedFile
-from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.files.mapped_file import PAGE, WritableMappedFile
+from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
 from rmqstore.errors import Refused
 
 
-def queue_of(directory: Path, size: int, data: bytes, times: int) -> MappedFileQueue:
+def queue_of(directory: Path, size: int, data: bytes, times: int) -> WritableMappedFileQueue:
     """Append `data` a number of times, rolling files like RocketMQ's tests."""
-    queue = MappedFileQueue([directory], size, clock=lambda: 1_000_000, sleep=lambda seconds: None)
+    queue = WritableMappedFileQueue([directory], size, clock=lambda: 1_000_000, sleep=lambda seconds: None)
     for _ in range(times):
         assert queue.last_file().append(data)
     return queue
 
 
-def starts(queue: MappedFileQueue) -> list[int]:
+def starts(queue: WritableMappedFileQueue) -> list[int]:
     return [file.start for file in queue.files]
 
 
@@ -42,7 +42,7 @@ def test_appending_rolls_from_file_to_file(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def four_files(tmp_path_factory: pytest.TempPathFactory) -> MappedFileQueue:
+def four_files(tmp_path_factory: pytest.TempPathFactory) -> WritableMappedFileQueue:
     return queue_of(tmp_path_factory.mktemp("b"), 1024, b"abcd", 1024)
 
 
@@ -50,7 +50,7 @@ def four_files(tmp_path_factory: pytest.TempPathFactory) -> MappedFileQueue:
     ("offset", "start"),
     [(0, 0), (100, 0), (1023, 0), (1024, 1024), (1124, 1024), (2048, 2048), (2148, 2048), (4095, 3072)],
 )
-def test_the_file_of_an_offset(four_files: MappedFileQueue, offset: int, start: int) -> None:
+def test_the_file_of_an_offset(four_files: WritableMappedFileQueue, offset: int, start: int) -> None:
     """MappedFileQueueTest#testFindMappedFileByOffset"""
     file = four_files.find_by_offset(offset)
     assert file is not None
@@ -58,14 +58,14 @@ def test_the_file_of_an_offset(four_files: MappedFileQueue, offset: int, start: 
 
 
 @pytest.mark.parametrize("offset", [4096, 4196, -1])
-def test_an_offset_without_a_file(four_files: MappedFileQueue, offset: int) -> None:
+def test_an_offset_without_a_file(four_files: WritableMappedFileQueue, offset: int) -> None:
     """MappedFileQueueTest#testFindMappedFileByOffset"""
     assert four_files.find_by_offset(offset) is None
 
 
 def test_a_queue_that_does_not_start_at_0(tmp_path: Path) -> None:
     """MappedFileQueueTest#testFindMappedFileByOffset_StartOffsetIsNonZero"""
-    queue = MappedFileQueue([tmp_path], 1024)
+    queue = WritableMappedFileQueue([tmp_path], 1024)
     file = queue.last_file(1024)
     assert queue.find_by_offset(1025) is file
     assert [queue.find_by_offset(at) for at in (0, 123)] == [None, None]
@@ -81,14 +81,14 @@ def test_one_flush_reaches_the_end(tmp_path: Path) -> None:
     assert queue.flush() is True
 
 
-def test_the_size_of_all_files(four_files: MappedFileQueue) -> None:
+def test_the_size_of_all_files(four_files: WritableMappedFileQueue) -> None:
     """MappedFileQueueTest#testGetMappedMemorySize. Difference: nothing is mapped; the files' sizes count."""
     assert sum(file.path.stat().st_size for file in four_files.files) == 4096
 
 
 def test_files_expire_by_the_offset_of_their_last_unit_once_nobody_holds_the_first(tmp_path: Path) -> None:
     """MappedFileQueueTest#testDeleteExpiredFileByOffset"""
-    queue = MappedFileQueue([tmp_path], 5120)
+    queue = WritableMappedFileQueue([tmp_path], 5120)
     for number in range(2048):
         queue.last_file().append(number.to_bytes(8, "big") + b"0" * 12)
     assert len(queue.files) == 8
@@ -117,7 +117,7 @@ def test_files_are_sorted_by_name_whatever_the_directory_gives(tmp_path: Path) -
     an unsorted list is not needed."""
     for start in (2048, 0, 1024):
         (tmp_path / f"{start:020d}").write_bytes(bytes([start // 1024]) * 1024)
-    queue = MappedFileQueue([tmp_path], 1024)
+    queue = WritableMappedFileQueue([tmp_path], 1024)
     queue.load()
     assert starts(queue) == [0, 1024, 2048]
     file = queue.find_by_offset(1028)
@@ -152,7 +152,7 @@ def test_a_reset_to_0_leaves_the_first_file(tmp_path: Path) -> None:
 def test_files_go_to_three_directories_in_turn(tmp_path: Path) -> None:
     """MultiPathMappedFileQueueTest#testGetLastMappedFile"""
     places = [tmp_path / name for name in "abc"]
-    queue = MappedFileQueue(places, 1024)
+    queue = WritableMappedFileQueue(places, 1024)
     for number in range(100):
         file = queue.last_file(number * 1024)
         assert file.append(bytes(1024))
@@ -163,11 +163,11 @@ def test_files_go_to_three_directories_in_turn(tmp_path: Path) -> None:
 def test_old_directories_are_only_read(tmp_path: Path) -> None:
     """MultiPathMappedFileQueueTest#testLoadReadOnlyMappedFiles"""
     places = [tmp_path / name for name in "abc"]
-    queue = MappedFileQueue(places, 1024)
+    queue = WritableMappedFileQueue(places, 1024)
     for _ in range(100):
         queue.last_file().append(bytes(1024))
     queue.close()
-    again = MappedFileQueue([tmp_path / "b"], 1024, read_only=[tmp_path / "a", tmp_path / "c"])
+    again = WritableMappedFileQueue([tmp_path / "b"], 1024, read_only=[tmp_path / "a", tmp_path / "c"])
     again.load()
     assert starts(again) == list(range(0, 102400, 1024))
     assert [again.last_file().append(bytes(1024)) for _ in range(3)] == [True] * 3
@@ -179,7 +179,7 @@ def test_a_directory_that_is_taken_away_gets_no_new_file(tmp_path: Path) -> None
     """MultiPathMappedFileQueueTest#testUpdatePathsOnline. Difference: directories are those of the opened queue."""
     queue = queue_of(tmp_path / "a", 1024, bytes(1024), 3)
     queue.close()
-    again = MappedFileQueue([tmp_path / "a", tmp_path / "b"], 1024)
+    again = WritableMappedFileQueue([tmp_path / "a", tmp_path / "b"], 1024)
     again.load()
     for _ in range(4):
         again.last_file().append(bytes(1024))
@@ -192,7 +192,7 @@ def test_a_directory_that_is_taken_away_gets_no_new_file(tmp_path: Path) -> None
 
 def test_a_file_in_use_is_deleted_when_its_reader_releases_it(tmp_path: Path) -> None:
     """MappedFileTest#testSelectMappedBuffer"""
-    file = MappedFile.create(tmp_path, 0, 65536)
+    file = WritableMappedFile.create(tmp_path, 0, 65536)
     text = b"Once, there was a chance for me!"
     assert file.append(text)
     assert file.hold()  # like a SelectMappedBufferResult
@@ -221,7 +221,7 @@ def test_a_file_in_use_is_deleted_when_its_reader_releases_it(tmp_path: Path) ->
 )
 def test_when_a_flush_does_something(tmp_path: Path, written: int, flushed: int, pages: int, able: bool) -> None:
     """DefaultMappedFile#isAbleToFlush, which MmapFileListTest#testCommitAndFlush and MappedFileQueueTest go through"""
-    file = MappedFile.create(tmp_path, 0, 8 * PAGE)
+    file = WritableMappedFile.create(tmp_path, 0, 8 * PAGE)
     file.append(bytes(flushed))
     file.flush()
     file.append(bytes(written - flushed))
@@ -257,7 +257,7 @@ def test_a_cut_at_the_start_of_a_file_keeps_it_empty(tmp_path: Path) -> None:
     store.data.truncate_dirty_files(1536)
     assert (starts(store.data), store.data.max_offset) == ([0, 512, 1024, 1536], 1536)
     store.data.close()
-    again = MappedFileQueue([tmp_path / "data"], 512)
+    again = WritableMappedFileQueue([tmp_path / "data"], 512)
     again.load("5.0.0")
     assert (again.check_self(), again.min_offset, again.max_offset) == ([], 0, 2048)  # full until recovery looks
     again.close()
@@ -294,7 +294,7 @@ def test_commit_and_flush_by_pages(
 ) -> None:
     """MmapFileListTest#testCommitAndFlush. Difference: DLedger's list has no buffer, so its committed position is
     always the end; ours advances by pages, like RocketMQ's with a transient store pool."""
-    queue = MappedFileQueue([tmp_path], PAGE + 10)
+    queue = WritableMappedFileQueue([tmp_path], PAGE + 10)
     for size in appended:
         queue.last_file().append(bytes(size))
     queue.commit(pages)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.messages.cells import WIDEST, KeyTable, Part, Rows, TextTable, assemble, decimals, hexadecimal, listed
+from rmqstore.messages.cells import WIDEST, KeyTable, Part, TextRows, TextTable, assemble, decimals, hexadecimal, listed
 
 Made = tuple[Part, list[bytes]]
 
@@ -66,7 +66,7 @@ def _constant(n: int) -> st.SearchStrategy[Made]:
 
 def _fixed(n: int) -> st.SearchStrategy[Made]:
     def made(texts: list[bytes]) -> Made:
-        return Rows(np.frombuffer(b"".join(texts), dtype=np.uint8).reshape(n, -1)), texts
+        return TextRows(np.frombuffer(b"".join(texts), dtype=np.uint8).reshape(n, -1)), texts
 
     return (
         st.integers(1, 30)

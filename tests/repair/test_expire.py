@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.brokers.clean_up import HOUR, Disk, Why
+from rmqstore.brokers.clean_up import HOUR, FileSystem, Why
 from rmqstore.checks.verify import verify
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
@@ -27,7 +27,7 @@ NOW = 1_800_000_000_000
 
 
 def options(**more: object) -> ExpireOptions:
-    return ExpireOptions(now=NOW, any_hour=True, disk_of=lambda path: Disk(10, 100), **more)  # type: ignore[arg-type]
+    return ExpireOptions(now=NOW, any_hour=True, disk_of=lambda path: FileSystem(10, 100), **more)  # type: ignore[arg-type]
 
 
 def make_old(folder: Path, count: int) -> list[Path]:
@@ -76,11 +76,11 @@ def test_nothing_expires_outside_the_hour_and_the_reason_is_printed(store_copy: 
     root = store_copy("4.9.7-clean")
     make_old(root / "commitlog", 2)
     config = BrokerConfig({"deleteWhen": "99"})
-    quiet = ExpireOptions(now=NOW, disk_of=lambda path: Disk(10, 100))
+    quiet = ExpireOptions(now=NOW, disk_of=lambda path: FileSystem(10, 100))
     expiry = plan_expire(open_store(root, config), quiet)
     assert expiry.plan.empty
     assert "commitlog: 2 files kept: waits for deleteWhen" in expiry.plan.notes
-    full = plan_expire(open_store(root, config), ExpireOptions(now=NOW, disk_of=lambda path: Disk(80, 100)))
+    full = plan_expire(open_store(root, config), ExpireOptions(now=NOW, disk_of=lambda path: FileSystem(80, 100)))
     assert [Path(step.path).name for step in full.plan.steps if step.path.startswith("commitlog")] == [
         "00000000000000000000",
         "00000000000000065536",

@@ -9,7 +9,7 @@ from typing import Any
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.formats.message import HEAD
-from rmqstore.views.dump.messages import Damage, Job, read_messages
+from rmqstore.views.dump.messages import Job, Skipped, read_messages
 from rmqstore.views.dump.selection import Selection
 from tests import damage
 from tests.stores import copy_store, meta
@@ -66,7 +66,9 @@ def conf_file(name: str, target: Path) -> Path:
 def local_rows(store: Path) -> list[dict[str, Any]]:
     """Return the messages as printed by `dump`."""
     job = Job(Selection(), form="row")
-    return [row for rows in read_messages(open_store(store, BrokerConfig()), "messages", job, Damage()) for row in rows]
+    return [
+        row for rows in read_messages(open_store(store, BrokerConfig()), "messages", job, Skipped()) for row in rows
+    ]
 
 
 def tree(root: Path) -> dict[str, bytes]:

@@ -32,11 +32,11 @@ from rmqstore.spark.jobs import jobs
 from rmqstore.spark.jobs.compare import compare
 from rmqstore.spark.jobs.crosscheck import crosscheck_rows
 from rmqstore.spark.jobs.export import STATE, ExportJob, _entry, export, segments_of
-from rmqstore.spark.jobs.parquet_files import Report, move_files, write_partitions
+from rmqstore.spark.jobs.parquet_files import PieceResult, move_files, write_partitions
 from rmqstore.spark.jobs.rebuild import LogFacts, _assumed, rebuild
 from rmqstore.spark.jobs.views import load, sql
 from rmqstore.views.compare.compare import compare as compare_here
-from rmqstore.views.dump.messages import Damage
+from rmqstore.views.dump.messages import Skipped
 from rmqstore.views.tables.reading import ReadOptions
 from rmqstore.views.tables.stores import StoreRef
 from rmqstore.views.usage import usage
@@ -275,7 +275,7 @@ def test_rows_are_written_to_their_partitions_in_any_order(tmp_path: Path) -> No
 @pytest.mark.slow  # the next test has the same without Spark
 def test_an_export_reports_damaged_spans_and_messages(spark: Any, tmp_path: Path) -> None:
     store, out = damaged_copy("5.4.0-killed", tmp_path), tmp_path / "lake"
-    damage = Damage()
+    damage = Skipped()
     usage(open_store(store), damage=damage)
     wrong = sum(not row["crc_ok"] for row in local_rows(store))
     assert damage.count
@@ -299,7 +299,7 @@ def entries(store: Path, job: ExportJob) -> list[dict[str, Any]]:
     for segment in segments_of(StoreRef(store, "s"), open_store(store), job):
         reports = []
         for piece in segment.pieces:
-            report = Report(live=segment.live)
+            report = PieceResult(live=segment.live)
             rows = list(report.read(piece, ReadOptions()))
             assert report.messages == sum(batch.num_rows for batch in rows)
             reports.append(pickle.loads(pickle.dumps(report)))
@@ -311,7 +311,7 @@ def entries(store: Path, job: ExportJob) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", ["5.4.0-killed", "5.4.0-dledger-mixed"])
 def test_damage_is_counted_as_by_du_however_the_log_is_cut(name: str, split: int, tmp_path: Path) -> None:
     store = damaged_copy(name, tmp_path)
-    damage = Damage()
+    damage = Skipped()
     usage(open_store(store), damage=damage)
     found = entries(store, ExportJob(segment_bytes=1 << 19, split_bytes=split))
     assert len(found) > 1
@@ -350,7 +350,7 @@ def test_the_report_on_a_piece_is_small_however_many_records_are_damaged(tmp_pat
     shutil.copy(second.path, first.path)  # every record was written for another position
     [segment, *_] = segments_of(StoreRef(store, "s"), open_store(store), ExportJob(segment_bytes=1))
     [piece] = segment.pieces
-    report = Report(live=False)
+    report = PieceResult(live=False)
     assert not list(report.read(piece, ReadOptions()))
     assert len(report.head) == 1
     assert (report.rest.count, len(report.rest.spans)) == (records - 1, min(records - 1, 100))

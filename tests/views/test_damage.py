@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from rmqstore.scan.tiling import Kind, Run
-from rmqstore.views.dump.messages import Damage
+from rmqstore.views.dump.messages import Skipped
 
 
 @pytest.mark.parametrize(("live", "spans"), [(False, [("commitlog", 100, 128, "zeros")]), (True, [])])
 def test_end_of_a_file_that_a_broker_closed_after_it_was_read_is_no_damage(
     live: bool, spans: list[tuple[str, int, int, str]]
 ) -> None:
-    damage = Damage(live=live)
+    damage = Skipped(live=live)
     for run in (Run(Kind.RECORDS, 0, 100, 1), Run(Kind.ZERO, 100, 128), Run(Kind.RECORDS, 128, 200, 1)):
         damage.feed("commitlog", run)
     damage.close()
@@ -21,17 +21,17 @@ def test_end_of_a_file_that_a_broker_closed_after_it_was_read_is_no_damage(
 
 
 def test_file_that_is_missing_is_damage_beside_a_broker_too() -> None:
-    damage = Damage(live=True)
+    damage = Skipped(live=True)
     for run in (Run(Kind.RECORDS, 0, 128, 1), Run(Kind.HOLE, 128, 256), Run(Kind.RECORDS, 256, 300, 1)):
         damage.feed("commitlog", run)
     assert damage.count == 1
 
 
 def test_zeros_before_and_after_a_border_of_files_are_all_counted() -> None:
-    damage = Damage()
+    damage = Skipped()
     for run in (Run(Kind.RECORDS, 0, 100, 1), Run(Kind.ZERO, 100, 128), Run(Kind.ZERO, 128, 160)):
         damage.feed("commitlog", run)
-    later = Damage()
+    later = Skipped()
     for run in (Run(Kind.ZERO, 160, 190), Run(Kind.HOLE, 190, 256)):
         later.feed("commitlog", run)
     damage.take(later)
@@ -41,7 +41,7 @@ def test_zeros_before_and_after_a_border_of_files_are_all_counted() -> None:
 
 
 def test_file_missing_after_an_unfinished_record_is_damage_beside_a_broker() -> None:
-    damage = Damage(live=True)
+    damage = Skipped(live=True)
     for run in (Run(Kind.RECORDS, 0, 100, 1), Run(Kind.DIRTY, 100, 128), Run(Kind.HOLE, 128, 256)):
         damage.feed("commitlog", run)
     damage.close(records_follow=True)

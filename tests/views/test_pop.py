@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, Progress
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, QueueProgress
 from rmqstore.files.store import open_store
 from rmqstore.views.pop import PopProgress, PopState
 from tests.command import run, run_json
@@ -47,7 +47,7 @@ def test_a_row_of_the_kv_service_is_a_message_without_acknowledgement(name: str)
 def test_without_a_row_the_kv_service_does_not_tell(name: str) -> None:
     need_rocksdict()
     progress = PopProgress.read(open_store(unpack(name)))
-    known = [progress.of(Progress(GROUP, 30), TOPIC, queue_id, n) for queue_id in (0, 1) for n in range(30)]
+    known = [progress.of(QueueProgress(GROUP, 30), TOPIC, queue_id, n) for queue_id in (0, 1) for n in range(30)]
     assert Counter(p.state for p in known if p is not None) == {PopState.INVISIBLE: 20, PopState.UNKNOWN: 40}
 
 
@@ -55,7 +55,7 @@ def test_without_a_row_the_kv_service_does_not_tell(name: str) -> None:
 def test_a_group_that_pulls_is_not_a_pop_group(name: str) -> None:
     progress = PopProgress.read(open_store(unpack(name)))
     assert progress.groups <= {(GROUP, TOPIC), (GROUP, RETRY)}
-    assert progress.of(Progress("CG", 1), "Order_11", 0, 0) is None
+    assert progress.of(QueueProgress("CG", 1), "Order_11", 0, 0) is None
 
 
 @pytest.mark.parametrize("name", LOG)

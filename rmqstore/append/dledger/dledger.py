@@ -12,8 +12,8 @@ from pathlib import Path
 
 from rmqstore.append.dledger.dledger_member import MemberState, Role
 from rmqstore.append.files.disk import replace_file
-from rmqstore.append.files.mapped_file import Clock, MappedFile, now_ms
-from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.files.mapped_file import Clock, WritableMappedFile, now_ms
+from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
 from rmqstore.append.messages.encoder import refuse_oversize
 from rmqstore.errors import MessageRefused, Refused
 from rmqstore.files.disk.reading import read_at
@@ -112,14 +112,14 @@ class DLedgerMmapFileStore:
         files = files or EntryFiles()
         self.directory = directory
         self.member = member or MemberState()
-        self.data = MappedFileQueue(
+        self.data = WritableMappedFileQueue(
             files.data or [directory / "data"],
             files.file_size,
             read_only=files.read_only,
             clock=clock,
             warm=files.warm,
         )
-        self.index = MappedFileQueue([directory / "index"], files.index_file_size, clock=clock)
+        self.index = WritableMappedFileQueue([directory / "index"], files.index_file_size, clock=clock)
         self.begin_index = -1
         self.end_index = -1
         self.end_term = -1
@@ -210,13 +210,13 @@ class DLedgerMmapFileStore:
         if self.disk_full:
             raise Refused("the disk is full", "free space, then try again")
 
-    def _cut(self, queue: MappedFileQueue, offset: int) -> None:
+    def _cut(self, queue: WritableMappedFileQueue, offset: int) -> None:
         queue.truncate_dirty_files(offset, blank=True)
         if queue.max_offset != offset:
             self.rebuild_with_pos(queue, offset)
         queue.set_where(offset)
 
-    def rebuild_with_pos(self, queue: MappedFileQueue, pos: int) -> None:
+    def rebuild_with_pos(self, queue: WritableMappedFileQueue, pos: int) -> None:
         """Delete all files and restart at a position (bytes); the new file has zeros before it.
 
         Errors: NoSpace. Source: MmapFileList#rebuildWithPos
@@ -327,7 +327,7 @@ class DLedgerMmapFileStore:
                 pos += entry.size
         return pos
 
-    def _starts_well(self, file: MappedFile) -> bool:
+    def _starts_well(self, file: WritableMappedFile) -> bool:
         """Return whether a file starts with an entry whose index unit is right."""
         entry = self.entry_at(file.start)
         return (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rmqstore.append.files.mapped_file import Clock, now_ms
-from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
 from rmqstore.errors import RmqStoreError
 
 
@@ -45,7 +45,7 @@ class GroupCommit:
     Source: GroupCommitService
     """
 
-    def __init__(self, queues: Callable[[], list[MappedFileQueue]], guard: threading.RLock) -> None:
+    def __init__(self, queues: Callable[[], list[WritableMappedFileQueue]], guard: threading.RLock) -> None:
         self._queues = queues
         self._guard = guard
         self._turn = threading.Condition()

@@ -88,7 +88,7 @@ class ReferenceResource:
         """Free resources; the last release calls this."""
 
 
-class MappedFile(ReferenceResource):
+class WritableMappedFile(ReferenceResource):
     """A file of a queue, open for appending.
 
     `start` is the global offset of its first byte. Positions are in bytes from there: [0, flushed) is on disk,
@@ -112,7 +112,7 @@ class MappedFile(ReferenceResource):
     @classmethod
     def create(
         cls, directory: Path, start: int, file_size: int, clock: Clock = now_ms, content: bytes = b""
-    ) -> MappedFile:
+    ) -> WritableMappedFile:
         """Create a sparse file of full size, named by its offset, that begins with `content`.
 
         Errors: OutputExists, NoSpace, NotReadable.
@@ -123,7 +123,7 @@ class MappedFile(ReferenceResource):
         return file
 
     @classmethod
-    def open(cls, path: Path, start: int, file_size: int, clock: Clock = now_ms) -> MappedFile:
+    def open(cls, path: Path, start: int, file_size: int, clock: Clock = now_ms) -> WritableMappedFile:
         """Open an existing file; it counts as full until its positions are set, as after MappedFileQueue#load.
 
         Errors: NotReadable.

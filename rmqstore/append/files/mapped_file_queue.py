@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rmqstore.append.files.disk import sync_directory
-from rmqstore.append.files.mapped_file import Clock, MappedFile, now_ms
+from rmqstore.append.files.mapped_file import Clock, WritableMappedFile, now_ms
 from rmqstore.brokers.load.mapped_files import load_directories
 from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.errors import Refused
@@ -21,7 +21,7 @@ DELETE_BATCH = 10  # maximum number of files that one run of the clean-up delete
 HANG_TIME = 120_000  # ms after which a file is deleted although somebody holds it
 
 
-class MappedFileQueue:
+class WritableMappedFileQueue:
     """Files of one size as one address space that grows at its end.
 
     `directories` receive new files (several for multi-path), `read_only` contain only old ones. `flushed_where` and
@@ -41,7 +41,7 @@ class MappedFileQueue:
         self.directories = tuple(directories)
         self.read_only = tuple(read_only)
         self.file_size = file_size
-        self.files: list[MappedFile] = []
+        self.files: list[WritableMappedFile] = []
         self.flushed_where = 0
         self.committed_where = 0
         self.store_timestamp = 0
@@ -63,7 +63,7 @@ class MappedFileQueue:
             raise Refused(loaded.obstacle.reason_text(), "run `rmqstore verify`, then `rmqstore recover`")
         for path in loaded.deleted:
             path.unlink(missing_ok=True)
-        self.files = [MappedFile.open(f.path, f.start, self.file_size, self._clock) for f in loaded.files]
+        self.files = [WritableMappedFile.open(f.path, f.start, self.file_size, self._clock) for f in loaded.files]
         for opened in self.files[:-1]:
             opened.release_descriptor()
 
@@ -91,7 +91,7 @@ class MappedFileQueue:
         """The number of bytes not flushed yet (remainHowManyDataToFlush)."""
         return self.max_offset - self.flushed_where
 
-    def last_file(self, start_offset: int = 0, content: bytes = b"") -> MappedFile:
+    def last_file(self, start_offset: int = 0, content: bytes = b"") -> WritableMappedFile:
         """Return the file to append to: the last one, or a new one if that is full.
 
         The first file of a queue starts at `start_offset`, rounded down to a file border. A new file begins with
@@ -105,7 +105,7 @@ class MappedFileQueue:
         if self.files:
             self.files[-1].commit(0)
         start = self.files[-1].stop if self.files else start_offset - start_offset % self.file_size
-        file = MappedFile.create(self._directory(start), start, self.file_size, self._clock, content)
+        file = WritableMappedFile.create(self._directory(start), start, self.file_size, self._clock, content)
         if self._warm:
             file.warm()
         if not self.files:
@@ -120,7 +120,7 @@ class MappedFileQueue:
 
     # --- finding -------------------------------------------------------------------------------------------------
 
-    def find_by_offset(self, offset: int, return_first: bool = False) -> MappedFile | None:
+    def find_by_offset(self, offset: int, return_first: bool = False) -> WritableMappedFile | None:
         """Return the file that contains a global offset, else None, or with `return_first` the first file.
 
         Source: MappedFileQueue#findMappedFileByOffset
@@ -174,11 +174,11 @@ class MappedFileQueue:
         for file in self.files:
             file.release_descriptor()
 
-    def unflushed(self) -> list[MappedFile]:
+    def unflushed(self) -> list[WritableMappedFile]:
         """Return the files with data that is not on disk yet, in order."""
         return [file for file in self._from(self.flushed_where) if file.wrote_position > file.flushed_position]
 
-    def _from(self, offset: int) -> list[MappedFile]:
+    def _from(self, offset: int) -> list[WritableMappedFile]:
         """Return the files from the one that contains an offset on; searches from the end, because these are few."""
         i = len(self.files)
         while i > 0 and self.files[i - 1].stop > offset:

@@ -32,7 +32,7 @@ from rmqstore.formats.message import (
     crc32,
     set_record_crc,
 )
-from rmqstore.messages.cells import Part, Rows, TextTable, assemble
+from rmqstore.messages.cells import Part, TextRows, TextTable, assemble
 from rmqstore.messages.table import NUMBERS, MessageTable
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool, body_crcs, i32, i64, u64
@@ -331,7 +331,7 @@ def encode_table(table: MessageTable, limits: Limits) -> Columns:
     for tail in (b"", b"\x02", _ANY_CRC, b"\x02" + _ANY_CRC):
         tails.add(tail)
     lengths = text_length.astype(">i2").view(np.uint8).reshape(n, 2)
-    parts: list[Part] = [Rows(heads, head_length), table.body, fields.rows(which), Rows(lengths), texts]
+    parts: list[Part] = [TextRows(heads, head_length), table.body, fields.rows(which), TextRows(lengths), texts]
     _, ends = assemble(n, [*parts, tails.rows(add_separator + 2 * has_crc)], sink)
     size = head_length + body_length + wide + topic_length + 2 + text_length
     buf: U8 = np.frombuffer(raw, dtype=np.uint8)

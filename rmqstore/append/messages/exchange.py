@@ -31,7 +31,7 @@ _ALWAYS = (*NUMBERS, "topic", "born_host", "store_host")  # in every row of an e
 INTEGERS = {name: 32 if COLUMNS[name].type == "int32" else 64 for name in (*NUMBERS, "version")}
 
 
-class Chunk(NamedTuple):
+class TableChunk(NamedTuple):
     """A table, and a function that returns the file and line of one of its messages."""
 
     table: MessageTable

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from rmqstore.append.messages.exchange import INTEGERS, Chunk, Row, table_of_rows
+from rmqstore.append.messages.exchange import INTEGERS, Row, TableChunk, table_of_rows
 from rmqstore.errors import BadRow, NotReadable, UsageError
 from rmqstore.messages.schema import BODY
 
@@ -23,7 +23,7 @@ csv.field_size_limit(1 << 28)
 T = TypeVar("T")
 
 
-def tables_of(path: Path) -> Iterator[Chunk]:
+def tables_of(path: Path) -> Iterator[TableChunk]:
     """Yield the messages of an exported file; its suffix selects NDJSON, CSV, Parquet or Arrow.
 
     Errors: BadRow with the line, NotReadable, UsageError for another suffix.
@@ -70,7 +70,7 @@ def rows_of(path: Path) -> Iterator[tuple[str, Row]]:
         raise NotReadable(f"{path}: {error.strerror or error}") from error
 
 
-def _of_rows(lines: Iterator[tuple[str, Row]]) -> Iterator[Chunk]:
+def _of_rows(lines: Iterator[tuple[str, Row]]) -> Iterator[TableChunk]:
     """Group rows into tables; all rows before a bad line are yielded before its error is raised."""
     errors: list[BadRow] = []
 
@@ -82,7 +82,7 @@ def _of_rows(lines: Iterator[tuple[str, Row]]) -> Iterator[Chunk]:
 
     for group in _grouped(good_rows(), lambda row: sum(len(row[1].get(name, "")) for name in BODY)):
         lines_of = [line for line, _ in group]
-        yield Chunk(table_of_rows([row for _, row in group], lines_of.__getitem__), lines_of.__getitem__)
+        yield TableChunk(table_of_rows([row for _, row in group], lines_of.__getitem__), lines_of.__getitem__)
     if errors:
         raise errors[0]
 
@@ -101,7 +101,7 @@ def _grouped(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
         yield group
 
 
-def _of_lines(path: Path) -> Iterator[Chunk]:
+def _of_lines(path: Path) -> Iterator[TableChunk]:
     """Parse many lines at once; if one of them is not an object, parse them one by one to find it."""
     first = 1
     with path.open("rb") as file:
@@ -114,7 +114,7 @@ def _of_lines(path: Path) -> Iterator[Chunk]:
                 def where(i: int, first: int = first) -> str:
                     return f"{path}:{first + i}"
 
-                yield Chunk(table_of_rows(rows, where), where)
+                yield TableChunk(table_of_rows(rows, where), where)
             first += len(lines)
 
 

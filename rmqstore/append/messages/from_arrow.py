@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from rmqstore.append.messages.exchange import Chunk, Row, Unusual, assembled, in_range, table_of_rows
+from rmqstore.append.messages.exchange import Row, TableChunk, Unusual, assembled, in_range, table_of_rows
 from rmqstore.errors import BadRow, UsageError, install_command
 from rmqstore.messages.cells import Part, Spans, assemble
 from rmqstore.messages.table import NUMBERS, MessageTable
@@ -25,7 +25,7 @@ STEP = 16 << 20  # bytes per table, if all rows have about the same size
 _REPEATED = ("topic", "born_host", "store_host")
 
 
-def batches_of(path: Path) -> Iterator[Chunk]:
+def batches_of(path: Path) -> Iterator[TableChunk]:
     """Yield the messages of a file. Errors: BadRow with the row; OSError."""
     number = 0
     try:
@@ -38,7 +38,7 @@ def batches_of(path: Path) -> Iterator[Chunk]:
                 def where(i: int, first: int = first) -> str:
                     return f"{path}: row {first + i}"
 
-                yield Chunk(_table(part, where), where)
+                yield TableChunk(_table(part, where), where)
                 number += part.num_rows
     except (pa.ArrowException, orjson.JSONDecodeError) as error:
         raise BadRow(f"{path}: row {number + 1}: {error}") from error

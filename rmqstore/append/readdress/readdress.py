@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.append.files.disk import make_directories, replace_file, sync_directory
-from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
 from rmqstore.append.readdress.files import IdMap, Progress, copy_file
-from rmqstore.append.store.bulk import BulkDispatch, Chunk, Known
+from rmqstore.append.store.bulk import BulkDispatch, DispatchChunk, Known
 from rmqstore.append.store.commitlog import CommitLog
 from rmqstore.append.store.dispatch import Dispatcher, DispatchOptions
 from rmqstore.append.store.index import IndexService
@@ -74,7 +74,7 @@ class Readdressing:
         self.last_time = 0
         self.last_offset = 0
         self._ids = ids
-        self._log = CommitLog(MappedFileQueue([root / "commitlog"], options.file_size), options.start)
+        self._log = CommitLog(WritableMappedFileQueue([root / "commitlog"], options.file_size), options.start)
         self._index_time = 0
         index = IndexService(root / "index", options.index_slots, options.index_units, full_flushed=self._index_full)
         self._dispatcher = Dispatcher(root, options.dispatch, index)
@@ -94,7 +94,7 @@ class Readdressing:
         """Dispatch records of a copied file to queues and index."""
         numbers, _ = self._queues.states(columns)
         self._queues.settle()
-        self._queues.dispatch(Chunk(columns, columns.offset, numbers))
+        self._queues.dispatch(DispatchChunk(columns, columns.offset, numbers))
         self._learn_last(columns, columns.offset)
 
     def add(self, columns: Columns) -> None:
@@ -105,7 +105,7 @@ class Readdressing:
         numbers, _ = self._queues.states(columns)
         self._queues.write(lambda: self._append(columns, numbers))
 
-    def _append(self, columns: Columns, numbers: I64) -> Chunk:
+    def _append(self, columns: Columns, numbers: I64) -> DispatchChunk:
         offsets = np.empty(len(columns), dtype=np.int64)
         sizes, low = columns.size, 0
         while low < len(columns):
@@ -120,7 +120,7 @@ class Readdressing:
             low = high
         self.messages += len(columns)
         self._learn_last(columns, offsets)
-        return Chunk(columns, offsets, numbers, PropertyTexts(columns))
+        return DispatchChunk(columns, offsets, numbers, PropertyTexts(columns))
 
     @property
     def position(self) -> int:
@@ -205,7 +205,7 @@ class Readdressing:
         for folder, _, _ in os.walk(self.root):
             sync_directory(Path(folder))
 
-    def _files(self) -> Iterator[MappedFileQueue]:
+    def _files(self) -> Iterator[WritableMappedFileQueue]:
         yield self._log.queue
         yield from (files.queue for files in self._dispatcher.files())
 

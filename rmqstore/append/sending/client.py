@@ -43,7 +43,7 @@ class Cluster:
     patience: int = 30
 
 
-class Answer(NamedTuple):
+class ClientAnswer(NamedTuple):
     """An answer of the client about a message: its number, `state` (see `Sender.java`), and the fields after it."""
 
     number: int
@@ -116,10 +116,10 @@ class Client:
         except (BrokenPipeError, ValueError) as error:
             raise ClientEnded(self._why()) from error
 
-    def answer(self) -> Answer:
+    def answer(self) -> ClientAnswer:
         """Wait for the next answer. Errors: ClientEnded."""
         state, number, *fields = self._line()
-        return Answer(int(number), state, tuple(fields))
+        return ClientAnswer(int(number), state, tuple(fields))
 
     def quit(self) -> None:
         """Tell the client, which has answered everything, to end."""

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from rmqstore.append.messages.exchange import Row
-from rmqstore.append.sending.client import Answer, Client, ClientEnded
+from rmqstore.append.sending.client import Client, ClientAnswer, ClientEnded
 from rmqstore.append.sending.journal import REFUSED, SENT, UNKNOWN, UNSENT, SendJournal
 from rmqstore.append.sending.outgoing import CannotSend, LeftOut, Outgoing, Wishes, digest, outgoing
 
@@ -269,7 +269,7 @@ class _Pump:
                 self._error = error
                 self._changed.notify_all()
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: ClientAnswer) -> None:
         one = self._open[answer.number]
         state = _STATES[answer.state]
         if state == SENT:

@@ -14,7 +14,7 @@ import numpy as np
 
 from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.consumequeue import ConsumeQueue, Put
-from rmqstore.append.store.dispatch import Dispatcher, QueueState, WrittenRecord
+from rmqstore.append.store.dispatch import Dispatcher, OpenQueue, WrittenRecord
 from rmqstore.checks.index.keys import KeyReader
 from rmqstore.errors import MessageRefused
 from rmqstore.formats.message import is_dispatched
@@ -28,7 +28,7 @@ from rmqstore.scan.unit_rows import Units, lay_out
 Known = Callable[[str, int], bool]
 
 
-class Chunk(NamedTuple):
+class DispatchChunk(NamedTuple):
     """Records of the log to dispatch, and what the caller knows about them already.
 
     `offsets`: their physical offsets (bytes). `numbers`: the number of every record's queue, from
@@ -53,20 +53,20 @@ class BulkDispatch:
         self._dispatcher = dispatcher
         self._keys = KeyReader(self.table)
         self._known = known
-        self._states: list[tuple[TopicName, QueueState] | None] = []
+        self._states: list[tuple[TopicName, OpenQueue] | None] = []
         self._one_by_one: set[int] = set()
-        self.written: Chunk | None = None
+        self.written: DispatchChunk | None = None
         """The chunk that is written, but not dispatched."""
         self._writer = ThreadPoolExecutor(1)
-        self._writing: Future[Chunk] | None = None
+        self._writing: Future[DispatchChunk] | None = None
 
-    def states(self, columns: Columns) -> tuple[I64, list[tuple[TopicName, QueueState] | None]]:
+    def states(self, columns: Columns) -> tuple[I64, list[tuple[TopicName, OpenQueue] | None]]:
         """Return the number of every record's queue, and the queues by number, None for a queue that gets no units."""
         numbers = self.table.of(columns)
         self._learn()
         return numbers, self._states
 
-    def write(self, write: Callable[[], Chunk]) -> None:
+    def write(self, write: Callable[[], DispatchChunk]) -> None:
         """Append a chunk to the log by calling `write` in a thread, and meanwhile dispatch the chunk before it.
 
         Thus no unit is written before its record. The next call, or `settle`, dispatches the new chunk; until then,
@@ -97,7 +97,7 @@ class BulkDispatch:
         if written is not None:
             self.dispatch(written)
 
-    def dispatch(self, chunk: Chunk) -> None:
+    def dispatch(self, chunk: DispatchChunk) -> None:
         """Dispatch records that have been written. Errors: NoSpace."""
         columns, offsets, numbers, _ = chunk
         properties = chunk.texts or PropertyTexts(columns)

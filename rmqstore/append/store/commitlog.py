@@ -10,8 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-from rmqstore.append.files.mapped_file import MappedFile
-from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.files.mapped_file import WritableMappedFile
+from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
 from rmqstore.append.messages.encoder import refuse_oversize
 from rmqstore.formats.message import BLANK_SIZE, build_blank
 from rmqstore.scan.kernels import I64
@@ -21,7 +21,7 @@ class RecordLog(Protocol):
     """A log of records; `lead` bytes precede each record (0, or 48 for the header of a DLedger entry)."""
 
     lead: int
-    queue: MappedFileQueue
+    queue: WritableMappedFileQueue
 
     def reserve(self, *sizes: int) -> int:
         """Return the physical offset of the next record, in a file that has room for records of all these sizes.
@@ -61,10 +61,10 @@ class CommitLog:
 
     lead = 0
 
-    def __init__(self, queue: MappedFileQueue, start: int = 0) -> None:
+    def __init__(self, queue: WritableMappedFileQueue, start: int = 0) -> None:
         self.queue = queue
         self._start = start
-        self._file: MappedFile | None = None
+        self._file: WritableMappedFile | None = None
 
     def reserve(self, *sizes: int) -> int:
         """Return the physical offset of the next record; closes the current file if records of these sizes do not fit.

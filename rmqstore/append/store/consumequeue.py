@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
-from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
 from rmqstore.formats.consumequeue import (
     BATCH_UNIT,
     PRE_BLANK,
@@ -49,7 +49,7 @@ class ConsumeQueue:
     """
 
     def __init__(self, directory: Path, file_size: int) -> None:
-        self.queue = MappedFileQueue([directory], file_size)
+        self.queue = WritableMappedFileQueue([directory], file_size)
         self.max_physic_offset = -1
         self.min_logic_offset = 0
         self.end = 0
@@ -157,7 +157,7 @@ class BatchConsumeQueue:
     """One queue of a batch topic, with 46-byte units, whose file positions do not correspond to queue offsets."""
 
     def __init__(self, directory: Path, file_size: int) -> None:
-        self.queue = MappedFileQueue([directory], file_size)
+        self.queue = WritableMappedFileQueue([directory], file_size)
         self.max_physic_offset = -1
         self.max_queue_offset = 0
         self.end = 0
@@ -263,7 +263,7 @@ def _good_batch_units(raw: bytes) -> tuple[int, int]:
     return good, last
 
 
-def _end(queue: MappedFileQueue, unit: int, count_good: Callable[[bytes], tuple[int, int]]) -> tuple[int, int]:
+def _end(queue: WritableMappedFileQueue, unit: int, count_good: Callable[[bytes], tuple[int, int]]) -> tuple[int, int]:
     """Find the global offset after the last good unit, and return it with what `count_good` returns for that unit."""
     files = queue.files
     end = files[0].start if files else 0

@@ -78,7 +78,7 @@ def index_keys(found: Mapping[bytes, bytes], *, tag_key: bool) -> list[bytes]:
 
 
 @dataclass(slots=True)
-class QueueState:
+class OpenQueue:
     """A queue of a topic: its next queue offset, whether it has a message yet, and its files, created on demand."""
 
     topic: str
@@ -136,15 +136,15 @@ class Dispatcher:
     options: DispatchOptions
     index: IndexService
     in_order: bool = False
-    queues: dict[tuple[str, int], QueueState] = field(default_factory=dict)
+    queues: dict[tuple[str, int], OpenQueue] = field(default_factory=dict)
     timestamp: int = 0
 
-    def queue(self, topic: str, queue_id: int) -> QueueState:
+    def queue(self, topic: str, queue_id: int) -> OpenQueue:
         """Return the state of a queue, and create it for a new queue."""
         key = (topic, queue_id)
         state = self.queues.get(key)
         if state is None:
-            state = self.queues[key] = QueueState(topic, queue_id)
+            state = self.queues[key] = OpenQueue(topic, queue_id)
             if len(self.queues) % OPEN_QUEUES == 0:
                 self.release_descriptors()
         return state
@@ -152,7 +152,7 @@ class Dispatcher:
     def dispatch(
         self,
         topic: TopicName,
-        state: QueueState,
+        state: OpenQueue,
         record: WrittenRecord,
         *,
         to_queue: bool = True,
@@ -185,7 +185,7 @@ class Dispatcher:
             added += b"INNER_MULTI_QUEUE_OFFSET\x01" + b",".join(b"%d" % s.next_offset for s in states) + b"\x02"
         return added
 
-    def simple(self, state: QueueState) -> ConsumeQueue:
+    def simple(self, state: OpenQueue) -> ConsumeQueue:
         """Return the consume queue of a queue."""
         if state.simple is None:
             state.simple = ConsumeQueue(self._directory(state), self.options.consume_queue_file_size)
@@ -194,7 +194,7 @@ class Dispatcher:
     def _to_queue(
         self,
         topic: TopicName,
-        state: QueueState,
+        state: OpenQueue,
         record: WrittenRecord,
         found: Mapping[bytes, bytes],
     ) -> None:
@@ -245,7 +245,7 @@ class Dispatcher:
         for files in self.files():
             files.queue.release_descriptors()
 
-    def _directory(self, state: QueueState, *, batch: bool = False) -> Path:
+    def _directory(self, state: OpenQueue, *, batch: bool = False) -> Path:
         return self.root / ("batchconsumequeue" if batch else "consumequeue") / state.topic / str(state.queue_id)
 
     def files(self) -> Iterator[ConsumeQueue | BatchConsumeQueue]:

@@ -22,7 +22,7 @@ from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 PENDING = 4096  # number of buffered entries from which they are hashed and written
 
 
-class IndexFile:
+class IndexFileWriter:
     """An index file, with the builder of its contents."""
 
     def __init__(self, path: Path, builder: IndexFileBuilder, descriptor: int) -> None:
@@ -32,7 +32,7 @@ class IndexFile:
         self._unsaved = False
 
     @classmethod
-    def create(cls, path: Path, builder: IndexFileBuilder) -> IndexFile:
+    def create(cls, path: Path, builder: IndexFileBuilder) -> IndexFileWriter:
         """Create a file and write its initial header.
 
         Errors: OutputExists, NoSpace, NotReadable.
@@ -43,7 +43,7 @@ class IndexFile:
         return file
 
     @classmethod
-    def open(cls, path: Path, slots: int, units: int) -> IndexFile:
+    def open(cls, path: Path, slots: int, units: int) -> IndexFileWriter:
         """Open an existing file; an empty one, left by a killed process, is extended to its full length.
 
         Errors: NotReadable, NoSpace; Refused for any other length, which means other numbers of slots and units.
@@ -122,7 +122,7 @@ class IndexService:
         self.units = units
         self._clock = clock
         self._full_flushed = full_flushed
-        self._file: IndexFile | None = None
+        self._file: IndexFileWriter | None = None
         self._last_name = ""
         self._room = 0
         self._end = 0
@@ -154,7 +154,7 @@ class IndexService:
                 deleted_begins.append(header["begin_phy_offset"])
         if names:
             self._last_name = names[-1]
-            self._use(IndexFile.open(self.directory / names[-1], self.slots, self.units))
+            self._use(IndexFileWriter.open(self.directory / names[-1], self.slots, self.units))
             self._last_hash = self._hash_of_last_entry(names)
         return min(deleted_begins, default=None)
 
@@ -184,7 +184,7 @@ class IndexService:
         hashes = key_hashes([topic + b"#" + key for key in keys]).tolist()
         return keys[hashes.index(self._last_hash) + 1 :] if self._last_hash in hashes else keys
 
-    def _use(self, file: IndexFile) -> None:
+    def _use(self, file: IndexFileWriter) -> None:
         self._file = file
         self._room = file.builder.room
         self._end = file.builder.end_phy_offset
@@ -265,7 +265,7 @@ class IndexService:
             name = index.file_name(time)
         self._last_name = name
         end = self._end
-        self._use(IndexFile.create(self.directory / name, IndexFileBuilder(self.slots, self.units, previous)))
+        self._use(IndexFileWriter.create(self.directory / name, IndexFileBuilder(self.slots, self.units, previous)))
         self._end = max(end, self._end)
 
     def commit(self) -> None:

@@ -22,12 +22,12 @@ from rmqstore.append.dledger.dledger_member import MemberState
 from rmqstore.append.files.disk import make_directories
 from rmqstore.append.files.flush import FlushPolicy
 from rmqstore.append.files.mapped_file import Clock, now_ms
-from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
 from rmqstore.append.messages.encoder import Encoder, NewMessage, Prepared, RowRefused, messages_of, place_records
-from rmqstore.append.store.bulk import BulkDispatch, Chunk
+from rmqstore.append.store.bulk import BulkDispatch, DispatchChunk
 from rmqstore.append.store.checkpoint import CheckpointFile
 from rmqstore.append.store.commitlog import CommitLog, RecordLog
-from rmqstore.append.store.dispatch import Dispatcher, QueueState, WrittenRecord, messages_in, property_value
+from rmqstore.append.store.dispatch import Dispatcher, OpenQueue, WrittenRecord, messages_in, property_value
 from rmqstore.append.store.index import IndexService
 from rmqstore.append.store.on_disk import options_of_store
 from rmqstore.append.store.put_result import PutResult, PutStatus, waits
@@ -103,7 +103,7 @@ class MessageStore:
                 )
             )
         directories = options.directories or (self.root / "commitlog",)
-        queue = MappedFileQueue(directories, options.commitlog_file_size, clock=self._clock, warm=options.warm)
+        queue = WritableMappedFileQueue(directories, options.commitlog_file_size, clock=self._clock, warm=options.warm)
         return CommitLog(queue, options.start)
 
     @classmethod
@@ -240,7 +240,7 @@ class MessageStore:
         if self.options.flush is FlushPolicy.SYNC:
             self._flush.group.wait(lambda: self.log.queue.flushed_where >= stop, self.options.intervals.sync_timeout)
 
-    def _write_records(self, encoded: EncodedTable, numbers: I64) -> Chunk:
+    def _write_records(self, encoded: EncodedTable, numbers: I64) -> DispatchChunk:
         assert isinstance(self.log, CommitLog)
         columns = encoded.columns
         offsets = np.empty(len(columns), dtype=np.int64)
@@ -254,7 +254,7 @@ class MessageStore:
             place_records(part, offsets[low : low + count])
             self.log.write(memoryview(columns.raw)[first : first + int(ends[-1])], int(part.store_timestamp[-1]))
             low += count
-        return Chunk(columns, offsets, numbers, encoded.texts)
+        return DispatchChunk(columns, offsets, numbers, encoded.texts)
 
     def check_table(self, encoded: EncodedTable, ends: dict[tuple[str, int], int], *, renumber: bool = False) -> None:
         """Check a table as `put_table` does, without writing it.
@@ -323,7 +323,7 @@ class MessageStore:
             state.started = True
         return PutResult(offset, prepared.size, queue_offset, timestamp, m.store_host)
 
-    def _queue_offset(self, m: NewMessage, state: QueueState) -> int:
+    def _queue_offset(self, m: NewMessage, state: OpenQueue) -> int:
         """Return the queue's next offset, or the message's own one if it continues the queue.
 
         With any other offset a broker would write the unit to the wrong position. Errors: MessageRefused.

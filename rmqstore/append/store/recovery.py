@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.append.dledger.dledger_log import DLedgerLog
-from rmqstore.append.files.mapped_file import MappedFile
-from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.files.mapped_file import WritableMappedFile
+from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
 from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.commitlog import RecordLog
 from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue
@@ -73,7 +73,7 @@ def recover(
     types = configured_types(root)
     topics = None if types is None else frozenset(types)
     deleted_before = end if last_exit_ok else first_start
-    known = _Known(dispatcher, topics, deleted_before)
+    known = _DispatchedMessages(dispatcher, topics, deleted_before)
     missing = known.first_missing(walk)
     if isinstance(log, DLedgerLog):
         log.store.cut(end)  # DLedger's own recovery does not check the bodies of entries
@@ -87,7 +87,7 @@ def recover(
             consume_queue.truncate(end)
             truncated = True
     if truncated:
-        known = _Known(dispatcher, topics, deleted_before)
+        known = _DispatchedMessages(dispatcher, topics, deleted_before)
         missing = known.first_missing(walk)
     not_indexed = dispatcher.index.load(
         last_exit_ok=last_exit_ok, index_msg_timestamp=checkpoint.index_msg_timestamp, log_end=end
@@ -125,7 +125,7 @@ class _Walk:
                     yield run.columns
 
 
-class _Queue(NamedTuple):
+class _QueueBefore(NamedTuple):
     """The state of a queue before recovery.
 
     `reached` is the physical offset after the last dispatched message (-1: none); `first` and `next` are queue offsets
@@ -140,7 +140,7 @@ class _Queue(NamedTuple):
     numbered: bool = True
 
 
-class _Known:
+class _DispatchedMessages:
     """The dispatched messages by queue, in arrays, so that whole chunks of them can be skipped.
 
     `topics` are those in topics.json, None if it is unreadable. A message below `deleted_before` whose topic is not in
@@ -241,20 +241,22 @@ class _Known:
             self.numbered += [queue.numbered for queue in new]
         return numbers
 
-    def _queue(self, number: int) -> _Queue:
+    def _queue(self, number: int) -> _QueueBefore:
         topic = self.table.topics[number].decode("utf-8", "surrogateescape")
         state = self.dispatcher.queues.get((topic, self.table.queue_ids[number]))
         if state is not None and state.simple is not None and state.simple.queue.files:
             simple = state.simple
             if simple.end > 0:
-                return _Queue(simple.max_physic_offset, simple.min_logic_offset // UNIT.size, simple.end // UNIT.size)
+                return _QueueBefore(
+                    simple.max_physic_offset, simple.min_logic_offset // UNIT.size, simple.end // UNIT.size
+                )
         elif state is not None and state.batch is not None and state.batch.queue.files:
-            return _Queue(state.batch.max_physic_offset + 1, numbered=False)
+            return _QueueBefore(state.batch.max_physic_offset + 1, numbered=False)
         known = self.topics is None or topic in self.topics or is_system_topic(topic) or is_lmq(topic)
-        return _Queue(-1, known=known, numbered=topic not in self.dispatcher.options.batch_topics)
+        return _QueueBefore(-1, known=known, numbered=topic not in self.dispatcher.options.batch_topics)
 
 
-def _dispatch(columns: Columns, known: _Known, dispatcher: Dispatcher, index_end: int) -> None:
+def _dispatch(columns: Columns, known: _DispatchedMessages, dispatcher: Dispatcher, index_end: int) -> None:
     """Dispatch the records of a chunk that lack units or index entries."""
     view = columns.buf.data
     options = dispatcher.options
@@ -292,7 +294,7 @@ def _load_queues(root: Path, dispatcher: Dispatcher, version: str | None) -> Non
         state.batch.load(version)
 
 
-def _start_file(queue: MappedFileQueue, lead: int, before: int, last_exit_ok: bool) -> int:
+def _start_file(queue: WritableMappedFileQueue, lead: int, before: int, last_exit_ok: bool) -> int:
     """Return the index of the file where recovery begins: the third last, or by checkpoint after an abnormal exit."""
     if last_exit_ok:
         return max(0, len(queue.files) - LAST_FILES)
@@ -303,13 +305,13 @@ def _start_file(queue: MappedFileQueue, lead: int, before: int, last_exit_ok: bo
     return 0
 
 
-def _first_record(file: MappedFile, lead: int) -> bytes:
+def _first_record(file: WritableMappedFile, lead: int) -> bytes:
     raw = file.read(lead, _HEAD)
     size = int.from_bytes(raw[:4], "big", signed=True)
     return raw if size <= len(raw) else file.read(lead, min(size, file.file_size - lead))
 
 
-def _to_read(file: MappedFile) -> FileToRead:
+def _to_read(file: WritableMappedFile) -> FileToRead:
     return FileToRead(file.path, file.start, file.file_size, file.file_size)
 
 

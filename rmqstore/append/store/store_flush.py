@@ -11,7 +11,7 @@ from collections.abc import Callable
 from rmqstore.append.dledger.dledger_log import DLedgerLog
 from rmqstore.append.files.flush import FlushIntervals, FlushPolicy, GroupCommit, IntervalFlusher
 from rmqstore.append.files.mapped_file import PAGE, Clock
-from rmqstore.append.files.mapped_file_queue import MappedFileQueue
+from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
 from rmqstore.append.store.checkpoint import CheckpointFile
 from rmqstore.append.store.commitlog import RecordLog
 from rmqstore.append.store.dispatch import OPEN_QUEUES, Dispatcher
@@ -45,7 +45,7 @@ class StoreFlush:
         self._checkpointed = clock()
         self._threads: list[IntervalFlusher] = []
 
-    def queues(self) -> list[MappedFileQueue]:
+    def queues(self) -> list[WritableMappedFileQueue]:
         """Return the mapped file queues of the log: the commitlog, or DLedger's data and index."""
         return [self.log.queue, *([self.log.store.index] if isinstance(self.log, DLedgerLog) else [])]
 

@@ -10,7 +10,7 @@ import numpy as np
 from rmqstore.append.messages.encoder import RowRefused, encode_table, refuse_oversize
 from rmqstore.append.store.bulk import BulkDispatch
 from rmqstore.append.store.commitlog import RecordLog
-from rmqstore.append.store.dispatch import DispatchOptions, QueueState, messages_in
+from rmqstore.append.store.dispatch import DispatchOptions, OpenQueue, messages_in
 from rmqstore.append.store.store_options import StoreOptions
 from rmqstore.errors import MessageRefused
 from rmqstore.formats.message import BLANK_SIZE, INNER_BATCH, is_dispatched
@@ -122,7 +122,7 @@ def queue_offsets(
     return numbers, queue_offset, ends
 
 
-def discontinued(state: QueueState, own: int, next_offset: int) -> MessageRefused:
+def discontinued(state: OpenQueue, own: int, next_offset: int) -> MessageRefused:
     return MessageRefused(
         f"queue offset {own} does not continue {state.topic}/{state.queue_id}, whose next offset is {next_offset}",
         "omit queue_offset, and the store assigns it (import: --renumber)",

@@ -16,7 +16,7 @@ from rmqstore.brokers.log.plain_start import PlainStart
 from rmqstore.brokers.log.start_file import by_checkpoint, head_store_time
 from rmqstore.brokers.log.walk import LogReader, Walk
 from rmqstore.brokers.queues.batch_queue import BatchQueue
-from rmqstore.brokers.queues.dispatch import Condition
+from rmqstore.brokers.queues.dispatch import DispatchCondition
 from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartFails, StartForecast, StartOptions
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.broker_config import DLEDGER_INDEX_FILE_SIZE, BrokerConfig
@@ -139,7 +139,7 @@ class DLedgerStart(PlainStart):
         if self.rocksdb:
             return
         self.queues.keep_units()  # the truncation may remove units of the last walked log file
-        walked = self.entries.walk(self._abnormal_start(), self.queues, Condition())
+        walked = self.entries.walk(self._abnormal_start(), self.queues, DispatchCondition())
         # DLedgerCommitLog#dledgerRecoverAbnormally adds message sizes without the 48 bytes of their headers
         short = self.data.files[walked.file].start + walked.sizes
         if max_cq >= short and (not self.rules.max_cq_after_dispatch or self.queues.max_address() >= short):

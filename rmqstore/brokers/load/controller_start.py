@@ -22,7 +22,7 @@ HIDDEN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class StartRefusal:
     """Why a start ends before load(): the reason, the line in the broker's log, and the exit code of the process."""
 
     reason: str
@@ -30,12 +30,12 @@ class Refusal:
     exit_code: int
 
 
-def refusal_before_load(store: Store, rules: BrokerRules, config: BrokerConfig) -> Refusal | None:
+def refusal_before_load(store: Store, rules: BrokerRules, config: BrokerConfig) -> StartRefusal | None:
     """Return what makes the constructor of the message store fail, `lock` or the timer wheel; None if nothing does."""
     lock = store.top.get("lock")
     if lock is not None and lock.directory:
         code = PROCESS_EXIT if rules.shutdown_throws else LOAD_FALSE
-        return Refusal("lock is a directory", "java.io.FileNotFoundException: lock (Is a directory)", code)
+        return StartRefusal("lock is a directory", "java.io.FileNotFoundException: lock (Is a directory)", code)
     if not rules.timer_wheel or not config.bool("timerWheelEnable"):
         return None
     name = _wheel_read(store, rules, config)
@@ -43,11 +43,13 @@ def refusal_before_load(store: Store, rules: BrokerRules, config: BrokerConfig) 
     if wheel is None:
         return None
     if wheel.directory:
-        return Refusal(f"{name} is a directory", f"java.io.FileNotFoundException: {name} (Is a directory)", LOAD_FALSE)
+        return StartRefusal(
+            f"{name} is a directory", f"java.io.FileNotFoundException: {name} (Is a directory)", LOAD_FALSE
+        )
     if wheel.length not in (0, wheel_size()):
         code = LOAD_FALSE if rules.any_wheel_failure_is_caught else PROCESS_EXIT
         line = f"Timer wheel length:{wheel.length} != expected:{wheel_size()}"
-        return Refusal(f"{name} is {wheel.length:,} bytes long, not {wheel_size():,}", line, code)
+        return StartRefusal(f"{name} is {wheel.length:,} bytes long, not {wheel_size():,}", line, code)
     return None
 
 

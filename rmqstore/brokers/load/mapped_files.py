@@ -46,11 +46,11 @@ class SimulatedFile:
     start: int
     wrote: int
     first_created: bool = False
-    added: list[Span] = field(default_factory=list)
+    added: list[WrittenUnits] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class Span:
+class WrittenUnits:
     """Units that the simulated start wrote at [at, stop) of a file; usually only their outline is kept.
 
     `first` is the commitlog address of the first unit, `last` and `last_size` describe the last one; the addresses

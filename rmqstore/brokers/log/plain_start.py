@@ -17,8 +17,8 @@ from rmqstore.brokers.load.mapped_files import Obstacle, SimulatedFiles, java_lo
 from rmqstore.brokers.load.queue_settings import QueueStores, conflict, database_directory, refused_after_load
 from rmqstore.brokers.log.files import Scanned
 from rmqstore.brokers.log.start_file import Exit, start_file
-from rmqstore.brokers.log.walk import LogReader, Losses, Manner, Walk
-from rmqstore.brokers.queues.dispatch import Condition, DispatchSettings, Queues
+from rmqstore.brokers.log.walk import DroppedRecords, LogReader, Manner, Walk
+from rmqstore.brokers.queues.dispatch import DispatchCondition, DispatchSettings, Queues
 from rmqstore.brokers.queues.simple_queue import SimpleQueue
 from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartFails, StartForecast, StartOptions
 from rmqstore.brokers.rules.record import ParserSettings
@@ -89,7 +89,7 @@ class PlainStart:
         self.queues = Queues(store.root, rules, self._dispatch_settings())
         self.walk: Walk | None = None
         self.started_at: str | None = None
-        self.lost = Losses()
+        self.lost = DroppedRecords()
         self.units_cut: dict[tuple[str, int], int] = {}
         self.not_dispatched: tuple[int, int] | None = None
 
@@ -394,15 +394,15 @@ class PlainStart:
             self.queues.truncate(stop)
         self.log.truncate_dirty_files(stop)
 
-    def _condition(self, max_cq: int) -> Condition:
+    def _condition(self, max_cq: int) -> DispatchCondition:
         if self.clean_exit:
-            return Condition(above=max_cq)
+            return DispatchCondition(above=max_cq)
         if not self.parser.duplication and not self.config.bool("enableControllerMode"):
-            return Condition()
+            return DispatchCondition()
         if not self.rules.batch_queues:  # before 5.0.0 the confirm offset is not stored: it is -1 during recovery
-            return Condition(start_below=-1) if self.parser.duplication else Condition()
+            return DispatchCondition(start_below=-1) if self.parser.duplication else DispatchCondition()
         self.notes.append("duplication or controller mode: recovery dispatches up to the confirm offset only")
-        return Condition(end_within=self.checkpoint.confirm_phy_offset)
+        return DispatchCondition(end_within=self.checkpoint.confirm_phy_offset)
 
     # --- start ----------------------------------------------------------------------------------------------------
 

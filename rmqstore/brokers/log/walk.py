@@ -16,7 +16,7 @@ import numpy as np
 from rmqstore.brokers.load.mapped_files import SimulatedFile
 from rmqstore.brokers.log.file_bytes import FileBytes
 from rmqstore.brokers.log.files import LogFiles
-from rmqstore.brokers.queues.dispatch import Condition, Queues, needs_exact_parser
+from rmqstore.brokers.queues.dispatch import DispatchCondition, Queues, needs_exact_parser
 from rmqstore.brokers.rules.forecast import QueueKey
 from rmqstore.brokers.rules.record import Checked
 from rmqstore.formats.message import BLANK, BORN_HOST_V6, MAGIC_V2_U32, STORE_HOST_V6
@@ -63,7 +63,7 @@ class Manner:
 
 
 @dataclass(slots=True)
-class _Reading:
+class _BufferDispatch:
     """The state of re-dispatch in one buffer of the log. Units: bytes, positions in the file.
 
     `at` is reputFromOffset, `buffer` the position in the ByteBuffer: they differ after a half message, and after an
@@ -91,7 +91,7 @@ class _Target:
     """The queues to which records are dispatched (None: no dispatch), and the condition for it."""
 
     queues: Queues | None
-    condition: Condition
+    condition: DispatchCondition
 
     def mask(self, part: Columns) -> Bool:
         """Return which records of a chunk are dispatched."""
@@ -110,7 +110,7 @@ class _Target:
 
 
 @dataclass(slots=True)
-class Losses:
+class DroppedRecords:
     """Good records at or after a position: those that a broker drops if it stops there."""
 
     messages: int = 0
@@ -128,7 +128,9 @@ class LogReader(LogFiles):
 
     # --- recovery -------------------------------------------------------------------------------------------------
 
-    def walk(self, index: int, queues: Queues | None, condition: Condition, manner: Manner | None = None) -> Walk:
+    def walk(
+        self, index: int, queues: Queues | None, condition: DispatchCondition, manner: Manner | None = None
+    ) -> Walk:
         """Walk from the start of file `index` until a record fails or the last file ends; dispatch to `queues`."""
         manner = manner or Manner()
         start = self.files[index].start
@@ -260,9 +262,9 @@ class LogReader(LogFiles):
 
     # --- losses ---------------------------------------------------------------------------------------------------
 
-    def losses(self, stop: int, keep: int) -> Losses:
+    def losses(self, stop: int, keep: int) -> DroppedRecords:
         """Count good records at or after `stop`; `in_kept_file` counts those in the file that starts at `keep`."""
-        out = Losses()
+        out = DroppedRecords()
         table = QueueTable()
         for index, file in enumerate(self.files):
             if file.start + self.file_size <= stop:
@@ -303,7 +305,7 @@ class LogReader(LogFiles):
         the file.
         """
         if self.units is not None and start < end == self.known_from(start, queues):
-            queues.dispatch_known(self.units, start, end, Condition())
+            queues.dispatch_known(self.units, start, end, DispatchCondition())
             return end
         at = start
         self.jumped_at = None
@@ -319,7 +321,7 @@ class LogReader(LogFiles):
             if position >= readable:
                 return at
             with FileBytes(file.path) as read:
-                place = _Reading(position, position, readable - position, end - file.start)
+                place = _BufferDispatch(position, position, readable - position, end - file.start)
                 self._reput_file(file, read, place, queues, index)
             if place.failed:
                 self.jumped_at = file.start + place.at
@@ -329,7 +331,9 @@ class LogReader(LogFiles):
             at = file.start + place.at
         return at
 
-    def _reput_file(self, file: SimulatedFile, read: FileBytes, place: _Reading, queues: Queues, index: int) -> None:
+    def _reput_file(
+        self, file: SimulatedFile, read: FileBytes, place: _BufferDispatch, queues: Queues, index: int
+    ) -> None:
         """Dispatch the readable bytes of one file, advancing `place`."""
         readable = place.at + place.size
         for run in self.runs(index, 0, True):
@@ -342,14 +346,14 @@ class LogReader(LogFiles):
                     inside = (begin >= place.at) & (part.offset + part.size <= file.start + readable)
                     if (aligned or bool((begin == place.at).any())) and inside.any():
                         part = part.take(inside)
-                        self._take(part, read, file, Walk(0, index), _Target(queues, Condition()))
+                        self._take(part, read, file, Walk(0, index), _Target(queues, DispatchCondition()))
                         place.advance(int(part.offset[-1] + part.size[-1]) - file.start - place.at)
                         continue
                 self._reput_one(read, place, readable, queues)
         while place.done < place.size and not place.ended:
             self._reput_one(read, place, readable, queues)
 
-    def _reput_one(self, read: FileBytes, place: _Reading, readable: int, queues: Queues) -> None:
+    def _reput_one(self, read: FileBytes, place: _BufferDispatch, readable: int, queues: Queues) -> None:
         """Do one iteration of the inner loop of ReputMessageService#doReput."""
         checked, advance = self.check(read, place.buffer, readable, body=False)
         if self.rules.batch_queues and place.at + advance > place.end:  # from 5.0.0 on

@@ -47,7 +47,7 @@ class DispatchSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class DispatchCondition:
     """Which records are dispatched.
 
     `above`: only those with PHYSICALOFFSET > above. In duplication and controller mode, `end_within`: only those that
@@ -73,7 +73,7 @@ class Condition:
         return bool(self.mask(np.array([physical]), np.array([size]))[0])
 
 
-EVERY = Condition()
+EVERY = DispatchCondition()
 
 
 class Queues:
@@ -242,7 +242,7 @@ class Queues:
     def _numbered(self, number: int) -> SimpleQueue | BatchQueue:
         return self.find(self._numbers.topics[number].decode("utf-8", "replace"), self._numbers.queue_ids[number])
 
-    def dispatch_known(self, units: KnownUnits, start: int, stop: int, condition: Condition) -> None:
+    def dispatch_known(self, units: KnownUnits, start: int, stop: int, condition: DispatchCondition) -> None:
         """Dispatch the messages in [start, stop) of the log from known units; none may need the exact parser."""
         if self._foreign:
             stop = self._known_stop(units, start, stop, condition)
@@ -262,7 +262,7 @@ class Queues:
                 queue.put_many(address, size, offset)
             self.dispatched[name[0]] += queue.dispatched - before
 
-    def _known_stop(self, units: KnownUnits, start: int, stop: int, condition: Condition) -> int:
+    def _known_stop(self, units: KnownUnits, start: int, stop: int, condition: DispatchCondition) -> int:
         """Return the offset of the first message whose queue file cannot be created, else `stop`."""
         first: list[tuple[int, QueueKey]] = []
         for name, address, size, _ in units.known_units():

@@ -1,6 +1,6 @@
 """Simulates ConsumeQueue (20-byte units) in a start: recovery, truncation, re-dispatch, minimum offset.
 
-Units are compared as arrays; those that the simulated start writes are kept as outlines (`Span`).
+Units are compared as arrays; those that the simulated start writes are kept as outlines (`WrittenUnits`).
 Source: ConsumeQueue#recover, #truncateDirtyLogicFiles, #putMessagePositionInfo, #correctMinOffset (RocketMQ 4.3.0 to
 5.5.1).
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles, Span
+from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles, WrittenUnits
 from rmqstore.brokers.rules.forecast import StartFails
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.formats import consumequeue
@@ -55,7 +55,7 @@ class SimpleQueue:
         self._shifted: list[tuple[int, int]] = []
         self.keeps_units = False
         """Keep the bytes of added units until `outline` is called, not only their outlines."""
-        self._kept: list[Span] = []
+        self._kept: list[WrittenUnits] = []
         self._recovered: tuple[SimulatedFile, int] | None = None
         """The last file that `recover` read, and the greatest address of its units."""
 
@@ -259,7 +259,7 @@ class SimpleQueue:
         joins = before is not None and before.stop == file.wrote and 0 < before.last < first
         joins = joins and before is not None and before.misplaced == misplaced
         if before is None or not joins or (before.kept is not None) != keeps:
-            before = Span(file.wrote, file.wrote, first, first, 0, bytearray() if keeps else None, misplaced)
+            before = WrittenUnits(file.wrote, file.wrote, first, first, 0, bytearray() if keeps else None, misplaced)
             file.added.append(before)
             if keeps:
                 self._kept.append(before)

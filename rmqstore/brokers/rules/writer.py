@@ -28,7 +28,7 @@ _FIRST_FORECAST = "5.4.0"  # stores of older brokers are forecast for this versi
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class WriterSign:
     """One sign: it says that the store was last written by `oldest` or newer, and by `newest` or older."""
 
     sign: str
@@ -44,7 +44,7 @@ class Writer:
 
     oldest: str
     newest: str
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[WriterSign, ...]
 
     @property
     def known(self) -> bool:
@@ -83,7 +83,7 @@ def writer_of(store: Store) -> Writer:
         return Writer(VERSIONS[0], NEWEST, ())
     signs = [sign for sign in (_library(store.root), *_present(store), *_missing(store)) if sign is not None]
     oldest, newest = VERSIONS[0], NEWEST
-    used: list[Evidence] = []
+    used: list[WriterSign] = []
     for certain in (True, False):
         for sign in (s for s in signs if s.certain is certain):
             low, high = max(oldest, sign.oldest, key=version_number), min(newest, sign.newest, key=version_number)
@@ -93,7 +93,7 @@ def writer_of(store: Store) -> Writer:
     return Writer(oldest, newest, tuple(used))
 
 
-def _library(root: Path) -> Evidence | None:
+def _library(root: Path) -> WriterSign | None:
     """Return what the newest OPTIONS file of rocksdbstore/ says about the broker that opened the store last."""
     try:
         numbers = {int(m[1]): p for p in (root / "rocksdbstore").iterdir() if (m := _OPTIONS.fullmatch(p.name))}
@@ -105,36 +105,36 @@ def _library(root: Path) -> Evidence | None:
     if library not in _LIBRARIES:
         return None
     oldest, newest = _LIBRARIES[library]
-    return Evidence(f"rocksdbstore/ was opened by RocksDB {library}", oldest, newest)
+    return WriterSign(f"rocksdbstore/ was opened by RocksDB {library}", oldest, newest)
 
 
-def _present(store: Store) -> list[Evidence]:
+def _present(store: Store) -> list[WriterSign]:
     """Return the signs that only newer versions leave."""
     signs = []
     if store.root.joinpath(SEPARATE, "CURRENT").is_file():
-        signs.append(Evidence(f"{SEPARATE}/ exists", "5.5.0"))
+        signs.append(WriterSign(f"{SEPARATE}/ exists", "5.5.0"))
     entry = store.checkpoint
     if entry is not None and not entry.directory and not entry.special:
         checkpoint = parse_checkpoint(read_at(entry.path, FILE_SIZE, 0))
         if checkpoint.logics_physical_offset > 0:
-            signs.append(Evidence("the checkpoint has a logicsPhysicalOffset", "5.5.0"))
+            signs.append(WriterSign("the checkpoint has a logicsPhysicalOffset", "5.5.0"))
         elif checkpoint.logics_msg_timestamp > 0 and not store.rocksdb_consume_queue:
             words = "the checkpoint has a time of the queues, but no logicsPhysicalOffset"
-            signs.append(Evidence(words, newest="5.4.0", certain=False))
+            signs.append(WriterSign(words, newest="5.4.0", certain=False))
     if "rocksdbstore" in store.top:
-        signs.append(Evidence("rocksdbstore/ exists", "5.4.0"))
+        signs.append(WriterSign("rocksdbstore/ exists", "5.4.0"))
     elif any(name in store.top for name in ("timerwheel", "timerlog", "batchconsumequeue")):
-        signs.append(Evidence("a timer wheel or batch queues exist", "5.0.0"))
+        signs.append(WriterSign("a timer wheel or batch queues exist", "5.0.0"))
     return signs
 
 
-def _missing(store: Store) -> list[Evidence]:
+def _missing(store: Store) -> list[WriterSign]:
     """Return the signs that a newer broker would have left."""
     if "lock" not in store.top:  # no broker has started on these files, or only a part of them was copied
         return []
     signs = []
     if "rocksdbstore" not in store.top:
-        signs.append(Evidence("there is no rocksdbstore/", newest="5.3.4", certain=False))
+        signs.append(WriterSign("there is no rocksdbstore/", newest="5.3.4", certain=False))
     if "timerwheel" not in store.top and not store.root.joinpath("config", "consumerOrderInfo.json").exists():
-        signs.append(Evidence("there is no timer wheel", newest="4.9.8", certain=False))
+        signs.append(WriterSign("there is no timer wheel", newest="4.9.8", certain=False))
     return signs

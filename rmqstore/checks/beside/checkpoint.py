@@ -22,7 +22,7 @@ _CLOCKS = 86_400_000  # ms; greatest plausible difference between the clocks of 
 
 
 @dataclass(frozen=True, slots=True)
-class LogEnd:
+class VerifiedEnd:
     """The end of the log: the greatest store time (ms, 0: no message) and the wrote position."""
 
     last_store_timestamp: int
@@ -42,7 +42,7 @@ def read_checkpoint(store: Store) -> bytes | None:
 
 
 def check_checkpoint(
-    store: Store, log: LogEnd | None, findings: Findings, *, raw: bytes | None = None
+    store: Store, log: VerifiedEnd | None, findings: Findings, *, raw: bytes | None = None
 ) -> StoreCheckpoint | None:
     """Check the checkpoint, and return it as the broker would read it; None without a usable one.
 
@@ -77,7 +77,7 @@ def check_checkpoint(
     return checkpoint
 
 
-def _field(name: str, value: int, log: LogEnd | None, findings: Findings, file: str) -> None:
+def _field(name: str, value: int, log: VerifiedEnd | None, findings: Findings, file: str) -> None:
     at, size = STORE_CHECKPOINT.at(name), 8
     if value < 0 or value > (LAST_TIME if name in TIMES else LAST_OFFSET):
         findings.add(Finding(codes.CK_GARBAGE, "checkpoint", file, at, size, {"field": name, "value": value}))

@@ -24,8 +24,8 @@ from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import Store
 from rmqstore.files.topic_types import types_of
 from rmqstore.formats.configjson import (
-    Condition,
     ConfigJsonError,
+    ConfigState,
     ConfigText,
     JsonReader,
     JsonValue,
@@ -202,16 +202,16 @@ class _ConfigCheck:
         self._syntax(queue, name, own)
         self._syntax(queue, f"{name}.bak", bak)
         if own.problem is None:
-            half_written = self.live and bak.condition in (Condition.EMPTY, Condition.CUT)
-            if bak.condition not in (_MISSING, _UNREADABLE, Condition.SOUND) and not half_written:
+            half_written = self.live and bak.condition in (ConfigState.EMPTY, ConfigState.CUT)
+            if bak.condition not in (_MISSING, _UNREADABLE, ConfigState.SOUND) and not half_written:
                 finding = Finding(codes.CFG_BROKEN_BAK, queue, f"{name}.bak", bak.position, bak.length, bak.facts())
                 self.findings.add(finding)
             return own.value
         if own.condition == _UNREADABLE:
             return bak.value
-        if self.live and own.condition in (_MISSING, Condition.EMPTY, Condition.CUT):
+        if self.live and own.condition in (_MISSING, ConfigState.EMPTY, ConfigState.CUT):
             return bak.value  # brokers from 5.1 to 5.3 write in place, so the file may be half-written at the moment
-        code = codes.CFG_BROKEN if bak.condition == Condition.SOUND else codes.CFG_UNREADABLE
+        code = codes.CFG_BROKEN if bak.condition == ConfigState.SOUND else codes.CFG_UNREADABLE
         facts = own.facts() | {"bak": bak.condition}
         self.findings.add(Finding(code, queue, name, own.position, own.length, facts))
         return bak.value
@@ -254,8 +254,8 @@ def _read_json(path: Path, facts: ConfigFacts) -> _Read:
         table = object_of(text.value)
         wrong = wrong_type(path.name, table) or null_table(path.name, table)
         if wrong:
-            return _Read(Condition.BROKEN, wrong, 0, len(raw))
-        return _Read(Condition.SOUND, None, 0, len(raw), table, text)
+            return _Read(ConfigState.BROKEN, wrong, 0, len(raw))
+        return _Read(ConfigState.SOUND, None, 0, len(raw), table, text)
     except ConfigJsonError as e:
         return _Read(e.condition, str(e), min(e.position, len(raw)), max(0, len(raw) - e.position))
 
@@ -269,7 +269,7 @@ def _read_text(path: Path, facts: ConfigFacts) -> _Read:
     epoch = path.name.startswith("epochFileCheckpoint")
     faults = controller.parse_epoch_file(raw).faults if epoch else controller.parse_broker_identity(raw).faults
     if not faults:
-        return _Read(Condition.SOUND, None, 0, len(raw), {})
+        return _Read(ConfigState.SOUND, None, 0, len(raw), {})
     nul = raw and not raw.strip(b"\0")
-    condition = Condition.EMPTY if not raw.strip() else Condition.NUL_FILLED if nul else Condition.BROKEN
+    condition = ConfigState.EMPTY if not raw.strip() else ConfigState.NUL_FILLED if nul else ConfigState.BROKEN
     return _Read(condition, "; ".join(faults), 0, len(raw))

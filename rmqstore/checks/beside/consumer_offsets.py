@@ -11,7 +11,7 @@ from rmqstore.files.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class QueueProgress:
     """The progress of a group in a queue: `offset` is the queue offset that it consumes next."""
 
     group: str
@@ -51,12 +51,12 @@ class ConsumerOffsets:
             out.unreadable = "there is no readable consumerOffset.json"
         return out
 
-    def of(self, topic: str, queue_id: int) -> list[Progress]:
+    def of(self, topic: str, queue_id: int) -> list[QueueProgress]:
         """Return the groups of a queue by name; groups of the topic without an offset in this queue are at 0."""
         queues = self.queues.get(topic, {})
         own = queues.get(queue_id, {})
         names = sorted({group for groups in queues.values() for group in groups})
-        return [Progress(group, own.get(group, 0)) for group in names]
+        return [QueueProgress(group, own.get(group, 0)) for group in names]
 
     def rows(self) -> Iterator[Committed]:
         """Yield all offsets."""

@@ -94,7 +94,7 @@ class _FileCheck:
         self.base = index.unit_at(0, slots)
         self.blocks: list[Block] = []
         self.newest: npt.NDArray[np.int32] = np.zeros(max(1, slots), dtype=np.int32)  # newest unit of each slot
-        self.bad = _Tally()
+        self.bad = _UnitTally()
         self.up: list[tuple[int, int]] = []  # (unit, predecessor) for predecessors that are later units
         self.first: Any = None
         self.last: Any = None
@@ -284,7 +284,7 @@ class _FileCheck:
         return int(found["prev_index"]) if found is not None else 0
 
 
-class _Tally:
+class _UnitTally:
     """The number of bad units, and the first two of them."""
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ _READ_WRITE = 6
 _ALL = 7
 
 
-class _Kind(NamedTuple):
+class _Ownership(NamedTuple):
     """Owner, group, mode and kind of entries."""
 
     uid: int
@@ -52,15 +52,15 @@ class _Kind(NamedTuple):
 class _Rights:
     """The number of entries of each kind, and the first one by name; `owners` of files that only a broker creates."""
 
-    count: Counter[_Kind] = field(default_factory=Counter)
-    first: dict[_Kind, str] = field(default_factory=dict)
+    count: Counter[_Ownership] = field(default_factory=Counter)
+    first: dict[_Ownership, str] = field(default_factory=dict)
     owners: Counter[int] = field(default_factory=Counter)
 
     def add(self, path: str, status: os.stat_result, *, counts: bool) -> None:
         mode = status.st_mode
         directory = stat.S_ISDIR(mode)
         if directory or stat.S_ISREG(mode):
-            kind = _Kind(status.st_uid, status.st_gid, mode & 0o777, directory)
+            kind = _Ownership(status.st_uid, status.st_gid, mode & 0o777, directory)
             self.count[kind] += 1
             if self.count[kind] == 1 or path < self.first[kind]:
                 self.first[kind] = path
@@ -160,7 +160,7 @@ def _account(uid: int) -> tuple[str, int]:
     return account.pw_name, account.pw_gid
 
 
-def _command(store: Store, closed: list[_Kind], uid: int, gid: int) -> str:
+def _command(store: Store, closed: list[_Ownership], uid: int, gid: int) -> str:
     """Return the command that fixes the permissions, ready to copy. `chown -R` does not follow links at the top."""
     where = " ".join(shlex.quote(str(p.absolute())) for p in _places(store))
     steps = [f"chown -R {uid}:{gid} {where}"] if any(e.uid != uid for e in closed) else []

@@ -94,7 +94,7 @@ class Judged:
 
 
 @dataclass(slots=True)
-class _Log:
+class _TimerLogSlots:
     """The slots that are still to be read, according to the timer log.
 
     Shape: first, last, count, units, unlinked (SLOTS,). Units: positions in bytes, -1 for none.
@@ -288,7 +288,7 @@ def judge(store: Store, queue: MappedFileQueue) -> Judged | None:
     if values["last_read_time"] <= 0 or wheel is None or not queue.files:
         return None
     ms = precision(store, queue, wheel)
-    log = _Log(values["last_read_time"] // ms, ms, queue.start)
+    log = _TimerLogSlots(values["last_read_time"] // ms, ms, queue.start)
     end = queue.start
     for at, units in good_units(queue):
         log.add(at, units)
@@ -317,7 +317,7 @@ def judge(store: Store, queue: MappedFileQueue) -> Judged | None:
     )
 
 
-def _started(wheel: Wheel, log: _Log, queue: MappedFileQueue, begin: int, end: int) -> tuple[I64, I64]:
+def _started(wheel: Wheel, log: _TimerLogSlots, queue: MappedFileQueue, begin: int, end: int) -> tuple[I64, I64]:
     """Return time and last position of all slots after a start, which relinks from the file of `begin` on.
 
     If slots still point beyond the end, the start relinks again, from the file with the first of their positions on.

@@ -15,7 +15,7 @@ from rmqstore.scan.unit_rows import Units
 
 if TYPE_CHECKING:
     from rmqstore.checks.index.catalog import IndexCatalog
-    from rmqstore.checks.log.stored_units import UnitReader
+    from rmqstore.checks.log.stored_units import UnitFiles
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class WatchedReads:
     """Reads beside the log, and notes the ranges. A source is None if the store does not have it."""
 
     def __init__(
-        self, units: UnitReader | None, catalog: IndexCatalog | None, entry_units: MappedFileQueue | None
+        self, units: UnitFiles | None, catalog: IndexCatalog | None, entry_units: MappedFileQueue | None
     ) -> None:
         self._units, self._catalog, self._entry_units = units, catalog, entry_units
         self._seen = BesideSplit()

@@ -38,7 +38,7 @@ _CACHE: WeakKeyDictionary[Store, DelayLevels] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class DelayRun:
     """Consecutive units of a level with the same delay (ms); `since`, `until`: store times of the first and last."""
 
     delay: int
@@ -47,7 +47,7 @@ class Stretch:
     until: int
 
 
-class _Unit(NamedTuple):
+class _DelayedUnit(NamedTuple):
     """A unit with its delay, and the store time of its message (ms)."""
 
     number: int
@@ -114,7 +114,7 @@ def _levels_of(store: Store) -> DelayLevels:
     return _with_earlier(levels if given else _newest(levels, shown), shown)
 
 
-def _newest(levels: DelayLevels, shown: Mapping[int, list[Stretch]]) -> DelayLevels:
+def _newest(levels: DelayLevels, shown: Mapping[int, list[DelayRun]]) -> DelayLevels:
     """Return the levels according to the newest units."""
     table = list(levels.delays)
     table += levels.delays[-1:] * (max(shown) - len(table))
@@ -123,7 +123,7 @@ def _newest(levels: DelayLevels, shown: Mapping[int, list[Stretch]]) -> DelayLev
     return DelayLevels(tuple(table))
 
 
-def _with_earlier(levels: DelayLevels, shown: Mapping[int, list[Stretch]]) -> DelayLevels:
+def _with_earlier(levels: DelayLevels, shown: Mapping[int, list[DelayRun]]) -> DelayLevels:
     """Return `levels` with the earlier delays of the units."""
     earlier = []
     for level, found in sorted(shown.items()):
@@ -143,7 +143,7 @@ def _level_numbers(store: Store) -> list[int]:
     return [number + 1 for number in numbers if number is not None and 0 <= number < _LEVELS]
 
 
-def _stretches(store: Store, level: int) -> list[Stretch]:
+def _stretches(store: Store, level: int) -> list[DelayRun]:
     """Return the stretches of a level's units, the oldest first, without those that no setting explains."""
     queue = store.consume_queue(SCHEDULE_TOPIC, level - 1).queue
     logs = [log for log, _ in store.logs]
@@ -153,24 +153,24 @@ def _stretches(store: Store, level: int) -> list[Stretch]:
     first, last = queue.start // UNIT, end // UNIT
     read = partial(_read, queue, logs, level)
     numbers = sorted({first + (last - first) * k // (_SAMPLE - 1) for k in range(_SAMPLE)})
-    units: list[_Unit] = []
+    units: list[_DelayedUnit] = []
     for unit in filter(None, map(read, numbers)):
         units += _between(read, units[-1], unit) if units else [unit]
     groups = [list(group) for _, group in groupby(units, key=lambda unit: unit.delay)]
-    out: list[Stretch] = []
+    out: list[DelayRun] = []
     for group in groups:
         begin, final = group[0], group[-1]
         count = final.number - begin.number + 1
         if (count < _LEAST and len(groups) > 1) or not _can_be_set(begin.delay):
             continue
         if out and out[-1].delay == begin.delay:  # the units between were damaged
-            out[-1] = Stretch(begin.delay, out[-1].units + count, out[-1].since, final.stored)
+            out[-1] = DelayRun(begin.delay, out[-1].units + count, out[-1].since, final.stored)
         else:
-            out.append(Stretch(begin.delay, count, begin.stored, final.stored))
+            out.append(DelayRun(begin.delay, count, begin.stored, final.stored))
     return out
 
 
-def _between(read: Callable[[int], _Unit | None], one: _Unit, other: _Unit) -> list[_Unit]:
+def _between(read: Callable[[int], _DelayedUnit | None], one: _DelayedUnit, other: _DelayedUnit) -> list[_DelayedUnit]:
     """Return `other`, and before it the units that show where the delay changes after `one`."""
     if one.delay == other.delay or other.number - one.number < 2:
         return [other]
@@ -178,7 +178,7 @@ def _between(read: Callable[[int], _Unit | None], one: _Unit, other: _Unit) -> l
     return [other] if middle is None else [*_between(read, one, middle), *_between(read, middle, other)]
 
 
-def _read(queue: MappedFileQueue, logs: list[MappedFileQueue], level: int, number: int) -> _Unit | None:
+def _read(queue: MappedFileQueue, logs: list[MappedFileQueue], level: int, number: int) -> _DelayedUnit | None:
     """Read a unit and the store time of its message; None if there is no unit, or no such message."""
     unit = queue.unit(consumequeue.UNIT, number)
     if unit is None or not consumequeue.is_message_unit(unit["commitlog_offset"], unit["size"]):
@@ -187,7 +187,7 @@ def _read(queue: MappedFileQueue, logs: list[MappedFileQueue], level: int, numbe
     for log in logs:
         message = _message(log, offset, size)
         if message is not None and _level(message) == level:
-            return _Unit(number, code - message.store_timestamp, message.store_timestamp)
+            return _DelayedUnit(number, code - message.store_timestamp, message.store_timestamp)
     return None
 
 

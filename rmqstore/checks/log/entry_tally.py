@@ -30,7 +30,7 @@ class EntryUnits(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class EntryGap:
     """An entry at `at` with an unexpected index, or a lower term than the entry that ends at `before`."""
 
     before: int
@@ -62,7 +62,7 @@ class EntryTally:
     first_wrong: int = -1
     last_wrong: int = -1
     internal: int = 0
-    gaps: list[Gap] = field(default_factory=list)
+    gaps: list[EntryGap] = field(default_factory=list)
 
     def merge(self, other: EntryTally) -> None:
         """Append the next part."""
@@ -74,7 +74,7 @@ class EntryTally:
             len(self.gaps) < _MAX_GAPS
         ):
             self.gaps.append(
-                Gap(
+                EntryGap(
                     self.end,
                     other.begin,
                     self.last_index + 1,

@@ -27,10 +27,10 @@ from rmqstore.checks.log.dispatch_rules import (
 from rmqstore.checks.log.entry_tally import EntryUnits, add_entries, add_internal
 from rmqstore.checks.log.header_fields import flag_findings, host_findings
 from rmqstore.checks.log.log_contents import LogContents
-from rmqstore.checks.log.queue_parts import QueueRows, UnitRows
+from rmqstore.checks.log.queue_parts import QueueComparison, UnitRows
 from rmqstore.checks.log.record_findings import damage_finding, text_finding, topic_finding
 from rmqstore.checks.log.store_times import time_findings, wrong_times
-from rmqstore.checks.log.stored_units import UnitReader, opened, units_of
+from rmqstore.checks.log.stored_units import UnitFiles, opened, units_of
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFileQueue
@@ -125,7 +125,7 @@ def _entry_units(store: Store, lead: int) -> MappedFileQueue | None:
     return files.index if files is not None and files.index.directories else None
 
 
-def _units(options: PassOptions) -> UnitReader | None:
+def _units(options: PassOptions) -> UnitFiles | None:
     """Return the units to compare messages with; None if they are not compared."""
     store = opened(options.store, options.given, options.run_id)
     return units_of(store, options.run_id, fresh=options.live) if options.crosscheck else None
@@ -196,7 +196,7 @@ class _SplitScan:
         units = _units(options)
         self.levels = options.levels or delay_levels(self.store)
         stored = self.watched if self.watched is not None and units is not None else units
-        self.rows = QueueRows(stored, keep=options.keep_units, levels=self.levels)
+        self.rows = QueueComparison(stored, keep=options.keep_units, levels=self.levels)
         self.table = QueueTable()
         self.keys: KeyReader | None = None
         if options.index is not None:  # a log alone has no index and need not load these modules

@@ -38,7 +38,7 @@ class StoredUnits(Protocol):
 
 
 @dataclass(slots=True)
-class Gap:
+class QueueGap:
     """Queue offsets [expected, got) are missing between the records at `before` and `at` (global offsets)."""
 
     expected: int
@@ -83,7 +83,7 @@ class Shifted:
 
 
 @dataclass(slots=True)
-class Stretch:
+class QueueRun:
     """Records of a queue with the consecutive queue offsets [first, stop).
 
     `at`: global offsets of the first `EDGE` records, `last_at` of the last.
@@ -114,17 +114,17 @@ class QueuePart:
     first_at: int
     last_at: int
     messages: int = 0
-    stretches: list[Stretch] = field(default_factory=list)
+    stretches: list[QueueRun] = field(default_factory=list)
     accounted: list[tuple[int, int]] = field(default_factory=list)
     outliers: list[Outlier] = field(default_factory=list)
     restarts: list[int] = field(default_factory=list)  # offsets of records where the queue restarted at 0
-    gaps: list[Gap] = field(default_factory=list)
+    gaps: list[QueueGap] = field(default_factory=list)
     repeats: list[tuple[int, int]] = field(default_factory=list)  # (offset of the record, queue offset)
     repeat_count: int = 0
     missing: list[Missing] = field(default_factory=list)
     shifted: list[Shifted] = field(default_factory=list)
 
-    def add_stretch(self, new: Stretch) -> None:
+    def add_stretch(self, new: QueueRun) -> None:
         """Append records, joined to the last stretch if their queue offsets continue it."""
         last = self.stretches[-1] if self.stretches else None
         if last is None or last.stop != new.first:
@@ -174,7 +174,7 @@ class QueuePart:
 
     def follow(self, new: QueuePart) -> None:
         """Append the queue's part in the next log; both have been judged."""
-        self._stretch(Stretch(new.first, new.next, [new.first_at], new.last_at))
+        self._stretch(QueueRun(new.first, new.next, [new.first_at], new.last_at))
         self.last_at = new.last_at
         self.gaps.extend(new.gaps)
         self.outliers.extend(new.outliers)
@@ -189,11 +189,11 @@ class QueuePart:
             self.outliers.append(Outlier(self.next if replaces else None, got, at))
         self.next += replaces
 
-    def _stretch(self, new: Stretch) -> None:
+    def _stretch(self, new: QueueRun) -> None:
         first, stop = new.first, new.stop
         if first > self.next:
             if len(self.gaps) < KEPT:
-                self.gaps.append(Gap(self.next, first, self.last_at, new.at[0]))
+                self.gaps.append(QueueGap(self.next, first, self.last_at, new.at[0]))
         elif first == 0 and self.next > 0:
             if len(self.restarts) < KEPT:
                 self.restarts.append(new.at[0])
@@ -247,7 +247,7 @@ class UnitRows:
         return UnitRows(laid.units, stretches)
 
 
-class QueueRows:
+class QueueComparison:
     """Collects dispatched messages until a window is full, then compares them with the consume queues.
 
     `stored` None: do not compare. `keep`: collect the units that all messages should have in `kept`.
@@ -293,7 +293,7 @@ class QueueRows:
             if part is None:
                 part = self.parts[name] = QueuePart(first, -1, at[0], at[0])
             part.messages += b - a
-            part.add_stretch(Stretch(first, first + b - a, at, int(laid.offset[b - 1])))
+            part.add_stretch(QueueRun(first, first + b - a, at, int(laid.offset[b - 1])))
         if self.stored is not None and laid.units is not None:
             for name, a, b in zip(self._names, laid.starts, laid.starts[1:], strict=False):
                 if a < b:

@@ -29,15 +29,15 @@ def opened(path: Path, given: tuple[tuple[str, str], ...], run_id: bytes) -> Sto
 
 
 @lru_cache(maxsize=1)
-def _shared_units(path: Path, given: tuple[tuple[str, str], ...], run_id: bytes) -> UnitReader:
+def _shared_units(path: Path, given: tuple[tuple[str, str], ...], run_id: bytes) -> UnitFiles:
     """Return the units of a store for all splits of a run, so that each queue directory is listed only once."""
-    return UnitReader(opened(path, given, run_id), ahead=True)
+    return UnitFiles(opened(path, given, run_id), ahead=True)
 
 
-def units_of(store: Store, run_id: bytes, *, fresh: bool) -> UnitReader:
+def units_of(store: Store, run_id: bytes, *, fresh: bool) -> UnitFiles:
     """Return the units of a store that `opened` opened. `fresh`: list the queues again, because the store grows."""
     if fresh or store.rocksdb_consume_queue:
-        return UnitReader(store)
+        return UnitFiles(store)
     return _shared_units(store.path, tuple(sorted(store.config.given.items())), run_id)
 
 
@@ -62,7 +62,7 @@ def _rocksdb_queues(store: Store) -> RocksDBQueues | None:
         ) from None
 
 
-class UnitReader:
+class UnitFiles:
     """Units of consume queues by index. The listings of recently used queues are cached.
 
     `ahead`: read a page of a queue at a time, because each of many small log files has few messages of a queue.

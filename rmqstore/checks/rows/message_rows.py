@@ -25,7 +25,7 @@ from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, QueueRange, Report
 from rmqstore.checks.rows.row_faults import Row, RowFault, faulty_rows, first_numbers
-from rmqstore.files.log_ends import OpenFile
+from rmqstore.files.log_ends import SmallReads
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.records import MAX_RECORD
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, is_readable, missing_extra
@@ -107,7 +107,7 @@ class LogAsItIs:
 
     def __init__(self, logs: Logs) -> None:
         self._logs = logs
-        self._open: dict[str, OpenFile] = {}
+        self._open: dict[str, SmallReads] = {}
         self._files = ExitStack()
         self.start, self.end = logs.min_offset, logs.wrote
 
@@ -126,17 +126,17 @@ class LogAsItIs:
                 return self._file(file).pread(min(size, file.stop - offset), offset - file.start)
         return b""
 
-    def _file(self, file: MappedFile) -> OpenFile:
+    def _file(self, file: MappedFile) -> SmallReads:
         path = str(file.path)
         if path not in self._open:
             if len(self._open) >= _MOST_OPEN:
                 self.__exit__()
-            self._open[path] = self._files.enter_context(OpenFile(file.path))
+            self._open[path] = self._files.enter_context(SmallReads(file.path))
         return self._open[path]
 
 
 @dataclass(slots=True)
-class _Tally:
+class _FamilyTally:
     """The rows of a family with a problem: how many, and the first."""
 
     rows: int = 0
@@ -174,9 +174,9 @@ class _Check:
         self.rows = rows
         self.facts = facts
         self.queue_range = queue_range
-        self.wrong = {family: _Tally() for family in FAMILIES}
-        self.beyond = {family: _Tally() for family in FAMILIES}
-        self.expired = _Tally()
+        self.wrong = {family: _FamilyTally() for family in FAMILIES}
+        self.beyond = {family: _FamilyTally() for family in FAMILIES}
+        self.expired = _FamilyTally()
         self.halves: list[Offsets] = []
         self.due: list[Offsets] = []
 

@@ -22,7 +22,7 @@ msgstr ""
 """
 
 
-class Entry(NamedTuple):
+class CatalogEntry(NamedTuple):
     """One text; `comments` are whole lines."""
 
     english: str
@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     comments: tuple[str, ...] = ()
 
 
-def read(path: Path = CATALOGUE) -> Iterator[Entry]:
+def read(path: Path = CATALOGUE) -> Iterator[CatalogEntry]:
     """Yield the entries of a catalogue, also those without Chinese."""
     for block in path.read_text("utf-8").split("\n\n"):
         fields = {"msgid": "", "msgid_plural": "", "msgstr": ""}
@@ -41,10 +41,10 @@ def read(path: Path = CATALOGUE) -> Iterator[Entry]:
                 key = match[1] or key
                 fields[key] += _ESCAPE.sub(lambda escape: "\n" if escape[1] == "n" else escape[1], match[2])
         if fields["msgid"]:
-            yield Entry(fields["msgid"], fields["msgid_plural"], fields["msgstr"])
+            yield CatalogEntry(fields["msgid"], fields["msgid_plural"], fields["msgstr"])
 
 
-def written(entries: Iterable[Entry]) -> str:
+def written(entries: Iterable[CatalogEntry]) -> str:
     """Return the text of a catalogue."""
     blocks = [_HEADER]
     for entry in entries:

@@ -98,7 +98,7 @@ class _Template(NamedTuple):
         return out
 
 
-class _Reading(NamedTuple):
+class _Translation(NamedTuple):
     """One way to read a text. `cost` grows with English words that are left, and with the number of its parts."""
 
     cost: float
@@ -131,7 +131,7 @@ class Translator:
             if found:
                 rarest = min(found, key=lambda word: (often[word], -len(word)))
                 self._by_word.setdefault(rarest, []).append(english)
-        self._known: dict[str, _Reading] = {}
+        self._known: dict[str, _Translation] = {}
         self._done: set[str] = set()
 
     # --- lines -------------------------------------------------------------------------------------------------------
@@ -181,19 +181,19 @@ class Translator:
 
     # --- sentences and their parts -----------------------------------------------------------------------------------
 
-    def _read(self, text: str) -> _Reading:
+    def _read(self, text: str) -> _Translation:
         found = self._known.get(text)
         if found is None:
-            self._known[text] = _Reading(_left(text), text)  # ends a template that would read its own value
+            self._known[text] = _Translation(_left(text), text)  # ends a template that would read its own value
             found = self._known[text] = self._best(text)
         return found
 
-    def _best(self, text: str) -> _Reading:
+    def _best(self, text: str) -> _Translation:
         if chinese := self._texts.get(text):
-            return _Reading(1, chinese)
-        best = _Reading(_left(text), text)
+            return _Translation(1, chinese)
+        best = _Translation(_left(text), text)
         if not best.cost or _COMMAND.match(text):
-            return _Reading(0, text)
+            return _Translation(0, text)
         masked = _masked(text)
         for reading in self._by_template(text, masked):
             best = min(best, reading, key=lambda reading: reading.cost)
@@ -203,7 +203,7 @@ class Translator:
         found = (reading for way in ways for reading in way(text, masked))
         return min((best, *found), key=lambda reading: reading.cost)
 
-    def _by_template(self, text: str, masked: str) -> Iterator[_Reading]:
+    def _by_template(self, text: str, masked: str) -> Iterator[_Translation]:
         """Read a text as a template, longest first."""
         found = [english for word in set(WORD.findall(text)) for english in self._by_word.get(word, ())]
         for english in sorted(found, key=len, reverse=True):
@@ -212,7 +212,7 @@ class Translator:
             if values is not None:
                 parts = list(map(self._read, values))
                 cost = 1 + sum(part.cost for part in parts) + _SPANNING_COST * template.spanning(values)
-                yield _Reading(cost, template.filled([part.text for part in parts]))
+                yield _Translation(cost, template.filled([part.text for part in parts]))
 
     def _template(self, english: str) -> _Template:
         found = self._templates.get(english)
@@ -221,7 +221,7 @@ class Translator:
             self._templates[english] = found
         return found
 
-    def _joined(self, text: str, masked: str) -> Iterator[_Reading]:
+    def _joined(self, text: str, masked: str) -> Iterator[_Translation]:
         """Read a text as two that punctuation or a conjunction joins."""
         number = sum(map(masked.count, _SEPARATORS))
         for separator, chinese in _SEPARATORS.items():
@@ -231,19 +231,19 @@ class Translator:
                     a, b = self._read(text[:at]), self._read(text[at + len(separator) :])
                     cost = a.cost + b.cost + _JOINT_COST
                     if not _WIDE.search(a.text + b.text):
-                        yield _Reading(cost, a.text + separator + b.text)
+                        yield _Translation(cost, a.text + separator + b.text)
                     else:
-                        yield _Reading(cost, spaced(spaced(a.text, chinese), b.text))
+                        yield _Translation(cost, spaced(spaced(a.text, chinese), b.text))
                     if number > _MOST_SEPARATORS:
                         return
                 at = masked.find(separator, at + 1)
 
-    def _recased(self, text: str, masked: str) -> Iterator[_Reading]:
+    def _recased(self, text: str, masked: str) -> Iterator[_Translation]:
         """Read a text with its first letter in the other case: code puts sentences into others."""
         if masked[:1].isalpha() and (chinese := self._texts.get(text[0].swapcase() + text[1:])):
-            yield _Reading(1, chinese)
+            yield _Translation(1, chinese)
 
-    def _adjacent(self, text: str, masked: str) -> Iterator[_Reading]:
+    def _adjacent(self, text: str, masked: str) -> Iterator[_Translation]:
         """Read a text as two with nothing between them, if that leaves no English word."""
         if masked.count(" ") > _MOST_SPACES:
             return
@@ -253,9 +253,9 @@ class Translator:
             if a.cost < _WORD_COST and a.text != left:
                 b = self._read(right)
                 if b.cost < _WORD_COST and b.text != right:
-                    yield _Reading(a.cost + b.cost + 1, spaced(a.text, b.text))
+                    yield _Translation(a.cost + b.cost + 1, spaced(a.text, b.text))
 
-    def _bracketed(self, text: str, masked: str) -> Iterator[_Reading]:
+    def _bracketed(self, text: str, masked: str) -> Iterator[_Translation]:
         """Read a text as one with another in brackets."""
         at = masked.find("(")
         end = closing(text, at) if at >= 0 else -1
@@ -265,20 +265,20 @@ class Translator:
         before, inner, behind = map(self._read, parts)
         cost = before.cost + inner.cost + behind.cost + _JOINT_COST
         if _WIDE.search(before.text + inner.text):
-            yield _Reading(cost, f"{before.text}（{inner.text}）{behind.text}")
+            yield _Translation(cost, f"{before.text}（{inner.text}）{behind.text}")
         else:
             spaces = text[len(parts[0]) : at], text[end + 1 : len(text) - len(parts[2])]
-            yield _Reading(cost, f"{before.text}{spaces[0]}({inner.text}){spaces[1]}{behind.text}")
+            yield _Translation(cost, f"{before.text}{spaces[0]}({inner.text}){spaces[1]}{behind.text}")
 
-    def _marked(self, text: str, masked: str) -> Iterator[_Reading]:
+    def _marked(self, text: str, masked: str) -> Iterator[_Translation]:
         """Read a text behind an arrow, or before one of click's notes in square brackets."""
         if text.startswith("-> "):
             found = self._read(text.removeprefix("-> "))
-            yield _Reading(found.cost + _JOINT_COST, f"-> {found.text}")
+            yield _Translation(found.cost + _JOINT_COST, f"-> {found.text}")
         at = masked.rfind("[")
         if at >= 0 and text.endswith("]"):
             a, b = self._read(text[:at].rstrip()), self._read(text[at + 1 : -1])
-            yield _Reading(a.cost + b.cost + _JOINT_COST, f"{a.text} [{b.text}]".lstrip())
+            yield _Translation(a.cost + b.cost + _JOINT_COST, f"{a.text} [{b.text}]".lstrip())
 
 
 @cache

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from rmqstore.cli.printing.quantities import columns, fitted, printable, time_text, title
 
 if TYPE_CHECKING:
-    from rmqstore.views.find.lost_messages import Lost
+    from rmqstore.views.find.lost_messages import MissingMessage
 
 
-def lost_words(lost: Lost) -> str:
+def lost_words(lost: MissingMessage) -> str:
     """Why a message is lost."""
     if lost.cause == "filler":
         if lost.repair:
@@ -23,7 +23,7 @@ def lost_words(lost: Lost) -> str:
     return "its record is damaged"
 
 
-def lost_lines(store: Path, lost: Lost, width: int) -> Iterator[str]:
+def lost_lines(store: Path, lost: MissingMessage, width: int) -> Iterator[str]:
     """Yield what is known of a lost message, and what to do."""
     one = lost.message
     where = f"{printable(one.topic)}/{one.queue_id} offset {one.queue_offset:,}" if one.queue_id >= 0 else one.topic

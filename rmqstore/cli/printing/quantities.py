@@ -98,7 +98,7 @@ class Size(_Quantity):
     expected = "a size: give bytes, or a number with k, M, G or T"
 
 
-class Span(_Quantity):
+class DurationType(_Quantity):
     """Type of an option for a duration, in seconds."""
 
     name = "duration"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rmqstore.cli.shared.options import Applying
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.repair.migrate.to_dledger_preflight import Refusal
+    from rmqstore.repair.migrate.to_dledger_preflight import MigrationRefusal
     from rmqstore.repair.plan.plan import Plan
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 
@@ -310,7 +310,7 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
         yield f"… and {many(len(rows) - len(shown), 'more queue')} (-v)"
 
 
-def tell_refusals(out: Output, store: str, document: dict[str, Any], refusals: Sequence[Refusal]) -> int:
+def tell_refusals(out: Output, store: str, document: dict[str, Any], refusals: Sequence[MigrationRefusal]) -> int:
     """Print why a store is not migrated; return the exit code."""
     if out.as_json:
         first = refusals[0]
@@ -321,7 +321,7 @@ def tell_refusals(out: Output, store: str, document: dict[str, Any], refusals: S
     return Refused.exit_code
 
 
-def _refusal_lines(store: str, refusals: Iterable[Refusal]) -> Iterator[str]:
+def _refusal_lines(store: str, refusals: Iterable[MigrationRefusal]) -> Iterator[str]:
     yield f"Refused: {store} cannot be migrated as it is. Nothing was written."
     for refusal in refusals:
         yield ""

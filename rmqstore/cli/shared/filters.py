@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
+class FilterOptions:
     """The filters that most commands share, as typed; `since` (inclusive) and `until` (exclusive) in ms."""
 
     topics: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ from click.shell_completion import CompletionItem
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import UTC_KEY, Size, Time
 from rmqstore.cli.shared.completion import Completer, completer_of
-from rmqstore.cli.shared.filters import Filters
+from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.help_pages import LANG, Context
 from rmqstore.cli.shared.settings import config_of, defaults
 from rmqstore.errors import UsageError
@@ -58,7 +58,7 @@ def config_option(words: str = _BROKER_CONF) -> Callable[[Callable[P, int]], Cal
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkOptions:
     """--jobs (None: one process per core), --max-rate (bytes per second, 0: no limit), --broker (None: newest)."""
 
     jobs: int | None
@@ -123,10 +123,10 @@ def command(
             _refuse_empty(values, "start", "stop", "--from", "--to")
             out = Output.from_options(values, formats)
             if filters:
-                _gather(values, "filters", Filters)
+                _gather(values, "filters", FilterOptions)
             if work:
                 values["max_rate"] = values["max_rate"] or 0
-                _gather(values, "work", Work)
+                _gather(values, "work", WorkOptions)
             if formats:
                 out.refuse_existing()
             if store:

@@ -10,7 +10,7 @@ from rmqstore.errors import NotAStore
 
 if TYPE_CHECKING:
     from rmqstore.files.store import Store
-    from rmqstore.views.dump.messages import Damage, Job
+    from rmqstore.views.dump.messages import Job, Skipped
 
 
 def note_live(out: Output, store: Store, effect: str) -> bool:
@@ -27,7 +27,7 @@ def refuse_without_log(store: Store) -> None:
         raise NotAStore(f"{store.path} has no log", "name a store, or its commitlog/")
 
 
-def write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, jobs: int, progress: Progress) -> int:
+def write_text(out: Output, store: Store, what: str, job: Job, damage: Skipped, jobs: int, progress: Progress) -> int:
     """Write messages as lines of text; return their number."""
     from rmqstore.views.dump.messages import lines_of, read_text
 
@@ -42,7 +42,7 @@ def write_text(out: Output, store: Store, what: str, job: Job, damage: Damage, j
     return done
 
 
-def tell_damage(out: Output, damage: Damage) -> int:
+def tell_damage(out: Output, damage: Skipped) -> int:
     """Write to stderr what was skipped; return the exit code."""
     if not damage:
         return 0

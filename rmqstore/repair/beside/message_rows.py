@@ -46,7 +46,7 @@ from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.log.spans import joined, meets
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
+from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwritten
 
 WHY = "rows of timed messages, half messages and the index that fit the log"
 _SECOND = 1000  # ms
@@ -264,7 +264,9 @@ class _Rows:
             while chunk := list(islice(rows, CHUNK)):
                 new.put(family, [key for key, _ in chunk], [value for _, value in chunk])
         files = new.finish()
-        swap_in(self.draft, self.draft.store.root / DIRECTORY, Made(new, files, folder), WHY, keeps_options=True)
+        swap_in(
+            self.draft, self.draft.store.root / DIRECTORY, StagedDatabase(new, files, folder), WHY, keeps_options=True
+        )
         self._tell()
 
     def _merged(self, family: str) -> Iterator[tuple[bytes, bytes]]:

@@ -18,7 +18,7 @@ from rmqstore.repair.beside.config import Ends, queue_ends
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
+from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwritten
 
 _WHY = "without the rows of messages that the log no longer has"
 
@@ -65,4 +65,4 @@ def _write(draft: PlanBuilder, ends: Ends) -> None:
         rows = ((key, value) for key, value, row in pop_rows(draft.store) if not _is_beyond(row, ends))
         while chunk := list(islice(rows, CHUNK)):
             new.put(family, [key for key, _ in chunk], [value for _, value in chunk])
-    swap_in(draft, directory, Made(new, new.finish(), folder), _WHY)
+    swap_in(draft, directory, StagedDatabase(new, new.finish(), folder), _WHY)

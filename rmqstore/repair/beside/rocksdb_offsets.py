@@ -18,7 +18,7 @@ from rmqstore.files.rocksdb.database import CHUNK, CannotRead, Database, is_read
 from rmqstore.formats.configjson import JsonValue
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
+from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwritten
 
 _REDUCED = "offsets reduced to the end of their queues"
 Rows = Iterator[tuple[bytes, bytes]]
@@ -63,7 +63,7 @@ def change_offsets(draft: PlanBuilder, directory: Path, offsets: Iterable[Commit
         files = new.finish()
     except CannotRead as e:
         raise unwritten(e) from e
-    swap_in(draft, directory, Made(new, files, folder), why)
+    swap_in(draft, directory, StagedDatabase(new, files, folder), why)
 
 
 def _rows(old: Database, family: str) -> Rows:

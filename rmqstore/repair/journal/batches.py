@@ -18,7 +18,7 @@ from rmqstore.repair.journal.preflight import check_step_on_disk
 from rmqstore.repair.journal.probe import Status, Touched, probe_in_place
 from rmqstore.repair.journal.renames import Moves
 from rmqstore.repair.journal.undo_log import Batch, Meta, UndoLog, UndoLogWriter
-from rmqstore.repair.plan.content import Fingerprint, chunks
+from rmqstore.repair.plan.content import RunningFingerprint, chunks
 from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range, read_range, read_runs
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import (
@@ -62,7 +62,7 @@ def cut_batches(plan: Plan) -> list[list[int]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ApplyWork:
     """A plan, its paths on this machine, its journal and its batches: the input of every function here.
 
     `made`: the paths that the plan creates or gives to renamed files, with the numbers of the steps.
@@ -77,11 +77,11 @@ class Work:
     moves: Moves
 
     @staticmethod
-    def of(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> Work:
+    def of(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> ApplyWork:
         log = UndoLog(folder.path / UNDO_LOG)
         batches = cut_batches(plan)
         made = {step.path: number for number, step in enumerate(plan.steps) if isinstance(step, MoveIn)}
-        return Work(plan, paths, folder, log, batches, made, Moves.of(plan, batches))
+        return ApplyWork(plan, paths, folder, log, batches, made, Moves.of(plan, batches))
 
     def waiting(self, number: int) -> Path:
         """Where the file that a step moves is while it is not at the step's path: staged, aside or in quarantine."""
@@ -146,7 +146,7 @@ class _OpenFiles:
         self.opened.clear()
 
 
-def run_batch(work: Work, number: int) -> None:
+def run_batch(work: ApplyWork, number: int) -> None:
     """Log one batch, execute its steps and make them durable; continue a batch that is already logged (resume).
 
     Errors: OSError, PlanStale, ChangedSince.
@@ -171,7 +171,7 @@ def run_batch(work: Work, number: int) -> None:
         work.folder.save(times_kept=False)
 
 
-def _log_batch(work: Work, number: int) -> None:
+def _log_batch(work: ApplyWork, number: int) -> None:
     """Append the metadata and before-images of a batch to undo.log, and make them durable.
 
     Errors: OSError; PlanStale if bytes are not those that the plan expects.
@@ -187,7 +187,7 @@ def _log_batch(work: Work, number: int) -> None:
             path = work.paths.locate(step.path)
             writer.meta(_meta(step_number, step, path, work))
             if isinstance(step, Overwrite | Truncate):
-                running = Fingerprint(step.expect)
+                running = RunningFingerprint(step.expect)
                 at = step.at
                 # undo extends a truncated file with zeros, so holes need no before-image
                 pieces = read_runs if isinstance(step, Truncate) else read_range
@@ -205,7 +205,7 @@ def _log_batch(work: Work, number: int) -> None:
         os.close(descriptor)
 
 
-def _meta(number: int, step: Step, path: Path, work: Work) -> Meta:
+def _meta(number: int, step: Step, path: Path, work: ApplyWork) -> Meta:
     parent = existing(path.parent).stat()
     times = {"folder_atime_ns": parent.st_atime_ns, "folder_mtime_ns": parent.st_mtime_ns}
     if isinstance(step, Create | MakeDirectory):
@@ -230,7 +230,7 @@ def _after(step: Step) -> str | None:
         size = step.length
         if isinstance(step.content, Staged) and step.content.size == size:
             return step.content.hash
-        running = Fingerprint()
+        running = RunningFingerprint()
         for piece in step.content.pieces():
             running.update(piece)
         running.update(size - step.content.size)
@@ -238,7 +238,7 @@ def _after(step: Step) -> str | None:
     return None
 
 
-def _execute(files: _OpenFiles, work: Work, number: int, meta: Meta) -> None:
+def _execute(files: _OpenFiles, work: ApplyWork, number: int, meta: Meta) -> None:
     """Execute one step; `files.finish` makes it durable. Errors: OSError, ChangedSince."""
     step = work.plan.steps[number]
     path = work.paths.locate(step.path)
@@ -263,7 +263,7 @@ def _execute(files: _OpenFiles, work: Work, number: int, meta: Meta) -> None:
             files.disk.truncate(descriptor, step.to_size)
 
 
-def _include_done(files: _OpenFiles, work: Work, number: int, meta: Meta) -> None:
+def _include_done(files: _OpenFiles, work: ApplyWork, number: int, meta: Meta) -> None:
     """Add the files of a step that is already done to those that `files.finish` makes durable."""
     step = work.plan.steps[number]
     path = work.paths.locate(step.path)
@@ -275,7 +275,7 @@ def _include_done(files: _OpenFiles, work: Work, number: int, meta: Meta) -> Non
         files.moved(path, work.waiting(number))
 
 
-def _probe(work: Work, batch: Batch, number: int, begun: int, *, torn: bool) -> Status:
+def _probe(work: ApplyWork, batch: Batch, number: int, begun: int, *, torn: bool) -> Status:
     """Determine the state of one step on disk after `begun` batches have begun; `torn`: it may be half done."""
     step, meta = work.plan.steps[number], batch.metas[number]
     path, waiting = work.paths.locate(step.path), work.waiting(number)
@@ -300,7 +300,7 @@ def _probe(work: Work, batch: Batch, number: int, begun: int, *, torn: bool) -> 
     return Status.AFTER if moved else Status.BEFORE
 
 
-def _probe_moved_in(work: Work, step: MoveIn, path: Path, meta: Meta) -> Status:
+def _probe_moved_in(work: ApplyWork, step: MoveIn, path: Path, meta: Meta) -> Status:
     """Return AFTER if the entry at a path is the one that the step moved there, else FOREIGN."""
     now = status_of(path)
     if now is None:
@@ -313,7 +313,7 @@ def _probe_moved_in(work: Work, step: MoveIn, path: Path, meta: Meta) -> Status:
     return Status.AFTER if same and fingerprint_range(path, 0, step.size, "runs:") == meta.after else Status.FOREIGN
 
 
-def _is_taken(work: Work, step: MoveOut, begun: int) -> bool:
+def _is_taken(work: ApplyWork, step: MoveOut, begun: int) -> bool:
     """Return whether the path of a file that was moved away holds something that the plan did not put there."""
     if status_of(work.paths.locate(step.path)) is None:
         return False
@@ -322,7 +322,7 @@ def _is_taken(work: Work, step: MoveOut, begun: int) -> bool:
     return newcomer is None or not_yet or status_of(work.waiting(newcomer)) is not None
 
 
-def probe_all(work: Work, *, for_undo: bool) -> int:
+def probe_all(work: ApplyWork, *, for_undo: bool) -> int:
     """Check that everything a journal touched is unchanged since; return the number of batches that have begun.
 
     For resume, the targets of the remaining steps must also be as the plan expects. Reads only.
@@ -356,7 +356,7 @@ def probe_all(work: Work, *, for_undo: bool) -> int:
     return begun
 
 
-def _stale_targets(work: Work, begun: int) -> Iterator[str]:
+def _stale_targets(work: ApplyWork, begun: int) -> Iterator[str]:
     """Yield why a target of the batches after the first `begun` is not as the plan expects."""
     leaving = {step.path for step in work.plan.steps if isinstance(step, MoveOut)}
     for number in itertools.chain.from_iterable(work.batches[begun:]):
@@ -370,7 +370,7 @@ def _stale_targets(work: Work, begun: int) -> Iterator[str]:
             yield error.message
 
 
-def undo_batch(work: Work, number: int) -> None:
+def undo_batch(work: ApplyWork, number: int) -> None:
     """Undo the steps of one batch in reverse order, and make that durable. Errors: OSError."""
     batch, folder = work.log.batches[number], work.folder
     files = _OpenFiles(folder.disk)
@@ -401,7 +401,7 @@ def undo_batch(work: Work, number: int) -> None:
         files.close()
 
 
-def undo_times(work: Work) -> None:
+def undo_times(work: ApplyWork) -> None:
     """Restore the times that directories had before the first batch."""
     times: dict[Path, Meta] = {}
     for batch in work.log.batches:

@@ -60,7 +60,7 @@ UNFINISHED = (State.APPLYING, State.UNDOING, State.MISSING)
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JournalState:
     """The content of the state file.
 
     `homes` are the folders with a new/ and a quarantine/, `home_of` the index of the home of a step if it is not 0;
@@ -126,7 +126,7 @@ class JournalFolder:
 
     path: Path
     store: Path
-    record: Record
+    record: JournalState
     disk: Disk
 
     @property
@@ -316,7 +316,7 @@ def new_folder(paths: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Dis
     path = (outside or paths.store / JOURNAL_FOLDER) / name
     homes, home_of = _homes(paths, plan, name, outside)
     times = paths.store.stat()
-    record = Record(
+    record = JournalState(
         State.PREPARING,
         str(paths.store),
         steps=len(plan.steps),
@@ -330,7 +330,7 @@ def new_folder(paths: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Dis
 
 
 def _homes(paths: PlanPaths, plan: Plan, name: str, outside: Path | None) -> tuple[tuple[str, ...], Mapping[str, int]]:
-    """Return the homes of a new journal, and the index of each step's home if it is not 0; see `Record`."""
+    """Return the homes of a new journal, and the index of each step's home if it is not 0; see `JournalState`."""
     homes = [""]
     home_of: dict[str, int] = {}
     for number, step in enumerate(plan.steps):
@@ -361,7 +361,7 @@ def open_folder(path: Path, disk: Disk) -> JournalFolder:
         place = pointer
     record = _read_record(place)
     if record is None and place.parent.name == JOURNAL_FOLDER and place.is_dir() and _is_unstarted(place):
-        record = Record(State.PREPARING, str(place.parent.parent))
+        record = JournalState(State.PREPARING, str(place.parent.parent))
     if record is None:
         without_effect = (State.PREPARING, State.UNDONE)
         known = [one.name for one in list_folders(place, disk) if one.record.state not in without_effect]
@@ -394,7 +394,7 @@ def list_folders(store: Path, disk: Disk) -> list[JournalFolder]:
         record = _read_record(place)
         if record is None:
             unstarted = place == entry and _is_unstarted(place)
-            record = Record(State.PREPARING if unstarted else State.MISSING, str(store))
+            record = JournalState(State.PREPARING if unstarted else State.MISSING, str(store))
         folders.append(JournalFolder(place, store, record, disk))
     return folders
 
@@ -424,14 +424,14 @@ def _pointer(folder: Path) -> Path | None:
     return Path(text) if text.startswith("/") and "\0" not in text else None
 
 
-def _read_record(folder: Path) -> Record | None:
+def _read_record(folder: Path) -> JournalState | None:
     try:
         row = json.loads((folder / STATE).read_bytes())
         if not isinstance(row, dict) or row.pop("schema", None) != SCHEMA:
             return None
         row["state"] = State(row["state"])
         row["homes"] = tuple(str(home) for home in row["homes"])
-        record = Record(**row)
+        record = JournalState(**row)
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
     sound = isinstance(record.home_of, dict) and all(

@@ -25,7 +25,7 @@ from rmqstore.errors import (
 from rmqstore.files.disk.disk_errors import is_full
 from rmqstore.files.disk.paths import real_path
 from rmqstore.repair.journal import liveness
-from rmqstore.repair.journal.batches import Work, probe_all, run_batch, undo_batch, undo_times
+from rmqstore.repair.journal.batches import ApplyWork, probe_all, run_batch, undo_batch, undo_times
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import (
     UNFINISHED,
@@ -141,7 +141,7 @@ def apply(
             now = liveness.snapshot(places)
             liveness.refuse_moving(seen, now)
             liveness.refuse_live(paths.store, places, now, stopped=stopped)
-            _run_batches(Work.of(own, paths, folder), progress)
+            _run_batches(ApplyWork.of(own, paths, folder), progress)
         folder.save(state=State.DONE)
     except BaseException as error:
         if folder.record.state is State.PREPARING:
@@ -273,7 +273,7 @@ def _refuse_pruned(folder: JournalFolder) -> None:
         raise Refused(f"{folder.path} was being removed and can no longer be undone", "run `rmqstore journals --prune`")
 
 
-def _run_batches(work: Work, progress: Progress | None) -> None:
+def _run_batches(work: ApplyWork, progress: Progress | None) -> None:
     """Run the batches that are not done. Once the state APPLYING is saved, any error means HalfApplied."""
     folder, batches = work.folder, len(work.batches)
     try:
@@ -295,7 +295,7 @@ def _run_batches(work: Work, progress: Progress | None) -> None:
         raise
 
 
-def _undo_batches(work: Work) -> int:
+def _undo_batches(work: ApplyWork) -> int:
     """Undo all batches that have begun; return the number of their steps."""
     folder = work.folder
     work.log.refresh()
@@ -320,8 +320,8 @@ def _locked_store(plan: Plan, paths: PlanPaths, folder: JournalFolder, stopped: 
         yield
 
 
-def _open_work(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> Work:
-    work = Work.of(plan, paths, folder)
+def _open_work(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> ApplyWork:
+    work = ApplyWork.of(plan, paths, folder)
     if len(work.log.batches) < folder.record.batches_done:
         raise CouldNotCheck(
             f"{work.log.path} is damaged after byte {work.log.stop}: nothing was changed",

@@ -16,7 +16,7 @@ from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import LOST_FOUND, NEW, QUARANTINE, UNDO_LOG, JournalFolder, Staged
 from rmqstore.repair.journal.plan_paths import PlanPaths, existing
 from rmqstore.repair.journal.preflight import is_staged
-from rmqstore.repair.plan.content import Fingerprint, chunks
+from rmqstore.repair.plan.content import RunningFingerprint, chunks
 from rmqstore.repair.plan.fingerprints import read_range
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import Create, Extend, MakeDirectory, Overwrite
@@ -79,7 +79,7 @@ class _Written:
     def add(self, path: Path, pieces: Iterable[bytes], size: int, like: os.stat_result | None) -> str:
         """Write a new file: the content, then a hole up to `size`; return the fingerprint of its bytes."""
         # A created file is mostly a hole: use the hash that counts zeros instead of reading them.
-        running = Fingerprint("runs:" if like is not None else "sha256:")
+        running = RunningFingerprint("runs:" if like is not None else "sha256:")
         at, disk = 0, self.disk
         descriptor = disk.open_new(path)
         self._open.append(descriptor)

@@ -30,7 +30,7 @@ from rmqstore.scan.queues import QueueTable
 Name = tuple[str, int]
 
 
-class QueueRows(NamedTuple):
+class DispatchedRows(NamedTuple):
     """Messages and their queue offsets, one array element each.
 
     `number` identifies the queue. `offset` and `size` in bytes; `tags` is the tags code of the unit; `time` is the
@@ -44,20 +44,20 @@ class QueueRows(NamedTuple):
     tags: I64
     time: I64
 
-    def keep(self, mask: Bool) -> QueueRows:
+    def keep(self, mask: Bool) -> DispatchedRows:
         """Return the rows that a mask selects."""
-        return self if mask.all() else QueueRows(*(column[mask] for column in self))
+        return self if mask.all() else DispatchedRows(*(column[mask] for column in self))
 
 
 class Sink(Protocol):
     """The consumer of rows; `rows.number` is an index of `names`, which only grows."""
 
-    def rows(self, names: list[Name], rows: QueueRows) -> None: ...
+    def rows(self, names: list[Name], rows: DispatchedRows) -> None: ...
 
     def batch(self, name: Name, offset: int, size: int, tags: int, time: int, base: int, count: int) -> None: ...
 
 
-class Dispatcher:
+class Redispatch:
     """Turns records into rows, as a broker dispatches them.
 
     Source: DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue#dispatch, ConsumeQueue#putMessagePositionInfo
@@ -106,7 +106,9 @@ class Dispatcher:
                 self.sink.batch(name, int(columns.offset[i]), int(columns.size[i]), int(tags[i]), time, base, count)
             dispatched &= ~in_batch
         if dispatched.any():
-            rows = QueueRows(number, columns.queue_offset, columns.offset, columns.size, tags, columns.store_timestamp)
+            rows = DispatchedRows(
+                number, columns.queue_offset, columns.offset, columns.size, tags, columns.store_timestamp
+            )
             self.sink.rows(self.queues.names, rows.keep(dispatched))
 
     def message(self, offset: int, message: Message) -> None:
@@ -136,7 +138,7 @@ class Dispatcher:
         number = self.table.number(topic, queue_id)
         self.queues.learn()
         if number not in self.queues.unsound:
-            row = QueueRows(*(np.array([v], dtype=np.int64) for v in (number, *values)))
+            row = DispatchedRows(*(np.array([v], dtype=np.int64) for v in (number, *values)))
             self.sink.rows(self.queues.names, row)
 
 

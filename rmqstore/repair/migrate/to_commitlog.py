@@ -22,7 +22,14 @@ from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TIMER_FAMILY, TRANS_FAMI
 from rmqstore.formats.text.counts import many
 from rmqstore.repair.journal.folder import free_bytes
 from rmqstore.repair.journal.plan_paths import existing
-from rmqstore.repair.migrate.to_dledger_preflight import Refusal, in_use, no_files, recover_first, unsound, words_for
+from rmqstore.repair.migrate.to_dledger_preflight import (
+    MigrationRefusal,
+    in_use,
+    no_files,
+    recover_first,
+    unsound,
+    words_for,
+)
 from rmqstore.repair.plan.content import Json
 
 SCHEMA = "rmqstore.migrate-to-commitlog/1"
@@ -36,7 +43,7 @@ _SLACK = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class GroupNode:
     """Another node of the group: path, index up to which its entries equal this store's (-1: none), last index."""
 
     path: str
@@ -45,14 +52,14 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class MigrationChoice:
     """What decides about entries above committedIndex.
 
     `nodes`: size of the group, None if unknown; `include`: migrate all of them; `only_committed`: migrate none.
     """
 
     nodes: int | None = None
-    replicas: tuple[Replica, ...] = ()
+    replicas: tuple[GroupNode, ...] = ()
     include: bool = False
     only_committed: bool = False
 
@@ -61,11 +68,11 @@ class Choice:
 class CommitLogMigration:
     """The result of the checks: refusals, and the entries to migrate, up to `last_index`.
 
-    `start` is the global offset of the first converted record, `file_size` is in bytes; see `Replica` for indexes.
+    `start` is the global offset of the first converted record, `file_size` is in bytes; see `GroupNode` for indexes.
     """
 
     store: str
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[MigrationRefusal, ...] = ()
     first_index: int = -1
     last_index: int = -1
     last_on_disk: int = -1
@@ -109,7 +116,9 @@ class CommitLogMigration:
         }
 
 
-def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice, output: Path) -> CommitLogMigration:
+def plan_migration_to_commitlog(
+    store: Store, verified: Verified, choice: MigrationChoice, output: Path
+) -> CommitLogMigration:
     """Plan the conversion of a verified store; obstacles become refusals.
 
     Errors: NotAStore for a path without DLedger data.
@@ -122,13 +131,15 @@ def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice
         return replace(base, refusals=tuple(refusals))
     refusals += _message_rows(verified)
     if written_by_newer(store, verified.dledger.tiling if verified.dledger is not None else None):
-        refusals.append(Refusal("DLedger 0.4 wrote it, which no RocketMQ release uses", "this is not supported"))
+        refusals.append(
+            MigrationRefusal("DLedger 0.4 wrote it, which no RocketMQ release uses", "this is not supported")
+        )
     refusals += _unsound(store, verified)
     log, legacy = verified.dledger, verified.legacy
     assert store.dledger is not None
     if legacy is not None and legacy.queue.stop != store.dledger.data.start:
         refusals.append(
-            Refusal(
+            MigrationRefusal(
                 f"the legacy commitlog ends at {legacy.queue.stop}, DLedger begins at {store.dledger.data.start}:"
                 " files are missing, or a migration was interrupted half-way",
                 f"restore the files; see `rmqstore verify {words_for(store)}`",
@@ -158,7 +169,7 @@ def plan_migration_to_commitlog(store: Store, verified: Verified, choice: Choice
     )
 
 
-def _message_rows(verified: Verified) -> list[Refusal]:
+def _message_rows(verified: Verified) -> list[MigrationRefusal]:
     """Refuse a store whose services go on from rows in rocksdbstore/, because every record gets another address.
 
     Without its positions, a broker reads the timer queue from its beginning. Rows that cannot be read are unchecked.
@@ -171,34 +182,34 @@ def _message_rows(verified: Verified) -> list[Refusal]:
     if rows.counts[TIMER_FAMILY] or rows.positions[TIMER_FAMILY]:
         count = many(rows.pending_timers, "pending timed message")
         reason = f"rocksdbstore/ keeps how far the broker has read the timer queue, and the addresses of {count}"
-        out.append(Refusal(reason, "this is not supported"))
+        out.append(MigrationRefusal(reason, "this is not supported"))
     if rows.counts[TRANS_FAMILY]:
         count = many(rows.counts[TRANS_FAMILY], "half message")
         advice = "let the broker finish the open transactions first"
-        out.append(Refusal(f"rocksdbstore/ keeps the addresses of {count}", advice))
+        out.append(MigrationRefusal(f"rocksdbstore/ keeps the addresses of {count}", advice))
     return out
 
 
-def _wrong_kind(store: Store) -> Refusal | None:
+def _wrong_kind(store: Store) -> MigrationRefusal | None:
     if store.dledger is None or not store.dledger.data.files:
         if store.commitlog is not None and store.commitlog.files:
-            return Refusal("this is already a plain store", "nothing to migrate")
-        return Refusal(
+            return MigrationRefusal("this is already a plain store", "nothing to migrate")
+        return MigrationRefusal(
             "the store has no DLedger data", "give the storePathRootDir of a DLedger broker and -c broker.conf"
         )
     wanted = store.config.given.get("dLegerSelfId", "").strip()
     if wanted and wanted != store.dledger.self_id and not store.config.paths("storePathDLedgerCommitLog"):
-        return Refusal(
+        return MigrationRefusal(
             f"broker.conf says dLegerSelfId={wanted}, but there is only {store.dledger.directory.name}",
             "this is the directory of another node: correct broker.conf, or give that node's store",
         )
     if store.other_dledger and not wanted:
         names = ", ".join([store.dledger.directory.name, *store.other_dledger])
-        return Refusal(f"several DLedger directories: {names}", "choose one with --self-id")
+        return MigrationRefusal(f"several DLedger directories: {names}", "choose one with --self-id")
     return None
 
 
-def _unsound(store: Store, verified: Verified) -> list[Refusal]:
+def _unsound(store: Store, verified: Verified) -> list[MigrationRefusal]:
     """Refuse a damaged store: a conversion without its damaged messages would look complete."""
     counts = problem_counts(verified.report)
     bad = [code for code in counts if not PROBLEMS[code].migration_rebuilds]
@@ -207,7 +218,7 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
     return unsound(counts, bad, recover_first(store), unchecked)
 
 
-def _choose(committed: int, last: int, choice: Choice, store: str) -> tuple[int, str, Refusal | None]:
+def _choose(committed: int, last: int, choice: MigrationChoice, store: str) -> tuple[int, str, MigrationRefusal | None]:
     """Return the index of the last entry to migrate, the reason, and a refusal if there is no reason."""
     ahead = _ahead(choice, last)
     if ahead is not None and not (choice.include or choice.only_committed):
@@ -215,7 +226,7 @@ def _choose(committed: int, last: int, choice: Choice, store: str) -> tuple[int,
     if choice.only_committed:
         if committed < 0 <= last:
             advice = f"run `rmqstore recover {store} --apply`, or use --include-uncommitted"
-            return committed, "", Refusal("no committedIndex on disk: nothing would be migrated", advice)
+            return committed, "", MigrationRefusal("no committedIndex on disk: nothing would be migrated", advice)
         return committed, "--only-committed", None
     if choice.include:
         return last, "--include-uncommitted", None
@@ -232,41 +243,43 @@ def _choose(committed: int, last: int, choice: Choice, store: str) -> tuple[int,
     return committed, "", _undecided(committed, last, choice)
 
 
-def _ahead(choice: Choice, last: int) -> Refusal | None:
+def _ahead(choice: MigrationChoice, last: int) -> MigrationRefusal | None:
     """Refuse if other nodes have entries that this one lacks, and that may be committed."""
     longer = [r for r in choice.replicas if r.last_index > last]
     nodes = choice.nodes or len(choice.replicas) + 1
     unknown = max(0, nodes - 1 - len(choice.replicas))
     if longer and len(longer) + unknown >= nodes // 2 + 1:
         best = max(longer, key=lambda r: r.last_index)
-        return Refusal(
+        return MigrationRefusal(
             f"{best.path} ends at index {best.last_index}, this store at {last}: it lacks messages of the group",
             f"migrate {best.path} instead",
         )
     return None
 
 
-def _undecided(committed: int, last: int, choice: Choice) -> Refusal:
+def _undecided(committed: int, last: int, choice: MigrationChoice) -> MigrationRefusal:
     reason = f"entries {committed + 1} to {last} are above the committedIndex on disk ({committed})"
     if choice.nodes is None:
-        return Refusal(
+        return MigrationRefusal(
             f"{reason}, and the size of the group is not known",
             "give -c broker.conf or --peers (in a group of one all of them count), or use --include-uncommitted or"
             " --only-committed",
         )
-    return Refusal(
+    return MigrationRefusal(
         f"{reason}; {choice.nodes} nodes decide by majority",
         "give the other nodes' stores with --replica, or use --include-uncommitted or --only-committed",
     )
 
 
-def _space(log: LogResult, legacy: LogResult | None, output: Path) -> list[Refusal]:
+def _space(log: LogResult, legacy: LogResult | None, output: Path) -> list[MigrationRefusal]:
     need = log.bytes + (legacy.bytes if legacy is not None else 0) + _SLACK
     place = existing(output.absolute().parent)
     free = free_bytes(place)
     if free >= need:
         return []
-    return [Refusal(f"{place}: {need:,} bytes are needed, {free:,} are free", "free space, or build it elsewhere")]
+    return [
+        MigrationRefusal(f"{place}: {need:,} bytes are needed, {free:,} are free", "free space, or build it elsewhere")
+    ]
 
 
 def _start(store: Store, legacy: LogResult | None, log: LogResult) -> int:

@@ -19,7 +19,7 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_nam
 from rmqstore.files.store import UNIT_SIZE, QueueKind, Store
 from rmqstore.formats import checkpoint
 from rmqstore.formats.message import BLANK_MAGIC, build_blank
-from rmqstore.repair.migrate.to_dledger_preflight import Refusal, ReplicaCheck, Target, preflight
+from rmqstore.repair.migrate.to_dledger_preflight import MigrationRefusal, ReplicaCheck, Target, preflight
 from rmqstore.repair.plan.content import Json, Zeros
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -50,7 +50,7 @@ class DLedgerMigration:
     """
 
     target: Target
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[MigrationRefusal, ...] = ()
     plan: Plan | None = None
     divided_commitlog_offset: int = -1
     pad: Pad | None = None

@@ -28,7 +28,7 @@ _PEER = re.compile(r"([A-Za-z]\d{1,9})-(.+):(\d{1,5})")
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class MigrationRefusal:
     """Why a migration is refused, and what to do."""
 
     reason: str
@@ -101,7 +101,7 @@ class Target:
 
 def preflight(
     store: Store, verified: Verified, target: Target, replicas: Sequence[ReplicaCheck]
-) -> tuple[list[Refusal], list[str]]:
+) -> tuple[list[MigrationRefusal], list[str]]:
     """Check a store; return refusals and notes."""
     notes: list[str] = []
     refusals = in_use(store, verified)
@@ -142,7 +142,7 @@ def words_for(store: Store) -> str:
     return store_words(str(store.path), store.config.source)
 
 
-def _wrong_kind(store: Store, target: Target) -> Refusal | None:
+def _wrong_kind(store: Store, target: Target) -> MigrationRefusal | None:
     """Refuse a DLedger store, and one with an unfinished migration."""
     own = f"dledger-{target.self_id}"
     nodes = [store.dledger.directory.name] if store.dledger is not None else []
@@ -150,14 +150,14 @@ def _wrong_kind(store: Store, target: Target) -> Refusal | None:
         filled = [e for e in list_directory(store.root / name) if not e.directory or list_directory(e.path)]
         has_data = store.dledger is not None and store.dledger.directory.name == name and bool(store.dledger.data.files)
         if name != own and (filled or has_data):
-            return Refusal(
+            return MigrationRefusal(
                 f"{name} is the DLedger directory of another node",
                 f"use --self-id {name.removeprefix('dledger-')}, or move {name} away",
             )
         if has_data:
             return _already(store)
         if filled:
-            return Refusal(
+            return MigrationRefusal(
                 f"{name} has no data, but {filled[0].path.name}: a migration or the setup of a node was interrupted"
                 " half-way",
                 f"run `rmqstore undo` if a migration was interrupted, else move {store.root / name} away",
@@ -165,35 +165,37 @@ def _wrong_kind(store: Store, target: Target) -> Refusal | None:
     return None
 
 
-def _already(store: Store) -> Refusal:
+def _already(store: Store) -> MigrationRefusal:
     assert store.dledger is not None
     first = store.dledger.data.start
     legacy = store.commitlog
     if legacy is None or not legacy.files:
-        return Refusal("this is already a DLedger store", "nothing to migrate")
+        return MigrationRefusal("this is already a DLedger store", "nothing to migrate")
     if legacy.stop == first:
-        return Refusal(
+        return MigrationRefusal(
             f"this store was already migrated: DLedger begins at {first}",
             f"nothing to do; check it with `rmqstore verify {words_for(store)}`",
         )
     where = (
         "files of the legacy commitlog are missing" if legacy.stop < first else "legacy commitlog and DLedger overlap"
     )
-    return Refusal(
+    return MigrationRefusal(
         f"{where}: the legacy part ends at {legacy.stop}, DLedger begins at {first}",
         f"see `rmqstore verify {words_for(store)}`; restore the missing files, or undo the migration",
     )
 
 
-def in_use(store: Store, verified: Verified) -> list[Refusal]:
+def in_use(store: Store, verified: Verified) -> list[MigrationRefusal]:
     """Refuse a store that is in use, or that has an unfinished journal: nothing else can be checked then."""
     out = []
     state = store.lock_state()
     if state.held or verified.report.live:
         who = f"process {state.pid}" if state.pid else "a broker"
-        out.append(Refusal(f"{who} holds the store", "stop the broker and keep its service stopped, then try again"))
+        out.append(
+            MigrationRefusal(f"{who} holds the store", "stop the broker and keep its service stopped, then try again")
+        )
     out.extend(
-        Refusal(
+        MigrationRefusal(
             f"the journal {journal.path} is {journal.state.value}",
             f"run `rmqstore undo {journal.path}` or `rmqstore resume {journal.path}` first",
         )
@@ -202,24 +204,28 @@ def in_use(store: Store, verified: Verified) -> list[Refusal]:
     return out
 
 
-def _settings(store: Store, target: Target) -> list[Refusal]:
+def _settings(store: Store, target: Target) -> list[MigrationRefusal]:
     """Refuse a broker.conf that contradicts the migration, and missing data paths."""
     config, out = store.config, []
     given = config.given.get("dLegerSelfId", "").strip()
     if given and given != target.self_id:
-        out.append(Refusal(f"broker.conf says dLegerSelfId={given}", f"use --self-id {given}, or correct broker.conf"))
+        out.append(
+            MigrationRefusal(f"broker.conf says dLegerSelfId={given}", f"use --self-id {given}, or correct broker.conf")
+        )
     if config.bool("enableControllerMode"):
-        out.append(Refusal("broker.conf has enableControllerMode=true", "a broker runs in one of the two modes only"))
+        out.append(
+            MigrationRefusal("broker.conf has enableControllerMode=true", "a broker runs in one of the two modes only")
+        )
     made = config.paths("storePathDLedgerCommitLog")
     missing = [path for path in store.missing_paths if path not in made]
-    out.extend(Refusal(f"the data path {p} is missing", "mount it, or correct broker.conf") for p in missing)
+    out.extend(MigrationRefusal(f"the data path {p} is missing", "mount it, or correct broker.conf") for p in missing)
     return out
 
 
-def _versions(store: Store, verified: Verified, target: Target) -> list[Refusal]:
+def _versions(store: Store, verified: Verified, target: Target) -> list[MigrationRefusal]:
     """Refuse a broker version without DLedger, and one that cannot read the store."""
     why = _cannot_read(store, verified, target.broker)
-    return [] if why is None else [Refusal(why, "use a newer broker, and choose it with --broker")]
+    return [] if why is None else [MigrationRefusal(why, "use a newer broker, and choose it with --broker")]
 
 
 def _cannot_read(store: Store, verified: Verified, version: str) -> str | None:
@@ -235,7 +241,7 @@ def _cannot_read(store: Store, verified: Verified, version: str) -> str | None:
     return None
 
 
-def _unsound(store: Store, verified: Verified) -> list[Refusal]:
+def _unsound(store: Store, verified: Verified) -> list[MigrationRefusal]:
     """Refuse a store with problems; without a log, those do not count that disappear with it."""
     counts = problem_counts(verified.report)
     no_log = verified.legacy is None
@@ -249,7 +255,7 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
     late = [label for label, state in verified.report.queues.items() if state.max < state.expected_max]
     if not bad and not no_log and late:
         out.append(
-            Refusal(
+            MigrationRefusal(
                 f"{len(late)} consume queues are behind the log ({late[0]} first): in DLedger mode brokers from 5.0.0"
                 " on do not dispatch legacy messages",
                 _rebuild(store),
@@ -258,28 +264,34 @@ def _unsound(store: Store, verified: Verified) -> list[Refusal]:
     return out
 
 
-def unsound(counts: Mapping[str, int], bad: Sequence[str], advice: str, unchecked: Sequence[str]) -> list[Refusal]:
+def unsound(
+    counts: Mapping[str, int], bad: Sequence[str], advice: str, unchecked: Sequence[str]
+) -> list[MigrationRefusal]:
     """Return refusals for problems (`bad` codes) that must be repaired first, and for what could not be checked."""
     out = []
     if bad:
         total = sum(counts[code] for code in bad)
         listed = ", ".join(f"{counts[code]} × {code}" for code in bad[:4])
-        out.append(Refusal(f"the store is not sound: {total} problem{'' if total == 1 else 's'} ({listed})", advice))
+        out.append(
+            MigrationRefusal(f"the store is not sound: {total} problem{'' if total == 1 else 's'} ({listed})", advice)
+        )
     if unchecked:
-        out.append(Refusal(f"not everything could be checked: {unchecked[0]}", "check it first"))
+        out.append(MigrationRefusal(f"not everything could be checked: {unchecked[0]}", "check it first"))
     return out
 
 
-def no_files(store: Store) -> Refusal | None:
+def no_files(store: Store) -> MigrationRefusal | None:
     """Refuse a part of a store, and consume queues in RocksDB: neither can be converted."""
     if store.kind is StoreKind.PART:
-        return Refusal("this is a part of a store", "give the broker's storePathRootDir")
+        return MigrationRefusal("this is a part of a store", "give the broker's storePathRootDir")
     if store.kind is StoreKind.ROCKSDB:
-        return Refusal("the consume queues are in RocksDB", "DLedger mode works with consume queues in files only")
+        return MigrationRefusal(
+            "the consume queues are in RocksDB", "DLedger mode works with consume queues in files only"
+        )
     return None
 
 
-def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Refusal]:
+def _end_of_log(store: Store, verified: Verified, target: Target) -> list[MigrationRefusal]:
     """Refuse a log to which brokers would append elsewhere, or in which the pad has no space."""
     legacy = verified.legacy
     if legacy is None:
@@ -288,7 +300,7 @@ def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Refusa
     file = legacy.queue.find(at)
     if file is None or file.stop - at < BLANK_SIZE:
         return [
-            Refusal(
+            MigrationRefusal(
                 f"the log ends at {at:,}, with fewer than {BLANK_SIZE} bytes left in its file: no broker writes such a "
                 "log, and none starts on it in DLedger mode",
                 recover_first(store),
@@ -300,12 +312,16 @@ def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Refusa
             continue
         forecast = simulate_start(store, legacy.tiling, version=version, options=StartOptions(thorough=False))
         if not forecast.starts:
-            return [Refusal(f"RocketMQ {version} would not start: {forecast.reason}", _settings_advice(store, version))]
+            return [
+                MigrationRefusal(
+                    f"RocketMQ {version} would not start: {forecast.reason}", _settings_advice(store, version)
+                )
+            ]
         if forecast.messages_lost:
-            return [Refusal(forecast.sentence(), _settings_advice(store, version))]
+            return [MigrationRefusal(forecast.sentence(), _settings_advice(store, version))]
         if forecast.commitlog_stop is not None and forecast.commitlog_stop != at:
             return [
-                Refusal(
+                MigrationRefusal(
                     f"the log ends at {at}, but RocketMQ {version} would continue at {forecast.commitlog_stop}",
                     _settings_advice(store, version),
                 )
@@ -320,21 +336,23 @@ def _settings_advice(store: Store, version: str) -> str:
     )
 
 
-def _space(store: Store, verified: Verified) -> list[Refusal]:
+def _space(store: Store, verified: Verified) -> list[MigrationRefusal]:
     """Refuse if there is no space for the first DLedger file; it is created as a hole, which brokers fill."""
     size = verified.legacy.queue.file_size if verified.legacy is not None else 0
     configured = store.config.paths("storePathDLedgerCommitLog")
     place = existing(configured[0]) if configured else store.root
     free = free_bytes(place)
     if free < size:
-        return [Refusal(f"{place}: {free:,} bytes are free, one DLedger file takes {size:,}", "free space first")]
+        return [
+            MigrationRefusal(f"{place}: {free:,} bytes are free, one DLedger file takes {size:,}", "free space first")
+        ]
     return []
 
 
-def _replicas(target: Target, replicas: Sequence[ReplicaCheck]) -> list[Refusal]:
+def _replicas(target: Target, replicas: Sequence[ReplicaCheck]) -> list[MigrationRefusal]:
     """Refuse peers that do not have the same legacy log: nodes padded at different offsets never agree."""
     out = [
-        Refusal(
+        MigrationRefusal(
             f"{check.name} differs from this store: {check.difference}",
             "make the replicas equal first (stop producers, wait for the slave), or build the other node from a"
             " copy of this store",
@@ -352,5 +370,5 @@ def _replicas(target: Target, replicas: Sequence[ReplicaCheck]) -> list[Refusal]
             "give the store of each with --check-replica, or its fingerprint file"
             " (`rmqstore compare STORE --fingerprint-out FILE`)"
         )
-        out.append(Refusal(reason, how))
+        out.append(MigrationRefusal(reason, how))
     return out

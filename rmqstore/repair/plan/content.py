@@ -200,7 +200,7 @@ def is_fingerprint(text: str) -> bool:
     return _FINGERPRINT.fullmatch(text) is not None
 
 
-class Fingerprint:
+class RunningFingerprint:
     """A running hash of the same kind as the fingerprint `like`; `text` has the form of a step's `expect`.
 
     `runs:` counts zeros instead of hashing them, for files that are mostly holes.
@@ -229,7 +229,7 @@ class Fingerprint:
 
 def fingerprint(pieces: bytes | Iterable[bytes | int], like: str = "sha256:") -> str:
     """Return the fingerprint of bytes, or of a stream of pieces."""
-    running = Fingerprint(like)
+    running = RunningFingerprint(like)
     for piece in (pieces,) if isinstance(pieces, bytes) else pieces:
         running.update(piece)
     return running.text

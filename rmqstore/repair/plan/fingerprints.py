@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rmqstore.errors import Refused
 from rmqstore.files.disk.sparse import next_data
-from rmqstore.repair.plan.content import CHUNK, Fingerprint, fingerprint
+from rmqstore.repair.plan.content import CHUNK, RunningFingerprint, fingerprint
 
 
 @contextlib.contextmanager
@@ -69,7 +69,7 @@ def fingerprint_entry(path: Path, like: str = "sha256:") -> str:
     status = path.lstat()
     if stat.S_ISREG(status.st_mode):
         return fingerprint_range(path, 0, status.st_size, like)
-    running = Fingerprint(like)
+    running = RunningFingerprint(like)
     if stat.S_ISLNK(status.st_mode):
         running.update(b"link\0" + os.fsencode(path.readlink()))
     elif stat.S_ISDIR(status.st_mode):

@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 _KINDS: Mapping[str, type[Step]] = {kind.do: kind for kind in JSON_FIELDS}
 
 
-class _Reader:
+class _ObjectReader:
     """Takes typed values from a JSON object; `finish` refuses keys that were not taken. Errors: UsageError."""
 
     def __init__(self, value: object, what: str) -> None:
@@ -75,7 +75,7 @@ def plan_from_json(
             document = json.loads(text, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"plan: not readable as JSON: {error}") from error
-    reader = _Reader(document, "the plan")
+    reader = _ObjectReader(document, "the plan")
     schema = reader.left.pop("schema", None)
     if schema != SCHEMA:
         raise UsageError(f'plan: not a plan file of this rmqstore: its "schema" is {schema!r}, not {SCHEMA!r}')
@@ -97,7 +97,7 @@ def plan_from_json(
     return plan
 
 
-def _plan(reader: _Reader, read_content: Callable[[object], Content]) -> Plan:
+def _plan(reader: _ObjectReader, read_content: Callable[[object], Content]) -> Plan:
     return Plan(
         store=reader.take("store", str),
         roots=reader.texts("roots"),
@@ -112,7 +112,7 @@ def _plan(reader: _Reader, read_content: Callable[[object], Content]) -> Plan:
 
 
 def _loss_from_json(value: object) -> Loss:
-    reader = _Reader(value, "loss")
+    reader = _ObjectReader(value, "loss")
     queues = reader.take("queues", dict, {})
     if not all(isinstance(queue, str) and type(count) is int for queue, count in queues.items()):
         raise UsageError("plan: loss: queues must map names to counts")
@@ -120,7 +120,7 @@ def _loss_from_json(value: object) -> Loss:
 
 
 def _span_from_json(value: object) -> Span:
-    reader = _Reader(value, "a span")
+    reader = _ObjectReader(value, "a span")
     span = Span(
         reader.take("path", str),
         reader.take("at", int),
@@ -133,7 +133,7 @@ def _span_from_json(value: object) -> Span:
 
 
 def _step_from_json(value: object, read_content: Callable[[object], Content]) -> Step:
-    reader = _Reader(value, "a step")
+    reader = _ObjectReader(value, "a step")
     do = reader.take("do", str)
     kind = _KINDS.get(do)
     if kind is None:

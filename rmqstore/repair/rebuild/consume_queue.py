@@ -29,7 +29,7 @@ from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.repair.plan.content import Content, Literal, Reencoded, Zeros
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.extension import Extension
-from rmqstore.repair.rebuild.unit_buffer import QueueUnits
+from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
 from rmqstore.scan.kernels import U8, Bool, false_runs, leading
 from rmqstore.scan.unit_rows import Units
 from rmqstore.scan.units import last_nonzero_in
@@ -75,7 +75,7 @@ class QueueImage:
     def __init__(
         self,
         files: ConsumeQueueFiles,
-        units: QueueUnits,
+        units: BufferedUnits,
         min_offset: int,
         damaged: Callable[[int], bool],
         codes: KeptCodes,

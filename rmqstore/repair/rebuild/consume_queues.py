@@ -19,13 +19,13 @@ from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.files.store_queues import SIZE_KEY
 from rmqstore.formats import consumequeue, properties
 from rmqstore.repair.log.contradicted import doubtful_tags
-from rmqstore.repair.log.redispatch import Dispatcher, Name, can_have_queues
+from rmqstore.repair.log.redispatch import Name, Redispatch, can_have_queues
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.batch_queue import plan_batch_queue
 from rmqstore.repair.rebuild.consume_queue import KeptCodes, QueueImage, gaps_text, plan_queue
 from rmqstore.repair.rebuild.extension import Extension
-from rmqstore.repair.rebuild.unit_buffer import KeptUnits, QueueUnits, UnitBuffer
+from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, KeptUnits, UnitBuffer
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 
@@ -169,7 +169,7 @@ class QueueRebuild:
                 for name, rows in result.batches.items():
                     self.spill.take_batches(name, rows)
             return
-        dispatcher = Dispatcher(self.store, self.spill, self.batch_topics)
+        dispatcher = Redispatch(self.store, self.spill, self.batch_topics)
         for view in self.views:
             dispatcher.run(view)
         self.spill.flush()
@@ -202,7 +202,7 @@ class QueueRebuild:
         for name in self.names():
             if not can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1]) and name not in self.on_disk:
                 continue
-            units = self.spill.queues.get(name, QueueUnits(self.spill.spill))
+            units = self.spill.queues.get(name, BufferedUnits(self.spill.spill))
             kind = QueueKind.BATCH if name[0] in self.batch_topics else QueueKind.SIMPLE
             files = queue_files(self.store, name, kind)
             if self.draft.is_gone(files.queue.directories[0]) and files.queue.files:
@@ -236,7 +236,7 @@ class QueueRebuild:
             self.draft.notes.append(words)
         return True
 
-    def _simple(self, files: ConsumeQueueFiles, units: QueueUnits) -> None:
+    def _simple(self, files: ConsumeQueueFiles, units: BufferedUnits) -> None:
         before = len(self.draft.steps)
         gone = {f.path for f in files.queue.files if self.draft.path(f.path) in self.draft.gone}
         extension = Extension.of(self.store, files.topic, files.queue_id)

@@ -47,7 +47,7 @@ _FAR = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class IndexFileRun:
     """Adjacent files to rebuild: their names, and the sound files before and after them."""
 
     names: tuple[str, ...]
@@ -128,9 +128,9 @@ class IndexRebuild:
 
     def plan_new(self) -> None:
         """Create all files of a store that has none."""
-        self._segment(Segment((), None, None), self._tag_keys())
+        self._segment(IndexFileRun((), None, None), self._tag_keys())
 
-    def _segments(self) -> Iterator[Segment]:
+    def _segments(self) -> Iterator[IndexFileRun]:
         known = {f.name: f for f in self.catalog.files}
         names: list[str] = []
         before: IndexFile | None = None
@@ -141,13 +141,13 @@ class IndexRebuild:
                 names.append(name)
             else:
                 if names:
-                    yield Segment(tuple(names), before, file if file.last else None)
+                    yield IndexFileRun(tuple(names), before, file if file.last else None)
                 names = []
                 before = file if file.last else before
         if names:
-            yield Segment(tuple(names), before, None)
+            yield IndexFileRun(tuple(names), before, None)
 
-    def _segment(self, segment: Segment, tag_keys: bool) -> None:
+    def _segment(self, segment: IndexFileRun, tag_keys: bool) -> None:
         before, behind = segment.before, segment.behind
         start = before.end_phy_offset if before is not None else 0
         stop = behind.begin_phy_offset if behind is not None else self.end - 1

@@ -47,8 +47,8 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import CHUNK, KeptCodes, QueueImage
 from rmqstore.repair.rebuild.consume_queues import Odds, QueueRebuild, RebuildChoices, known_topic, parse_label
 from rmqstore.repair.rebuild.extension import Extension
-from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
-from rmqstore.repair.rebuild.unit_buffer import QueueUnits, UnitBuffer
+from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwritten
+from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, UnitBuffer
 from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
 
 UNIT = consumequeue.UNIT.size
@@ -252,7 +252,7 @@ class RowsRebuild(QueueRebuild):
             self.tell(odds)
         if not places_found(self.store.root) and not place_is_configured(self.store.config):
             self.draft.decisions.append(_WHERE)
-        swap_in(self.draft, self.store.rocksdb_directory, Made(new, files, folder), WHY)
+        swap_in(self.draft, self.store.rocksdb_directory, StagedDatabase(new, files, folder), WHY)
         self._tell_ends()
         return True
 
@@ -305,7 +305,7 @@ class RowsRebuild(QueueRebuild):
             last = self.old.bounds.get(name, {}).get("max")
             rows.end_at(last.queue_offset + 1 if last is not None else 0)
         files = ConsumeQueueFiles(*name, QueueKind.SIMPLE, rows)
-        units = self.spill.queues.get(name, QueueUnits(self.spill.spill, times=self.spill.times))
+        units = self.spill.queues.get(name, BufferedUnits(self.spill.spill, times=self.spill.times))
         delay = delay_levels(self.store).longest(name[1] + 1)
         codes = KeptCodes(Extension.of(self.store, *name), delay, self.kept_codes)
         image = RowsImage(rows, files, units, self.min_offset, self.damaged, codes)

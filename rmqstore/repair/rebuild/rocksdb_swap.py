@@ -29,7 +29,7 @@ _FILES = re.compile(r"(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|IDENTITY|\d+\.(sst|ldb|lo
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class StagedDatabase:
     """A finished database, its files in the order in which they must be created, and the folder that they are in."""
 
     database: NewDatabase
@@ -52,7 +52,9 @@ def unwritten(error: CannotRead) -> NoSpace | NotReadable:
     return NotReadable(f"the new RocksDB cannot be written: {error}")
 
 
-def swap_in(draft: PlanBuilder, directory: Path, made: Made, why: str, *, keeps_options: bool = False) -> None:
+def swap_in(
+    draft: PlanBuilder, directory: Path, made: StagedDatabase, why: str, *, keeps_options: bool = False
+) -> None:
     """Add the steps that replace the database in a directory of the store by a finished one.
 
     `keeps_options`: leave OPTIONS files, which RocksDB does not read when it opens a database, but which name the

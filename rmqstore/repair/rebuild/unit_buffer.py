@@ -15,7 +15,7 @@ from rmqstore.checks.log.log_pass import BatchRow
 from rmqstore.checks.log.queue_parts import QueuePart, UnitRows
 from rmqstore.formats import consumequeue
 from rmqstore.repair.journal.disk import Scratch
-from rmqstore.repair.log.redispatch import Name, QueueRows
+from rmqstore.repair.log.redispatch import DispatchedRows, Name
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.unit_rows import Units, lay_out
 
@@ -73,7 +73,7 @@ class _Index(NamedTuple):
 
 
 @dataclass(slots=True)
-class QueueUnits:
+class BufferedUnits:
     """The units of one queue: their places in the spill, and the units of a BatchCQ as they are.
 
     `segments`: three numbers for each segment, see `_triples`. `times` has the store times of the units, if kept.
@@ -245,13 +245,13 @@ class UnitBuffer:
         self.parts = parts
         self.spill = spill or Scratch()
         self.times = Scratch() if times else None
-        self.queues: dict[Name, QueueUnits] = {}
+        self.queues: dict[Name, BufferedUnits] = {}
         self._names: list[Name] = []
         self._want: Bool = np.empty(0, dtype=np.bool_)
-        self._rows: list[QueueRows] = []
+        self._rows: list[DispatchedRows] = []
         self._count = 0
 
-    def rows(self, names: list[Name], rows: QueueRows) -> None:
+    def rows(self, names: list[Name], rows: DispatchedRows) -> None:
         """Add rows; `rows.number` indexes `names`."""
         self._names = names
         if self.wanted is not None:
@@ -266,7 +266,7 @@ class UnitBuffer:
         if self._count >= WINDOW:
             self.flush()
 
-    def _within(self, rows: QueueRows) -> QueueRows:
+    def _within(self, rows: DispatchedRows) -> DispatchedRows:
         """Drop and count the messages after the limit."""
         if self.limit is None:
             return rows
@@ -323,8 +323,8 @@ class UnitBuffer:
             if place >= 0 and a < b:
                 self._queue(name).segments.extend((place, b - a, at + a * UNIT))
 
-    def _queue(self, name: Name) -> QueueUnits:
+    def _queue(self, name: Name) -> BufferedUnits:
         queue = self.queues.get(name)
         if queue is None:
-            queue = self.queues[name] = QueueUnits(self.spill, times=self.times)
+            queue = self.queues[name] = BufferedUnits(self.spill, times=self.times)
         return queue

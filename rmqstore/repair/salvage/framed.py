@@ -39,7 +39,7 @@ _MOST_TAGS = 1000  # more are not flipped bits: the queue may have been built fr
 _LISTED = 8
 
 
-class Proof(Enum):
+class DamagedPart(Enum):
     """The damaged part of a record, if it matters for queues and index although the log is not changed."""
 
     TAGS = "tags"
@@ -65,7 +65,7 @@ class Fix:
     queues: set[Name] = field(default_factory=set)
     unproved: str = ""
     slot: QueueSlot | None = None
-    proofs: set[Proof] = field(default_factory=set)
+    proofs: set[DamagedPart] = field(default_factory=set)
 
     @property
     def why(self) -> str:
@@ -127,7 +127,7 @@ class FramedRecords:
             if start not in self.fixes:
                 reason = f"its unit proves its {mended.fields[0]}"
                 fix = self._change(self.evidence.logs.at(start), start, mended.record, reason, queues)
-                fix.proofs.add(Proof.BATCH)
+                fix.proofs.add(DamagedPart.BATCH)
         codes = _TEXT | {_FLAG, _HOST}
         unlisted = sum(found.counts.get(c, 0) for c in codes) - sum(f.code in codes for f in found.listed)
         if unlisted > 0:
@@ -195,7 +195,7 @@ class FramedRecords:
                     if self._renumber(log, QueueSlot(topic, queue_id, number, unit[1]), unit[0]):
                         mended.add(unit[0])
                         if unit[0] in self.fixes:
-                            self.fixes[unit[0]].proofs.add(Proof.OFFSET)
+                            self.fixes[unit[0]].proofs.add(DamagedPart.OFFSET)
             if mended & set(part.restarts):  # the queue did not restart there: it is rebuilt as one
                 part.restarts[:] = [at for at in part.restarts if at not in mended]
 
@@ -255,7 +255,7 @@ class FramedRecords:
         if log is None or not (isinstance(topic, str) and isinstance(queue_id, int) and isinstance(code, int)):
             return
         if self._renumber(log, QueueSlot(topic, queue_id, number, code), start) and start in self.fixes:
-            self.fixes[start].proofs.add(Proof.FLAG)
+            self.fixes[start].proofs.add(DamagedPart.FLAG)
 
     def _units_of_misfiled(self) -> dict[int, QueueSlot]:
         out: dict[int, QueueSlot] = {}
@@ -294,7 +294,7 @@ class FramedRecords:
         if now is None:
             return
         (raw, message), start = now, suspect.start
-        reasons, unproved, queues, proofs = list[str](), "", set[Name](), set[Proof]()
+        reasons, unproved, queues, proofs = list[str](), "", set[Name](), set[DamagedPart]()
         placed = start in self._placed
         slot = None if placed else misfiled or self._slot(suspect, message)
         if slot is None and not placed and (suspect.codes & _PLACE or not is_sound_topic(message.topic)):
@@ -328,15 +328,15 @@ class FramedRecords:
                 "damaged characters of its property text replaced" if unproved else "its property text restored"
             )
             queues.add((after.topic_text, after.queue_id))
-            proofs |= {Proof.TAGS} if code is not None and not unproved else set()
+            proofs |= {DamagedPart.TAGS} if code is not None and not unproved else set()
         elif slot is not None:
             new = with_tags(new, slot.tags_code)
         if new != raw:
             fix = self._change(suspect.log, start, new, ", ".join(reasons), queues)
             fix.unproved = unproved
             if misfiled is not None and slot is misfiled:
-                proofs.add(Proof.QUEUE)
-            fix.proofs |= {Proof.OFFSET} if suspect.codes == {_OFFSET} else proofs
+                proofs.add(DamagedPart.QUEUE)
+            fix.proofs |= {DamagedPart.OFFSET} if suspect.codes == {_OFFSET} else proofs
 
     def _tags_code(self, message: Message, at: int) -> int | None:
         """Return the tags code of the record's own unit; None if there is none."""
@@ -402,7 +402,7 @@ class FramedRecords:
         new = proved_tags(*now, code) if now is not None else None
         if new is not None:
             fix = self._change(log, start, new, "its unit's tags code proves its TAGS", [(topic, int(queue_id))])
-            fix.proofs.add(Proof.TAGS)
+            fix.proofs.add(DamagedPart.TAGS)
 
 
 def usable(message: Message, record: bytes) -> bool:

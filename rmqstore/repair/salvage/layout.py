@@ -96,7 +96,7 @@ class Free:
 
 
 @dataclass(slots=True)
-class Layout:
+class SpanLayout:
     """The cells of one damaged span, and the `free` bytes in which no record is known.
 
     `refused` is the reason if the span cannot be repaired. `merge` allows a good message to be given up for damage
@@ -150,7 +150,7 @@ def lay_out(
     bounds: Sequence[tuple[int, int]],
     taken: Sequence[Cell],
     own: Callable[[Message, int], bool],
-) -> Layout:
+) -> SpanLayout:
     """Find the cells of a span.
 
     `bounds` are (start, length) of its first entries if DLedger's index has them, `taken` the good records by which it
@@ -178,7 +178,7 @@ def lay_out(
                 cells[cell.start] = cell
         for cell in _named(damage, expected, sorted(cells.values(), key=lambda c: c.start)):
             cells[cell.start] = cell
-    layout = Layout(damage, sorted(cells.values(), key=lambda c: c.start))
+    layout = SpanLayout(damage, sorted(cells.values(), key=lambda c: c.start))
     at = damage.start
     for cell in (*layout.cells, Cell(damage.stop, 0)):
         if cell.start > at:
@@ -242,7 +242,7 @@ def _named(damage: Damage, expected: Mapping[int, Expected], frames: Sequence[Ce
 # --- queue offsets without a known place ------------------------------------------------------------------------------
 
 
-def place(layouts: Sequence[Layout], between: Sequence[Between]) -> list[QueueSlot]:
+def place(layouts: Sequence[SpanLayout], between: Sequence[Between]) -> list[QueueSlot]:
     """Assign lost queue offsets to rooms between the records around them; return those without room.
 
     The one whose range ends first is placed first, so that the offsets of a queue stay in order. If there is enough

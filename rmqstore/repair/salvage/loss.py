@@ -25,14 +25,14 @@ from rmqstore.formats import consumequeue, dledger, properties
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
 from rmqstore.formats.text.counts import many
-from rmqstore.repair.log.redispatch import QueueRows
+from rmqstore.repair.log.redispatch import DispatchedRows
 from rmqstore.repair.plan.plan import Loss
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.wording import first_few
 from rmqstore.repair.salvage.evidence.places import find_damage, framed_records
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
 from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
-from rmqstore.repair.salvage.layout import Layout
+from rmqstore.repair.salvage.layout import SpanLayout
 from rmqstore.repair.salvage.reach import reach
 from rmqstore.scan.kernels import I64, Bool, leading
 from rmqstore.scan.tiling import Kind
@@ -81,7 +81,7 @@ class Ledger:
 
     # `redispatch.Sink`: good records that are cut off are dispatched into the ledger
 
-    def rows(self, names: list[Name], rows: QueueRows) -> None:
+    def rows(self, names: list[Name], rows: DispatchedRows) -> None:
         found, counts = np.unique(rows.number, return_counts=True)
         for n, count in zip(found.tolist(), counts.tolist(), strict=True):
             self.queues[names[n]] += count
@@ -95,7 +95,7 @@ class Ledger:
 # --- damaged spans ----------------------------------------------------------------------------------------------------
 
 
-def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[Layout], queues: tuple[Name, ...]) -> None:
+def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[SpanLayout], queues: tuple[Name, ...]) -> None:
     """Count messages that may have been in unknown cells; `queues` are those of unknown end.
 
     Cells of messages that are only known from a gap in their queue are of unknown length: others may have been there,

@@ -13,10 +13,10 @@ from rmqstore.files.store import Store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import MIN_SIZE
 from rmqstore.repair.log.records_near import last_before
-from rmqstore.repair.salvage.evidence.entries import Entry, header_at, unit_of
+from rmqstore.repair.salvage.evidence.entries import EvidenceEntry, header_at, unit_of
 from rmqstore.repair.salvage.evidence.places import Damage
 from rmqstore.repair.salvage.fillers import SMALLEST
-from rmqstore.repair.salvage.layout import Cell, Layout
+from rmqstore.repair.salvage.layout import Cell, SpanLayout
 from rmqstore.scan.tiling import Kind, Run
 
 _LEAD = dledger.ENTRY.size
@@ -72,13 +72,13 @@ def _bounds_behind(store: Store, damage: Damage) -> list[tuple[int, int]]:
     return out
 
 
-def number_entries(store: Store, layouts: Sequence[Layout], begin: int | None) -> EntryNumbers:
+def number_entries(store: Store, layouts: Sequence[SpanLayout], begin: int | None) -> EntryNumbers:
     """Number the cells of all spans; spans without good entries between them are numbered together.
 
     `begin` is the global offset of entry 0 if it is known. A span whose cells cannot be numbered is refused.
     """
     out = EntryNumbers()
-    groups: dict[tuple[int, int], list[Layout]] = {}
+    groups: dict[tuple[int, int], list[SpanLayout]] = {}
     around: dict[tuple[int, int], tuple[Run | None, Run | None]] = {}
     for layout in layouts:
         if layout.lead:
@@ -94,7 +94,7 @@ def number_entries(store: Store, layouts: Sequence[Layout], begin: int | None) -
 
 
 def _number(
-    store: Store, out: EntryNumbers, group: list[Layout], before: Run | None, after: Run | None, origin: int | None
+    store: Store, out: EntryNumbers, group: list[SpanLayout], before: Run | None, after: Run | None, origin: int | None
 ) -> str:
     """Number the spans between two runs of good entries; return the reason if that is impossible, otherwise ""."""
     log, start = group[0].damage.log, group[0].damage.start
@@ -118,16 +118,16 @@ def _number(
     return ""
 
 
-def _first_of(log: LogResult, run: Run | None) -> Entry | None:
+def _first_of(log: LogResult, run: Run | None) -> EvidenceEntry | None:
     """Return the first entry of a run according to its header."""
     return header_at(log, run.start) if run is not None else None
 
 
-def _entries(group: Sequence[Layout]) -> Iterator[tuple[Layout, Cell]]:
+def _entries(group: Sequence[SpanLayout]) -> Iterator[tuple[SpanLayout, Cell]]:
     return ((layout, cell) for layout in group for cell in layout.cells if not cell.blank)
 
 
-def _fit_count(group: list[Layout], wanted: int) -> bool:
+def _fit_count(group: list[SpanLayout], wanted: int) -> bool:
     """Split or merge unknown cells until their number is that of the missing indexes; return whether that succeeds."""
     while (count := len(list(_entries(group)))) != wanted:
         if not (_split_one(group) if count < wanted else _join_one(group)):
@@ -135,7 +135,7 @@ def _fit_count(group: list[Layout], wanted: int) -> bool:
     return True
 
 
-def _split_one(group: list[Layout]) -> bool:
+def _split_one(group: list[SpanLayout]) -> bool:
     """Add an entry: split the longest unknown cell, or shorten a BLANK."""
     free = [(a, c) for a, c in _entries(group) if c.kept is None and c.length >= 2 * _LEAST and c.expected is None]
     blanks = [(a, c) for a in group for c in a.cells if c.blank and c.length >= _LEAST + dledger.MIN_BLANK_SIZE]
@@ -155,7 +155,7 @@ def _split_one(group: list[Layout]) -> bool:
     return True
 
 
-def _join_one(group: list[Layout]) -> bool:
+def _join_one(group: list[SpanLayout]) -> bool:
     """Merge an unknown cell into its neighbour."""
     for layout in group:
         for i, cell in enumerate(layout.cells):

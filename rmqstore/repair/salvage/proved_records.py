@@ -16,7 +16,7 @@ from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.wording import first_few
 from rmqstore.repair.salvage.evidence.table import Evidence
-from rmqstore.repair.salvage.framed import FramedRecords, Proof
+from rmqstore.repair.salvage.framed import DamagedPart, FramedRecords
 
 _SHIFTED = (
     problem_codes.CQ_SHIFTED,
@@ -35,13 +35,13 @@ _FLAGGED = (problem_codes.CQ_DANGLING_UNIT, problem_codes.CL_QUEUE_OFFSET_GAP)
 _TAGS = (problem_codes.CQ_WRONG_TAG, problem_codes.CL_CONTRADICTED)
 
 
-class _Kind(NamedTuple):
+class _ProofKind(NamedTuple):
     """How a plan reports messages with one kind of proof.
 
     `fact` is the name of the plan's fact with their global offsets, `codes` are the problems that verify still finds.
     """
 
-    proof: Proof
+    proof: DamagedPart
     fact: str
     codes: tuple[str, ...]
     damaged: str
@@ -49,11 +49,13 @@ class _Kind(NamedTuple):
 
 
 _KINDS = (
-    _Kind(Proof.TAGS, "proved_tags", _TAGS, "TAGS", "the tagsCode of the unit"),
-    _Kind(Proof.QUEUE, "proved_queues", _MISFILED, "topics or QUEUEIDs", "the only unit that points to them"),
-    _Kind(Proof.FLAG, "proved_flags", _FLAGGED, "SYSFLAGs", "the unit that points to them"),
-    _Kind(Proof.OFFSET, "proved_offsets", _SHIFTED, "QUEUEOFFSETs", "the order of the queue"),
-    _Kind(Proof.BATCH, "proved_batches", _BATCHES, "headers or properties", "the unit of the batch"),
+    _ProofKind(DamagedPart.TAGS, "proved_tags", _TAGS, "TAGS", "the tagsCode of the unit"),
+    _ProofKind(
+        DamagedPart.QUEUE, "proved_queues", _MISFILED, "topics or QUEUEIDs", "the only unit that points to them"
+    ),
+    _ProofKind(DamagedPart.FLAG, "proved_flags", _FLAGGED, "SYSFLAGs", "the unit that points to them"),
+    _ProofKind(DamagedPart.OFFSET, "proved_offsets", _SHIFTED, "QUEUEOFFSETs", "the order of the queue"),
+    _ProofKind(DamagedPart.BATCH, "proved_batches", _BATCHES, "headers or properties", "the unit of the batch"),
 )
 
 
@@ -85,8 +87,12 @@ class ProvedRecords:
                 )
 
 
-def _strongest(proofs: set[Proof]) -> Proof:
-    return next(proof for proof in (Proof.BATCH, Proof.QUEUE, Proof.FLAG, Proof.OFFSET, Proof.TAGS) if proof in proofs)
+def _strongest(proofs: set[DamagedPart]) -> DamagedPart:
+    return next(
+        proof
+        for proof in (DamagedPart.BATCH, DamagedPart.QUEUE, DamagedPart.FLAG, DamagedPart.OFFSET, DamagedPart.TAGS)
+        if proof in proofs
+    )
 
 
 def cured(draft: PlanBuilder, codes: Iterable[str]) -> set[str]:

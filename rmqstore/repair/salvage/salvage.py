@@ -16,7 +16,7 @@ from rmqstore.repair.salvage.candidates.batch_records import CODES as BATCH_CODE
 from rmqstore.repair.salvage.evidence.places import Damage, Neighbours, entries_begin, find_damage, missing_front
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
 from rmqstore.repair.salvage.framed import FramedRecords
-from rmqstore.repair.salvage.layout import Layout, place
+from rmqstore.repair.salvage.layout import SpanLayout, place
 from rmqstore.repair.salvage.loss import count_missing, count_unnamed
 from rmqstore.repair.salvage.neighbours import take_in_blanks, take_in_neighbours
 from rmqstore.repair.salvage.numbering import number_entries
@@ -101,7 +101,7 @@ class _Salvage:
         merge = self.options.merge_neighbours
         return take_in_neighbours(out, self.evidence.progress, self.levels) if merge else out
 
-    def _place(self, layouts: Sequence[Layout], known: Known) -> None:
+    def _place(self, layouts: Sequence[SpanLayout], known: Known) -> None:
         """Assign lost queue offsets without a place to free bytes between the records around them, in their order."""
         cells = [c for layout in layouts for c in layout.cells]
         claimed = {c.expected.slot.key for c in cells if c.expected is not None}

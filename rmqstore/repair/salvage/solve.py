@@ -2,7 +2,7 @@
 
 * `Keep`: the record is sound, only the bytes around it are damaged.
 * `Mended`: its original bytes are proved; the answer names the fields and the witnesses.
-* `Lost`: nothing proves them. A filler keeps the queue offset if it is known.
+* `Unrestorable`: nothing proves them. A filler keeps the queue offset if it is known.
 
 The candidates (`candidates/`) are tried in order, the likeliest first. The solver never takes a candidate that a
 witness contradicts, nor one of several that fit.
@@ -31,19 +31,19 @@ from rmqstore.repair.salvage.evidence.places import Around, Damage, Neighbours
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, fits_queue
 from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot, key_of
 from rmqstore.repair.salvage.framed import usable
-from rmqstore.repair.salvage.layout import Cell, Layout, lay_out
+from rmqstore.repair.salvage.layout import Cell, SpanLayout, lay_out
 from rmqstore.repair.salvage.neighbours import slot_of, taken_cells
 from rmqstore.repair.salvage.numbering import index_bounds
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class Unrestorable:
     """The solver's answer for a record that cannot be restored; `slot` is None if no queue contains it."""
 
     slot: QueueSlot | None
 
 
-Answer = Keep | Mended | Lost
+Answer = Keep | Mended | Unrestorable
 
 
 class Solver:
@@ -66,20 +66,20 @@ class Solver:
         self.levels = levels
         self.accept_odds = accept_odds
 
-    def layouts(self, damages: Sequence[Damage], known: Known) -> list[Layout]:
+    def layouts(self, damages: Sequence[Damage], known: Known) -> list[SpanLayout]:
         """Return the layout of each span from what is known."""
         named = {expected.slot.key: at for at, expected in known.at.items()}
 
         def own(message: Message, at: int) -> bool:
             return not message.is_dispatched or self.own_slot(message, at, named) is not None
 
-        out: list[Layout] = []
+        out: list[SpanLayout] = []
         for damage in damages:
             bounds = index_bounds(self.evidence.store, damage) if damage.log.lead else ()
             out.append(lay_out(damage, known.at, bounds, taken_cells(damage, self.levels), own))
         return out
 
-    def solve(self, layout: Layout, known: Known) -> None:
+    def solve(self, layout: SpanLayout, known: Known) -> None:
         """Set the answer of every cell of a span, and search free bytes for records."""
         damage, lead = layout.damage, layout.lead
         around = self.neighbours.around(damage.stop)
@@ -91,7 +91,7 @@ class Solver:
             if cell.message is not None and cell.expected is None:
                 cell.expected = self.own_slot(cell.message, cell.start + lead, slots)
             answer = self.answer(cell, raw, lead, around)
-            cell.kept = answer if not isinstance(answer, Lost) else None
+            cell.kept = answer if not isinstance(answer, Unrestorable) else None
         for free in list(layout.free):
             start, length = free.start + lead, free.stop - free.start - lead
             if free.last or length > MIN_SIZE << 16:
@@ -108,7 +108,7 @@ class Solver:
         """Return the answer for one record, of which `raw` are the bytes on disk."""
         message, at, expected = cell.message, cell.start + lead, cell.expected
         slot = expected.slot if expected is not None else None
-        lost = Lost(slot)
+        lost = Unrestorable(slot)
         agrees = message is not None and (
             not message.is_dispatched or (slot is not None and key_of(message) == slot.key)
         )
@@ -135,7 +135,7 @@ class Solver:
             return Keep(raw)
         code = slot.tags_code if slot is not None and slot.topic != properties.SCHEDULE_TOPIC else None
         mended = mend_properties(raw, None if code is not None and consumequeue.is_ext_address(code) else code)
-        return mended if mended is not None and usable(message, mended.record) else Lost(slot)
+        return mended if mended is not None and usable(message, mended.record) else Unrestorable(slot)
 
     def own_slot(self, message: Message, at: int, named: dict[tuple[str, int, int], int]) -> Expected | None:
         """Return the queue offset in a damaged record's own header, if no other record of the queue has it.

@@ -19,7 +19,7 @@ from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.evidence.values import Expected, Name, QueueSlot, key_of
 from rmqstore.repair.salvage.fillers import build_unseen, build_visible
 from rmqstore.repair.salvage.framed import Fix
-from rmqstore.repair.salvage.layout import Cell, Layout
+from rmqstore.repair.salvage.layout import Cell, SpanLayout
 from rmqstore.repair.salvage.loss import Ledger
 from rmqstore.repair.salvage.numbering import EntryNumbers
 from rmqstore.repair.salvage.result import Filler
@@ -51,7 +51,7 @@ class Steps:
 
     # --- damaged spans --------------------------------------------------------------------------------------------
 
-    def cover(self, layout: Layout, numbers: EntryNumbers) -> None:
+    def cover(self, layout: SpanLayout, numbers: EntryNumbers) -> None:
         """Add the step for a span, and count what is lost there."""
         damage, lead = layout.damage, layout.lead
         around = self.neighbours.around(damage.stop)
@@ -79,7 +79,7 @@ class Steps:
             old = damage.log.queue.pread(damage.length, damage.start)
             self._write_changes(damage.file, damage.start, old, b"".join(chunks(content)), why)
 
-    def _keep_lost_bytes(self, layout: Layout, why: str) -> None:
+    def _keep_lost_bytes(self, layout: SpanLayout, why: str) -> None:
         """Count the lost bytes, and have them saved in lost+found."""
         damage = layout.damage
         if damage.file is None:
@@ -220,14 +220,14 @@ class Steps:
             )
 
 
-def _frames(layout: Layout) -> bool:
+def _frames(layout: SpanLayout) -> bool:
     """Return whether the records of a span have valid framing and none is lost: only single bytes change."""
     runs = layout.damage.runs
     framed = len(runs) == 1 and bool(runs[0].count) and not layout.damage.short
     return framed and all(cell.kept is not None for cell in layout.cells)
 
 
-def _why(layout: Layout) -> str:
+def _why(layout: SpanLayout) -> str:
     kept = [c.kept for c in layout.cells if c.kept is not None]
     fields = sorted({name for k in kept if isinstance(k, Mended) for name in k.fields})
     if len(kept) == len(layout.cells):

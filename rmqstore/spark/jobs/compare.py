@@ -32,7 +32,7 @@ from rmqstore.spark.sources.partitions import Pieces
 from rmqstore.spark.sources.sources import Reader, Source, plan_messages
 from rmqstore.views.compare.compare import Unequal, comparison
 from rmqstore.views.compare.comparison import Comparison
-from rmqstore.views.compare.rows import LogRows, Rows, rows_of
+from rmqstore.views.compare.rows import LogRows, RecordRows, rows_of
 from rmqstore.views.tables.file_splits import Piece, first_border
 from rmqstore.views.tables.message_rows import merged
 from rmqstore.views.tables.reading import ReadOptions
@@ -185,10 +185,10 @@ def _compared(left: LogRows, a: Any, right: LogRows, b: Any) -> Comparison:
     return comparison(left, right, found, table)
 
 
-def _rows(frame: Any, table: QueueTable) -> Rows:
+def _rows(frame: Any, table: QueueTable) -> RecordRows:
     """Collect a frame's rows in address order, at 72 bytes each: only for rows that differ."""
     columns = frame.orderBy("start").toArrow()
     names, ids = columns.column("topic").to_pylist(), columns.column("queue_id").to_pylist()
     queues = [table.number(name.encode("utf-8", "backslashreplace"), i) for name, i in zip(names, ids, strict=True)]
     arrays = {name: columns.column(name).to_numpy().astype(np.int64) for name in _NUMBERS}
-    return Rows(queue=np.array(queues, dtype=np.int64), **arrays)
+    return RecordRows(queue=np.array(queues, dtype=np.int64), **arrays)

@@ -23,11 +23,11 @@ from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
 from rmqstore.spark.hadoop import Folder
 from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store, store_around
-from rmqstore.spark.jobs.parquet_files import PARTITIONS, STAGING, Report, move_files, read_pieces
+from rmqstore.spark.jobs.parquet_files import PARTITIONS, STAGING, PieceResult, move_files, read_pieces
 from rmqstore.spark.jobs.task_groups import Progress, Watch
 from rmqstore.spark.sources.sources import message_options
 from rmqstore.spark.sources.streaming import end_of
-from rmqstore.views.dump.messages import Damage
+from rmqstore.views.dump.messages import Skipped
 from rmqstore.views.tables.file_splits import Piece, log_pieces, packed
 from rmqstore.views.tables.message_rows import MessageOptions, digest_of, segment_name
 from rmqstore.views.tables.stores import StoreRef, logs_of, store_refs, unreadable_files
@@ -72,7 +72,7 @@ class ExportJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class LogSegment:
     """A range of whole files of one log; `signature` changes with the files.
 
     `before`: the file before them. `followed`: good records follow in later segments. `live`: a broker writes to the
@@ -89,7 +89,7 @@ class Segment:
     live: bool
 
 
-def segments_of(ref: StoreRef, store: Store, job: ExportJob, settings: str = "") -> Iterator[Segment]:
+def segments_of(ref: StoreRef, store: Store, job: ExportJob, settings: str = "") -> Iterator[LogSegment]:
     """Yield the segments of a store's logs in address order."""
     live, unmarked = store.lock_state().held, unmarked_fillers(store)
     for log, queue, lead in logs_of(store):
@@ -105,7 +105,7 @@ def segments_of(ref: StoreRef, store: Store, job: ExportJob, settings: str = "")
             signature = hashlib.sha256(text.encode()).hexdigest()[:16]
             size = sum(f.length for f in files)
             name = segment_name(ref.label, log, files[0].start, job.segment_bytes)
-            yield Segment(name, ref, size, signature, own, before, end > files[-1].stop, live)
+            yield LogSegment(name, ref, size, signature, own, before, end > files[-1].stop, live)
             before = files[-1]
 
 
@@ -159,10 +159,10 @@ def export(
 
 def _plan(
     refs: list[StoreRef], job: ExportJob, settings: str
-) -> tuple[dict[str, dict[str, Any]], dict[str, list[Segment]]]:
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[LogSegment]]]:
     """Return the result entries of the stores, without counts, and the segments of those that can be read."""
     stores: dict[str, dict[str, Any]] = {}
-    segments: dict[str, list[Segment]] = {}
+    segments: dict[str, list[LogSegment]] = {}
     for ref in refs:
         try:
             store = ref.open()
@@ -210,8 +210,8 @@ def _mark(folder: Folder, segments: dict[str, dict[str, Any]]) -> None:
     folder.write_json(f"{STATE}/{max(numbers, default=0) + 1:08d}.json", segments)
 
 
-def _batches(segments: list[Segment], size: int) -> Iterator[list[Segment]]:
-    batch: list[Segment] = []
+def _batches(segments: list[LogSegment], size: int) -> Iterator[list[LogSegment]]:
+    batch: list[LogSegment] = []
     for segment in segments:
         if batch and sum(s.bytes for s in batch) + segment.bytes > size:
             yield batch
@@ -221,7 +221,7 @@ def _batches(segments: list[Segment], size: int) -> Iterator[list[Segment]]:
         yield batch
 
 
-def _write(spark: Any, folder: Folder, options: dict[str, str], batch: list[Segment]) -> dict[str, dict[str, Any]]:
+def _write(spark: Any, folder: Folder, options: dict[str, str], batch: list[LogSegment]) -> dict[str, dict[str, Any]]:
     """Write the rows of a batch of segments to the output; return the list entry of each segment.
 
     The executors cannot reach all file systems themselves: to others than mounted ones, Spark writes, and reads again
@@ -244,9 +244,9 @@ def _write(spark: Any, folder: Folder, options: dict[str, str], batch: list[Segm
     return entries
 
 
-def _entry(segment: Segment, reports: Iterator[Report]) -> dict[str, Any]:
+def _entry(segment: LogSegment, reports: Iterator[PieceResult]) -> dict[str, Any]:
     """Join the reports on a segment's pieces, which come next; count damaged spans as `rmqstore du` does."""
-    damage, messages, damaged = Damage(live=segment.live), 0, 0
+    damage, messages, damaged = Skipped(live=segment.live), 0, 0
     if segment.before is not None:
         damage.at_file(segment.pieces[0].queue, segment.before)
     for piece in segment.pieces:

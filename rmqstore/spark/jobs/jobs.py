@@ -214,7 +214,7 @@ def _used(
     ref: StoreRef, selection: Any, mapper: Any = None, split_size: int | None = None
 ) -> tuple[dict[str, Any], int]:
     from rmqstore.scan.workers import SPLIT_SIZE, Workers
-    from rmqstore.views.dump.messages import Damage
+    from rmqstore.views.dump.messages import Skipped
     from rmqstore.views.usage import usage
 
     try:
@@ -222,7 +222,7 @@ def _used(
         unread = unreadable_files(store)
         if unread:
             return lost_store(ref, OSError("not readable: " + "; ".join(unread))), 4
-        damage = Damage(live=store.lock_state().held)
+        damage = Skipped(live=store.lock_state().held)
         used = usage(
             store,
             selection=selection,

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from rmqstore.messages.arrow import parquet_options
 from rmqstore.scan.tiling import Run
-from rmqstore.views.dump.messages import WRONG_CRC, Damage
+from rmqstore.views.dump.messages import WRONG_CRC, Skipped
 from rmqstore.views.tables.file_splits import Piece
 from rmqstore.views.tables.reading import ReadOptions, read_messages
 
@@ -33,7 +33,7 @@ _ESCAPED = re.compile(r"[\x00-\x1f\"#%'*/:=?\\\x7f{\[\]^]")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-class Report:
+class PieceResult:
     """What a task found in one piece of a log: how many messages, how many damaged ones, and damaged spans.
 
     `head` are the runs up to the first record: whether zeros among them are damage depends on the pieces before.
@@ -42,7 +42,7 @@ class Report:
 
     def __init__(self, *, live: bool) -> None:
         self.head: list[tuple[Run, bool]] = []
-        self.rest = Damage(live=live)
+        self.rest = Skipped(live=live)
         self.messages = self.damaged = 0
 
     def read(self, piece: Piece, options: ReadOptions) -> Iterator[Any]:
@@ -63,17 +63,17 @@ class Report:
 
 def read_pieces(
     spark: Any, tasks: Sequence[tuple[Piece, ...]], options: ReadOptions, live: Container[str], output: Path | None
-) -> tuple[Iterator[Report], list[Path]]:
+) -> tuple[Iterator[PieceResult], list[Path]]:
     """Read all pieces; return a report on each, and the files with their messages in a staging directory of `output`.
 
     `output`: None to write nothing. `live`: labels of the stores to which a broker writes.
     """
     staging = output and output / STAGING / uuid.uuid4().hex
 
-    def task(numbered: tuple[int, tuple[Piece, ...]]) -> tuple[list[Report], list[Path]]:
+    def task(numbered: tuple[int, tuple[Piece, ...]]) -> tuple[list[PieceResult], list[Path]]:
         number, pieces = numbered
-        reports = [Report(live=piece.store in live) for piece in pieces]
-        batches = chain.from_iterable(map(Report.read, reports, pieces, repeat(options)))
+        reports = [PieceResult(live=piece.store in live) for piece in pieces]
+        batches = chain.from_iterable(map(PieceResult.read, reports, pieces, repeat(options)))
         if staging is None:
             deque(batches, maxlen=0)
             return reports, []

@@ -29,7 +29,7 @@ from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.errors import OutputExists, Refused, RmqStoreError
 from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import QueueKind, StoreKind
-from rmqstore.repair.log.redispatch import Name, QueueRows, can_have_queues
+from rmqstore.repair.log.redispatch import DispatchedRows, Name, can_have_queues
 from rmqstore.repair.plan.content import Content
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Create, Discard, Overwrite
@@ -37,7 +37,7 @@ from rmqstore.repair.rebuild.batch_queue import plan_batch_queue
 from rmqstore.repair.rebuild.consume_queue import KeptCodes, QueueImage, plan_queue
 from rmqstore.repair.rebuild.consume_queues import WHY, known_topic, queue_files, size_decision
 from rmqstore.repair.rebuild.extension import Extension
-from rmqstore.repair.rebuild.unit_buffer import QueueUnits, UnitBuffer
+from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, UnitBuffer
 from rmqstore.scan.tiling import Kind
 from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store, store_around
 from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
@@ -231,14 +231,14 @@ class QueueWriter(DataSourceArrowWriter):  # type: ignore[misc]
 def write_queues(batches: Iterator[Any], facts: dict[str, LogFacts]) -> list[dict[str, Any]]:
     """Write the files of every queue in the rows, one queue after the other; return the counts of each."""
     current: tuple[str, str, int] | None = None
-    queue: _Queue | None = None
+    queue: _QueueCollector | None = None
     out: list[dict[str, Any]] = []
     for batch in batches:
         for key, rows in _groups(batch):
             if key != current:
                 if queue is not None:
                     out.append(queue.write())
-                current, queue = key, _Queue(facts[key[0]], key)
+                current, queue = key, _QueueCollector(facts[key[0]], key)
             assert queue is not None
             queue.take(rows)
     if queue is not None:
@@ -264,7 +264,7 @@ def _groups(batch: Any) -> Iterator[tuple[tuple[str, str, int], Any]]:
         yield (store, topic, queue_id), part
 
 
-class _Queue:
+class _QueueCollector:
     """Collects the units of one queue, then writes its files."""
 
     def __init__(self, facts: LogFacts, key: tuple[str, str, int]) -> None:
@@ -288,7 +288,7 @@ class _Queue:
         names = ("queue_offset", "commitlog_offset", "size", "tags_code")
         at, offset, size, tags = (rows.column(n).to_numpy(zero_copy_only=False).astype(np.int64) for n in names)
         none = np.zeros(rows.num_rows, dtype=np.int64)
-        self.spill.rows([self.name], QueueRows(none, at, offset, size, tags, none))
+        self.spill.rows([self.name], DispatchedRows(none, at, offset, size, tags, none))
 
     def write(self) -> dict[str, Any]:
         """Plan the queue, write its files as the plan would leave them, and return its counts."""
@@ -297,7 +297,7 @@ class _Queue:
         if not can_have_queues(topic.encode("utf-8", "surrogatepass"), queue_id):
             return answer
         self.spill.flush()
-        units = self.spill.queues.get(self.name, QueueUnits(self.spill.spill))
+        units = self.spill.queues.get(self.name, BufferedUnits(self.spill.spill))
         store = facts.ref.open()
         kind = QueueKind.BATCH if topic in facts.batch else QueueKind.SIMPLE
         files = queue_files(store, self.name, kind)

@@ -16,7 +16,7 @@ from rmqstore.checks.beside.config import check_config
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.store import Store
 from rmqstore.files.topic_types import batch_topics
-from rmqstore.repair.log.redispatch import Dispatcher, Name, QueueRows
+from rmqstore.repair.log.redispatch import DispatchedRows, Name, Redispatch
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
@@ -53,7 +53,7 @@ class _Gatherer:
         self.schema = dispatched_schema()
         self.ready: list[Any] = []
 
-    def rows(self, names: list[Name], rows: QueueRows) -> None:
+    def rows(self, names: list[Name], rows: DispatchedRows) -> None:
         n = len(rows.number)
         if not n:
             return
@@ -137,7 +137,7 @@ def read_dispatched(
 ) -> Iterator[Any]:
     """Yield batches of the units that the good records of some pieces need. Errors: as `reading.read_messages`."""
     sink = _Gatherer(ref.label)
-    dispatcher = Dispatcher(ref.open(), sink, batch)
+    dispatcher = Redispatch(ref.open(), sink, batch)
     for piece in pieces:
         try:
             start = first_border(piece)

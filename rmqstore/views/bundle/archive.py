@@ -76,7 +76,7 @@ class Archive:
         info = _info(name, like)
         if extents == [(0, like.st_size)] or not like.st_size:
             info.size = like.st_size
-            self._tar.addfile(info, _Reader(_cut(pieces, extents)))  # type: ignore[arg-type]  # it has read()
+            self._tar.addfile(info, _IteratorFile(_cut(pieces, extents)))  # type: ignore[arg-type]  # it has read()
             return
         listed = extents if extents and extents[-1][1] == like.st_size else [*extents, (like.st_size, like.st_size)]
         numbers = [len(listed), *(n for start, stop in listed for n in (start, stop - start))]
@@ -90,7 +90,7 @@ class Archive:
         }
         info.name = f"GNUSparseFile.0/{name}"
         info.size = len(table) + sum(stop - start for start, stop in extents)
-        self._tar.addfile(info, _Reader(chain([table], _cut(pieces, extents))))  # type: ignore[arg-type]
+        self._tar.addfile(info, _IteratorFile(chain([table], _cut(pieces, extents))))  # type: ignore[arg-type]
 
 
 def _info(name: str, like: os.stat_result) -> tarfile.TarInfo:
@@ -122,7 +122,7 @@ def _cut(pieces: Iterable[Piece], extents: list[Extent]) -> Iterator[bytes]:
         start, stop = next(todo, (0, 0))
 
 
-class _Reader:
+class _IteratorFile:
     """A file object that reads the bytes of an iterator."""
 
     def __init__(self, parts: Iterable[bytes]) -> None:

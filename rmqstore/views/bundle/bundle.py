@@ -23,11 +23,11 @@ from rmqstore.formats.message import HEAD, PHYSICAL_OFFSET_AT
 from rmqstore.views.bundle.archive import Archive, Extent, extents_of
 from rmqstore.views.bundle.index import IndexHashes, index_pieces
 from rmqstore.views.bundle.logs import Piece, log_pieces
-from rmqstore.views.bundle.names import Names
+from rmqstore.views.bundle.names import Pseudonyms
 from rmqstore.views.bundle.noise import byte_noise
 from rmqstore.views.bundle.texts import JSON_WORDS, json_text
 from rmqstore.views.bundle.units import ext_pieces, timer_pieces, unit_pieces
-from rmqstore.views.dump.messages import Damage, Log, logs_of, read_records
+from rmqstore.views.dump.messages import Log, Skipped, logs_of, read_records
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.lookup import topics, topics_of_queues
 
@@ -124,7 +124,7 @@ class _Builder:
         self.store, self.scope = store, scope
         self.root = store.path
         self.topics = topics(store) if store.part is None else topics_of_queues(store)
-        self.names = Names(self.topics, JSON_WORDS)
+        self.names = Pseudonyms(self.topics, JSON_WORDS)
         self.bundle = Bundle(scope, store.kind.value)
         self.logs = logs_of(store)
         dledger = store.dledger
@@ -298,7 +298,7 @@ class _Builder:
 
 
 def _some_offset(store: Store, log: Log, selection: Selection) -> int | None:
-    for found in read_records(store, log.name, selection, Damage()):
+    for found in read_records(store, log.name, selection, Skipped()):
         return found[0].offset
     return None
 

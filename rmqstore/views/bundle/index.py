@@ -22,7 +22,7 @@ from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.window import SLACK
 from rmqstore.views.bundle.logs import Piece
-from rmqstore.views.bundle.names import Names
+from rmqstore.views.bundle.names import Pseudonyms
 from rmqstore.views.bundle.noise import byte_noise
 from rmqstore.views.bundle.texts import property_text
 
@@ -35,7 +35,7 @@ class IndexHashes:
     The messages are read in large blocks, as an index file has an entry for each key of each message.
     """
 
-    def __init__(self, logs: Iterable[MappedFileQueue], names: Names) -> None:
+    def __init__(self, logs: Iterable[MappedFileQueue], names: Pseudonyms) -> None:
         self._names = names
         self._logs = list(logs)
         self._old, self._new = QueueTable(), QueueTable()

@@ -27,7 +27,7 @@ from rmqstore.formats.message import (
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
-from rmqstore.views.bundle.names import Names
+from rmqstore.views.bundle.names import Pseudonyms
 from rmqstore.views.bundle.noise import body_noise, byte_noise
 from rmqstore.views.bundle.texts import property_text
 
@@ -44,7 +44,7 @@ _HOSTS_AT = {
 }
 
 
-def log_pieces(file: MappedFile, lead: int, names: Names, *, check_offset: bool = True) -> Iterator[Piece]:
+def log_pieces(file: MappedFile, lead: int, names: Pseudonyms, *, check_offset: bool = True) -> Iterator[Piece]:
     """Yield a converted log file, in order; bytes between the pieces are zeros.
 
     `lead`: bytes before every message. Errors: OSError if the file cannot be read.
@@ -71,7 +71,7 @@ def log_pieces(file: MappedFile, lead: int, names: Names, *, check_offset: bool 
         yield from _raw(read, end, file.length)  # a file longer than the file size of its queue
 
 
-def _records(run: Run, names: Names) -> bytes:
+def _records(run: Run, names: Pseudonyms) -> bytes:
     """Return the converted records of a run, with their DLedger entry headers."""
     columns = run.columns
     assert columns is not None
@@ -82,7 +82,7 @@ def _records(run: Run, names: Names) -> bytes:
     return bytes(out)
 
 
-def record(data: bytes, names: Names) -> bytes:
+def record(data: bytes, names: Pseudonyms) -> bytes:
     """Return a framed record with pseudonyms and noise."""
     out = bytearray(data)
     sys_flag = int.from_bytes(data[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big")
@@ -112,7 +112,7 @@ def record(data: bytes, names: Names) -> bytes:
     return bytes(out)
 
 
-def _hosts(out: bytearray, flag: int, names: Names) -> None:
+def _hosts(out: bytearray, flag: int, names: Pseudonyms) -> None:
     """Replace the hosts in the head of a record; `flag`: which of them are IPv6."""
     for start, stop in _HOSTS_AT[flag]:
         out[start:stop] = names.host(bytes(out[start:stop]))
@@ -126,7 +126,7 @@ def _raw(read: Read, start: int, stop: int) -> Iterator[Piece]:
         yield at, byte_noise(read(at, min(at + _BLOCK, stop)))
 
 
-def _dirty(read: Read, start: int, stop: int, base: int, lead: int, names: Names) -> Iterator[Piece]:
+def _dirty(read: Read, start: int, stop: int, base: int, lead: int, names: Pseudonyms) -> Iterator[Piece]:
     """Yield damaged bytes as noise, except heads of records: a bundle must show what is wrong with them."""
     for at in range(start, stop, _BLOCK):
         data = read(at, min(at + _BLOCK, stop))

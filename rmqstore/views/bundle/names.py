@@ -45,7 +45,7 @@ SYSTEM_WORDS = frozenset(
 )
 
 
-class Names:
+class Pseudonyms:
     """The pseudonyms of one bundle.
 
     `topics`: the topics of the store. A name that differs from one of them in a few bits is considered damaged; its

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from rmqstore.formats import properties as p
 from rmqstore.formats.fillers import FILLER_KEY
-from rmqstore.views.bundle.names import PROPERTY_NAMES, Names, nearest
+from rmqstore.views.bundle.names import PROPERTY_NAMES, Pseudonyms, nearest
 
 _NUMBERS = re.compile(rb"[0-9,. :-]*|true|false", re.IGNORECASE)
 _OF_BROKER = frozenset(
@@ -47,7 +47,7 @@ JSON_WORDS = frozenset(word.encode() for word in _JSON_WORDS.split())
 """Names of fields and settings in the files of config/, and values with a meaning for brokers."""
 
 
-def property_text(data: bytes, names: Names) -> bytes:
+def property_text(data: bytes, names: Pseudonyms) -> bytes:
     """Return a property text with pseudonyms in place of values, and of the names of user properties."""
     parts = []
     for part in data.split(b"\x02"):
@@ -61,7 +61,7 @@ def property_text(data: bytes, names: Names) -> bytes:
     return b"\x02".join(parts)
 
 
-def _value(name: bytes, value: bytes, names: Names) -> bytes:
+def _value(name: bytes, value: bytes, names: Pseudonyms) -> bytes:
     if name in _OF_BROKER and _NUMBERS.fullmatch(value):
         return value
     if b"\x01" in value:  # the separator before the next property is damaged
@@ -74,7 +74,7 @@ def _each(value: bytes, separator: bytes, rename: Callable[[bytes], bytes]) -> b
     return separator.join(rename(word) for word in value.split(separator))
 
 
-def _offset_id_or_word(value: bytes, names: Names) -> bytes:
+def _offset_id_or_word(value: bytes, names: Pseudonyms) -> bytes:
     """Replace the host of an offset message id, but not the log offset; replace any other value as a word."""
     if len(value) not in (32, 56):
         return names.word(value)
@@ -85,11 +85,11 @@ def _offset_id_or_word(value: bytes, names: Names) -> bytes:
     return (names.host(raw[:-8]) + raw[-8:]).hex().upper().encode()
 
 
-def _pop_check(value: bytes, names: Names) -> bytes:
+def _pop_check(value: bytes, names: Pseudonyms) -> bytes:
     return _each(value, b" ", lambda word: word if _NUMBERS.fullmatch(word) else names.topic(word))
 
 
-_KINDS: dict[bytes, Callable[[bytes, Names], bytes]] = {
+_KINDS: dict[bytes, Callable[[bytes, Pseudonyms], bytes]] = {
     p.TAGS.encode(): lambda value, names: names.tags(value),
     p.KEYS.encode(): lambda value, names: _each(value, b" ", names.word),
     p.INNER_MULTI_DISPATCH.encode(): lambda value, names: _each(value, b",", names.topic),
@@ -100,7 +100,7 @@ _KINDS: dict[bytes, Callable[[bytes, Names], bytes]] = {
 """How the values of properties are replaced; those of other properties are replaced as words."""
 
 
-def json_text(data: bytes, names: Names) -> bytes:
+def json_text(data: bytes, names: Pseudonyms) -> bytes:
     """Replace names in JSON or another text of names and numbers, which may be damaged; numbers stay."""
 
     def replaced(match: re.Match[bytes]) -> bytes:
@@ -112,12 +112,12 @@ def json_text(data: bytes, names: Names) -> bytes:
     return _TOKEN.sub(replaced, data)
 
 
-def _joined_names(text: bytes, names: Names) -> bytes:
+def _joined_names(text: bytes, names: Pseudonyms) -> bytes:
     """Replace a name, or names joined by @ (TOPIC@GROUP)."""
     return b"@".join(_name(part, names) for part in text.split(b"@"))
 
 
-def _name(text: bytes, names: Names) -> bytes:
+def _name(text: bytes, names: Pseudonyms) -> bytes:
     if text in JSON_WORDS or text.isdigit():
         return text
     if not names.is_known(text) and nearest(text, JSON_WORDS) is not None:  # the damaged name of a field

@@ -11,13 +11,13 @@ from rmqstore.formats import consumequeue, timer
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.text.javatext import java_string_hash
 from rmqstore.views.bundle.logs import Piece
-from rmqstore.views.bundle.names import Names
+from rmqstore.views.bundle.names import Pseudonyms
 from rmqstore.views.bundle.noise import byte_noise
 
 _UNITS = 50_000
 
 
-def unit_pieces(path: Path, layout: Layout, names: Names) -> Iterator[Piece]:
+def unit_pieces(path: Path, layout: Layout, names: Pseudonyms) -> Iterator[Piece]:
     """Yield a converted file of consume queue or batch queue units. Errors: OSError if it cannot be read."""
     at = 0
     with path.open("rb") as file:
@@ -30,7 +30,7 @@ def unit_pieces(path: Path, layout: Layout, names: Names) -> Iterator[Piece]:
             at += len(block)
 
 
-def ext_pieces(path: Path, names: Names) -> Iterator[Piece]:
+def ext_pieces(path: Path, names: Pseudonyms) -> Iterator[Piece]:
     """Yield a converted consume queue extension file. Errors: OSError if it cannot be read."""
     layout = consumequeue.EXT_UNIT
 
@@ -47,7 +47,7 @@ def ext_pieces(path: Path, names: Names) -> Iterator[Piece]:
     yield from _whole(path, renamed)
 
 
-def timer_pieces(path: Path, topics: Iterable[str], names: Names) -> Iterator[Piece]:
+def timer_pieces(path: Path, topics: Iterable[str], names: Pseudonyms) -> Iterator[Piece]:
     """Yield a converted timer log file. Errors: OSError if it cannot be read."""
     known = {java_string_hash(topic): topic for topic in topics}
     layout = timer.LOG_UNIT

@@ -16,8 +16,8 @@ from rmqstore.files.store import Store
 from rmqstore.scan.kernels import I64, Bool, consecutive
 from rmqstore.scan.queues import U64, QueueTable
 from rmqstore.scan.tiling import Kind
-from rmqstore.views.compare.comparison import BothDamaged, Comparison, Divergence, Messages, Place, Side, State
-from rmqstore.views.compare.rows import LogRows, Rows
+from rmqstore.views.compare.comparison import BothDamaged, ComparedRecord, Comparison, Divergence, Messages, Side, State
+from rmqstore.views.compare.rows import LogRows, RecordRows
 
 LISTED = 100
 DLEDGER_NUMBERS = ("first_index", "last_index", "term", "committed_index")
@@ -65,10 +65,10 @@ class Unequal:
         self.leading = 0
         self.first: int | None = None
         self.last_index = -1
-        self._a: list[Rows] = []
-        self._b: list[Rows] = []
+        self._a: list[RecordRows] = []
+        self._b: list[RecordRows] = []
 
-    def add(self, a: Rows, b: Rows) -> None:
+    def add(self, a: RecordRows, b: RecordRows) -> None:
         """Add the next rows: all rows of both sides up to some offset."""
         same_a, same_b = _equal_at(a, b), _equal_at(b, a)
         self.equal += int(np.count_nonzero(same_a))
@@ -83,17 +83,17 @@ class Unequal:
         if unequal:
             self.keep(a.where(~same_a), b.where(~same_b))
 
-    def keep(self, a: Rows, b: Rows) -> None:
+    def keep(self, a: RecordRows, b: RecordRows) -> None:
         """Add unequal rows of both sides."""
         self._a.append(a)
         self._b.append(b)
 
-    def rows(self) -> tuple[Rows, Rows]:
+    def rows(self) -> tuple[RecordRows, RecordRows]:
         """Return the unequal rows of both sides."""
         return _joined(self._a), _joined(self._b)
 
 
-def _equal_at(a: Rows, b: Rows) -> Bool:
+def _equal_at(a: RecordRows, b: RecordRows) -> Bool:
     """Return the mask of the rows of `a` that `b` has at the same offset with the same bytes.
 
     Shape: (len(a),)
@@ -129,7 +129,7 @@ def comparison(left: LogRows, right: LogRows, found: Unequal, table: QueueTable)
     return out
 
 
-def _changed(a: Rows, b: Rows) -> Bool:
+def _changed(a: RecordRows, b: RecordRows) -> Bool:
     """Return the mask of the rows of `a` that have the offset, queue and queue offset of a row of `b`.
 
     A commitlog record never matches a DLedger entry.
@@ -142,7 +142,7 @@ def _changed(a: Rows, b: Rows) -> Bool:
     return same
 
 
-def _overlaps(rows: Rows, spans: list[tuple[int, int]]) -> Bool:
+def _overlaps(rows: RecordRows, spans: list[tuple[int, int]]) -> Bool:
     """Return the mask of the rows with bytes in one of the spans, which are sorted and do not overlap."""
     if not spans:
         return np.zeros(len(rows), dtype=np.bool_)
@@ -169,9 +169,9 @@ def _both_damaged(
 
 
 def _divergence(
-    left: LogRows, right: LogRows, offset: int, unequal: tuple[Rows, Rows], table: QueueTable
+    left: LogRows, right: LogRows, offset: int, unequal: tuple[RecordRows, RecordRows], table: QueueTable
 ) -> Divergence:
-    places: list[Place | None] = []
+    places: list[ComparedRecord | None] = []
     states: list[State] = []
     for log, rows in ((left, unequal[0]), (right, unequal[1])):
         i = int(np.searchsorted(rows.start, offset))
@@ -224,10 +224,10 @@ def _divided_offset(last: LogResult) -> int:
     return last.queue.stop if file is None else file.stop
 
 
-def place_of(rows: Rows, i: int, table: QueueTable) -> Place:
+def place_of(rows: RecordRows, i: int, table: QueueTable) -> ComparedRecord:
     """Return the place of row i."""
     queue = int(rows.queue[i])
-    return Place(
+    return ComparedRecord(
         int(rows.start[i]),
         int(rows.size[i]),
         table.topic(queue),
@@ -242,7 +242,7 @@ def place_of(rows: Rows, i: int, table: QueueTable) -> Place:
 class _Cursor:
     """The rows of one side, consumed in order."""
 
-    def __init__(self, source: Iterator[Rows]) -> None:
+    def __init__(self, source: Iterator[RecordRows]) -> None:
         self._source = source
         self.rows = _EMPTY
 
@@ -254,7 +254,7 @@ class _Cursor:
             self.rows = rows
         return True
 
-    def take(self, until: int) -> Rows:
+    def take(self, until: int) -> RecordRows:
         """Remove and return the rows that start at or before an offset."""
         count = int(np.searchsorted(self.rows.start, until, side="right"))
         taken, self.rows = self.rows.slice(0, count), self.rows.slice(count, len(self.rows))
@@ -262,11 +262,13 @@ class _Cursor:
 
 
 _NOTHING: I64 = np.empty(0, dtype=np.int64)
-_EMPTY = Rows(*(_NOTHING for _ in Rows.__slots__))
+_EMPTY = RecordRows(*(_NOTHING for _ in RecordRows.__slots__))
 
 
-def _joined(parts: list[Rows]) -> Rows:
-    return Rows(*(np.concatenate([_NOTHING, *(getattr(p, name) for p in parts)]) for name in Rows.__slots__))
+def _joined(parts: list[RecordRows]) -> RecordRows:
+    return RecordRows(
+        *(np.concatenate([_NOTHING, *(getattr(p, name) for p in parts)]) for name in RecordRows.__slots__)
+    )
 
 
 def mix(queue_offset: I64, content: I64) -> U64:
@@ -280,13 +282,13 @@ def mix(queue_offset: I64, content: I64) -> U64:
     return mixed
 
 
-def _keys(rows: Rows) -> U64:
+def _keys(rows: RecordRows) -> U64:
     """Return a hash of each message and its queue that does not depend on its log offset."""
     keys: U64 = mix(rows.queue_offset, rows.content) ^ (rows.queue.astype(np.uint64) * _MIX[0])
     return keys
 
 
-def _messages(rows: Rows, table: QueueTable) -> Messages:
+def _messages(rows: RecordRows, table: QueueTable) -> Messages:
     out = Messages(len(rows))
     for queue in np.unique(rows.queue).tolist():
         offsets = np.unique(rows.queue_offset[rows.queue == queue])

@@ -11,7 +11,7 @@ _DAMAGE = ("damaged", "missing-file", "zeros")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ComparedRecord:
     """One record of one side. `offset`: of the record or DLedger entry. Units: bytes, ms."""
 
     offset: int
@@ -68,8 +68,8 @@ class Divergence:
 
     log: str
     offset: int
-    store: Place | None
-    other: Place | None
+    store: ComparedRecord | None
+    other: ComparedRecord | None
     store_state: State = "message"
     other_state: State = "message"
 
@@ -80,7 +80,7 @@ class Messages:
 
     messages: int = 0
     queues: dict[str, tuple[int, list[tuple[int, int]]]] = field(default_factory=dict)
-    listed: list[Place] = field(default_factory=list)
+    listed: list[ComparedRecord] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         return {

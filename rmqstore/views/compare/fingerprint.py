@@ -19,7 +19,7 @@ from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
 from rmqstore.views.compare.compare import DLEDGER_NUMBERS, mix, side_of
 from rmqstore.views.compare.comparison import Side
-from rmqstore.views.compare.rows import LogRows, Rows
+from rmqstore.views.compare.rows import LogRows, RecordRows
 
 SCHEMA = "rmqstore.fingerprint/1"
 _MIN_STEP = 1 << 16
@@ -47,7 +47,7 @@ class QueueSum:
 
 
 @dataclass(slots=True)
-class Fingerprint:
+class StoreFingerprint:
     """The fingerprint of a store: its summary, ranges of `step` bytes, queues by `TOPIC/ID`, and last records.
 
     `tail`: (start, size, CRC of all bytes) of records or DLedger entries.
@@ -73,7 +73,7 @@ class Fingerprint:
 
 def fingerprint(
     store: Store, *, step: int | None = None, until: int | None = None, jobs: int | None = None, max_rate: int = 0
-) -> Fingerprint:
+) -> StoreFingerprint:
     """Compute the fingerprint of a store.
 
     `step`: bytes per range (default: so that there are at most 4,096 ranges). `until`: ignore records from this offset
@@ -82,7 +82,7 @@ def fingerprint(
     """
     table = QueueTable()
     log = LogRows(store, table, jobs=jobs, max_rate=max_rate)
-    out = Fingerprint(side_of(log), step or _step(log.wrote - log.min_offset))
+    out = StoreFingerprint(side_of(log), step or _step(log.wrote - log.min_offset))
     ranges = _Ranges(out.step)
     sums: dict[int, QueueSum] = {}
     for rows in log.rows():
@@ -116,7 +116,7 @@ class _Ranges:
         self._count = 0
         self._hash = hashlib.blake2b(digest_size=16)
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: RecordRows) -> None:
         if not len(rows):
             return
         number = rows.start // self.step
@@ -140,7 +140,7 @@ class _Ranges:
         return self._out
 
 
-def _add_queues(sums: dict[int, QueueSum], rows: Rows) -> None:
+def _add_queues(sums: dict[int, QueueSum], rows: RecordRows) -> None:
     if not len(rows):
         return
     queues, inverse = np.unique(rows.queue, return_inverse=True)
@@ -155,7 +155,7 @@ def _add_queues(sums: dict[int, QueueSum], rows: Rows) -> None:
         sums[number] = QueueSum(min(old.first, int(first[i])), old.messages + int(counts[i]), digest)
 
 
-def read_fingerprint(path: Path) -> Fingerprint:
+def read_fingerprint(path: Path) -> StoreFingerprint:
     """Parse a fingerprint file. The input is untrusted; every field is validated.
 
     Errors: NotReadable, UsageError.
@@ -171,7 +171,7 @@ def read_fingerprint(path: Path) -> Fingerprint:
         raise UsageError(f"{path} is not a fingerprint file", advice) from error
 
 
-def _from_json(document: Any) -> Fingerprint:
+def _from_json(document: Any) -> StoreFingerprint:
     if not isinstance(document, Mapping) or document.get("schema") != SCHEMA:
         raise ValueError("schema")
     side = Side(**document["side"])
@@ -183,7 +183,7 @@ def _from_json(document: Any) -> Fingerprint:
         raise ValueError("side")
     if side.dledger is not None and not all(type(side.dledger[k]) is int for k in DLEDGER_NUMBERS):
         raise ValueError("dledger")
-    out = Fingerprint(side, document["step"])
+    out = StoreFingerprint(side, document["step"])
     for start, count, digest in document["ranges"]:
         out.ranges.append(Range(int(start), int(count), str(digest)))
     for name, (first, messages, digest) in document["queues"].items():
@@ -229,7 +229,7 @@ class Against:
         }
 
 
-def compare_with(store: Store, other: Fingerprint, *, jobs: int | None = None, max_rate: int = 0) -> Against:
+def compare_with(store: Store, other: StoreFingerprint, *, jobs: int | None = None, max_rate: int = 0) -> Against:
     """Compare a store with the fingerprint of another store.
 
     If this store is the shorter one and ends before the other's listed last records, its last range cannot be compared;
@@ -266,7 +266,7 @@ def compare_with(store: Store, other: Fingerprint, *, jobs: int | None = None, m
     return answer(stop, (stop, other.side.wrote), "store-is-prefix")
 
 
-def _tail_covers(which: Fingerprint, offset: int) -> bool:
+def _tail_covers(which: StoreFingerprint, offset: int) -> bool:
     """Return whether the listed last records go back to an offset, or to the first record."""
     count = sum(r.count for r in which.ranges)
     return len(which.tail) >= count or which.tail[0][0] <= offset

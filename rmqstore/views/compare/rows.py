@@ -27,7 +27,7 @@ _BEHIND_ADDRESS = HEAD.at("sys_flag")
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class RecordRows:
     """Some consecutive records.
 
     `start`, `size`: offset and length of the record or DLedger entry, bytes; `whole`: CRC of these bytes.
@@ -49,13 +49,13 @@ class Rows:
     def __len__(self) -> int:
         return len(self.start)
 
-    def slice(self, low: int, high: int) -> Rows:
+    def slice(self, low: int, high: int) -> RecordRows:
         """Return the rows [low, high)."""
-        return Rows(*(getattr(self, name)[low:high] for name in Rows.__slots__))
+        return RecordRows(*(getattr(self, name)[low:high] for name in RecordRows.__slots__))
 
-    def where(self, which: Bool) -> Rows:
+    def where(self, which: Bool) -> RecordRows:
         """Return the rows where a mask is true."""
-        return Rows(*(getattr(self, name)[which] for name in Rows.__slots__))
+        return RecordRows(*(getattr(self, name)[which] for name in RecordRows.__slots__))
 
 
 class LogRows:
@@ -129,7 +129,7 @@ class LogRows:
         last = self.results[-1]
         return "dledger" if last.lead and offset >= last.queue.start else "commitlog"
 
-    def rows(self, since: int = 0) -> Iterator[Rows]:
+    def rows(self, since: int = 0) -> Iterator[RecordRows]:
         """Yield the rows of all sound records that start at `since` or later, in address order."""
         for result in self.results:
             for file in result.queue.files:
@@ -151,14 +151,14 @@ def _end(result: LogResult) -> int:
     return max([result.wrote, *(run.stop for run in result.tiling.tail() if run.kind in content)])
 
 
-def rows_of(columns: Columns, table: QueueTable) -> Rows:
+def rows_of(columns: Columns, table: QueueTable) -> RecordRows:
     """Return the rows of a chunk, with the table's queue numbers."""
     raw = columns.raw
     stops = columns.at + columns.size
     starts = columns.at - columns.lead
     entry = bool(columns.lead)
     none = np.full(len(columns), -1, dtype=np.int64)
-    return Rows(
+    return RecordRows(
         columns.offset - columns.lead,
         columns.size + columns.lead,
         kernels.body_crcs(raw, starts, stops),
@@ -172,7 +172,7 @@ def rows_of(columns: Columns, table: QueueTable) -> Rows:
 
 
 def _content(columns: Columns, raw: bytearray, stops: I64) -> I64:
-    """Return the CRC of what does not change if a record gets another offset (see `Rows`)."""
+    """Return the CRC of what does not change if a record gets another offset (see `RecordRows`)."""
     out = kernels.body_crcs(raw, columns.at + _BEHIND_ADDRESS, stops)
     signed = u64(columns.buf)[stops - CRC32_RESERVED_LEN] == _CRC32_NAME
     moved = (columns.prepared_transaction_offset != 0) | signed

@@ -49,7 +49,7 @@ def config_tables(store: Store) -> Iterator[tuple[str, dict[str, Any]]]:
             yield path.name, {"bytes": size, "condition": "too large to read here"}
             continue
         raw = read_at(path, _MAX_SIZE, 0)
-        row: dict[str, Any] = {"bytes": len(raw), "condition": configjson.Condition.SOUND.value}
+        row: dict[str, Any] = {"bytes": len(raw), "condition": configjson.ConfigState.SOUND.value}
         try:
             value = configjson.parse_config_object(raw)
         except configjson.ConfigJsonError as e:

@@ -17,7 +17,7 @@ _DAMAGE_SHOWN = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HexPart:
     """The bytes of a field. `at`: their global offset; `text`: the value; `note`: what is wrong, or empty."""
 
     at: int
@@ -27,19 +27,19 @@ class Part:
     note: str = ""
 
 
-def annotate(queue: MappedFileQueue, offset: int, lead: int, *, body: bool) -> Iterator[Part]:
+def annotate(queue: MappedFileQueue, offset: int, lead: int, *, body: bool) -> Iterator[HexPart]:
     """Yield the fields of the record, DLedger entry or BLANK at an offset; other bytes are interpreted as a record.
 
     Units: `offset` is global; with `lead`, it is the offset of the DLedger entry.
     """
     file = queue.find(offset)
     if file is None:
-        yield Part(offset, b"", "nothing", "no file holds this offset")
+        yield HexPart(offset, b"", "nothing", "no file holds this offset")
         return
     left = min(file.length, file.file_size) - (offset - file.start)
     head = queue.pread(min(left, lead + HEADS_BY_FLAG[0x30].size), offset)
     if not any(head):
-        yield Part(offset, head[:ROW], "zeros", "zero bytes: unused space or a lost page")
+        yield HexPart(offset, head[:ROW], "zeros", "zero bytes: unused space or a lost page")
         return
     if lead:
         yield from _entry(head, offset, left)
@@ -54,7 +54,7 @@ def annotate(queue: MappedFileQueue, offset: int, lead: int, *, body: bool) -> I
     yield from _message(queue, file, head, offset, left, body)
 
 
-def _entry(head: bytes, offset: int, left: int) -> Iterator[Part]:
+def _entry(head: bytes, offset: int, left: int) -> Iterator[HexPart]:
     if int.from_bytes(head[:4], "big", signed=True) == dledger.BLANK_MAGIC:
         yield from _fields(dledger.BLANK, head, offset, {})
         return
@@ -73,14 +73,14 @@ def _entry(head: bytes, offset: int, left: int) -> Iterator[Part]:
     yield from _fields(dledger.ENTRY, head, offset, notes)
 
 
-def _fields(layout: Layout, raw: bytes, offset: int, notes: dict[str, str]) -> Iterator[Part]:
+def _fields(layout: Layout, raw: bytes, offset: int, notes: dict[str, str]) -> Iterator[HexPart]:
     for field in layout:
         at = layout.at(field.name)
         piece = raw[at : at + field.size]
         if len(piece) < field.size:
-            yield Part(offset + at, piece, field.name, "cut off", "the file ends here")
+            yield HexPart(offset + at, piece, field.name, "cut off", "the file ends here")
             return
-        yield Part(offset + at, piece, field.name, _value(field.name, piece, field.unit), notes.get(field.name, ""))
+        yield HexPart(offset + at, piece, field.name, _value(field.name, piece, field.unit), notes.get(field.name, ""))
 
 
 def _value(name: str, raw: bytes, unit: str) -> str:
@@ -107,7 +107,7 @@ def _time(ms: int) -> str:
 
 def _message(
     queue: MappedFileQueue, file: MappedFile, head: bytes, offset: int, left: int, body: bool
-) -> Iterator[Part]:
+) -> Iterator[HexPart]:
     flags = int.from_bytes(head[message.SYS_FLAG_AT : message.SYS_FLAG_AT + 4], "big") & 0x30
     layout = HEADS_BY_FLAG[flags]
     if len(head) < layout.size:
@@ -132,7 +132,7 @@ def _message(
     at = offset + layout.size
     if parsed is None:
         rest = queue.pread(min(left - layout.size, _DAMAGE_SHOWN), at)
-        yield Part(at, rest, "rest", f"the next {len(rest)} bytes, which cannot be divided into fields")
+        yield HexPart(at, rest, "rest", f"the next {len(rest)} bytes, which cannot be divided into fields")
         return
     faults = properties.property_faults(parsed.properties)
     texts = {
@@ -148,10 +148,10 @@ def _message(
             if not parsed.body:
                 continue
         note = "; ".join(faults) if field.name == "properties" else ""
-        yield Part(offset + start, whole[start:stop], field.name, texts[field.name], note)
+        yield HexPart(offset + start, whole[start:stop], field.name, texts[field.name], note)
 
 
-def hex_lines(parts: Iterator[Part]) -> Iterator[str]:
+def hex_lines(parts: Iterator[HexPart]) -> Iterator[str]:
     """Yield lines `offset  bytes  name: value`, with an arrow before what is wrong."""
     for part in parts:
         first, *more = [part.raw[i : i + ROW] for i in range(0, len(part.raw), ROW)] or [b""]

@@ -43,7 +43,7 @@ def offsets_between(queue: MappedFileQueue, lead: int, since: int | None, until:
     return wanted[0].low(queue, lead, since), wanted[-1].high(queue, lead, until)
 
 
-class _Part:
+class _SampledRange:
     """Bytes [start, stop) of a log between two sampled records with their store times (ms; None at the log's ends)."""
 
     def __init__(self, start: int, stop: int, first: int | None, last: int | None) -> None:
@@ -80,11 +80,11 @@ class _Part:
         return min(self.stop, self.start + first_true(0, count, is_late) * _GRID)
 
 
-def _parts(queue: MappedFileQueue, lead: int) -> Iterator[_Part]:
+def _parts(queue: MappedFileQueue, lead: int) -> Iterator[_SampledRange]:
     """Yield the whole log, cut at the sampled records."""
     known: list[tuple[int, int | None]] = [(queue.start, None), *_samples(queue, lead), (queue.stop, None)]
     for (start, first), (stop, last) in itertools.pairwise(known):
-        yield _Part(start, stop, first, last)
+        yield _SampledRange(start, stop, first, last)
 
 
 def _samples(queue: MappedFileQueue, lead: int) -> Iterator[tuple[int, int]]:

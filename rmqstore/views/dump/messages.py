@@ -1,7 +1,7 @@
 """Read the messages of a store in address order: the legacy commitlog, then DLedger.
 
 Work is distributed by splits of files, as in `scan.workers`. The result for a split is its selected records, rendered,
-and the runs that are not records, from which `Damage` sums up what was skipped.
+and the runs that are not records, from which `Skipped` sums up what was skipped.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Progress = Callable[[int], None] | None
 
 
 @dataclass(slots=True)
-class Damage:
+class Skipped:
     """What a reader skipped, and how many damaged records it showed nevertheless (`shown`).
 
     `count` spans of `bytes` in total were skipped; `spans` lists the first 100 as (queue, start, stop, reason).
@@ -91,7 +91,7 @@ class Damage:
         elif run.kind is not Kind.BLANK:
             self._pending.append((queue, run))
 
-    def take(self, other: Damage) -> None:
+    def take(self, other: Skipped) -> None:
         """Add what another reader skipped, for example farther on in the same queue."""
         self.count += other.count
         self.bytes += other.bytes
@@ -312,7 +312,7 @@ def wanted_records(run: Run, columns: Columns, selector: Selector) -> tuple[Colu
 
 
 def read_text(
-    store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = None
+    store: Store, what: str, job: Job, damage: Skipped, *, jobs: int = 1, progress: Progress = None
 ) -> Iterator[tuple[int, list[Buffer]]]:
     """Yield (number of records, pieces of text) for some thousand records at a time, in address order.
 
@@ -346,14 +346,14 @@ def _cut_lines(text: bytes, chunks: list[I64]) -> list[bytes]:
 
 
 def read_messages(
-    store: Store, what: str, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = None
+    store: Store, what: str, job: Job, damage: Skipped, *, jobs: int = 1, progress: Progress = None
 ) -> Iterator[list[Row]]:
     """Yield rows (dicts), otherwise as `read_text`."""
     for _, text in read_text(store, what, replace(job, form="text"), damage, jobs=jobs, progress=progress):
         yield [orjson.loads(line) for line in b"".join(text).splitlines()]
 
 
-def read_records(store: Store, what: str, selection: Selection, damage: Damage) -> Iterator[list[FoundRecord]]:
+def read_records(store: Store, what: str, selection: Selection, damage: Skipped) -> Iterator[list[FoundRecord]]:
     """Yield records, otherwise as `read_text`."""
     job = Job(selection, "message")
     left = selection.limit
@@ -367,7 +367,7 @@ def read_records(store: Store, what: str, selection: Selection, damage: Damage) 
 
 
 def _parts(
-    store: Store, what: str, job: Job, damage: Damage, jobs: int = 1, progress: Progress = None
+    store: Store, what: str, job: Job, damage: Skipped, jobs: int = 1, progress: Progress = None
 ) -> Iterator[Rendered]:
     """Yield the results of all splits; with `reverse` the last split first, its records still in address order."""
     if job.stale:
@@ -403,7 +403,7 @@ def own_log(store: Store, log: Log) -> Log:
 
 
 def _forwards(
-    name: str, splits: list[Split], job: Job, damage: Damage, jobs: int, progress: Progress
+    name: str, splits: list[Split], job: Job, damage: Skipped, jobs: int, progress: Progress
 ) -> Iterator[Rendered]:
     render = partial(render_split, job)
     mapper = partial(map_into_shared, jobs=jobs) if jobs > 1 and job.form in ("text", "csv") else None
@@ -466,7 +466,7 @@ def _first_record(file: MappedFile, at: int, lead: int) -> int | None:
         window.close()
 
 
-def _backwards(log: Log, job: Job, damage: Damage) -> Iterator[Rendered]:
+def _backwards(log: Log, job: Job, damage: Skipped) -> Iterator[Rendered]:
     """Yield results newest first: scan each file without CRCs to find record borders, then read it group by group."""
     seen_records = False
     by_file: dict[int, list[Split]] = {}
@@ -508,7 +508,7 @@ def dump_messages(
     what: str = "messages",
     body: str | None = None,
     raw_body: bool = False,
-    damage: Damage | None = None,
+    damage: Skipped | None = None,
 ) -> Iterator[Row]:
     """Yield messages as dicts, in the order and with the fields of `rmqstore dump --format ndjson`.
 
@@ -516,7 +516,7 @@ def dump_messages(
     """
     style = BodyStyle(body or ("base64" if raw_body else None), raw_body)
     job = Job(selection or Selection(), "text", what == "dledger", style, foreign=what == "commitlog")
-    for rows in read_messages(store, what, job, damage if damage is not None else Damage()):
+    for rows in read_messages(store, what, job, damage if damage is not None else Skipped()):
         yield from rows
 
 
@@ -550,7 +550,7 @@ def export_messages(
     selection: Selection | None = None,
     options: ExportOptions | None = None,
     *,
-    damage: Damage | None = None,
+    damage: Skipped | None = None,
     jobs: int = 1,
 ) -> Iterator[list[Row]]:
     """Yield the selected sound records as rows, some thousand at a time, with the fields of `rmqstore export`.
@@ -558,10 +558,10 @@ def export_messages(
     Fills in `damage`. Errors: OSError only for files that cannot be opened.
     """
     job = (options or ExportOptions()).job(selection or Selection(), "text")
-    return read_messages(store, "messages", job, damage if damage is not None else Damage(), jobs=jobs)
+    return read_messages(store, "messages", job, damage if damage is not None else Skipped(), jobs=jobs)
 
 
-def read_batches(store: Store, job: Job, damage: Damage, *, jobs: int = 1, progress: Progress = None) -> Iterator[Any]:
+def read_batches(store: Store, job: Job, damage: Skipped, *, jobs: int = 1, progress: Progress = None) -> Iterator[Any]:
     """Yield the records of a job of form "arrow" as record batches."""
     left = job.selection.limit
     for part in _parts(store, "messages", job, damage, jobs, progress):
@@ -574,7 +574,7 @@ def read_batches(store: Store, job: Job, damage: Damage, *, jobs: int = 1, progr
                 return
 
 
-def read_tables(store: Store, damage: Damage) -> Iterator[MessageTable]:
+def read_tables(store: Store, damage: Skipped) -> Iterator[MessageTable]:
     """Yield the sound messages of a store as tables."""
     job = ExportOptions(scan=ScanOptions(chunk=CHUNK)).job(Selection(), "columns")
     for part in _parts(store, "messages", job, damage):

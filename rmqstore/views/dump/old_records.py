@@ -36,7 +36,7 @@ CUT, REUSED = "cut", "reused"
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class UnusedBytes:
     """Bytes of a log file without messages of the log. `where`: after-end or after-blank. Units: global offsets."""
 
     file: MappedFile
@@ -55,7 +55,7 @@ class OldRecords:
     """
 
     log: LogResult
-    gap: Gap
+    gap: UnusedBytes
     columns: Columns
     reused: Bool
 
@@ -98,7 +98,7 @@ class OldRecordFinder:
             for gap in gaps_of(result):
                 yield from self._in_gap(result, gap)
 
-    def _in_gap(self, result: LogResult, gap: Gap) -> Iterator[OldRecords]:
+    def _in_gap(self, result: LogResult, gap: UnusedBytes) -> Iterator[OldRecords]:
         try:
             window = Window(gap.file, self.options)
         except FileNotFoundError:
@@ -153,7 +153,7 @@ def own_part(store: Store, queue: MappedFileQueue, lead: int) -> MappedFileQueue
     return queue if result.stale_from is None else queue.cut_at(result.wrote)
 
 
-def gaps_of(result: LogResult) -> Iterator[Gap]:
+def gaps_of(result: LogResult) -> Iterator[UnusedBytes]:
     """Yield the bytes of a log's files after each BLANK and after the end of the log, in address order."""
     end = result.wrote
     for run in result.tiling:
@@ -161,10 +161,10 @@ def gaps_of(result: LogResult) -> Iterator[Gap]:
             file = result.queue.find(run.start)
             start = run.start + BLANK.size
             if file is not None and start < run.stop == file.stop:
-                yield Gap(file, start, run.stop, AFTER_BLANK)
+                yield UnusedBytes(file, start, run.stop, AFTER_BLANK)
     for file in result.queue.files:
         if file.stop > end:
-            yield Gap(file, max(file.start, end), file.stop, AFTER_END)
+            yield UnusedBytes(file, max(file.start, end), file.stop, AFTER_END)
 
 
 def row_of(old: OldRecords, i: int) -> dict[str, Any]:

@@ -48,18 +48,18 @@ class Positions:
 
 
 @dataclass(slots=True)
-class _Part:
+class _PositionPart:
     begin: int | None = None
     end: int | None = None
     runs: tuple[Run, ...] = ()
 
 
-def _tile(split: Split) -> _Part:
+def _tile(split: Split) -> _PositionPart:
     tiling: Tiling | None = None
     for run in scan_split(split):
         tiling = tiling or Tiling(run.start)
         tiling.add(replace(run, columns=None))
-    return _Part() if tiling is None else _Part(tiling.start, tiling.stop, tuple(tiling))
+    return _PositionPart() if tiling is None else _PositionPart(tiling.start, tiling.stop, tuple(tiling))
 
 
 def positions(store: Store, what: str, *, jobs: int) -> Iterator[Positions]:

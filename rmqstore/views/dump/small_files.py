@@ -68,7 +68,12 @@ def config_rows(store: Store) -> Iterator[Row]:
     """Yield {"file", "bytes", "condition", "value"} for the broker's JSON files; the value of invalid JSON is None."""
     for path in config_files(store):
         raw = read_at(path, _LARGEST, 0)
-        row: Row = {"file": path.name, "bytes": len(raw), "condition": configjson.Condition.SOUND.value, "value": None}
+        row: Row = {
+            "file": path.name,
+            "bytes": len(raw),
+            "condition": configjson.ConfigState.SOUND.value,
+            "value": None,
+        }
         try:
             row["value"] = configjson.parse_config_json(raw)
         except configjson.ConfigJsonError as e:

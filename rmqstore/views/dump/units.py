@@ -9,7 +9,7 @@ import numpy as np
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.index_units import index_header
-from rmqstore.files.log_ends import OpenFile
+from rmqstore.files.log_ends import SmallReads
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger, index, properties, timer
@@ -25,7 +25,7 @@ def _arrays(file: MappedFile, layout: Layout, selection: Selection) -> Iterator[
     """Yield (position in the file, units) of a file chunk by chunk; chunks of zeros are omitted."""
     size = layout.size
     whole = min(file.length, file.file_size) // size * size
-    with OpenFile(file.path) as f:
+    with SmallReads(file.path) as f:
         for at in selection.ordered(range(0, whole, UNITS * size)):
             raw = f.pread(min(UNITS * size, whole - at), at)
             if raw.count(0) != len(raw):

@@ -111,7 +111,7 @@ def _of_json(line: str, number: int) -> str:
 
 
 @dataclass(slots=True)
-class _Part:
+class _ExpectedPart:
     begin: int | None = None
     end: int | None = None
     hits: list[Hit] = field(default_factory=list)
@@ -150,8 +150,8 @@ class _Texts:
                     yield i, self.numbers[raw]
 
 
-def _split_hits(wanted: _Texts, unmarked: tuple[int, ...], options: ScanOptions, split: Split) -> _Part:
-    out = _Part()
+def _split_hits(wanted: _Texts, unmarked: tuple[int, ...], options: ScanOptions, split: Split) -> _ExpectedPart:
+    out = _ExpectedPart()
     for run in scan_split(split, options):
         out.begin = run.start if out.begin is None else out.begin
         out.end = run.stop

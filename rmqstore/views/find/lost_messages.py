@@ -35,7 +35,7 @@ Place = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class MissingMessage:
     """A lost message. `cause`: filler, damaged (its record is), or missing-file (no log file has its offset).
 
     `repair`: name of the repair that put a filler in its place, "" if that is not known; `journal`: its directory.
@@ -102,7 +102,7 @@ class LostFinder:
         """Return whether a record of the log is a filler."""
         return is_filler(found.message) or found.offset in self._unmarked
 
-    def of_filler(self, found: Found) -> Lost:
+    def of_filler(self, found: Found) -> MissingMessage:
         """Return the message in whose place a filler is."""
         assert found.offset is not None
         known = self.in_repair(found.offset)
@@ -113,9 +113,9 @@ class LostFinder:
         row = dict(zip(("topic", "queue_id", "queue_offset"), found.queue_place, strict=True), offset=found.offset)
         one = self._view.damaged(row, False, lambda _: None)
         keys = {"keys": own.get(properties.KEYS), "unique_key": own.get(properties.UNIQ_KEY)}
-        return Lost(_with(one, size=message.size, **keys), "filler")
+        return MissingMessage(_with(one, size=message.size, **keys), "filler")
 
-    def in_repairs(self, texts: Collection[str]) -> Iterator[tuple[Lost, str]]:
+    def in_repairs(self, texts: Collection[str]) -> Iterator[tuple[MissingMessage, str]]:
         """Yield the messages that repairs replaced and that a key, an id or TOPIC/QUEUE/OFFSET names, with that text.
 
         Ids and keys come from what the repair kept of the record, and from the index files that it replaced.
@@ -145,7 +145,7 @@ class LostFinder:
             if known is not None and known["topic"] == hit.topic and hit.offset not in repair.kept:
                 yield hit.offset
 
-    def at(self, offset: int, topic: str) -> Lost:
+    def at(self, offset: int, topic: str) -> MissingMessage:
         """Return the message at a log offset where no good record is; `topic` comes from its index entry."""
         known = self.in_repair(offset)
         if known is not None:
@@ -156,11 +156,11 @@ class LostFinder:
             place = None
         cause = "damaged" if self.has_file(offset) else "missing-file"
         if place is None:
-            return Lost(LostMessage(topic, UNKNOWN, UNKNOWN, offset, consumed_by=None), cause)
+            return MissingMessage(LostMessage(topic, UNKNOWN, UNKNOWN, offset, consumed_by=None), cause)
         row = {"topic": topic, "queue_id": place[0], "queue_offset": place[1], "offset": offset}
-        return Lost(self._unrepaired(row), cause)
+        return MissingMessage(self._unrepaired(row), cause)
 
-    def at_place(self, place: Place) -> Lost | None:
+    def at_place(self, place: Place) -> MissingMessage | None:
         """Return the message of a queue entry that points to no good record; None if there is no such entry."""
         try:
             unit = lookup.QueueUnits(self.store, place[0], place[1]).at(place[2])
@@ -173,7 +173,7 @@ class LostFinder:
             return known
         row = dict(zip(("topic", "queue_id", "queue_offset"), place, strict=True), offset=unit.offset)
         one = _with(self._unrepaired(row), size=unit.size)
-        return Lost(one, "damaged" if self.has_file(unit.offset) else "missing-file")
+        return MissingMessage(one, "damaged" if self.has_file(unit.offset) else "missing-file")
 
     def _unrepaired(self, row: Mapping[str, Any]) -> LostMessage:
         return replace(self._view.damaged(row, False, lambda _: None), filler=False)
@@ -182,7 +182,7 @@ class LostFinder:
         """Return whether a log file has this offset."""
         return any(log.find(offset) is not None for log, _ in self.store.logs)
 
-    def in_repair(self, offset: int) -> Lost | None:
+    def in_repair(self, offset: int) -> MissingMessage | None:
         """Return the message that a repair replaced by a filler that covers a log offset."""
         for repair in self._repairs:
             row = repair.row_at(offset)
@@ -190,9 +190,9 @@ class LostFinder:
                 return self._lost(repair, row)
         return None
 
-    def _lost(self, repair: _Repair, row: Mapping[str, Any]) -> Lost:
+    def _lost(self, repair: _Repair, row: Mapping[str, Any]) -> MissingMessage:
         one = self._view.damaged(row, False, repair.kept.get)
-        return Lost(one, "filler", repair.folder.name, repair.folder.path)
+        return MissingMessage(one, "filler", repair.folder.name, repair.folder.path)
 
 
 def parsed_place(text: str) -> Place | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, Progress
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, QueueProgress
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
@@ -55,10 +55,10 @@ class MessageStatus:
     record: str
     queue_entry: QueueEntry
     index: IndexEntries
-    consumers: tuple[Progress, ...] | None
+    consumers: tuple[QueueProgress, ...] | None
     popped: Mapping[str, Popped] = field(default_factory=dict)
 
-    def has_consumed(self, progress: Progress, queue_offset: int) -> bool:
+    def has_consumed(self, progress: QueueProgress, queue_offset: int) -> bool:
         """Return whether a group is past the message, and has acknowledged it if it received it through POP."""
         found = self.popped.get(progress.group)
         return progress.has_consumed(queue_offset) if found is None else found.state is PopState.ACKNOWLEDGED
@@ -90,7 +90,7 @@ class MessageStatuses:
     def _pop(self) -> PopProgress:
         return PopProgress.read(self.store, self.offsets)
 
-    def _popped(self, message: Message, known: dict[str, str], groups: list[Progress]) -> dict[str, Popped]:
+    def _popped(self, message: Message, known: dict[str, str], groups: list[QueueProgress]) -> dict[str, Popped]:
         """Return what POP groups did with a message; if only the index tells, a copy in a retry topic was returned."""
         out: dict[str, Popped] = {}
         for progress in groups:

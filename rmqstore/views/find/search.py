@@ -19,9 +19,9 @@ from rmqstore.formats.message import Fault
 from rmqstore.scan.window import ScanOptions
 from rmqstore.views import lookup
 from rmqstore.views.dump.log_times import offsets_between, time_span
-from rmqstore.views.dump.messages import Damage, Job, Log, logs_of, read_messages
+from rmqstore.views.dump.messages import Job, Log, Skipped, logs_of, read_messages
 from rmqstore.views.dump.selection import Selection, matches
-from rmqstore.views.find.lost_messages import Lost, LostFinder, parsed_place
+from rmqstore.views.find.lost_messages import LostFinder, MissingMessage, parsed_place
 from rmqstore.views.index_files import Covered, IndexFiles, IndexHit
 from rmqstore.views.lookup import Found
 
@@ -76,15 +76,15 @@ class Answer:
 
     found: dict[int, Found] = field(default_factory=dict)
     traces: dict[int, Trace] = field(default_factory=dict)
-    lost: dict[tuple[str, int, int, int | None], Lost] = field(default_factory=dict)
+    lost: dict[tuple[str, int, int, int | None], MissingMessage] = field(default_factory=dict)
     named: dict[object, set[str]] = field(default_factory=dict)
     searched: str = "offset"
     read: list[tuple[int, int]] = field(default_factory=list)
     more: bool = False
     open_texts: tuple[str, ...] = ()
-    damage: Damage = field(default_factory=Damage)
+    damage: Skipped = field(default_factory=Skipped)
 
-    def lose(self, lost: Lost, text: str) -> None:
+    def lose(self, lost: MissingMessage, text: str) -> None:
         """Add a lost message that a text names."""
         self.lost.setdefault(lost.place, lost)
         self.named.setdefault(lost.place, set()).add(text)
@@ -123,7 +123,7 @@ class _Search:
     def __init__(self, store: Store, question: Question, means: Means) -> None:
         self.store, self.question, self.means = store, question, means
         self.pattern = question.selection.pattern
-        self.answer = Answer(damage=Damage(live=means.live, known=set()))
+        self.answer = Answer(damage=Skipped(live=means.live, known=set()))
         self.losses = LostFinder(store)
         self.logs = logs_of(store)
 

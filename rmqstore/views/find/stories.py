@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from rmqstore.checks.beside.consumer_offsets import Progress
+from rmqstore.checks.beside.consumer_offsets import QueueProgress
 from rmqstore.files.store import Store
 from rmqstore.formats import properties
 from rmqstore.views.dump.log_times import time_span
@@ -56,7 +56,7 @@ class Story:
     texts: tuple[str, ...] = ()
 
     @property
-    def past(self) -> list[Progress]:
+    def past(self) -> list[QueueProgress]:
         """The groups that are past the message, without those that sent it back or received it through POP.
 
         An offset tells only that a group has read past a message.
@@ -65,7 +65,7 @@ class Story:
         return [p for p in read if p.group not in self.sent_back and p.group not in self.popped]
 
     @property
-    def before(self) -> list[Progress]:
+    def before(self) -> list[QueueProgress]:
         """The groups that have not come to the message."""
         unread = [p for p in self._groups if not p.has_consumed(self.main.message.queue_offset)]
         return [p for p in unread if p.group not in self.popped]
@@ -76,7 +76,7 @@ class Story:
         return self.status.popped if self.is_for_consumers else {}
 
     @property
-    def _groups(self) -> tuple[Progress, ...]:
+    def _groups(self) -> tuple[QueueProgress, ...]:
         return self.status.consumers or () if self.is_for_consumers else ()
 
     @property

@@ -14,7 +14,15 @@ import pyarrow as pa
 from rmqstore.formats import dledger
 from rmqstore.formats.layout import Field, arrow_type
 from rmqstore.formats.message import HEAD
-from rmqstore.messages.arrow import Names, Pairs, bool_array, field_of, number_array, part_array, text_array
+from rmqstore.messages.arrow import (
+    NameArrays,
+    PropertyArrays,
+    bool_array,
+    field_of,
+    number_array,
+    part_array,
+    text_array,
+)
 from rmqstore.messages.bodies import bodies_of
 from rmqstore.messages.cells import listed
 from rmqstore.messages.schema import COLUMNS
@@ -58,7 +66,7 @@ def digest_of(store: str) -> str:
     return hashlib.sha256(store.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
-class Chunk:
+class RecordChunk:
     """A run of records with everything that its Arrow columns need."""
 
     def __init__(
@@ -66,7 +74,7 @@ class Chunk:
         columns: Columns,
         piece: Piece,
         crc_ok: Bool | None,
-        names: Names,
+        names: NameArrays,
         options: MessageOptions,
     ) -> None:
         self.columns = columns
@@ -82,8 +90,8 @@ class Chunk:
         return len(self.columns)
 
     @cached_property
-    def texts(self) -> Pairs:
-        return Pairs(self.columns)
+    def texts(self) -> PropertyArrays:
+        return PropertyArrays(self.columns)
 
     @property
     def segment(self) -> str:
@@ -95,59 +103,59 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ArrowColumn:
     """A column: its Arrow type, its description in the manual, and a function from a chunk to its array."""
 
     name: str
     type: Any
     about: str
     unit: str
-    make: Callable[[Chunk], Any]
+    make: Callable[[RecordChunk], Any]
 
 
-def _shared(name: str, make: Callable[[Chunk], Any]) -> Column:
+def _shared(name: str, make: Callable[[RecordChunk], Any]) -> ArrowColumn:
     """Return a column that other outputs have too, with the same type and description."""
     column = COLUMNS[name]
-    return Column(name, field_of(name).type, column.about, column.unit, make)
+    return ArrowColumn(name, field_of(name).type, column.about, column.unit, make)
 
 
-def _number(field: Field) -> Column:
+def _number(field: Field) -> ArrowColumn:
     narrow = np.dtype(field.dtype).newbyteorder("=")
 
-    def make(chunk: Chunk) -> Any:
+    def make(chunk: RecordChunk) -> Any:
         values: I64 = getattr(chunk.columns, field.name)
         return number_array(values.astype(narrow))  # the magic is unsigned in Columns
 
-    return Column(field.name, arrow_type(field), field.about, field.unit, make)
+    return ArrowColumn(field.name, arrow_type(field), field.about, field.unit, make)
 
 
-def _host(field: Field) -> Column:
-    return Column(field.name, pa.string(), field.about, field.unit, lambda c: c.names.hosts(c.columns, field.name))
+def _host(field: Field) -> ArrowColumn:
+    return ArrowColumn(field.name, pa.string(), field.about, field.unit, lambda c: c.names.hosts(c.columns, field.name))
 
 
-def _entry_number(field: Field) -> Column:
+def _entry_number(field: Field) -> ArrowColumn:
     at = dledger.ENTRY.at(field.name)
 
-    def make(chunk: Chunk) -> Any:
+    def make(chunk: RecordChunk) -> Any:
         columns = chunk.columns
         position = columns.entry_at + at
         values = columns.i64(position) if field.size == 8 else columns.i32(position)
         return number_array(values.astype(np.dtype(field.dtype).newbyteorder("=")))
 
-    return Column(f"entry_{field.name}", arrow_type(field), field.about, field.unit, make)
+    return ArrowColumn(f"entry_{field.name}", arrow_type(field), field.about, field.unit, make)
 
 
-def _topics(chunk: Chunk) -> Any:
+def _topics(chunk: RecordChunk) -> Any:
     return chunk.names.topics(chunk.names.queues.of(chunk.columns))
 
 
-def _crc_ok(chunk: Chunk) -> Any:
+def _crc_ok(chunk: RecordChunk) -> Any:
     if not chunk.options.crc:
         return pa.nulls(len(chunk), pa.bool_())
     return bool_array(np.ones(len(chunk), dtype=np.bool_) if chunk.crc_ok is None else chunk.crc_ok)
 
 
-def _body(chunk: Chunk) -> Any:
+def _body(chunk: RecordChunk) -> Any:
     return text_array(bodies_of(chunk.columns, stored=chunk.options.body != "plain").spans, kind=pa.binary())
 
 
@@ -156,7 +164,7 @@ def _sane(ms: I64) -> I64:
     return np.clip(ms, -62_135_596_800_000, 253_402_300_799_999)
 
 
-def _time(chunk: Chunk) -> Any:
+def _time(chunk: RecordChunk) -> Any:
     return number_array(_sane(chunk.columns.store_timestamp) * 1000, pa.timestamp("us", "UTC"))
 
 
@@ -164,27 +172,27 @@ def _days(columns: Columns) -> I64:
     return _sane(columns.store_timestamp) // _DAY
 
 
-def grouped(columns: Columns, names: Names) -> Columns:
+def grouped(columns: Columns, names: NameArrays) -> Columns:
     """Return the records in groups with the same topic and day, each in its old order."""
     topics = names.topics(names.queues.of(columns)).dictionary_encode().indices
     numbers = np.frombuffer(topics.buffers()[1], dtype=np.int32, count=len(topics))
     return columns.take(np.lexsort((numbers, _days(columns))))
 
 
-def _day(chunk: Chunk) -> Any:
+def _day(chunk: RecordChunk) -> Any:
     days, where = np.unique(_days(chunk.columns), return_inverse=True)
     texts = listed([day.encode() for day in np.datetime_as_string(days.astype("datetime64[D]")).tolist()])
     return text_array(texts.take(where))
 
 
-def message_columns(options: MessageOptions) -> list[Column]:
+def message_columns(options: MessageOptions) -> list[ArrowColumn]:
     """Return the columns for some options, in order.
 
     Errors: ValueError for an unknown column name in `only`.
     """
     out = [
-        Column("store", pa.string(), "Label of the store.", "", lambda c: c.constant(c.store)),
-        Column("log", pa.string(), "commitlog or dledger.", "", lambda c: c.constant(c.log)),
+        ArrowColumn("store", pa.string(), "Label of the store.", "", lambda c: c.constant(c.store)),
+        ArrowColumn("log", pa.string(), "commitlog or dledger.", "", lambda c: c.constant(c.log)),
         _shared("file", lambda c: c.constant(c.file.name)),
         _shared("offset", lambda c: number_array(c.columns.offset)),
     ]
@@ -194,9 +202,11 @@ def message_columns(options: MessageOptions) -> list[Column]:
         out.append(_host(field) if field.name in _HOSTS else _number(field))
     out += [
         _shared("topic", _topics),
-        Column("crc_ok", pa.bool_(), "Whether body CRC and record CRC are correct; null if not checked.", "", _crc_ok),
-        Column("tags_code", pa.int64(), "Hash of TAGS, as in consume queues; 0 without TAGS.", "", _tags_code),
-        Column("store_time", pa.timestamp("us", "UTC"), "store_timestamp as a time.", "", _time),
+        ArrowColumn(
+            "crc_ok", pa.bool_(), "Whether body CRC and record CRC are correct; null if not checked.", "", _crc_ok
+        ),
+        ArrowColumn("tags_code", pa.int64(), "Hash of TAGS, as in consume queues; 0 without TAGS.", "", _tags_code),
+        ArrowColumn("store_time", pa.timestamp("us", "UTC"), "store_timestamp as a time.", "", _time),
     ]
     if options.tags:
         out += [
@@ -212,8 +222,8 @@ def message_columns(options: MessageOptions) -> list[Column]:
         ]
     if options.segment_bytes:
         out += [
-            Column("day", pa.string(), "Day of store_timestamp, UTC.", "", _day),
-            Column("segment", pa.string(), "Store and segment of its log.", "", lambda c: c.constant(c.segment)),
+            ArrowColumn("day", pa.string(), "Day of store_timestamp, UTC.", "", _day),
+            ArrowColumn("segment", pa.string(), "Store and segment of its log.", "", lambda c: c.constant(c.segment)),
         ]
     if options.body:
         out.append(_shared("body", _body))
@@ -226,21 +236,21 @@ def message_columns(options: MessageOptions) -> list[Column]:
     return [known[name] for name in options.only]
 
 
-def _fillers(chunk: Chunk) -> Any:
+def _fillers(chunk: RecordChunk) -> Any:
     mask = filler_mask(chunk.columns, chunk.unmarked)
     return bool_array(np.zeros(len(chunk), dtype=np.bool_) if mask is None else mask)
 
 
-def _tags_code(chunk: Chunk) -> Any:
+def _tags_code(chunk: RecordChunk) -> Any:
     return number_array(read_texts(chunk.columns).tags_code)
 
 
-def arrow_schema(columns: list[Column]) -> Any:
+def arrow_schema(columns: list[ArrowColumn]) -> Any:
     """Return the Arrow schema of columns."""
     return pa.schema([pa.field(c.name, c.type, metadata={"about": c.about, "unit": c.unit}) for c in columns])
 
 
-def batch(columns: list[Column], schema: Any, chunk: Chunk) -> Any:
+def batch(columns: list[ArrowColumn], schema: Any, chunk: RecordChunk) -> Any:
     """Convert a chunk to a RecordBatch."""
     return pa.RecordBatch.from_arrays([c.make(chunk) for c in columns], schema=schema)
 

@@ -16,7 +16,7 @@ from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats import consumequeue, index
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import Fault
-from rmqstore.messages.arrow import Names, number_array, part_array
+from rmqstore.messages.arrow import NameArrays, number_array, part_array
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.units import file_chunks
@@ -27,9 +27,9 @@ from rmqstore.views.dump.selection import Selection, Selector
 from rmqstore.views.dump.units import index_units
 from rmqstore.views.tables.file_splits import Piece, first_border
 from rmqstore.views.tables.message_rows import (
-    Chunk,
-    Column,
+    ArrowColumn,
     MessageOptions,
+    RecordChunk,
     arrow_schema,
     batch,
     grouped,
@@ -75,10 +75,10 @@ def read_messages(pieces: Iterable[Piece], options: ReadOptions, seen: Seen | No
 
 
 def _each(
-    pieces: Iterable[Piece], options: ReadOptions, columns: list[Column], schema: Any, seen: Seen | None
+    pieces: Iterable[Piece], options: ReadOptions, columns: list[ArrowColumn], schema: Any, seen: Seen | None
 ) -> Iterator[Any]:
     selector = Selector(options.selection)
-    names = Names()
+    names = NameArrays()
     for piece in pieces:
         try:
             for chunk in _chunks(piece, options, selector, names, seen):
@@ -90,7 +90,9 @@ def _each(
                 raise
 
 
-def _chunks(piece: Piece, options: ReadOptions, selector: Selector, names: Names, seen: Seen | None) -> Iterator[Chunk]:
+def _chunks(
+    piece: Piece, options: ReadOptions, selector: Selector, names: NameArrays, seen: Seen | None
+) -> Iterator[RecordChunk]:
     start = first_border(piece)
     if start is None:
         return
@@ -107,7 +109,7 @@ def _chunks(piece: Piece, options: ReadOptions, selector: Selector, names: Names
         columns, crc_ok = wanted_records(run, columns, selector)
         if len(columns):
             columns = grouped(columns, names) if options.message.segment_bytes else columns
-            yield Chunk(columns, piece, crc_ok, names, options.message)
+            yield RecordChunk(columns, piece, crc_ok, names, options.message)
 
 
 # --- consume queues ---------------------------------------------------------------------------------------------------

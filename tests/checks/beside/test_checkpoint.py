@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.beside.checkpoint import LogEnd, check_checkpoint, read_checkpoint
+from rmqstore.checks.beside.checkpoint import VerifiedEnd, check_checkpoint, read_checkpoint
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats.checkpoint import parse_checkpoint
@@ -21,7 +21,7 @@ Copy = Callable[[str], Path]
 YEAR_2040 = 2_208_988_800_000
 
 
-def log_end(store: Store) -> LogEnd:
+def log_end(store: Store) -> VerifiedEnd:
     last = wrote = 0
     for queue, lead in store.logs:
         for file in queue.files:
@@ -29,10 +29,10 @@ def log_end(store: Store) -> LogEnd:
                 if run.kind is Kind.RECORDS and run.columns is not None:
                     last = max(last, int(run.columns.store_timestamp.max()))
                     wrote = run.stop
-    return LogEnd(last, wrote)
+    return VerifiedEnd(last, wrote)
 
 
-def check(path: Path, log: LogEnd | None = None, *, raw: bytes | None = None) -> Findings:
+def check(path: Path, log: VerifiedEnd | None = None, *, raw: bytes | None = None) -> Findings:
     findings = Findings()
     check_checkpoint(open_store(path), log, findings, raw=raw)
     return findings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, Progress
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, QueueProgress
 from rmqstore.files.config_files import Committed
 from rmqstore.files.store import open_store
 from tests.rocksdb_rows import need_rocksdict, opened_rows
@@ -17,7 +17,7 @@ def test_groups_without_an_offset_in_a_queue_are_at_zero(tmp_path: Path) -> None
     store = copy_store("5.4.0-clean", tmp_path)
     (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@b":{0:4},"T@a":{1:5},"U@c":{0:6}}}')
     offsets = ConsumerOffsets.read(open_store(store))
-    assert offsets.of("T", 0) == [Progress("a", 0), Progress("b", 4)]
+    assert offsets.of("T", 0) == [QueueProgress("a", 0), QueueProgress("b", 4)]
     assert set(offsets.rows()) == {Committed("T", "b", 0, 4), Committed("T", "a", 1, 5), Committed("U", "c", 0, 6)}
 
 
@@ -26,7 +26,7 @@ def test_the_file_of_light_message_queues_counts_before_the_plain_one(tmp_path: 
     (store / "config" / "consumerOffset.json").write_text('{"offsetTable":{"T@G":{0:4}}}')
     (store / "config" / "lmqConsumerOffset.json").write_text('{"offsetTable":{"T@G":{0:6}},"lmqOffsetTable":{"L@G":2}}')
     offsets = ConsumerOffsets.read(open_store(store))
-    assert (offsets.of("T", 0), offsets.of("L", 0)) == ([Progress("G", 6)], [Progress("G", 2)])
+    assert (offsets.of("T", 0), offsets.of("L", 0)) == ([QueueProgress("G", 6)], [QueueProgress("G", 2)])
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_offsets_in_a_rocksdb_count(broken: bytes, reason: str, tmp_path: Path) 
         rows[b"T@G"] = b'{"offsetTable":{"2":13}}'
         rows[b"T@H"] = broken
     offsets = ConsumerOffsets.read(open_store(store))
-    assert (offsets.of("T", 2), offsets.unreadable) == ([Progress("G", 13)], reason)
+    assert (offsets.of("T", 2), offsets.unreadable) == ([QueueProgress("G", 13)], reason)
 
 
 def test_without_a_file_the_progress_is_unknown(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.log.stored_units import UnitReader
+from rmqstore.checks.log.stored_units import UnitFiles
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import open_store
 from tests.seeds import fresh
@@ -29,7 +29,7 @@ def test_reading_ahead_gives_the_same_units(
     for number in without:
         (queue / f"{number * 2000:020}").unlink()
     opened = open_store(store)
-    single, ahead = UnitReader(opened), UnitReader(opened, ahead=True)
+    single, ahead = UnitFiles(opened), UnitFiles(opened, ahead=True)
     dice = random.Random(fresh(1))
     for _ in range(500):
         first, count = dice.randrange(5 * UNITS), dice.choice((1, 2, 3, 50, 203, 204, 205, 400))
@@ -38,7 +38,7 @@ def test_reading_ahead_gives_the_same_units(
 
 
 def test_a_page_of_units_is_read_once(store_copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = UnitReader(open_store(store_copy("5.4.0-clean")), ahead=True)
+    reader = UnitFiles(open_store(store_copy("5.4.0-clean")), ahead=True)
     reads = 0
     pread = MappedFileQueue.pread
 

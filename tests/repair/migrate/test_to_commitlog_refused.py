@@ -13,7 +13,7 @@ from rmqstore.checks.verify import examine
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.formats.rocksdbstore import POSITION, SCAN_OFFSET
-from rmqstore.repair.migrate.to_commitlog import Choice, plan_migration_to_commitlog
+from rmqstore.repair.migrate.to_commitlog import MigrationChoice, plan_migration_to_commitlog
 from tests.command import run, run_json
 from tests.repair.migrating import migrate, refused, verified
 from tests.repair.migration_stores import plain_records, tree
@@ -169,13 +169,13 @@ def test_source_that_changes_while_it_is_read_creates_no_store(tmp_path: Path) -
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.errors import PlanStale
     from rmqstore.files.store import open_store
-    from rmqstore.repair.migrate.to_commitlog import Choice, plan_migration_to_commitlog
+    from rmqstore.repair.migrate.to_commitlog import MigrationChoice, plan_migration_to_commitlog
     from rmqstore.repair.migrate.to_commitlog_build import migrate_to_commitlog
 
     source, output, ids = copy_store("4.9.7-dledger", tmp_path), tmp_path / "plain", tmp_path / "ids.csv"
     store = open_store(source)
     verified = examine(store, VerifyOptions(jobs=1))
-    plan = plan_migration_to_commitlog(store, verified, Choice(), output)
+    plan = plan_migration_to_commitlog(store, verified, MigrationChoice(), output)
     _damage(max((source / "dledger-n0" / "data").iterdir()), 48 + 88)
     with pytest.raises(PlanStale):
         migrate_to_commitlog(store, verified, plan, output, ids)
@@ -193,5 +193,5 @@ def test_a_store_whose_timer_goes_on_from_rocksdb_is_refused_without_broker_conf
 
 def test_an_empty_rocksdbstore_is_no_obstacle_whatever_broker_conf_says(tmp_path: Path) -> None:
     store = open_store(unpack("5.4.0-dledger"), BrokerConfig({"timerRocksDBEnable": "true"}))
-    choice = Choice(nodes=1)
+    choice = MigrationChoice(nodes=1)
     assert plan_migration_to_commitlog(store, examine(store), choice, tmp_path / "plain").ready

@@ -17,7 +17,7 @@ from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.message import HEAD
 from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.rebuild.unit_buffer import QueueUnits
+from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
 from rmqstore.repair.rebuild_parts import plan_rebuild
 from rmqstore.repair.recover import plan_recovery
 from tests import damage
@@ -272,7 +272,7 @@ def test_the_first_record_of_a_queue_offset_counts() -> None:
 
     spill = Scratch()
     first, second = (consumequeue.UNIT.build(commitlog_offset=at, size=100) for at in (1000, 2000))
-    units = QueueUnits(spill)
+    units = BufferedUnits(spill)
     units.segments.extend((5, 1, spill.append(first)))
     units.segments.extend((5, 1, spill.append(second)))
     target = bytearray(40)

@@ -14,7 +14,7 @@ from rmqstore.repair.salvage.evidence.places import Neighbours
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot
 from rmqstore.repair.salvage.layout import Cell
-from rmqstore.repair.salvage.solve import Answer, Lost, Solver
+from rmqstore.repair.salvage.solve import Answer, Solver, Unrestorable
 from tests.repair.salvaging import Row, look, rows
 from tests.stores import unpack
 
@@ -74,10 +74,10 @@ def test_record_whose_unit_names_another_slot_is_not_taken_as_it_is(asked: Asked
     """All candidates agree with the unit, and none agrees with the header against the unit."""
     topic, queue_id, number = asked.row.slot
     answer = asked.answer(flip(asked.raw, HEAD.size + 5), QueueSlot(topic, queue_id, number + 1))
-    assert answer == Lost(QueueSlot(topic, queue_id, number + 1))
+    assert answer == Unrestorable(QueueSlot(topic, queue_id, number + 1))
 
 
 def test_garbled_record_is_lost_with_the_slot_that_is_known(asked: Asked) -> None:
     noise = bytes(byte ^ 0x5A for byte in asked.raw)
-    assert asked.answer(noise, QueueSlot(*asked.row.slot)) == Lost(QueueSlot(*asked.row.slot))
-    assert asked.answer(noise, None) == Lost(None)
+    assert asked.answer(noise, QueueSlot(*asked.row.slot)) == Unrestorable(QueueSlot(*asked.row.slot))
+    assert asked.answer(noise, None) == Unrestorable(None)

@@ -36,7 +36,7 @@ _INNER_HEAD = 20  # bytes: total size, magic, body CRC, flag, body length
 _MOST = 1000  # findings
 
 
-class _Fields(NamedTuple):
+class _SharedFields(NamedTuple):
     """The fields that a record and its unit have in common."""
 
     queue: Name
@@ -46,10 +46,10 @@ class _Fields(NamedTuple):
     number: int
 
 
-class _Unit(NamedTuple):
+class _BatchUnit(NamedTuple):
     """The fields of a unit, and the place of its record."""
 
-    fields: _Fields
+    fields: _SharedFields
     offset: int
     size: int
 
@@ -75,7 +75,7 @@ def proved_batches(evidence: Evidence) -> Iterator[tuple[int, Mended, frozenset[
             yield start, mended, frozenset({unit.fields.queue, (message.topic_text, message.queue_id)})
 
 
-def _mend(store: Store, raw: bytes, message: Message, unit: _Unit, at: int) -> Mended | None:
+def _mend(store: Store, raw: bytes, message: Message, unit: _BatchUnit, at: int) -> Mended | None:
     """Correct the one field that differs from the unit (at byte `at` of its queue); None without a proof."""
     own, fields = _fields_of(store, raw), unit.fields
     if own is None:
@@ -84,7 +84,7 @@ def _mend(store: Store, raw: bytes, message: Message, unit: _Unit, at: int) -> M
     before, behind = _unit_at(files, at - _UNIT.size), _unit_at(files, at + _UNIT.size)
     new: bytes | None = None
     name = ""
-    match [field for field, one, other in zip(_Fields._fields, own, fields, strict=True) if one != other]:
+    match [field for field, one, other in zip(_SharedFields._fields, own, fields, strict=True) if one != other]:
         case ["queue"] if not _has_unit(store, own.queue, unit.offset):  # all else agrees: the unit is of this record
             name, new = "queue", set_fields(raw, QueueSlot(*fields.queue, message.queue_offset))
         case ["tags"] if not consumequeue.one_bit_apart(own.tags, fields.tags):
@@ -102,33 +102,35 @@ def _mend(store: Store, raw: bytes, message: Message, unit: _Unit, at: int) -> M
     return Mended(new, (name,), ("consume queue",)) if new is not None else None
 
 
-def _fields_of(store: Store, raw: bytes) -> _Fields | None:
+def _fields_of(store: Store, raw: bytes) -> _SharedFields | None:
     message, _ = parse_message(raw)
     if message is None:
         return None
     found = properties.parse_properties(message.properties)
     code = properties.dispatch_tags_code(message.topic_text, found, message.store_timestamp, delay_levels(store))
     extent = batch_extent(found, message.queue_offset)
-    return _Fields((message.topic_text, message.queue_id), code or 0, message.store_timestamp, *extent)
+    return _SharedFields((message.topic_text, message.queue_id), code or 0, message.store_timestamp, *extent)
 
 
-def _unit_at(files: ConsumeQueueFiles, at: int) -> _Unit | None:
+def _unit_at(files: ConsumeQueueFiles, at: int) -> _BatchUnit | None:
     unit = files.queue.unit(_UNIT, at // _UNIT.size)
     if unit is None:
         return None
     offset, size, base, count = (int(unit[n]) for n in ("commitlog_offset", "size", "base_offset", "batch_size"))
     if not consumequeue.is_batch_unit(offset, size, base, count):
         return None
-    fields = _Fields((files.topic, files.queue_id), int(unit["tags_code"]), int(unit["store_timestamp"]), base, count)
-    return _Unit(fields, offset, size)
+    fields = _SharedFields(
+        (files.topic, files.queue_id), int(unit["tags_code"]), int(unit["store_timestamp"]), base, count
+    )
+    return _BatchUnit(fields, offset, size)
 
 
-def _between(before: _Unit | None, one: _Fields, behind: _Unit | None) -> bool:
+def _between(before: _BatchUnit | None, one: _SharedFields, behind: _BatchUnit | None) -> bool:
     """Return whether a store time (ms) is between those of the two units beside it."""
     return before is not None and behind is not None and before.fields.time <= one.time <= behind.fields.time
 
 
-def _joins(before: _Unit | None, one: _Fields, behind: _Unit | None) -> bool:
+def _joins(before: _BatchUnit | None, one: _SharedFields, behind: _BatchUnit | None) -> bool:
     """Return whether a batch begins where the one before it ends, and ends where the next one begins."""
     if before is None or behind is None:
         return False

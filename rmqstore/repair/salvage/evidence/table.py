@@ -33,7 +33,7 @@ from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, index, properties
 from rmqstore.formats.message import MIN_SIZE
 from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
-from rmqstore.repair.salvage.evidence.values import Expected, Name, QueueSlot, Row
+from rmqstore.repair.salvage.evidence.values import Expected, Name, QueueSlot, Testimony
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
@@ -118,7 +118,7 @@ class Evidence:
         return ConsumerProgress(self.store)
 
     @cached_property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[Testimony, ...]:
         """Return all rows: units that point outside good records, gaps in the queue offsets, consumer progress."""
         return (*self._unit_rows(), *self._queue_rows())
 
@@ -130,8 +130,8 @@ class Evidence:
         return Ranges([*((r.start, r.stop) for r in runs), *((a, b) for a, b in between if a < b)])
 
     @cached_property
-    def _by_start(self) -> dict[int, list[Row]]:
-        out: dict[int, list[Row]] = {}
+    def _by_start(self) -> dict[int, list[Testimony]]:
+        out: dict[int, list[Testimony]] = {}
         for row in self.rows:
             if row.exact:
                 out.setdefault(row.start, []).append(row)
@@ -202,7 +202,7 @@ class Evidence:
 
     # --- rows of units --------------------------------------------------------------------------------------------
 
-    def _unit_rows(self) -> Iterator[Row]:
+    def _unit_rows(self) -> Iterator[Testimony]:
         logs, outside = self.logs, self._outside
         if not outside.starts:
             return
@@ -212,8 +212,8 @@ class Evidence:
             for number, offset, size, tags in units:
                 witness = f"unit {files.label} {number}"
                 slot = QueueSlot(files.topic, files.queue_id, number, tags)
-                yield Row(offset, offset, slot_field, slot, witness)
-                yield Row(offset, offset, SIZE, size, witness)
+                yield Testimony(offset, offset, slot_field, slot, witness)
+                yield Testimony(offset, offset, SIZE, size, witness)
             if slot_field == SLOT:
                 yield from _between_units(files, logs, units)
         for files in self.store.consume_queues(QueueKind.BATCH):
@@ -221,7 +221,7 @@ class Evidence:
 
     # --- queue offsets without a message --------------------------------------------------------------------------
 
-    def _queue_rows(self) -> Iterator[Row]:
+    def _queue_rows(self) -> Iterator[Testimony]:
         logs = self.logs
         for (topic, queue_id), part in sorted(logs.queues.items()):
             if properties.is_lmq(topic):
@@ -233,11 +233,11 @@ class Evidence:
             for expected, got, before, behind in holes:
                 if expected < got:
                     slots = (topic, queue_id, range(expected, got))
-                    yield Row(before, behind, MISSED, slots, f"gap in {topic}/{queue_id}")
+                    yield Testimony(before, behind, MISSED, slots, f"gap in {topic}/{queue_id}")
             reached = self.progress.furthest(topic, queue_id)
             if reached > part.next:
                 slots = (topic, queue_id, range(part.next, reached))
-                yield Row(part.last_at, logs.wrote, CONSUMED, slots, f"consumers of {topic}/{queue_id}")
+                yield Testimony(part.last_at, logs.wrote, CONSUMED, slots, f"consumers of {topic}/{queue_id}")
 
     @cached_property
     def _with_gaps(self) -> dict[tuple[int, int], list[tuple[str, QueuePart]]]:
@@ -406,7 +406,7 @@ def _of_message(unit: dict[str, int] | None) -> dict[str, int] | None:
     return unit if message else None
 
 
-def _merge(known: Known, offset: int, rows: Sequence[Row]) -> None:
+def _merge(known: Known, offset: int, rows: Sequence[Testimony]) -> None:
     """Add the message at one offset, which light message queues may share."""
     own = [row for row in rows if row.field == SLOT]
     light = tuple((row.value.topic, row.value.queue_offset) for row in rows if row.field == LIGHT_SLOT)
@@ -453,7 +453,9 @@ def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: Ranges) -> Iterato
                     yield number, at, int(size[i]), int(chunk.units["tags_code"][i])
 
 
-def _between_units(files: ConsumeQueueFiles, logs: Logs, units: Sequence[tuple[int, int, int, int]]) -> Iterator[Row]:
+def _between_units(
+    files: ConsumeQueueFiles, logs: Logs, units: Sequence[tuple[int, int, int, int]]
+) -> Iterator[Testimony]:
     """Yield lost queue offsets with a damaged unit: their messages were between those of the units on both sides.
 
     `units` are those that point into damage; units of good messages beside them also count.
@@ -475,7 +477,7 @@ def _between_units(files: ConsumeQueueFiles, logs: Logs, units: Sequence[tuple[i
                 continue
             for low, high in _without_message(part, before + 1, behind):
                 slots = (files.topic, files.queue_id, range(low, high))
-                yield Row(start, stop, MISSED, slots, f"units {files.label} {before} and {behind}")
+                yield Testimony(start, stop, MISSED, slots, f"units {files.label} {before} and {behind}")
 
 
 def _without_message(part: QueuePart | None, start: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -488,7 +490,7 @@ def _without_message(part: QueuePart | None, start: int, stop: int) -> Iterator[
             yield max(low, start), min(high, stop)
 
 
-def _batch_rows(files: ConsumeQueueFiles, ranges: Ranges) -> Iterator[Row]:
+def _batch_rows(files: ConsumeQueueFiles, ranges: Ranges) -> Iterator[Testimony]:
     for chunk in unit_chunks(files.queue, consumequeue.BATCH_UNIT):
         offset = chunk.units["commitlog_offset"].astype(np.int64)
         hit = ranges.mask(offset) & (chunk.units["size"] > 0) & (chunk.units["batch_size"] > 0)
@@ -496,10 +498,10 @@ def _batch_rows(files: ConsumeQueueFiles, ranges: Ranges) -> Iterator[Row]:
             unit = chunk.units[i]
             base, tags, count = (int(unit[name]) for name in ("base_offset", "tags_code", "batch_size"))
             at, witness = int(offset[i]), f"unit {files.label} {base}"
-            yield Row(at, at, SLOT, QueueSlot(files.topic, files.queue_id, base, tags, count), witness)
-            yield Row(at, at, SIZE, int(unit["size"]), witness)
+            yield Testimony(at, at, SLOT, QueueSlot(files.topic, files.queue_id, base, tags, count), witness)
+            yield Testimony(at, at, SIZE, int(unit["size"]), witness)
             if unit["store_timestamp"] > 0:
-                yield Row(at, at, TIME, int(unit["store_timestamp"]), witness)
+                yield Testimony(at, at, TIME, int(unit["store_timestamp"]), witness)
 
 
 def fits_queue(part: QueuePart, number: int, offset: int) -> bool:

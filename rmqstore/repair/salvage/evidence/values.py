@@ -58,7 +58,7 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Testimony:
     """What one witness says about one field at one place.
 
     The record begins at `start` if `exact`, otherwise it is between the records at `start` and `stop` (global offsets).

@@ -11,7 +11,7 @@ from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import HEAD
 from rmqstore.formats.properties import INNER_MULTI_DISPATCH, lmq_queues, parse_properties
 from rmqstore.repair.salvage.evidence.table import MISSED, Evidence
-from rmqstore.repair.salvage.evidence.values import Row as EvidenceRow
+from rmqstore.repair.salvage.evidence.values import Testimony as EvidenceRow
 from tests import damage
 from tests.command import run_json
 from tests.repair.salvaging import Row, apply, log_faults, look, pick, rows, salvage

@@ -9,7 +9,7 @@ from pathlib import Path
 from rmqstore.formats.consumequeue import PRE_BLANK_SIZE, UNIT
 from rmqstore.formats.properties import dispatch_tags_code, parse_delay_levels, parse_properties
 from rmqstore.repair.salvage.evidence.table import CONSUMED, MISSED, SIZE, SLOT, Evidence, Ranges
-from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot, Row
+from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot, Testimony
 from tests import damage
 from tests.repair.salvaging import Row as Record
 from tests.repair.salvaging import look, rows, salvage
@@ -48,8 +48,8 @@ def test_unit_that_points_into_damage_proves_slot_and_size(tmp_path: Path) -> No
     slot, witness = QueueSlot(topic, queue_id, number, tags), f"unit {topic}/{queue_id} {number}"
     evidence = evidence_of(store)
     assert [r for r in evidence.rows if r.exact] == [
-        Row(row.offset, row.offset, SLOT, slot, witness),
-        Row(row.offset, row.offset, SIZE, row.size, witness),
+        Testimony(row.offset, row.offset, SLOT, slot, witness),
+        Testimony(row.offset, row.offset, SIZE, row.size, witness),
     ]
     known = evidence.about([(row.offset, row.offset + row.size)])
     assert (known.at, known.between) == ({row.offset: Expected(slot, row.offset, row.size)}, [])
@@ -79,7 +79,7 @@ def test_gap_in_the_queue_offsets_is_a_row_between_two_records(tmp_path: Path) -
     shutil.rmtree(store / "consumequeue" / topic)
     evidence = evidence_of(store)
     value = (topic, queue_id, range(number, number + 1))
-    expected = Row(before.offset, behind.offset, MISSED, value, f"gap in {topic}/{queue_id}")
+    expected = Testimony(before.offset, behind.offset, MISSED, value, f"gap in {topic}/{queue_id}")
     assert expected in evidence.rows
     known = evidence.about([(row.offset, row.offset + row.size)])
     assert known.at == {}
