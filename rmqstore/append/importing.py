@@ -28,6 +28,7 @@ from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.append.store.tables import EncodedTable
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused
 from rmqstore.files.config_files import config_object
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.formats.configjson import JsonReader, JsonValue, build_config_json
 from rmqstore.formats.message import INNER_BATCH
@@ -349,7 +350,7 @@ def _topics_of(root: Path) -> dict[str, JsonValue]:
     for path in (root / "config" / "topics.json", root / "config" / "topics.json.bak"):
         if not os.path.lexists(path):
             continue
-        if any(config_object(path, reader) is None for reader in JsonReader):
+        if any(config_object(LOCAL, path, reader) is None for reader in JsonReader):
             raise Refused(f"{path} cannot be read by every broker", "repair it first: `rmqstore recover STORE`")
-        return config_object(path) or {}
+        return config_object(LOCAL, path) or {}
     return {}

@@ -210,7 +210,7 @@ class Examination:
         self._compare_index(committed)
         types = verified.config.queue_types
         # every broker configures topics of its own: an empty table, as in databases of version 2, tells nothing
-        topics = frozenset(types) if types and not only_in_backup(store.root) else None
+        topics = frozenset(types) if types and not only_in_backup(store.files, store.root) else None
         verified.logs = Logs(results, topics, lag_is_normal=store.abort or report.live, queues=join_queues(results))
         verified.logs.grows = report.live or self.partial is not None
         verified.logs.committed = committed

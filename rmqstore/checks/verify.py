@@ -90,7 +90,7 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
         str(store.path), store.kind.value, Findings(keep=options.keep, sink=options.sink), config=store.config.source
     )
     if store.kind is StoreKind.PART:
-        report.whole = str(store_above(store.path, store.config) or "")
+        report.whole = str(store_above(store.files, store.path, store.config) or "")
     report.live = store.kind is not StoreKind.PART and store.is_live()
     examination = Examination(store, options, Verified(report, Logs([])), mapper)
     examination.run()

@@ -146,7 +146,7 @@ def find(
     else:
         out.lines(_text(store, question.texts, told, answer, style, out.width))
     _tell(out, question.texts, answer)
-    if words := tier_words(opened.root):
+    if words := tier_words(opened.files, opened.root):
         out.note(f"note: {words}")
     return 0 if answer.found else 1
 

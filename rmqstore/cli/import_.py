@@ -127,7 +127,7 @@ def import_(
 
     config = read_config(out, broker_conf)
     stores = [open_store(path) for path in files if path.is_dir()]
-    batches = frozenset[str]().union(*(topics_of_batches(s, configured_types(s.root)) for s in stores))
+    batches = frozenset[str]().union(*(topics_of_batches(s, configured_types(s.files, s.root)) for s in stores))
     options = how.options(config, batches)
     if (target is None) == (into is None):
         raise UsageError(

@@ -138,7 +138,7 @@ def lost(
         )
     else:
         opened, view, losses, report = _before(out, opened, work)
-    if words := tier_words(opened.root):
+    if words := tier_words(opened.files, opened.root):
         out.note(f"note: {words}")
     rows = _rows(view, losses, wanted)
     if asked.bodies is not None:

@@ -251,7 +251,7 @@ def _backup_changes(store: Store, known: ConsumerOffsets, positions: QueuePositi
     from rmqstore.files.config_files import committed_offsets, config_object
     from rmqstore.repair.offsets import FILES, change_between
 
-    table = config_object(store.root / "config" / f"{FILES[0]}.bak") or {}
+    table = config_object(store.files, store.root / "config" / f"{FILES[0]}.bak") or {}
     for one in sorted(committed_offsets(table) or ()):
         old = known.queues.get(one.topic, {}).get(one.queue_id, {}).get(one.group)
         bounds = positions.bounds(one.topic, one.queue_id)

@@ -316,7 +316,7 @@ def _sink(out: Output, store: Store, path: Path | None) -> Iterator[Callable[[Fi
         return
     target = Output(path=path, string_ints=out.string_ints)
     target.keep_out_of(store.path)
-    home = (store_above(store.path, store.config) or WHOLE_STORE) if store.part is not None else store.path
+    home = (store_above(store.files, store.path, store.config) or WHOLE_STORE) if store.part is not None else store.path
     with target.stream() as file:
 
         def write(finding: Finding) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import Files
 from rmqstore.formats.configjson import ConfigJsonError, JsonReader, JsonValue, parse_config_object
 from rmqstore.formats.text.counts import many
 
@@ -32,18 +32,18 @@ class Committed(NamedTuple):
     offset: int
 
 
-def config_bytes(path: Path) -> bytes:
+def config_bytes(files: Files, path: Path) -> bytes:
     """Read a file of config/; empty if it is unreadable or longer than `LARGEST`."""
-    raw = read_at(path, LARGEST + 1, 0)
+    raw = files.read_at(path, LARGEST + 1, 0)
     return raw if len(raw) <= LARGEST else b""
 
 
-def config_object(path: Path, reader: JsonReader | None = None) -> dict[str, JsonValue] | None:
+def config_object(files: Files, path: Path, reader: JsonReader | None = None) -> dict[str, JsonValue] | None:
     """Parse a JSON file of config/; None if a broker would fall back to its .bak.
 
     `reader` is that broker's JSON reader; None: a file that some broker reads is parsed.
     """
-    raw = config_bytes(path)
+    raw = config_bytes(files, path)
     try:
         table = parse_config_object(raw, reader) if raw else None
     except ConfigJsonError:
@@ -77,10 +77,10 @@ def null_table(name: str, table: Mapping[str, JsonValue]) -> str:
     return ""
 
 
-def loaded_config(root: Path, name: str, read: Callable[[dict[str, JsonValue]], T | None]) -> T | None:
+def loaded_config(files: Files, root: Path, name: str, read: Callable[[dict[str, JsonValue]], T | None]) -> T | None:
     """Return what `read` gives for a file of config/ or, if that is None, for its .bak; None if both give None."""
     for path in (root / "config" / name, root / "config" / f"{name}.bak"):
-        table = config_object(path)
+        table = config_object(files, path)
         value = None if table is None else read(table)
         if value is not None:
             return value
@@ -134,9 +134,9 @@ def tier_queues(table: Mapping[str, JsonValue]) -> list[TierQueue]:
     return found
 
 
-def tier_words(root: Path) -> str:
+def tier_words(files: Files, root: Path) -> str:
     """Say that messages which a store no longer has may be in tiered storage; "" for a store without one."""
-    queues = loaded_config(root, TIER_METADATA, lambda table: tier_queues(table) or None)
+    queues = loaded_config(files, root, TIER_METADATA, lambda table: tier_queues(table) or None)
     if queues is None:
         return ""
     return (

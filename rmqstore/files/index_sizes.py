@@ -5,13 +5,11 @@ Source: IndexService#<init>, IndexFile#<init> (RocketMQ 4.3 to 5.4.0): all files
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rmqstore.files.disk.reading import open_regular, read_at
-from rmqstore.files.disk.sparse import data_extents
+from rmqstore.files.disk.files import Files
 from rmqstore.files.index_units import index_header
 from rmqstore.files.mapped_file_queue import DirEntry
 from rmqstore.files.store import Store
@@ -47,7 +45,7 @@ def index_sizes(store: Store) -> tuple[int, int] | None:
 
 def sizes_on_disk(store: Store) -> tuple[int, int] | None:
     """Return (slots, units) from the files alone, ignoring broker.conf; None if no file shows it."""
-    return _sizes_of(store.index_files)
+    return _sizes_of(store.files, store.index_files)
 
 
 def configured_index_sizes(store: Store) -> tuple[int, int] | None:
@@ -59,7 +57,7 @@ def configured_index_sizes(store: Store) -> tuple[int, int] | None:
     return (slots, units) if slots > 0 and units > 0 else None
 
 
-def _sizes_of(entries: list[DirEntry]) -> tuple[int, int] | None:
+def _sizes_of(files: Files, entries: list[DirEntry]) -> tuple[int, int] | None:
     """Return (slots, units): RocketMQ's defaults if a file has their size, else from the files' contents."""
     lengths: dict[int, int] = {}
     for entry in entries:
@@ -69,36 +67,36 @@ def _sizes_of(entries: list[DirEntry]) -> tuple[int, int] | None:
     # a few damaged files have other lengths: try the most common length first
     for length in sorted(lengths, key=lambda n: (-lengths[n], -n)):
         for entry in entries:
-            if entry.length == length and (slots := _find_slots(entry.path, length)) is not None:
+            if entry.length == length and (slots := _find_slots(files, entry.path, length)) is not None:
                 return slots, units_in(length, slots)
     return None
 
 
-def _find_slots(path: Path, length: int) -> int | None:
+def _find_slots(files: Files, path: Path, length: int) -> int | None:
     """Find the number of slots by searching for the last entry, whose physical offset is in the header."""
-    head = index_header(path)
+    head = index_header(files, path)
     last = head["index_count"] - 1 if head is not None else 0
     if head is None or last < 1:
         return None
     wanted = int(head["end_phy_offset"]).to_bytes(8, "big", signed=True)
-    for at in _find(path, wanted, HEADER.size, length):
+    for at in _find(files, path, wanted, HEADER.size, length):
         slots, rest = divmod(at - UNIT.at("phy_offset") - HEADER.size - last * UNIT.size, SLOT.size)
-        if rest == 0 and slots > 0 and _fits(path, length, slots, last):
+        if rest == 0 and slots > 0 and _fits(files, path, length, slots, last):
             return slots
     return None
 
 
-def _find(path: Path, wanted: bytes, start: int, stop: int) -> Iterator[int]:
+def _find(files: Files, path: Path, wanted: bytes, start: int, stop: int) -> Iterator[int]:
     """Yield the positions (bytes) of a byte string in a file without reading its holes; none if it is unreadable."""
     overlap = len(wanted) - 1
     try:
-        fd = open_regular(path)
+        file = files.open(path)
     except OSError:
         return
     try:
-        for low, high in data_extents(fd, start, stop):
+        for low, high in file.data_extents(start, stop):
             for at in range(max(low - overlap, start), high, _SEARCH):
-                block = os.pread(fd, min(_SEARCH + overlap, high - at), at)
+                block = file.read(min(_SEARCH + overlap, high - at), at)
                 hit = block.find(wanted)
                 while hit >= 0:
                     yield at + hit
@@ -106,17 +104,17 @@ def _find(path: Path, wanted: bytes, start: int, stop: int) -> Iterator[int]:
     except OSError:
         return
     finally:
-        os.close(fd)
+        file.close()
 
 
-def _fits(path: Path, length: int, slots: int, last: int) -> bool:
+def _fits(files: Files, path: Path, length: int, slots: int, last: int) -> bool:
     """Return whether the slots of the last 64 entries point to these or newer entries, and not by chance."""
     if (length - unit_at(0, slots)) % UNIT.size or not last < units_in(length, slots) <= _MOST_UNITS:
         return False
     first = max(1, last - 63)
-    units: Any = UNIT.array(read_at(path, (last - first + 1) * UNIT.size, unit_at(first, slots)))
+    units: Any = UNIT.array(files.read_at(path, (last - first + 1) * UNIT.size, unit_at(first, slots)))
     good = 0
     for number, key_hash in enumerate(units["key_hash"].tolist(), first):
-        slot = read_at(path, SLOT.size, slot_at(slot_of(key_hash, slots))) if key_hash >= 0 else b""
+        slot = files.read_at(path, SLOT.size, slot_at(slot_of(key_hash, slots))) if key_hash >= 0 else b""
         good += number <= int.from_bytes(slot, "big") <= last + 1
     return good * 20 >= len(units) * 19 and good > 0

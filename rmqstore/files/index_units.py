@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rmqstore.files.disk.reading import open_regular, read_at
+from rmqstore.files.disk.files import Files
 from rmqstore.formats import index
 
 
-def index_header(path: Path) -> dict[str, int] | None:
+def index_header(files: Files, path: Path) -> dict[str, int] | None:
     """Read the header of an index file; None if the file does not contain all of it."""
-    raw = read_at(path, index.HEADER.size, 0)
+    raw = files.read_at(path, index.HEADER.size, 0)
     return index.HEADER.parse(raw) if len(raw) == index.HEADER.size else None
 
 
-def index_unit(path: Path, slots: int, number: int) -> dict[str, Any] | None:
+def index_unit(files: Files, path: Path, slots: int, number: int) -> dict[str, Any] | None:
     """Read one unit by its number; None if the file does not contain all of it."""
-    raw = read_at(path, index.UNIT.size, index.unit_at(number, slots))
+    raw = files.read_at(path, index.UNIT.size, index.unit_at(number, slots))
     return index.UNIT.unpack(raw) if len(raw) == index.UNIT.size else None
 
 
-def index_chain(path: Path, slots: int, units: int, key_hash: int) -> Iterator[tuple[int, dict[str, Any]]]:
+def index_chain(
+    files: Files, path: Path, slots: int, units: int, key_hash: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield number and fields of the units in the chain of a key hash, newest first, while their numbers decrease.
 
     A unit number of `units` or more ends the chain. Units of other hashes in the same slot are included. A broker also
@@ -31,14 +32,14 @@ def index_chain(path: Path, slots: int, units: int, key_hash: int) -> Iterator[t
     Source: IndexFile#selectPhyOffset (RocketMQ 5.4.0)
     """
     try:
-        fd = open_regular(path)
+        file = files.open(path)
     except OSError:
         return
     try:
-        slot = os.pread(fd, index.SLOT.size, index.slot_at(index.slot_of(key_hash, slots)))
+        slot = file.read(index.SLOT.size, index.slot_at(index.slot_of(key_hash, slots)))
         number = int.from_bytes(slot, "big", signed=True)
         while 0 < number < units:
-            raw = os.pread(fd, index.UNIT.size, index.unit_at(number, slots))
+            raw = file.read(index.UNIT.size, index.unit_at(number, slots))
             if len(raw) < index.UNIT.size:
                 return
             unit = index.UNIT.unpack(raw)
@@ -49,4 +50,4 @@ def index_chain(path: Path, slots: int, units: int, key_hash: int) -> Iterator[t
     except OSError:
         return
     finally:
-        os.close(fd)
+        file.close()

@@ -6,12 +6,12 @@ NumPy, so that `info` starts quickly.
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
+from rmqstore.files.disk.files import OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.formats import consumequeue, dledger
 from rmqstore.formats.layout import Layout
@@ -54,25 +54,24 @@ class LogEnd:
 class SmallReads:
     """A file opened for small reads; a read that fails returns no bytes."""
 
-    def __init__(self, path: Path) -> None:
-        try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            self._fd = -1
+    def __init__(self, file: MappedFile) -> None:
+        self._file: OpenFile | None = None
+        with contextlib.suppress(OSError):
+            self._file = file.open()
 
     def __enter__(self) -> SmallReads:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
+        if self._file is not None:
+            self._file.close()
 
     def pread(self, size: int, at: int) -> bytes:
         """Read up to `size` bytes at position `at`."""
-        if self._fd < 0 or at < 0:
+        if self._file is None or at < 0:
             return b""
         try:
-            return os.pread(self._fd, size, at)
+            return self._file.read(size, at)
         except OSError:
             return b""
 
@@ -115,7 +114,7 @@ def record_at(head: bytes, position: int, lead: int) -> int | None:
 def first_timestamp(queue: MappedFileQueue, lead: int) -> int | None:
     """Return the store time (ms) of the record at the start of a file, from the first of four files that has one."""
     for file in queue.files[:4]:
-        with SmallReads(file.path) as f:
+        with SmallReads(file) as f:
             head = f.pread(_LONGEST_HEAD, 0)
         if record_at(head, file.start, lead) is not None:
             return store_timestamp(head[lead:])
@@ -128,7 +127,7 @@ def find_end(queue: MappedFileQueue, lead: int, hint: int) -> LogEnd:
     Without a record at `hint`, or if it is torn, the walk starts at the last file that begins with a record.
     """
     for file in reversed(queue.files):
-        with SmallReads(file.path) as f:
+        with SmallReads(file) as f:
             if file.start <= hint < file.stop:
                 at = hint - file.start
                 if record_at(f.pread(_LONGEST_HEAD, at), hint, lead) is not None:
@@ -205,7 +204,7 @@ def written_units(
     """
     size = layout.size
     for file in reversed(queue.files):
-        with SmallReads(file.path) as f:
+        with SmallReads(file) as f:
             first = dropped(f.pread(size, 0))
             if not written(f.pread(size, first * size)):
                 continue
@@ -235,7 +234,7 @@ class OpenUnits:
         if self._file is None or not self._file.start <= offset < self._file.stop:
             self.close()
             self._file = self.queue.find(offset)
-            self._open = SmallReads(self._file.path) if self._file else None
+            self._open = SmallReads(self._file) if self._file else None
         if self._file is None or self._open is None:
             return b""
         return self._open.pread(self.layout.size, offset - self._file.start)

@@ -12,15 +12,15 @@ import itertools
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from math import gcd
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.disk.files import LOCAL, Files, OpenFile
 from rmqstore.files.disk.files import DirEntry as DirEntry
-from rmqstore.files.disk.reading import read_at
 from rmqstore.formats.layout import Layout
 
 NAME_DIGITS = 20
@@ -46,7 +46,7 @@ class MappedFile:
     """One file of a queue.
 
     `start` is the global offset in its name, `length` its actual length in bytes, `file_size` the length that all
-    files of the queue should have. The next file starts at `start + file_size`.
+    files of the queue should have. The next file starts at `start + file_size`. It is read through `files`.
     """
 
     path: Path
@@ -54,6 +54,7 @@ class MappedFile:
     length: int
     file_size: int
     mtime_ns: int = 0
+    files: Files = field(default=LOCAL, repr=False, compare=False)
 
     @property
     def stop(self) -> int:
@@ -62,6 +63,14 @@ class MappedFile:
     @property
     def name(self) -> str:
         return self.path.name
+
+    def open(self) -> OpenFile:
+        """Open the file for reading. Errors: OSError."""
+        return self.files.open(self.path)
+
+    def read_at(self, size: int, at: int) -> bytes:
+        """Read up to `size` bytes at a position in the file; empty if the file is missing or unreadable."""
+        return self.files.read_at(self.path, size, at)
 
 
 class OddKind(StrEnum):
@@ -92,12 +101,12 @@ def list_directory(directory: Path) -> list[DirEntry]:
     return LOCAL.list(directory)
 
 
-Place = Callable[[Path], int | None]
+Place = Callable[[Files, Path], int | None]
 """Returns the global offset of a file's start according to its first record; None if the file does not show it."""
 
 
 def infer_file_size(
-    entries: Iterable[DirEntry], default: int, unit: int = 1, place: Place | None = None
+    entries: Iterable[DirEntry], default: int, unit: int = 1, place: Callable[[Path], int | None] | None = None
 ) -> tuple[int, str]:
     """Infer the file size of a queue (bytes), and return it with its source: "files", "names" or "default".
 
@@ -195,16 +204,17 @@ class MappedFileQueue:
         default: int,
         unit: int = 1,
         place: Place | None = None,
+        files: Files = LOCAL,
     ) -> MappedFileQueue:
         """List the directories (several for multi-path) and sort their entries into files and odd entries.
 
         `file_size` is the configured size in bytes; without it, `infer_file_size` determines the size.
         Errors: OSError if a directory cannot be listed.
         """
-        listed = [list_directory(d) for d in directories]
-        everything = [e for entries in listed for e in entries]
-        size, how = (file_size, "config") if file_size else infer_file_size(everything, default, unit, place)
-        files: dict[int, MappedFile] = {}
+        everything = [e for directory in directories for e in files.list(directory)]
+        start_of = partial(place, files) if place is not None else None
+        size, how = (file_size, "config") if file_size else infer_file_size(everything, default, unit, start_of)
+        found: dict[int, MappedFile] = {}
         odd: list[OddEntry] = []
         names = sorted(e.path.name for e in everything)
         last_name = names[-1] if names else ""
@@ -221,15 +231,15 @@ class MappedFileQueue:
                 odd.append(OddEntry(e.path, OddKind.NOT_AN_OFFSET, e.length, last))
             elif e.length == 0:
                 odd.append(OddEntry(e.path, OddKind.EMPTY, 0, last))
-            elif start in files:
+            elif start in found:
                 odd.append(OddEntry(e.path, OddKind.DUPLICATE, e.length, last))
             elif start % size:
                 odd.append(OddEntry(e.path, OddKind.MISALIGNED, e.length, last))
             else:
                 if e.length != size:
                     odd.append(OddEntry(e.path, OddKind.WRONG_LENGTH, e.length, last))
-                files[start] = MappedFile(e.path, start, e.length, size, e.mtime_ns)
-        in_order = [files[s] for s in sorted(files)]
+                found[start] = MappedFile(e.path, start, e.length, size, e.mtime_ns, files)
+        in_order = [found[s] for s in sorted(found)]
         odd += [OddEntry(f.path, OddKind.MISNAMED, f.length, f.name == last_name) for f in _misnamed(in_order)]
         return cls(name, directories, size, in_order, odd, how)
 
@@ -243,25 +253,27 @@ class MappedFileQueue:
         default: int,
         unit: int = 1,
         place: Place | None = None,
+        files: Files = LOCAL,
     ) -> MappedFileQueue:
         """Make a queue of a single file, which starts at the offset in its name, or at 0 if the name is not an offset.
 
         The file size is the configured one, else it is inferred from the other queue files in the directory; without
         those it is the file's length.
         """
-        neighbours = list_directory(path.parent)
+        neighbours = files.list(path.parent)
         own = next((e for e in neighbours if e.path.name == path.name), None)
         length = own.length if own else 0
         start = file_name_to_offset(path.name)
         if file_size:
             size, how = file_size, "config"
         elif start is not None and sum(1 for e in neighbours if file_name_to_offset(e.path.name) is not None) > 1:
-            size, how = infer_file_size(neighbours, default, unit, place)
+            start_of = partial(place, files) if place is not None else None
+            size, how = infer_file_size(neighbours, default, unit, start_of)
         else:
             size, how = max(length, unit), "files"
-        files = [MappedFile(path, start or 0, length, size, own.mtime_ns if own else 0)] if length else []
+        found = [MappedFile(path, start or 0, length, size, own.mtime_ns if own else 0, files)] if length else []
         odd = [] if length == size else [OddEntry(path, OddKind.WRONG_LENGTH if length else OddKind.EMPTY, length)]
-        return cls(name, [path.parent], size, files, odd, how)
+        return cls(name, [path.parent], size, found, odd, how)
 
     def listed_in(self, instead: Mapping[Path, Path]) -> MappedFileQueue:
         """Return this queue as listed in other directories: `instead` maps own directories to their substitutes.
@@ -293,7 +305,7 @@ class MappedFileQueue:
     def _last_with_data(self) -> int:
         """Return the index of the last file whose first bytes are not all zero, else of the last file."""
         last = max(len(self.files) - 1, 0)
-        return next((i for i in range(last, -1, -1) if any(read_at(self.files[i].path, 8, 0))), last)
+        return next((i for i in range(last, -1, -1) if any(self.files[i].read_at(8, 0))), last)
 
     @property
     def start(self) -> int:
@@ -361,7 +373,7 @@ class MappedFileQueue:
             if file is None:
                 break
             count = min(size, file.stop - offset)
-            part = read_at(file.path, count, offset - file.start)
+            part = file.read_at(count, offset - file.start)
             parts.append(part)
             if len(part) < count:
                 break

@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.mapped_file_queue import list_directory
+from rmqstore.files.disk.files import Files
 
 ROCKSDB = "defaultRocksDB"
 SHARED, SEPARATE = "consumequeue", "consumequeue_rocksdb"
@@ -40,9 +40,14 @@ class QueueHome(StrEnum):
     UNKNOWN = "unknown"
 
 
-def has_database(directory: Path) -> bool:
+def has_database(files: Files, directory: Path) -> bool:
     """Return whether a directory contains a RocksDB, even an incomplete one."""
-    return all((directory / n).is_file() for n in ("CURRENT", "IDENTITY")) or any(directory.glob("MANIFEST-*"))
+    if all(files.is_file(directory / name) for name in ("CURRENT", "IDENTITY")):
+        return True
+    try:
+        return any(entry.path.name.startswith("MANIFEST-") for entry in files.list(directory))
+    except OSError:
+        return False
 
 
 def place_is_configured(config: BrokerConfig) -> bool:
@@ -50,17 +55,17 @@ def place_is_configured(config: BrokerConfig) -> bool:
     return not config.given.keys().isdisjoint((SEPARATE_KEY, "storeType", DOUBLE_WRITE))
 
 
-def is_current(directory: Path) -> bool:
+def is_current(files: Files, directory: Path) -> bool:
     """Return whether a directory has the file CURRENT, by which a broker recognizes a RocksDB."""
-    return (directory / "CURRENT").is_file()
+    return files.is_file(directory / "CURRENT")
 
 
-def rocksdb_place(root: Path, config: BrokerConfig) -> str:
+def rocksdb_place(files: Files, root: Path, config: BrokerConfig) -> str:
     """Return the name of the directory with the RocksDB of the consume queues, or where a broker will create it.
 
     Files come before settings: what is found decides, and only if it does not, broker.conf.
     """
-    found = places_found(root)
+    found = places_found(files, root)
     if len(found) == 1:
         return found[0]
     if place_is_configured(config):
@@ -68,17 +73,17 @@ def rocksdb_place(root: Path, config: BrokerConfig) -> str:
     return SHARED
 
 
-def places_found(root: Path) -> list[str]:
+def places_found(files: Files, root: Path) -> list[str]:
     """Return the directories that have a RocksDB of the consume queues, or else the remains of one."""
     for evidence in (is_current, has_database, _has_remains):
-        found = [name for name in (SHARED, SEPARATE) if evidence(root / name)]
+        found = [name for name in (SHARED, SEPARATE) if evidence(files, root / name)]
         if found:
             return found
-    return [SEPARATE] if (root / SEPARATE).is_dir() else []
+    return [SEPARATE] if files.is_directory(root / SEPARATE) else []
 
 
-def _has_remains(directory: Path) -> bool:
-    return any(not entry.directory and is_database_file(entry.path.name) for entry in list_directory(directory))
+def _has_remains(files: Files, directory: Path) -> bool:
+    return any(not entry.directory and is_database_file(entry.path.name) for entry in files.list(directory))
 
 
 def is_database_file(name: str) -> bool:
@@ -99,13 +104,13 @@ def configured_home(config: BrokerConfig) -> QueueHome:
     return QueueHome.FILES
 
 
-def queue_home(root: Path, config: BrokerConfig) -> QueueHome:
+def queue_home(files: Files, root: Path, config: BrokerConfig) -> QueueHome:
     """Return the home of a store with both, by broker.conf or else by the format of the broker's configuration."""
     configured = configured_home(config)
     if configured is not QueueHome.UNKNOWN or "storeType" in config.given:
         return configured
-    config_in_rocksdb = any((root / "config" / name / "CURRENT").is_file() for name in _TABLES)
-    config_in_json = (root / "config" / "topics.json").is_file()
+    config_in_rocksdb = any(files.is_file(root / "config" / name / "CURRENT") for name in _TABLES)
+    config_in_json = files.is_file(root / "config" / "topics.json")
     if config_in_rocksdb == config_in_json:
         return QueueHome.UNKNOWN
     return QueueHome.FILES if config_in_json else QueueHome.ROCKSDB

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.disk.files import Files
 from rmqstore.files.disk.paths import real_path
-from rmqstore.files.disk.reading import read_at
-from rmqstore.files.mapped_file_queue import NAME_DIGITS, DirEntry, file_name_to_offset, list_directory
+from rmqstore.files.mapped_file_queue import NAME_DIGITS, DirEntry, file_name_to_offset
 from rmqstore.formats import consumequeue, dledger, index, message, timer
 
 _MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "checkpoint", "abort", "lock", "index", "config")
@@ -18,9 +18,9 @@ _EVENTS = tuple(bytes([n]) for n in range(1, 7))
 _MAX_FOLDERS = 100  # in which `store_below` searches
 
 
-def is_root(path: Path, config: BrokerConfig) -> bool:
+def is_root(files: Files, path: Path, config: BrokerConfig) -> bool:
     """Return whether a directory is a storePathRootDir."""
-    top = {e.path.name: e for e in list_directory(path)}
+    top = {e.path.name: e for e in files.list(path)}
     if _is_dledger_group(top):
         return False
     has_log = (top["commitlog"].directory if "commitlog" in top else False) or any(
@@ -32,7 +32,7 @@ def is_root(path: Path, config: BrokerConfig) -> bool:
     return has_log or configured or marks >= 2 or queues
 
 
-def not_messages(path: Path) -> str:
+def not_messages(files: Files, path: Path) -> str:
     """Return what a DLedger log contains if that is not messages; "" for a broker's log, and for all other paths.
 
     A broker's entry carries one record, whose TOTALSIZE is the length of the body. A controller writes an empty entry
@@ -41,8 +41,8 @@ def not_messages(path: Path) -> str:
     another one's. Source: DLedgerController, EventSerializer, EventType (RocketMQ 5.0 to 5.5)
     """
     entries = events = 0
-    for file in _entry_files(path):
-        for length, body in _first_bodies(file):
+    for file in _entry_files(files, path):
+        for length, body in _first_bodies(files, file):
             if _may_be_record(length, body):
                 return ""
             entries += 1
@@ -52,25 +52,25 @@ def not_messages(path: Path) -> str:
     return "entries of another program" if entries >= _SURE else ""
 
 
-def _entry_files(path: Path) -> Iterator[Path]:
+def _entry_files(files: Files, path: Path) -> Iterator[Path]:
     """Yield the first data file of each DLedger group at, above or below a path; the path itself if it is a file."""
-    if path.is_file():
+    if files.is_file(path):
         yield path
         return
-    names = {e.path.name: e for e in list_directory(path)}
+    names = {e.path.name: e for e in files.list(path)}
     below = [e.path / "data" for n, e in sorted(names.items()) if n.startswith("dledger-") and e.directory]
     for directory in (path, path / "data", path.parent / "data" if path.name == "index" else path, *below):
-        files = [e.path for e in list_directory(directory) if file_name_to_offset(e.path.name) is not None]
-        files = [f for f in files if len(f.name) == NAME_DIGITS and f.is_file()]
-        if files:
-            yield min(files)
+        regular = [e.path.name for e in files.list(directory) if not (e.directory or e.special or e.unreadable)]
+        names_ = [n for n in regular if len(n) == NAME_DIGITS and file_name_to_offset(n) is not None]
+        if names_:
+            yield directory / min(names_)
 
 
-def _first_bodies(file: Path) -> Iterator[tuple[int, bytes]]:
+def _first_bodies(files: Files, file: Path) -> Iterator[tuple[int, bytes]]:
     """Yield length and first bytes of the bodies of the first entries, as long as the entries follow each other."""
     at, index = 0, -1
     for _ in range(_ENTRIES):
-        raw = read_at(file, dledger.ENTRY.size + 8, at)
+        raw = files.read_at(file, dledger.ENTRY.size + 8, at)
         if len(raw) < dledger.ENTRY.size:
             return
         entry = dledger.ENTRY.parse(raw)
@@ -92,22 +92,22 @@ def _is_event(body: bytes) -> bool:
     return body[:1] == b"\0" and body[1:2] in _EVENTS and body[2:3] == b"{"
 
 
-def store_below(path: Path, config: BrokerConfig) -> Path | None:
+def store_below(files: Files, path: Path, config: BrokerConfig) -> Path | None:
     """Find a store in a subdirectory of a directory, or in `store/` of a subdirectory, for a hint to the user."""
     try:
-        folders = [e.path for e in list_directory(path) if e.directory][:_MAX_FOLDERS]
-        below = [e.path for folder in folders for e in list_directory(folder) if e.directory and e.path.name == "store"]
-        return next((folder for folder in [*folders, *below] if is_root(folder, config)), None)
+        folders = [e.path for e in files.list(path) if e.directory][:_MAX_FOLDERS]
+        below = [e.path for folder in folders for e in files.list(folder) if e.directory and e.path.name == "store"]
+        return next((folder for folder in [*folders, *below] if is_root(files, folder, config)), None)
     except OSError:  # only a hint
         return None
 
 
-def store_above(path: Path, config: BrokerConfig) -> Path | None:
+def store_above(files: Files, path: Path, config: BrokerConfig) -> Path | None:
     """Find the store that contains a part, in the same spelling as `path`, for a hint to the user."""
     lexical = bool(path.name) and ".." not in path.parts
     try:
         parents = (path if lexical else real_path(path)).parents
-        return next((parent for parent in parents[:4] if is_root(parent, config)), None)
+        return next((parent for parent in parents[:4] if is_root(files, parent, config)), None)
     except OSError:  # only a hint
         return None
 
@@ -118,9 +118,9 @@ def _is_dledger_group(names: dict[str, DirEntry]) -> bool:
     return is_directory and not any(n in names for n in ("commitlog", "consumequeue", "config", "abort", "lock"))
 
 
-def kind_of_directory(path: Path) -> str:
+def kind_of_directory(files: Files, path: Path) -> str:
     """Return which part of a store a directory is, by its name and its files; empty for anything else."""
-    names = {e.path.name: e for e in list_directory(path)}
+    names = {e.path.name: e for e in files.list(path)}
     if path.name.startswith("dledger-") or _is_dledger_group(names):
         return "dledger-group"
     if path.name == "index" and names and all(len(n) == index.NAME_DIGITS for n in names if n.isdigit()):
@@ -129,7 +129,7 @@ def kind_of_directory(path: Path) -> str:
             return "index"
     numeric_files = [e for n, e in names.items() if file_name_to_offset(n) is not None and not e.directory]
     for entry in sorted(numeric_files, key=lambda e: e.path.name):
-        kind = kind_of_file(entry.path)
+        kind = kind_of_file(files, entry.path)
         if kind:
             return kind
     if numeric_files:
@@ -140,9 +140,9 @@ def kind_of_directory(path: Path) -> str:
         return "consumequeue-tree"
     if path.name in ("consumequeue", "batchconsumequeue"):
         return path.name + "-tree"
-    if _has_queues(path):
+    if _has_queues(files, path):
         return "topic"
-    if any(e.directory and _has_queues(e.path) for e in names.values()):
+    if any(e.directory and _has_queues(files, e.path) for e in names.values()):
         return "consumequeue-tree"
     if path.name == "config" and names:
         return "config"
@@ -151,26 +151,26 @@ def kind_of_directory(path: Path) -> str:
     return ""
 
 
-def _has_queues(topic: Path) -> bool:
+def _has_queues(files: Files, topic: Path) -> bool:
     """Return whether a directory belongs to a topic: it has numeric directories with files named by offset."""
     return any(
         e.directory
         and e.path.name.isdigit()
-        and any(len(f.path.name) >= NAME_DIGITS and f.path.name.isdigit() for f in list_directory(e.path))
-        for e in list_directory(topic)
+        and any(len(f.path.name) >= NAME_DIGITS and f.path.name.isdigit() for f in files.list(e.path))
+        for e in files.list(topic)
     )
 
 
-def kind_of_file(path: Path) -> str:
+def kind_of_file(files: Files, path: Path) -> str:
     """Return the kind of a single file by its name, length and first bytes; empty for anything else."""
     name = path.name
     if name == "checkpoint":
-        return "dledger-checkpoint" if read_at(path, 10, 0)[:1].isalpha() else "checkpoint"
+        return "dledger-checkpoint" if files.read_at(path, 10, 0)[:1].isalpha() else "checkpoint"
     if name in ("currterm", "timerwheel", "timercheck", "epochFileCheckpoint", "brokerIdentity"):
         return name
     if name.endswith((".json", ".json.bak")):
         return "config"
-    raw = read_at(path, 64, 0)
+    raw = files.read_at(path, 64, 0)
     if kind := _kind_of_log(name, raw):
         return kind
     if name.isdigit() and len(name) == index.NAME_DIGITS:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import os
-import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -24,11 +22,11 @@ from rmqstore.files.broker_config import (
     TIMER_LOG_FILE_SIZE,
     BrokerConfig,
 )
+from rmqstore.files.disk.files import LOCAL, Files
 from rmqstore.files.in_use.lock import LOCK_NAME, LockState, lock_state
 from rmqstore.files.mapped_file_queue import (
     DirEntry,
     MappedFileQueue,
-    list_directory,
 )
 from rmqstore.files.overlap import overlap_at
 from rmqstore.files.places import place_of_entry_file, place_of_log_file
@@ -75,11 +73,12 @@ class DLedgerFiles:
     self_id: str
     data: MappedFileQueue
     index: MappedFileQueue
+    files: Files = LOCAL
 
     @property
     def newer(self) -> bool:
         """Whether DLedger 0.4 or newer wrote it: it has snapshots, which no RocketMQ release makes."""
-        return any(e.directory and e.path.name == SNAPSHOTS for e in list_directory(self.directory))
+        return any(e.directory and e.path.name == SNAPSHOTS for e in self.files.list(self.directory))
 
 
 class Store(StoreQueues):
@@ -93,8 +92,10 @@ class Store(StoreQueues):
     oldest log files to ignore, because a running broker deletes them during a read.
     """
 
-    def __init__(self, path: Path, config: BrokerConfig, *, follow_config_paths: bool = True) -> None:
-        super().__init__(path, config)
+    def __init__(
+        self, path: Path, config: BrokerConfig, *, files: Files = LOCAL, follow_config_paths: bool = True
+    ) -> None:
+        super().__init__(path, config, files)
         self.moved: Mapping[Path, Path] = {}
         self.left_out: frozenset[Path] = frozenset()
         self.standins: Mapping[Path, Path] = {}
@@ -108,7 +109,7 @@ class Store(StoreQueues):
         """The directory entries of the root by name, listed once."""
         if self.part is not None:
             return {}
-        return {e.path.name: e for e in list_directory(self.root)}
+        return {e.path.name: e for e in self.files.list(self.root)}
 
     @cached_property
     def commitlog_directories(self) -> list[Path]:
@@ -135,7 +136,7 @@ class Store(StoreQueues):
             return []
         paths = self.config.paths("storePathCommitLog") + self._read_only_paths()
         paths += self.config.paths("storePathDLedgerCommitLog")
-        return [p for p in map(self._located, paths) if not p.is_dir()]
+        return [p for p in map(self._located, paths) if not self.files.is_directory(p)]
 
     @cached_property
     def commitlog(self) -> MappedFileQueue | None:
@@ -146,7 +147,7 @@ class Store(StoreQueues):
             )
         if self.part is not None:
             return None
-        dirs = [d for d in self.commitlog_directories if d.is_dir()]
+        dirs = [d for d in self.commitlog_directories if self.files.is_directory(d)]
         if not dirs:
             return None
         queue = MappedFileQueue.open(
@@ -155,6 +156,7 @@ class Store(StoreQueues):
             file_size=self.config.given_int("mappedFileSizeCommitLog"),
             default=COMMITLOG_FILE_SIZE,
             place=place_of_log_file,
+            files=self.files,
         )
         return queue.without_oldest(self.expiring)
 
@@ -168,7 +170,9 @@ class Store(StoreQueues):
                 "dledger", COMMITLOG_FILE_SIZE, key="mappedFileSizeCommitLog", place=place_of_entry_file
             )
             no_index = MappedFileQueue("dledger-index", [], DLEDGER_INDEX_FILE_SIZE, [])
-            return DLedgerFiles(self.path.parent, self.path.parent.name.removeprefix("dledger-"), data, no_index)
+            return DLedgerFiles(
+                self.path.parent, self.path.parent.name.removeprefix("dledger-"), data, no_index, self.files
+            )
         if self.part is not None:
             return None
         self_id = self.config.given.get("dLegerSelfId", "").strip()
@@ -194,14 +198,16 @@ class Store(StoreQueues):
             file_size=self.config.given_int("mappedFileSizeCommitLog"),
             default=COMMITLOG_FILE_SIZE,
             place=place_of_entry_file,
+            files=self.files,
         )
         index = MappedFileQueue.open(
             "dledger-index",
             [directory / "index"],
             file_size=DLEDGER_INDEX_FILE_SIZE,  # RocketMQ has no setting for it
             default=DLEDGER_INDEX_FILE_SIZE,
+            files=self.files,
         )
-        return DLedgerFiles(directory, directory.name.removeprefix("dledger-"), data, index)
+        return DLedgerFiles(directory, directory.name.removeprefix("dledger-"), data, index, self.files)
 
     @cached_property
     def other_dledger(self) -> list[str]:
@@ -282,7 +288,7 @@ class Store(StoreQueues):
     def rocksdb_config(self) -> list[str]:
         """Names of the RocksDB directories in config/ (config v1 or v2)."""
         config = self.root / "config"
-        return sorted(e.path.name for e in list_directory(config) if e.directory and has_database(e.path))
+        return sorted(e.path.name for e in self.files.list(config) if e.directory and has_database(self.files, e.path))
 
     @cached_property
     def may_have_message_rows(self) -> bool:
@@ -293,7 +299,7 @@ class Store(StoreQueues):
         if self.part is not None:
             return False
         try:
-            return any(e.length and e.path.suffix in _ROW_FILES for e in list_directory(self.root / MESSAGE_ROWS))
+            return any(e.length and e.path.suffix in _ROW_FILES for e in self.files.list(self.root / MESSAGE_ROWS))
         except OSError:
             return True
 
@@ -301,13 +307,13 @@ class Store(StoreQueues):
     def has_rocksdb(self) -> bool:
         """Whether the store has any RocksDB: consume queues (also beside queue files), configuration, or the part."""
         if self.part is not None:
-            return (self.path / "CURRENT").is_file()
+            return self.files.is_file(self.path / "CURRENT")
         return self.rocksdb_consume_queue or self.rocksdb_beside or bool(self.rocksdb_config)
 
     @property
     def has_pop_rows(self) -> bool:
         """Whether the store has a database of messages that POP consumers have received (kvStore/)."""
-        return self.part is None and "kvStore" in self.top and has_database(self.root / "kvStore")
+        return self.part is None and "kvStore" in self.top and has_database(self.files, self.root / "kvStore")
 
     @property
     def logs(self) -> list[tuple[MappedFileQueue, int]]:
@@ -331,10 +337,10 @@ class Store(StoreQueues):
     def index_entries(self) -> list[DirEntry]:
         """All directory entries of index/, sorted by name."""
         if self.part == "index":
-            if self.path.is_dir():
-                return list_directory(self.path)
-            return [e for e in list_directory(self.path.parent) if e.path.name == self.path.name]
-        return [] if self.part is not None else list_directory(self.root / "index")
+            if self.files.is_directory(self.path):
+                return self.files.list(self.path)
+            return [e for e in self.files.list(self.path.parent) if e.path.name == self.path.name]
+        return [] if self.part is not None else self.files.list(self.root / "index")
 
     @property
     def index_files(self) -> list[DirEntry]:
@@ -355,7 +361,7 @@ class Store(StoreQueues):
         if self.part == "timerlog":
             return self._part_queue("timerlog", TIMER_LOG_FILE_SIZE, key="mappedFileSizeTimerLog")
         directory = self.root / "timerlog"
-        if self.part is not None or not directory.is_dir():
+        if self.part is not None or not self.files.is_directory(directory):
             return None
         return MappedFileQueue.open(
             "timerlog",
@@ -363,6 +369,7 @@ class Store(StoreQueues):
             file_size=self.config.given_int("mappedFileSizeTimerLog"),
             default=TIMER_LOG_FILE_SIZE,
             unit=1,
+            files=self.files,
         )
 
     @property
@@ -382,7 +389,7 @@ class Store(StoreQueues):
     @property
     def places(self) -> list[Path]:
         """Real paths of all directories with files of this store: the root, targets of its links, other log paths."""
-        found = [self.root, *(e.path for e in self.top.values() if e.directory and e.path.is_symlink())]
+        found = [self.root, *(e.path for e in self.top.values() if e.directory and e.link is not None)]
         found += self.commitlog_directories
         found += self.dledger.data.directories if self.dledger is not None else ()
         places: list[Path] = []
@@ -428,13 +435,13 @@ def _can_be_index_file(entry: DirEntry) -> bool:
     return not entry.directory and not entry.special and len(entry.path.name) >= INDEX_NAME_DIGITS
 
 
-def open_store(path: Path | str, config: BrokerConfig | None = None) -> Store:
+def open_store(path: Path | str, config: BrokerConfig | None = None, files: Files = LOCAL) -> Store:
     """Open a store, or a part of one, and determine which it is.
 
-    `path` takes precedence over storePathRootDir of `config`.
+    `path` takes precedence over storePathRootDir of `config`. All files are read through `files`.
     Errors: NotReadable (missing, no permission), NotAStore (neither a RocketMQ store nor a part of one).
     """
-    return recognised(Store(Path(path), config or BrokerConfig()))
+    return recognised(Store(Path(path), config or BrokerConfig(), files=files))
 
 
 def recognised(store: S) -> S:
@@ -442,35 +449,32 @@ def recognised(store: S) -> S:
 
     Errors: as `open_store`.
     """
-    path, config = store.path, store.config
+    path, config, files = store.path, store.config, store.files
     try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        raise NotReadable(f"{path}: no such file or directory") from None
+        entry = files.stat(path)
     except OSError as e:
         raise NotReadable(f"{path}: {e.strerror or e}") from None
+    if entry is None or entry.dangling:
+        raise NotReadable(f"{path}: no such file or directory")
+    if entry.special:
+        raise NotAStore(f"{path} is neither a directory nor a file")
     try:
-        if stat.S_ISREG(mode):
-            store.part = kind_of_file(path)
-        elif stat.S_ISDIR(mode):
-            with os.scandir(path) as entries:
-                next(entries, None)
-            if not is_root(path, config):
-                store.part = kind_of_directory(path)
-        else:
-            raise NotAStore(f"{path} is neither a directory nor a file")
+        if not entry.directory:
+            store.part = kind_of_file(files, path)
+        elif not is_root(files, path, config):
+            store.part = kind_of_directory(files, path)
     except PermissionError as e:
         raise NotReadable(f"{e.filename}: permission denied") from None
-    other = not_messages(path) if store.part in _MAY_BE_OTHERS else ""
+    other = not_messages(files, path) if store.part in _MAY_BE_OTHERS else ""
     if other:
         raise NotAStore(
             f"{path} is not a broker's store: the DLedger log in it contains {other}, not messages",
             "name the storePathRootDir of a broker; nothing here is verified or repaired",
         )
     if store.part == "":
-        found = store_below(path, config)
+        found = store_below(files, path, config)
         advice = (f"did you mean {found}?",) if found is not None else ()
-        if stat.S_ISREG(mode) and path.suffix in _PACKED:
+        if not entry.directory and path.suffix in _PACKED:
             advice = ("unpack it first",)
         raise NotAStore(f"{path} is neither a RocketMQ store nor a part of one", *advice)
     return store

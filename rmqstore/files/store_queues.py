@@ -8,19 +8,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, EXT_FILE_SIZE, BrokerConfig
+from rmqstore.files.disk.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import (
     DirEntry,
     MappedFileQueue,
     Place,
     file_name_to_offset,
     infer_file_size,
-    list_directory,
 )
 from rmqstore.files.queue_home import (
     DOUBLE_WRITE,
@@ -108,11 +108,12 @@ _QUEUE_DEFAULT = {
 class StoreQueues:
     """The queues of a store or of a part of one.
 
-    `path` is the path given by the user, and `root` the same path in its role as storePathRootDir. `part` is the kind
-    of part; None for a whole store.
+    `path` is the path given by the user, and `root` the same path in its role as storePathRootDir. `files` is what
+    all of its files are read through. `part` is the kind of part; None for a whole store.
     """
 
-    def __init__(self, path: Path, config: BrokerConfig) -> None:
+    def __init__(self, path: Path, config: BrokerConfig, files: Files = LOCAL) -> None:
+        self.files = files
         self.path = path
         self.root = path
         self.config = config
@@ -127,13 +128,13 @@ class StoreQueues:
         """
         if self.part is not None:
             return QueueHome.FILES
-        no_files = not any(list_directory(path) for _, _, path in self.queue_directories(QueueKind.SIMPLE))
-        if not has_database(self.rocksdb_directory):
-            home = queue_home(self.root, self.config) if no_files else configured_home(self.config)
+        no_files = not any(self.files.list(path) for _, _, path in self.queue_directories(QueueKind.SIMPLE))
+        if not has_database(self.files, self.rocksdb_directory):
+            home = queue_home(self.files, self.root, self.config) if no_files else configured_home(self.config)
             return QueueHome.ROCKSDB if home is QueueHome.ROCKSDB else QueueHome.FILES
         if no_files and configured_home(self.config) is not QueueHome.FILES:
             return QueueHome.ROCKSDB
-        return queue_home(self.root, self.config)
+        return queue_home(self.files, self.root, self.config)
 
     @property
     def rocksdb_consume_queue(self) -> bool:
@@ -145,18 +146,19 @@ class StoreQueues:
         """Whether the store also has a RocksDB of queues although a broker reads the queue files (double write)."""
         if self.part is not None or self.rocksdb_consume_queue:
             return False
-        return has_database(self.rocksdb_directory) or self.light_in_rocksdb
+        return has_database(self.files, self.rocksdb_directory) or self.light_in_rocksdb
 
     @cached_property
     def rocksdb_directory(self) -> Path:
         """The directory with the RocksDB of the consume queues, or where a broker would create it."""
-        return self.root / (rocksdb_place(self.root, self.config) if self.part is None else SHARED)
+        return self.root / (rocksdb_place(self.files, self.root, self.config) if self.part is None else SHARED)
 
     @cached_property
     def other_rocksdb(self) -> Path | None:
         """The second directory with a RocksDB of queues, which keeps a broker with RocksDB queues from starting."""
         other = self.root / (SHARED if self.rocksdb_directory.name == SEPARATE else SEPARATE)
-        return other if self.part is None and is_current(other) and is_current(self.rocksdb_directory) else None
+        both = all(is_current(self.files, directory) for directory in (other, self.rocksdb_directory))
+        return other if self.part is None and both else None
 
     @property
     def uses_rocksdb(self) -> bool:
@@ -178,9 +180,9 @@ class StoreQueues:
         if "storeType" in self.config.given or DOUBLE_WRITE in self.config.given:
             return self.config.bool(DOUBLE_WRITE) and self.config.bool(LIGHT_IN_ROCKSDB)
         if self.rocksdb_directory.name == SEPARATE:
-            return self.rocksdb_directory.is_dir()
-        light = any(entry.path.name.startswith(LMQ_PREFIX) for entry in list_directory(self.root / SHARED))
-        return has_database(self.rocksdb_directory) and not light
+            return self.files.is_directory(self.rocksdb_directory)
+        light = any(entry.path.name.startswith(LMQ_PREFIX) for entry in self.files.list(self.root / SHARED))
+        return has_database(self.files, self.rocksdb_directory) and not light
 
     def reads_rows(self, topic: str) -> bool:
         """Return whether a broker reads the queues of a topic from the RocksDB."""
@@ -191,11 +193,11 @@ class StoreQueues:
         if self.part is not None:
             yield from self._part_queue_directories(kind)
             return
-        for topic in list_directory(self.root / TREE[kind]):
+        for topic in self.files.list(self.root / TREE[kind]):
             if not topic.directory:
                 continue
             ids = []
-            for entry in list_directory(topic.path):
+            for entry in self.files.list(topic.path):
                 queue_id = file_name_to_offset(entry.path.name)
                 if entry.directory and queue_id is not None and queue_id <= _MAX_QUEUE_ID:
                     ids.append((queue_id, entry.path))
@@ -210,11 +212,11 @@ class StoreQueues:
         if batch != (kind is QueueKind.BATCH):
             return
         if self.part in ("consumequeue-tree", "batchconsumequeue-tree"):
-            topics = [e.path for e in list_directory(path) if e.directory]
+            topics = [e.path for e in self.files.list(path) if e.directory]
         elif self.part == "topic":
             topics = [path]
-        elif self.part == "consumequeue" or (self.part == "batchconsumequeue" and path.is_dir()):
-            directory = path if path.is_dir() else path.parent
+        elif self.part == "consumequeue" or (self.part == "batchconsumequeue" and self.files.is_directory(path)):
+            directory = path if self.files.is_directory(path) else path.parent
             queue_id = file_name_to_offset(directory.name)
             named = queue_id is not None and queue_id <= _MAX_QUEUE_ID
             yield (directory.parent.name, queue_id or 0, directory) if named else (directory.name, -1, directory)
@@ -222,7 +224,7 @@ class StoreQueues:
         else:
             return
         for topic in topics:
-            for entry in list_directory(topic):
+            for entry in self.files.list(topic):
                 queue_id = file_name_to_offset(entry.path.name)
                 if entry.directory and queue_id is not None:
                     yield topic.name, queue_id, entry.path
@@ -232,15 +234,16 @@ class StoreQueues:
     ) -> MappedFileQueue:
         """Open a part that is a directory of queue files, or a single one."""
         given = self.config.given_int(key) if key else None
-        if self.path.is_dir():
-            return MappedFileQueue.open(name, [self.path], file_size=given, default=default, unit=unit, place=place)
-        return MappedFileQueue.of_file(name, self.path, file_size=given, default=default, unit=unit, place=place)
+        opened = partial(MappedFileQueue.open, name, [self.path])
+        if not self.files.is_directory(self.path):
+            opened = partial(MappedFileQueue.of_file, name, self.path)
+        return opened(file_size=given, default=default, unit=unit, place=place, files=self.files)
 
     def consume_queues(self, *kinds: QueueKind) -> Iterator[ConsumeQueueFiles]:
         """Yield every queue of the given kinds (default: simple and batch), listing one at a time."""
         for kind in kinds or (QueueKind.SIMPLE, QueueKind.BATCH):
             size = self.queue_file_size(kind)
-            if self.part in ("consumequeue", "batchconsumequeue") and self.path.is_file():
+            if self.part in ("consumequeue", "batchconsumequeue") and self.files.is_file(self.path):
                 for topic, queue_id, _ in self.queue_directories(kind):
                     name = f"{TREE[kind]}/{topic}/{queue_id}"
                     single = self._part_queue(name, _QUEUE_DEFAULT[kind], UNIT_SIZE[kind])
@@ -253,6 +256,7 @@ class StoreQueues:
                     file_size=size,
                     default=_QUEUE_DEFAULT[kind],
                     unit=UNIT_SIZE[kind],
+                    files=self.files,
                 )
                 yield ConsumeQueueFiles(topic, queue_id, kind, queue)
 
@@ -265,6 +269,7 @@ class StoreQueues:
             file_size=self.queue_file_size(kind),
             default=_QUEUE_DEFAULT[kind],
             unit=UNIT_SIZE[kind],
+            files=self.files,
         )
         return ConsumeQueueFiles(topic, queue_id, kind, queue)
 
@@ -286,7 +291,7 @@ class StoreQueues:
                 return consumequeue.round_file_size(given) if kind is QueueKind.SIMPLE else given
         seen: list[DirEntry] = []
         for _, _, path in islice(self.queue_directories(kind), _MAX_SAMPLED):
-            seen.extend(list_directory(path))
+            seen.extend(self.files.list(path))
         if not seen:
             return None
         size, source = infer_file_size(seen, _QUEUE_DEFAULT[kind], unit)
@@ -300,13 +305,13 @@ class StoreQueues:
             parent = self.root / TREE[kind]
             if self.part is not None or (kind is QueueKind.SIMPLE and self.rocksdb_consume_queue):
                 continue
-            for topic in list_directory(parent):
+            for topic in self.files.list(parent):
                 if not topic.directory:
                     beside = self.rocksdb_beside and self.rocksdb_directory == parent
                     if not (beside and kind is QueueKind.SIMPLE and is_database_file(topic.path.name)):
                         strays.append(StrayEntry(topic.path, False, topic.length))
                     continue
-                for entry in list_directory(topic.path):
+                for entry in self.files.list(topic.path):
                     number = file_name_to_offset(entry.path.name)
                     if not entry.directory or number is None:
                         strays.append(StrayEntry(entry.path, entry.directory, entry.length))

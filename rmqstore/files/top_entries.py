@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqstore.files.mapped_file_queue import DirEntry, list_directory
+from rmqstore.files.disk.files import Files
+from rmqstore.files.mapped_file_queue import DirEntry
 from rmqstore.files.queue_home import is_database_file
 from rmqstore.files.store import Store
 
@@ -64,7 +65,7 @@ def unknown_entries(store: Store) -> list[UnknownEntry]:
     for name, entry in store.top.items():
         known = name == store.journal_directory.name or _is_known(name)
         if not known and not any(path.is_relative_to(entry.path.absolute()) for path in own):
-            found.append(UnknownEntry(entry, _holds(entry)))
+            found.append(UnknownEntry(entry, _holds(store.files, entry)))
     return found
 
 
@@ -81,7 +82,7 @@ def _is_known(name: str) -> bool:
     return copy is not None and (copy["of"] in BROKER_NAMES or _BROKER_NAME.fullmatch(copy["of"]) is not None)
 
 
-def _holds(entry: DirEntry) -> str:
+def _holds(files: Files, entry: DirEntry) -> str:
     if not entry.directory:
         return "its name is an offset" if _OFFSET_NAME.fullmatch(entry.path.name) else ""
     left = _MOST
@@ -89,7 +90,7 @@ def _holds(entry: DirEntry) -> str:
     while folders:
         folder, depth = folders.pop()
         try:
-            entries = list_directory(folder)
+            entries = files.list(folder)
         except OSError:
             return "it cannot be read"
         names = [e.path.name for e in entries]
@@ -98,7 +99,7 @@ def _holds(entry: DirEntry) -> str:
         if any(_OFFSET_NAME.fullmatch(e.path.name) and not e.directory for e in entries):
             return "it contains files named by offset"
         left -= len(entries)
-        below = [e.path for e in entries if e.directory and not e.path.is_symlink()]
+        below = [e.path for e in entries if e.directory and e.link is None]
         if left < 0 or (below and depth == 0):
             return "it is too large to be looked through"
         folders += [(path, depth - 1) for path in below]

@@ -11,15 +11,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rmqstore.files.config_files import config_object, loaded_config
+from rmqstore.files.disk.files import Files
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.configjson import JsonValue
 
 BATCH_CQ, SIMPLE_CQ = "BatchCQ", "SimpleCQ"
 
 
-def configured_types(root: Path) -> dict[str, str] | None:
+def configured_types(files: Files, root: Path) -> dict[str, str] | None:
     """Return `queue.type` of every topic that a broker loads from `root`; None without a usable topics.json or .bak."""
-    return loaded_config(root, "topics.json", lambda table: types_of(table) or {})
+    return loaded_config(files, root, "topics.json", lambda table: types_of(table) or {})
 
 
 def types_of(table: Mapping[str, JsonValue] | None) -> dict[str, str] | None:
@@ -40,12 +41,12 @@ def _attribute(config: JsonValue, name: str) -> JsonValue:
     return attributes.get(name) if isinstance(attributes, dict) else None
 
 
-def lite_topics(root: Path) -> frozenset[str]:
+def lite_topics(files: Files, root: Path) -> frozenset[str]:
     """Return the topics with lite queues that a broker loads from `root` (attribute message.type=LITE, 5.5.0).
 
     Source: TopicConfig#getTopicMessageType (RocketMQ 5.5.1)
     """
-    found = loaded_config(root, "topics.json", _lite_topics)
+    found = loaded_config(files, root, "topics.json", _lite_topics)
     return found if found is not None else frozenset()
 
 
@@ -55,9 +56,10 @@ def _lite_topics(table: Mapping[str, JsonValue]) -> frozenset[str]:
     return frozenset(topic for topic, config in rows if _attribute(config, "message.type") == "LITE")
 
 
-def only_in_backup(root: Path) -> bool:
+def only_in_backup(files: Files, root: Path) -> bool:
     """Return whether a broker loads topics.json.bak from `root`, which may lack topics that were created later."""
-    now, before = (types_of(config_object(root / "config" / name)) for name in ("topics.json", "topics.json.bak"))
+    paths = (root / "config" / name for name in ("topics.json", "topics.json.bak"))
+    now, before = (types_of(config_object(files, path)) for path in paths)
     return not now and before is not None
 
 

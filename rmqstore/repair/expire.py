@@ -36,7 +36,6 @@ from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config_files import TIER_METADATA, loaded_config, tier_queues, tier_words
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import simple_queue
@@ -212,7 +211,7 @@ def _queues(draft: PlanBuilder, minimum: int) -> None:
         unit = UNIT_SIZE[consume_queue.kind]
         last = []
         for file in files:
-            raw = read_at(file.path, 8, file.file_size - unit)
+            raw = file.read_at(8, file.file_size - unit)
             last.append(int.from_bytes(raw, "big", signed=True) if len(raw) == 8 else minimum)
         for file in files[: expired_by_offset(last, minimum)]:
             draft.discard(file.path, f"all its units point below {minimum}")
@@ -222,7 +221,7 @@ def _index(draft: PlanBuilder, minimum: int) -> None:
     entries = draft.store.index_files
     ends = []
     for entry in entries:
-        raw = read_at(entry.path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0")
+        raw = draft.store.files.read_at(entry.path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0")
         ends.append(index.HEADER.parse(raw)["end_phy_offset"])
     for entry in entries[: expired_index(ends, minimum)]:
         draft.discard(entry.path, f"all its entries point below {minimum}")
@@ -234,11 +233,11 @@ def _tier(draft: PlanBuilder, minimum: int) -> None:
     Source: MessageStoreDispatcherImpl#doScheduleDispatch (RocketMQ 5.4.0)
     """
     store, note = draft.store, draft.notes.append
-    if not (words := tier_words(store.root)):
+    if not (words := tier_words(store.files, store.root)):
         return
     note(words)
     ended = []
-    for topic, queue_id, _, end in loaded_config(store.root, TIER_METADATA, tier_queues) or ():
+    for topic, queue_id, _, end in loaded_config(store.files, store.root, TIER_METADATA, tier_queues) or ():
         begin = _begin_after(store, topic, queue_id, minimum)
         if end < begin:
             ended.append(f"{topic}/{queue_id} (tier up to {end:,}, queue from {begin:,})")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rmqstore.errors import NotReadable, Refused
 from rmqstore.files.config_databases import OFFSETS, directory_of
-from rmqstore.files.config_files import Committed, committed_offsets, config_object
+from rmqstore.files.config_files import LARGEST, Committed, committed_offsets, config_object
 from rmqstore.files.rocksdb.database import is_readable, missing_extra
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.configjson import JsonValue
@@ -88,14 +88,15 @@ def plan_restore_backup(store: Store) -> Plan:
     """
     if directory_of(store, OFFSETS) is not None:
         raise Refused("the offsets of this store are in RocksDB, which has no .bak", "use --from with a backup")
+    files = store.files
     path = store.root / "config" / FILES[0]
     backup = path.with_name(f"{path.name}.bak")
-    table = config_object(backup)
+    table = config_object(files, backup)
     if table is None or committed_offsets(table) is None:
         raise NotReadable(f"{backup} cannot be read as consumer offsets")
     draft = PlanBuilder(store)
-    content = backup.read_bytes()
-    if not path.is_file() or path.read_bytes() != content:
+    content = files.read_small(backup, LARGEST)
+    if not files.is_file(path) or files.read_small(path, LARGEST) != content:
         draft.replace(path, content, f"a copy of {backup.name}", old="replaced by its .bak", like=backup)
     draft.facts["command"] = "offsets"
     draft.facts["offsets"] = {"restore": backup.name}
@@ -107,12 +108,13 @@ def plan_restore_backup(store: Store) -> Plan:
 
 def _plan_files(draft: PlanBuilder, config: Path, changes: list[OffsetChange]) -> None:
     """Write each change to the file that has the group's offsets; new ones to the file that the broker reads last."""
+    files = draft.store.files
     tables: dict[str, dict[str, JsonValue]] = {}
     for name in FILES:
-        table = config_object(config / name)
+        table = config_object(files, config / name)
         if table is not None:
             tables[name] = table
-        elif (config / name).exists():
+        elif files.exists(config / name):
             raise NotReadable(f"config/{name} cannot be read", "run `rmqstore recover` first")
     if not tables:
         tables[FILES[0]] = {"offsetTable": {}}
@@ -120,8 +122,9 @@ def _plan_files(draft: PlanBuilder, config: Path, changes: list[OffsetChange]) -
     changed = {_put(tables, newest, change) for change in changes}
     for name in sorted(changed):
         path = config / name
-        old = path.read_bytes() if path.is_file() else b""
-        like = path if path.is_file() else next(iter(sorted(config.glob("*.json"))), None)
+        old = files.read_small(path, LARGEST) if files.is_file(path) else b""
+        others = [entry.path for entry in files.list(config) if entry.path.suffix == ".json"]
+        like = path if files.is_file(path) else next(iter(others), None)
         draft.replace(path, build_offsets_json(tables[name], old), _WHY, old="replaced by changed offsets", like=like)
 
 

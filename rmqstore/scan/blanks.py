@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.formats import dledger
 from rmqstore.formats.message import BLANK, HEAD, HEADS_BY_FLAG, MAGIC_V1_U32, MAGIC_V2_U32, SYS_FLAG_AT
@@ -53,7 +52,7 @@ def _store_time(window: Window, at: int) -> int:
 def _next_fits(window: Window, left: int, lead: int) -> bool:
     """Whether the first record of the next file would have fit into `left` bytes, with a BLANK after it."""
     path = window.file.path.with_name(offset_to_file_name(window.file.stop))
-    head = read_at(path, lead + HEAD.size, 0)
+    head = window.file.files.read_at(path, lead + HEAD.size, 0)
     if len(head) < lead + HEAD.size or int.from_bytes(head[lead + 4 : lead + 8], "big") not in (
         MAGIC_V1_U32,
         MAGIC_V2_U32,

@@ -12,7 +12,6 @@ import re
 
 import numpy as np
 
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, MIN_SIZE
 from rmqstore.scan.arrays import I64, U8
@@ -37,7 +36,7 @@ def are_remains(file: MappedFile, at: int, stop: int) -> bool:
         return False
     log, base = _before(file, at)
     starts, sizes = _records(log, base)
-    left = np.frombuffer(read_at(file.path, stop - at, at), dtype=np.uint8)
+    left = np.frombuffer(file.read_at(stop - at, at), dtype=np.uint8)
     if len(left) < stop - at:
         return False
     end = len(log)
@@ -58,11 +57,11 @@ def are_remains(file: MappedFile, at: int, stop: int) -> bool:
 def _before(file: MappedFile, at: int) -> tuple[bytes, int]:
     """Return the bytes before a position, if need be from the file before too, and the global offset of the first."""
     first = max(0, at - _SEARCHED)
-    log, base = read_at(file.path, at - first, first), file.start + first
+    log, base = file.read_at(at - first, first), file.start + first
     earlier = file.path.with_name(offset_to_file_name(file.start - file.file_size)) if file.start else None
-    if first == 0 and earlier is not None and earlier.is_file():
+    if first == 0 and earlier is not None and file.files.is_file(earlier):
         more = min(_SEARCHED - at, file.file_size)
-        before = read_at(earlier, more, file.file_size - more)
+        before = file.files.read_at(earlier, more, file.file_size - more)
         if len(before) == more:
             return before + log, base - more
     return log, base

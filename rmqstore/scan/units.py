@@ -6,7 +6,6 @@ bytes are zero. Bad bytes never raise an exception; a file that is missing or un
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,8 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.files.disk.reading import open_regular
-from rmqstore.files.disk.sparse import data_extents
+from rmqstore.files.disk.files import OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.formats import consumequeue
 from rmqstore.formats.layout import Layout
@@ -71,23 +69,23 @@ def file_chunks(
     stop = min(file.length, file.file_size, stop if stop is not None else file.length)
     stop = base + max(0, stop - base) // size * size
     try:
-        fd = open_regular(file.path)
+        opened = file.open()
     except OSError:
         return
     try:
         at = base + max(0, start - base) // size * size
-        for low, high in data_extents(fd, at, stop):
+        for low, high in opened.data_extents(at, stop):
             at = max(at, base + (low - base) // size * size)
             end = min(stop, base - (base - high) // size * size)
             while at < end:
-                raw = _pread(fd, min(max(size, chunk // size * size), end - at), at)
+                raw = _read(opened, min(max(size, chunk // size * size), end - at), at)
                 units: Units = layout.array(raw)
                 if not len(units):
                     return
                 yield UnitChunk(file, file.start + at, units)
                 at += len(units) * size
     finally:
-        os.close(fd)
+        opened.close()
 
 
 def unit_chunks(
@@ -115,9 +113,9 @@ def unit_chunks(
         )
 
 
-def _pread(fd: int, size: int, at: int) -> bytes:
+def _read(file: OpenFile, size: int, at: int) -> bytes:
     try:
-        return os.pread(fd, size, at)
+        return file.read(size, at)
     except OSError:
         return b""
 
@@ -134,22 +132,22 @@ def last_nonzero(queue: MappedFileQueue, size: int) -> int | None:
 def last_nonzero_in(file: MappedFile, size: int, base: int = 0) -> int | None:
     """Return the position in a file of the last unit that is not all zero; units begin at `base`. None without one."""
     try:
-        fd = open_regular(file.path)
+        opened = file.open()
     except OSError:
         return None
     try:
         end = min(file.length, file.file_size)
-        for low, high in reversed(list(data_extents(fd, base, end))):
+        for low, high in reversed(list(opened.data_extents(base, end))):
             top = high
             while top > low:
                 bottom = max(low, top - CHUNK)
-                kept = len(_pread(fd, top - bottom, bottom).rstrip(b"\0"))
+                kept = len(_read(opened, top - bottom, bottom).rstrip(b"\0"))
                 if kept:
                     return base + (bottom + kept - 1 - base) // size * size
                 top = bottom
         return None
     finally:
-        os.close(fd)
+        opened.close()
 
 
 @dataclass(frozen=True, slots=True)

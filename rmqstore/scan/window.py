@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 
-from rmqstore.files.disk.sparse import next_data
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.scan import native
 
 CHUNK = 2 << 20  # bytes; each chunk costs some hundred NumPy calls, and a larger one does not fit into the cache
 COMPILED_CHUNK = 4 << 20  # bytes; larger, because the C loops visit each record only once
-_READ_AHEAD = 1 << 20  # bytes per call; the kernel may ignore what exceeds a device's largest request
-_WILLNEED: int | None = getattr(os, "POSIX_FADV_WILLNEED", None)  # not on every system
 SLACK = 64  # extra bytes at the end of the buffer, so that reads at clamped positions stay inside
 
 
@@ -42,7 +38,7 @@ class Window:
     def __init__(self, file: MappedFile, options: ScanOptions) -> None:
         self.file = file
         self.options = options
-        self.fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._open = file.open()
         self.end = min(file.length, file.file_size)
         self.base = 0
         self.have = 0
@@ -54,7 +50,7 @@ class Window:
         self.unreadable = False
 
     def close(self) -> None:
-        os.close(self.fd)
+        self._open.close()
 
     def pread(self, size: int, at: int) -> bytes:
         """Read bytes of the file, from the buffer if possible; short at the file's end, empty on an I/O error."""
@@ -65,7 +61,7 @@ class Window:
         if lo >= 0 and lo + size <= self.have:
             return bytes(self.view[lo : lo + size])
         try:
-            return os.pread(self.fd, size, at)
+            return self._open.read(size, at)
         except OSError:
             self.unreadable = True
             return b""
@@ -82,7 +78,7 @@ class Window:
         want = min(len(self.buf) - SLACK, self.end - at)
         while self.have < want:
             try:
-                n = os.preadv(self.fd, [self.view[self.have : want]], at + self.have)
+                n = self._open.read_into(self.view[self.have : want], at + self.have)
             except OSError:
                 self.unreadable = True
                 n = 0
@@ -92,27 +88,13 @@ class Window:
             self.have += n
             self._read += n
         if self._read > want == len(self.buf) - SLACK and not self.options.max_rate:  # a scan, not a single look-up
-            self._read_ahead(at + want)
+            self._open.will_read(at + want, min(at + want + len(self.buf) - SLACK, self.end))
         if self.options.drop_cache:
-            os.posix_fadvise(self.fd, 0, at, os.POSIX_FADV_DONTNEED)
+            self._open.drop_cache(at)
         if self.options.max_rate:
             ahead = self._read / self.options.max_rate - (time.monotonic() - self._started)
             if ahead > 0:
                 time.sleep(ahead)
-
-    def _read_ahead(self, at: int) -> None:
-        """Make the kernel read the next chunk, from file position `at` on, while the scan examines this one."""
-        stop = min(at + len(self.buf) - SLACK, self.end)
-        if _WILLNEED is not None and not self._is_cached(stop - 1):
-            for start in range(at, stop, _READ_AHEAD):
-                os.posix_fadvise(self.fd, start, min(_READ_AHEAD, stop - start), _WILLNEED)
-
-    def _is_cached(self, at: int) -> bool:
-        """Whether the byte at a file position is in the page cache; False where the system cannot tell."""
-        try:
-            return os.preadv(self.fd, [bytearray(1)], at, os.RWF_NOWAIT) == 1
-        except (OSError, AttributeError):
-            return False
 
     def grow(self, size: int) -> None:
         """Enlarge the buffer for a record of `size` bytes."""
@@ -123,7 +105,7 @@ class Window:
 
     def data_from(self, at: int) -> int:
         """Return the first position from `at` on that is not in a hole of a sparse file."""
-        return next_data(self.fd, at, self.end)[0]
+        return self._open.next_data(at, self.end)[0]
 
     def zeros_until(self, at: int) -> int:
         """Return the position of the first nonzero byte from `at` on, else the end; holes are not read."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import Files
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.index_units import index_chain, index_header
 from rmqstore.files.store import Store
@@ -39,13 +39,14 @@ class IndexFiles:
     """
 
     def __init__(self, store: Store, paths: Iterable[Path] | None = None) -> None:
+        self.files = store.files
         self.sizes = index_sizes(store)
         self.broken: set[str] = set()
         self._heads: list[tuple[Path, dict[str, int]]] = []
         if paths is None:
             paths = [entry.path for entry in store.index_files]
         for path in paths if self.sizes is not None else ():
-            head = index_header(path)
+            head = index_header(self.files, path)
             if head is not None:
                 self._heads.append((path, head))
             if head is None or not self._is_plausible(head):
@@ -90,7 +91,7 @@ class IndexFiles:
         """Yield the log offsets of the units with this hash, newest first; add the file to `broken` if necessary."""
         assert self.sizes is not None
         slots, units = self.sizes
-        for number, unit in index_chain(path, slots, units, wanted):
+        for number, unit in index_chain(self.files, path, slots, units, wanted):
             stray = index.slot_of(unit["key_hash"], slots) != index.slot_of(wanted, slots)
             if number > head["index_count"] or unit["prev_index"] >= number or stray or not any(unit.values()):
                 self.broken.add(path.name)  # a slot beyond the end, a loop, another slot's chain, or zeros
@@ -107,7 +108,9 @@ class Indexed(NamedTuple):
     time: int
 
 
-def entries_at(files: Iterable[Path], sizes: tuple[int, int], offsets: Collection[int]) -> dict[int, Indexed]:
+def entries_at(
+    files: Files, paths: Iterable[Path], sizes: tuple[int, int], offsets: Collection[int]
+) -> dict[int, Indexed]:
     """Return the index entries of the messages at these log offsets, from any index files.
 
     Skips files that end before the first of the offsets according to their header.
@@ -115,14 +118,14 @@ def entries_at(files: Iterable[Path], sizes: tuple[int, int], offsets: Collectio
     out: dict[int, Indexed] = {}
     wanted = np.array(sorted(offsets), dtype=np.int64)
     slots, units = sizes
-    for path in files:
-        head = index_header(path)
+    for path in paths:
+        head = index_header(files, path)
         if head is None or not len(wanted) or head["end_phy_offset"] < wanted[0]:
             continue
         stop = min(max(head["index_count"], 0), units)
         for first in range(1, stop, _UNITS):
             count = min(_UNITS, stop - first)
-            rows = index.UNIT.array(read_at(path, count * index.UNIT.size, index.unit_at(first, slots)))
+            rows = index.UNIT.array(files.read_at(path, count * index.UNIT.size, index.unit_at(first, slots)))
             for i in np.flatnonzero(np.isin(rows["phy_offset"].astype(np.int64), wanted)).tolist():
                 # the broker computes time_diff of a file's first entry before it sets the file's begin_timestamp
                 later = 0 if first + i == 1 else 1000 * int(rows["time_diff"][i])

@@ -210,7 +210,7 @@ def _topics(store: Store, problems: list[str]) -> tuple[list[TopicInfo], int]:
     kinds: tuple[QueueKind, ...] = (QueueKind.SIMPLE, QueueKind.BATCH)
     if store.rocksdb_consume_queue:
         kinds = (QueueKind.BATCH,)
-    if store.rocksdb_consume_queue or (store.light_in_rocksdb and has_database(store.rocksdb_directory)):
+    if store.rocksdb_consume_queue or (store.light_in_rocksdb and has_database(store.files, store.rocksdb_directory)):
         for (topic, queue_id), bounds in _rocksdb_bounds(store, problems).items():
             if store.reads_rows(topic):
                 last = max(last, bounds.last_commitlog_offset)
@@ -298,7 +298,7 @@ def _dledger(store: Store) -> DLedgerInfo:
     data = _log(store, group.data, dledger.ENTRY.size, last["pos"] if last else -1)
     first_index, last_index = units.first, units.stop - 1
     if group.data.files:  # index files are larger, so they may start before the data
-        with SmallReads(group.data.files[0].path) as f:
+        with SmallReads(group.data.files[0]) as f:
             at = _blank_size(f.pread(dledger.BLANK.size, 0))
             raw = f.pread(dledger.ENTRY.size, at)
         if len(raw) == dledger.ENTRY.size:
@@ -326,7 +326,7 @@ def _index(store: Store) -> dict[str, Any] | None:
     files = store.index_files
     if not files:
         return None
-    headers = [header for entry in files if (header := index_header(entry.path)) is not None]
+    headers = [header for entry in files if (header := index_header(store.files, entry.path)) is not None]
     begins = [h["begin_timestamp"] for h in headers if h["begin_timestamp"] > 0]
     return {
         "files": len(files),

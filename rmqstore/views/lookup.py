@@ -127,7 +127,7 @@ def in_file(path: Path) -> Found | None:
 
 def topics(store: Store) -> frozenset[str]:
     """Return every topic that has a consume queue (files or RocksDB) or is in topics.json."""
-    out = topics_of_queues(store) | (configured_types(store.root) or {}).keys()
+    out = topics_of_queues(store) | (configured_types(store.files, store.root) or {}).keys()
     if store.rocksdb_consume_queue or store.light_in_rocksdb:
         with contextlib.suppress(CannotRead):
             out |= {topic for topic, _ in RocksDBQueues(store).names() if store.reads_rows(topic)}

@@ -160,7 +160,9 @@ class LostMessages:
                 out.unlisted[name] = out.unlisted.get(name, 0) + 1
         sizes = index_sizes(self.store)
         offsets = {one.offset for one in found if one.offset is not None}
-        entries = entries_at(self._index_paths(), sizes, offsets) if found and sizes is not None else {}
+        entries: Mapping[int, Indexed] = {}
+        if found and sizes is not None:
+            entries = entries_at(self.store.files, self._index_paths(), sizes, offsets)
         out.damaged += [_with_entries(one, entries.get(one.offset or 0)) for one in found]
 
     def _units_into(self, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[str, int, int], lookup.Unit]]:
@@ -226,7 +228,7 @@ class LostMessages:
         known: dict[int, Indexed] = {}
         for paths in index_paths if sizes is not None else ():
             assert sizes is not None
-            known |= entries_at(paths, sizes, offsets - known.keys())
+            known |= entries_at(self.store.files, paths, sizes, offsets - known.keys())
         out.damaged = [_with_entries(one, known.get(-1 if one.offset is None else one.offset)) for one in out.damaged]
         listed = Counter(f"{one.topic}/{one.queue_id}" for one in out.damaged if not one.mended)
         for queue, count in plan.loss.queues.items():

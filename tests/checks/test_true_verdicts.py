@@ -11,6 +11,7 @@ import pytest
 
 from rmqstore.checks.log.stored_units import UnitFiles
 from rmqstore.checks.verify import VerifyOptions, examine, verify
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.store import Store, open_store
 from rmqstore.files.topic_types import batch_topics, configured_types
 from rmqstore.formats import index
@@ -257,7 +258,7 @@ def test_batch_topics_are_known_from_topics_json_its_bak_or_their_directories(
     for step in damage:
         step(root)
     store = open_store(root)
-    assert batch_topics(store, configured_types(root)) == {"BatchCq_11"}
+    assert batch_topics(store, configured_types(LOCAL, root)) == {"BatchCq_11"}
     assert examine(store).batch_topics == {"BatchCq_11"}
 
 
@@ -266,7 +267,7 @@ def test_inner_batches_prove_a_batch_topic_where_nothing_else_is_left(tmp_path: 
     _no_topics_json(root)
     _no_directory(root)
     store = open_store(root)
-    assert batch_topics(store, configured_types(root)) == frozenset()
+    assert batch_topics(store, configured_types(LOCAL, root)) == frozenset()
     verified = examine(store)
     assert verified.batch_topics == {"BatchCq_11"}
     counts = verified.report.findings.counts

@@ -19,6 +19,7 @@ from rmqstore.files.config_files import (
     null_table,
     wrong_type,
 )
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.formats.configjson import parse_config_object
 
 BACKUP = '{"offsetTable":{"T@G":{0:9}}}'
@@ -29,7 +30,7 @@ def loaded(root: Path, text: str, backup: str | None = BACKUP) -> list[Committed
     (root / "config" / "consumerOffset.json").write_text(text)
     if backup is not None:
         (root / "config" / "consumerOffset.json.bak").write_text(backup)
-    return loaded_config(root, "consumerOffset.json", committed_offsets)
+    return loaded_config(LOCAL, root, "consumerOffset.json", committed_offsets)
 
 
 @pytest.mark.parametrize(
@@ -77,9 +78,9 @@ def test_a_file_above_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.
     path = tmp_path / "topics.json"
     path.write_bytes(b"{}   ")
     monkeypatch.setattr(config_files, "LARGEST", 5)
-    assert config_bytes(path) == b"{}   "
+    assert config_bytes(LOCAL, path) == b"{}   "
     monkeypatch.setattr(config_files, "LARGEST", 4)
-    assert config_bytes(path) == b""
+    assert config_bytes(LOCAL, path) == b""
 
 
 def test_delay_levels_are_queues_from_zero() -> None:

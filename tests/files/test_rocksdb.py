@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.rocksdb.database import CannotRead, Database, open_database
 from rmqstore.files.rocksdb.links import database_files
 from rmqstore.files.rocksdb.queues import UNITS, RocksDBQueues
@@ -43,25 +44,26 @@ def test_a_range_is_half_open() -> None:
 def test_what_was_opened_stays_readable_when_a_broker_compacts(tmp_path: Path) -> None:
     directory = copy_store(NAME, tmp_path) / "consumequeue"
     database = Database(directory)
-    before = database_files(directory)
+    before = database_files(LOCAL, directory)
     with opened_rows(directory) as writer:
         table = writer.get_column_family(UNITS)
         for index in range(1000):
             table[UnitKey(b"Order_11", 1, 1000 + index).build()] = bytes(28)
         table.flush()
         table.compact_range(None, None)
-    assert not {name for name, _, _ in before if name.endswith(".sst")} <= {n for n, _, _ in database_files(directory)}
+    after = {name for name, _, _ in database_files(LOCAL, directory)}
+    assert not {name for name, _, _ in before if name.endswith(".sst")} <= after
     assert rows(database) == 292
-    assert rows(open_database(directory)) == 1292
+    assert rows(open_database(LOCAL, directory)) == 1292
 
 
 def test_an_open_database_is_used_again_as_long_as_its_files_are_the_same(tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
-    first = open_database(store / "consumequeue")
-    assert open_database(store / "consumequeue") is first
+    first = open_database(LOCAL, store / "consumequeue")
+    assert open_database(LOCAL, store / "consumequeue") is first
     with changing(store) as written:
         written.put("Order_11", 1, 50, size=1)
-    assert open_database(store / "consumequeue") is not first
+    assert open_database(LOCAL, store / "consumequeue") is not first
 
 
 def test_opening_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

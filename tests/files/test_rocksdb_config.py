@@ -80,9 +80,9 @@ def test_topics_and_groups_of_config_v2_are_read(tmp_path: Path) -> None:
         rows[in_v2(configrows.TOPIC, b"Order_11")] = b'\x01{"topicName":"Order_11","perm":6}'
         rows[in_v2(configrows.TOPIC, b"other")] = b"\x02\x00"
         rows[in_v2(configrows.SUBSCRIPTION_GROUP, b"CG")] = b'\x01{"groupName":"CG"}'
-    topics = stored_table(store, V2, TOPICS)
+    topics = stored_table(open_store(store), V2, TOPICS)
     assert (topics.rows, topics.broken) == ({"Order_11": {"topicName": "Order_11", "perm": 6}}, 1)
-    assert stored_table(store, V2, GROUPS).rows == {"CG": {"groupName": "CG"}}
+    assert stored_table(open_store(store), V2, GROUPS).rows == {"CG": {"groupName": "CG"}}
     report = examine(open_store(store), VerifyOptions(jobs=1)).report
     assert (report.exit_code, report.unchecked) == (4, ["config/rdb/: 1 rows of topics cannot be read"])
 
@@ -121,7 +121,7 @@ def test_the_single_database_has_the_tables_of_the_json_files(tmp_path: Path) ->
     before = set(ConsumerOffsets.read(open_store(store)).rows())
     single_database(store)
     assert set(ConsumerOffsets.read(open_store(store)).rows()) == before
-    assert "Order_11" in stored_table(store, METADATA, TOPICS).rows
+    assert "Order_11" in stored_table(open_store(store), METADATA, TOPICS).rows
     report = examine(open_store(store), VerifyOptions(jobs=1)).report
     assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (0, {}, [])
 

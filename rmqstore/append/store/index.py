@@ -15,6 +15,7 @@ from rmqstore.append.files.disk import create_file, explain, make_directories, w
 from rmqstore.append.files.mapped_file import Clock, now_ms
 from rmqstore.append.store.index_builder import I64, IndexFileBuilder, key_hashes
 from rmqstore.errors import Refused
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.index_units import index_unit
 from rmqstore.formats import index
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
@@ -172,7 +173,7 @@ class IndexService:
         for name in reversed(names):
             last = self._header(name)["index_count"] - 1
             if last > 0:
-                unit = index_unit(self.directory / name, self.slots, last)
+                unit = index_unit(LOCAL, self.directory / name, self.slots, last)
                 return int(unit["key_hash"]) if unit is not None else None
         return None
 

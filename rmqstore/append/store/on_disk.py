@@ -267,7 +267,7 @@ def _batch_topics(store: Store, given: frozenset[str]) -> frozenset[str]:
     for files in store.consume_queues(QueueKind.SIMPLE):
         if files.topic in given and files.queue.files:
             raise Refused(f"{files.queue.directories[0]} has units of 20 bytes; {files.topic} is not a BatchCQ topic")
-    return given | on_disk | batch_topics(store.root)
+    return given | on_disk | batch_topics(store)
 
 
 def _delay_levels(store: Store, given: DelayLevels | None) -> DelayLevels | None:

@@ -22,6 +22,7 @@ from rmqstore.append.store.commitlog import RecordLog
 from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue
 from rmqstore.append.store.dispatch import Dispatcher, WrittenRecord, messages_in
 from rmqstore.errors import Refused
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.files.store import QueueKind, open_store
 from rmqstore.files.topic_types import configured_types
@@ -70,7 +71,7 @@ def recover(
     end = _end_of(log, first)
     walk = _Walk(legacy, log, end)
     first_start = log.queue.files[first].start if log.queue.files else 0
-    types = configured_types(root)
+    types = configured_types(LOCAL, root)
     topics = None if types is None else frozenset(types)
     deleted_before = end if last_exit_ok else first_start
     known = _DispatchedMessages(dispatcher, topics, deleted_before)

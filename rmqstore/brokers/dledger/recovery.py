@@ -15,7 +15,7 @@ from rmqstore.brokers.load.mapped_files import SimulatedFiles
 from rmqstore.brokers.log.file_bytes import FileBytes
 from rmqstore.brokers.log.walk import LogReader
 from rmqstore.brokers.rules.forecast import PROCESS_EXIT, StartFails
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import Files
 from rmqstore.formats import dledger
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import leading
@@ -47,7 +47,10 @@ class DLedgerState:
 class DLedgerRecovery:
     """One simulated recovery of a group directory; changes the given lists of files as the broker changes its own."""
 
-    def __init__(self, data: SimulatedFiles, index: SimulatedFiles, reader: LogReader, thorough: bool) -> None:
+    def __init__(
+        self, files: Files, data: SimulatedFiles, index: SimulatedFiles, reader: LogReader, thorough: bool
+    ) -> None:
+        self.files = files
         self.data = data
         self.index = index
         self.reader = reader
@@ -149,7 +152,7 @@ class DLedgerRecovery:
         while number < len(self.data.files):
             file = self.data.files[number]
             state.process_offset = file.start
-            with FileBytes(file.path) as read:
+            with FileBytes(file) as read:
                 blank = self._walk_file(number, read)
             if not blank:
                 return
@@ -321,7 +324,7 @@ class DLedgerRecovery:
         Source: DLedgerMmapFileStore#recover, #updateCommittedIndex, #indexCheck, #getEntryPosAndSize
         """
         state = self.state
-        checkpoint = dledger.parse_dledger_checkpoint(read_at(directory / "checkpoint", 4096, 0))
+        checkpoint = dledger.parse_dledger_checkpoint(self.files.read_at(directory / "checkpoint", 4096, 0))
         if checkpoint.refused is not None:
             raise StartFails(
                 f"committedIndex in {directory.name}/checkpoint is not a number",

@@ -20,7 +20,6 @@ from rmqstore.brokers.queues.dispatch import DispatchCondition
 from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartFails, StartForecast, StartOptions
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.broker_config import DLEDGER_INDEX_FILE_SIZE, BrokerConfig
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats import dledger
 from rmqstore.formats.consumequeue import BATCH_UNIT, UNIT
@@ -95,10 +94,9 @@ class DLedgerStart(PlainStart):
     def _load_group(self) -> None:
         group = self.group
         directories = group.data.directories if group is not None else (self.home / "data",)
-        for files, loaded in (
-            (self.data, load_directories(directories, self.data.file_size, strictly(self.rules))),
-            (self.index, load_directories([self.home / "index"], self.index.file_size, strictly(self.rules))),
-        ):
+        rules = strictly(self.rules)
+        for files, folders in ((self.data, directories), (self.index, (self.home / "index",))):
+            loaded = load_directories(folders, files.file_size, rules, self.files)
             self._refuse(loaded)
             files.files.extend(loaded.files)
 
@@ -113,7 +111,7 @@ class DLedgerStart(PlainStart):
     def _recover_entries(self) -> None:
         max_cq = self.dispatch_from  # also where 5.5.0 and newer begin to dispatch: not what the queues contain
         names = [f.path.name for f in self.data.files]
-        self.state = DLedgerRecovery(self.data, self.index, self.entries, self.thorough).run(self.home)
+        self.state = DLedgerRecovery(self.files, self.data, self.index, self.entries, self.thorough).run(self.home)
         self.divided = self.data.files[0].start
         self.started_at = names[self.state.start_file]
         stop = self.data.max_offset()
@@ -228,7 +226,7 @@ class DLedgerStart(PlainStart):
                 f"commitlog/{last.path.name} has no room for the closing BLANK",
                 "load exception java.nio.BufferUnderflowException",
             )
-        head = BLANK.parse(read_at(last.path, BLANK.size, last.wrote).ljust(BLANK.size, b"\0"))
+        head = BLANK.parse(last.read_at(BLANK.size, last.wrote).ljust(BLANK.size, b"\0"))
         if head["magic"] != BLANK_MAGIC:
             self.notes.append(f"a BLANK is written at {last.start + last.wrote}")
         last.wrote = self.file_size

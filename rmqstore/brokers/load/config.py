@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 from rmqstore.brokers.load.mapped_files import Obstacle
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config_files import config_bytes, config_object
+from rmqstore.files.store import Store
 from rmqstore.files.topic_types import BATCH_CQ, configured_types
 from rmqstore.formats.configjson import reader_of
 
@@ -22,41 +22,41 @@ _METADATA_5 = ("topicQueueMapping.json", "consumerOrderInfo.json")
 _LEVEL = re.compile(r"[+-]?[0-9]+[smhd]\Z")
 
 
-def batch_topics(root: Path) -> frozenset[str]:
+def batch_topics(store: Store) -> frozenset[str]:
     """Return the topics that a starting broker treats as BatchCQ: only topics.json or its .bak decides."""
-    types = configured_types(root) or {}
+    types = configured_types(store.files, store.root) or {}
     return frozenset(topic for topic, kind in types.items() if kind == BATCH_CQ)
 
 
-def unreadable_metadata(root: Path, rules: BrokerRules) -> Obstacle | None:
+def unreadable_metadata(store: Store, rules: BrokerRules) -> Obstacle | None:
     """Return the first unparsable file (its .bak too) of those read before the store: initialize() returns false."""
-    return _unreadable(root, (*_METADATA, *(_METADATA_5 if rules.more_metadata else ())), rules)
+    return _unreadable(store, (*_METADATA, *(_METADATA_5 if rules.more_metadata else ())), rules)
 
 
-def unreadable_after_load(root: Path, rules: BrokerRules, config: BrokerConfig) -> Obstacle | None:
+def unreadable_after_load(store: Store, rules: BrokerRules, config: BrokerConfig) -> Obstacle | None:
     """Return the first of delayOffset.json, timermetrics and messageDelayLevel that cannot be parsed.
 
     The broker reads these once the store is loaded.
     """
     timer = rules.timer_wheel and config.bool("timerWheelEnable")
-    obstacle = _unreadable(root, ("delayOffset.json", *(("timermetrics",) if timer else ())), rules)
+    obstacle = _unreadable(store, ("delayOffset.json", *(("timermetrics",) if timer else ())), rules)
     if obstacle is not None:
         return obstacle
     levels = config.text("messageDelayLevel").split(" ")
     if any(_LEVEL.match(level) is None for level in levels):
         text = f"parse message delay level failed. messageDelayLevel = {config.text('messageDelayLevel')}"
-        return Obstacle(root, "messageDelayLevel cannot be parsed", text)
+        return Obstacle(store.root, "messageDelayLevel cannot be parsed", text)
     return None
 
 
-def _unreadable(root: Path, names: Iterable[str], rules: BrokerRules) -> Obstacle | None:
-    reader = reader_of(rules.version)
+def _unreadable(store: Store, names: Iterable[str], rules: BrokerRules) -> Obstacle | None:
+    reader, files = reader_of(rules.version), store.files
     for name in names:
-        path = root / "config" / name
-        if config_object(path, reader) is not None:
+        path = store.root / "config" / name
+        if config_object(files, path, reader) is not None:
             continue
         backup = path.with_name(name + ".bak")
-        if not backup.exists() or not config_bytes(backup) or config_object(backup, reader) is not None:
+        if not config_bytes(files, backup) or config_object(files, backup, reader) is not None:
             continue
         return Obstacle(
             path, "neither {} nor its .bak can be parsed", f"load {path} failed, and try to load backup file"

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.brokers.load.mapped_files import Obstacle, java_long
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import Store
 from rmqstore.formats import index
 
@@ -32,7 +31,7 @@ def load_index(store: Store, clean: bool, index_time: int) -> IndexLoad:
             text = f"load file {entry.path} error"
             out.obstacle = Obstacle(entry.path, "index file {} cannot be opened", text)
             return out
-        raw = read_at(entry.path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0")
+        raw = store.files.read_at(entry.path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0")
         if not clean and int(index.HEADER.array(raw)[0]["end_timestamp"]) > index_time:
             out.deleted.append(entry.path)
     return out

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rmqstore.brokers.rules.versions import BrokerRules, LengthMismatch
-from rmqstore.files.disk.reading import read_at
-from rmqstore.files.mapped_file_queue import DirEntry, list_directory, offset_to_file_name
+from rmqstore.files.disk.files import LOCAL, Files
+from rmqstore.files.mapped_file_queue import DirEntry, offset_to_file_name
 
 _LONG = re.compile(r"[+-]?[0-9]{1,40}\Z")
 WRONG_LENGTH_TEXT = "length not matched message store config value, please check it manually"
@@ -47,6 +47,11 @@ class SimulatedFile:
     wrote: int
     first_created: bool = False
     added: list[WrittenUnits] = field(default_factory=list)
+    files: Files = LOCAL
+
+    def read_at(self, size: int, at: int) -> bytes:
+        """Read up to `size` bytes at a position in the file; empty if the file is missing or unreadable."""
+        return self.files.read_at(self.path, size, at)
 
 
 @dataclass(slots=True)
@@ -84,11 +89,11 @@ class Loaded:
     ignored: list[Path] = field(default_factory=list)
 
 
-def load_directories(directories: Iterable[Path], file_size: int, rules: BrokerRules) -> Loaded:
+def load_directories(directories: Iterable[Path], file_size: int, rules: BrokerRules, files: Files = LOCAL) -> Loaded:
     """Simulate MappedFileQueue#doLoad on one directory, or on all directories of a multi-path commitlog."""
     entries: list[DirEntry] = []
     for directory in directories:
-        entries.extend(list_directory(directory))
+        entries.extend(files.list(directory))
     entries.sort(key=lambda e: java_order(e.path.name))
     out = Loaded([])
     for i, entry in enumerate(entries):
@@ -112,7 +117,7 @@ def load_directories(directories: Iterable[Path], file_size: int, rules: BrokerR
         if entry.special or entry.unreadable:
             out.obstacle = Obstacle(entry.path, "{} cannot be opened", f"load file {entry.path} error")
             return out
-        out.files.append(SimulatedFile(entry.path, start, file_size))
+        out.files.append(SimulatedFile(entry.path, start, file_size, files=files))
     return out
 
 
@@ -227,4 +232,4 @@ class SimulatedFiles:
         """Return bytes of the file on disk; zeros if the start has deleted it and would create it again."""
         if file.path in self.deleted:
             return bytes(size)
-        return read_at(file.path, size, at)
+        return file.read_at(size, at)

@@ -17,6 +17,7 @@ from rmqstore.files.queue_home import (
     SEPARATE,
     SEPARATE_KEY,
     SHARED,
+    is_current,
     place_is_configured,
     rocksdb_place,
 )
@@ -47,7 +48,7 @@ def database_directory(store: Store, rules: BrokerRules, config: BrokerConfig) -
     if not rules.separate_rocksdb_queues:
         return SHARED
     if not place_is_configured(config):
-        return rocksdb_place(store.root, config)
+        return rocksdb_place(store.files, store.root, config)
     return SEPARATE if config.bool(SEPARATE_KEY) else SHARED
 
 
@@ -58,7 +59,7 @@ def conflict(store: Store, rules: BrokerRules, config: BrokerConfig, stores: Que
         return wrong
     own = database_directory(store, rules, config)
     other = SHARED if own == SEPARATE else SEPARATE
-    if not (store.root / other / "CURRENT").is_file():
+    if not is_current(store.files, store.root / other):
         return None
     return Conflict(
         f"the consume queues belong in the RocksDB in {own}/, but {other}/ contains a RocksDB, too "

@@ -16,6 +16,7 @@ from pathlib import Path
 from rmqstore.brokers.load.mapped_files import Obstacle
 from rmqstore.brokers.rules.forecast import QueueKey
 from rmqstore.files.config_databases import CONFIG_DATABASES, tables_in
+from rmqstore.files.disk.files import Files
 from rmqstore.files.rocksdb.config import table_rows
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable
 from rmqstore.files.rocksdb.message_rows import last_offset
@@ -43,9 +44,9 @@ def rocksdb_at_start(store: Store, name: str, *, rows: bool) -> RocksDBAtStart:
     Errors: none. Without the extra `rocksdb`, only the file names are checked.
     """
     directory = store.root / name
-    if refusal := _by_names(directory):
+    if refusal := _by_names(store.files, directory):
         return RocksDBAtStart(refusal)
-    if not (directory / "CURRENT").exists():
+    if not store.files.exists(directory / "CURRENT"):
         return RocksDBAtStart(dispatched=0)  # the broker creates a new database
     if not is_readable():
         return RocksDBAtStart()
@@ -87,20 +88,20 @@ def unreadable_rocksdb_config(store: Store) -> Obstacle | None:
     """
     for name in CONFIG_DATABASES:
         directory = store.root / "config" / name
-        if not directory.is_dir():
+        if not store.files.is_directory(directory):
             continue
-        if reason := _by_names(directory) or _unread(directory):
+        if reason := _by_names(store.files, directory) or _unread(store.files, directory):
             return Obstacle(directory, f"the RocksDB {{}} cannot be read: {reason}", "org.rocksdb.RocksDBException")
     return None
 
 
-def _unread(directory: Path) -> str:
+def _unread(files: Files, directory: Path) -> str:
     """Return why a database cannot be opened or read; "" if it can, or if this cannot be determined."""
-    if not (directory / "CURRENT").exists() or not is_readable():
+    if not files.exists(directory / "CURRENT") or not is_readable():
         return ""
     try:
         for table in tables_in(directory.name):
-            for _ in table_rows(directory, table):
+            for _ in table_rows(files, directory, table):
                 pass
     except (DamagedDatabase, UnknownFormat) as e:
         return str(e)
@@ -109,16 +110,17 @@ def _unread(directory: Path) -> str:
     return ""
 
 
-def _by_names(directory: Path) -> str:
+def _by_names(files: Files, directory: Path) -> str:
     """Return why RocksDB cannot open or create a database in a directory, judging by file names only; "" if it can."""
-    if not directory.exists():
+    if not files.exists(directory):
         return ""
-    if not directory.is_dir():
+    if not files.is_directory(directory):
         return f"{directory.name} is not a directory"
     for name in ("CURRENT", "LOCK"):
-        if (directory / name).is_dir():
+        if files.is_directory(directory / name):
             return f"{name} is a directory"
-    if not (directory / "CURRENT").exists() and (logs := sorted(p.name for p in directory.glob("*.log"))):
+    names = [entry.path.name for entry in files.list(directory)]
+    if not files.exists(directory / "CURRENT") and (logs := [name for name in names if name.endswith(".log")]):
         return f"CURRENT is missing, but the write-ahead log {logs[0]} exists"
     return ""
 

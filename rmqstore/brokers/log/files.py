@@ -75,7 +75,7 @@ class LogFiles:
 
     def first_record(self, index: int) -> Checked:
         """Check the first record of a file as the broker does."""
-        with FileBytes(self.files[index].path) as read:
+        with FileBytes(self.files[index]) as read:
             return check_message_and_return_size(read, 0, self.file_size, self.rules, self.settings)
 
     def check(self, read: FileBytes, at: int, limit: int, *, body: bool = True) -> tuple[Checked, int]:
@@ -100,7 +100,7 @@ class LogFiles:
         return checked, max(0, checked.size)
 
     def head(self, index: int, size: int) -> bytes:
-        with FileBytes(self.files[index].path) as read:
+        with FileBytes(self.files[index]) as read:
             return read(size, 0)
 
     def runs(
@@ -112,7 +112,7 @@ class LogFiles:
         that could make the broker's parser throw.
         """
         file = self.files[index]
-        mapped = MappedFile(file.path, file.start, self.file_size, self.file_size)
+        mapped = MappedFile(file.path, file.start, self.file_size, self.file_size, files=file.files)
         if self.tiling is None or file.path not in self.tiled:
             options = ScanOptions(crc=self.settings.check_crc)
             yield from scan_file(mapped, start=start, lead=self.lead, options=options)
@@ -142,7 +142,7 @@ class LogFiles:
         if self.tiling is not None and self.tiling.parsed is not None:
             return not self.tiling.is_plain(start, stop)
         overlap = max(len(n) for n in PARSED_NAMES) - 1
-        with FileBytes(file.path) as read:
+        with FileBytes(file) as read:
             at = start - file.start
             while at < stop - file.start:
                 data = read(min(_SEARCH, stop - file.start - at + overlap), at)

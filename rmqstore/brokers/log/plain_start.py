@@ -24,8 +24,6 @@ from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, 
 from rmqstore.brokers.rules.record import ParserSettings
 from rmqstore.brokers.rules.versions import BrokerRules, Reput
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, BrokerConfig
-from rmqstore.files.disk.reading import read_at
-from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkpoint
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TRANS_FAMILY
@@ -52,6 +50,7 @@ class PlainStart:
     ) -> None:
         self.store = store
         self.rules = rules
+        self.files = store.files
         self.config = config
         self.thorough = options.thorough
         self.dispatch = options.dispatch
@@ -86,7 +85,7 @@ class PlainStart:
         self.message_rows: tuple[int, ...] = ()
         self.dispatch_from = 0
         self.checkpoint = StoreCheckpoint()
-        self.queues = Queues(store.root, rules, self._dispatch_settings())
+        self.queues = Queues(store, rules, self._dispatch_settings())
         self.walk: Walk | None = None
         self.started_at: str | None = None
         self.lost = DroppedRecords()
@@ -102,7 +101,7 @@ class PlainStart:
             multi_dispatch=self.config.bool("enableMultiDispatch") and not self._light_in_rocksdb,
             light_in_rocksdb=self._light_in_rocksdb,
             lmq=self.config.bool("enableLmq"),
-            batch_topics=batch_topics(self.store.root),
+            batch_topics=batch_topics(self.store),
             simple_size=self.store.queue_file_size(QueueKind.SIMPLE) or CONSUME_QUEUE_FILE_SIZE,
             batch_size=self.store.queue_file_size(QueueKind.BATCH) or BATCH_FILE_SIZE,
         )
@@ -159,10 +158,10 @@ class PlainStart:
 
     def _stopped_after_load(self) -> StartForecast | None:
         """Return the forecast if the broker refuses its configuration once the store has loaded, else None."""
-        broken = unreadable_metadata(self.store.root, self.rules) or self._unreadable_tables()
+        broken = unreadable_metadata(self.store, self.rules) or self._unreadable_tables()
         if broken is not None:
             return self._refused(broken.reason_text(self.store.root), broken.log_line)
-        broken = unreadable_after_load(self.store.root, self.rules, self.config)
+        broken = unreadable_after_load(self.store, self.rules, self.config)
         if broken is not None:
             return self._forecast(False, broken.reason_text(self.store.root), broken.log_line, LOAD_FALSE)
         if (clash := refused_after_load(self.rules, self.config, self.kinds)) is not None:
@@ -181,7 +180,7 @@ class PlainStart:
     # --- load -----------------------------------------------------------------------------------------------------
 
     def _load(self) -> Obstacle | None:
-        loaded = load_directories(self.store.commitlog_directories, self.file_size, self.rules)
+        loaded = load_directories(self.store.commitlog_directories, self.file_size, self.rules, self.files)
         self.deleted.extend(loaded.deleted)
         if loaded.ignored:
             names = ", ".join(p.name for p in loaded.ignored[:3])
@@ -197,18 +196,18 @@ class PlainStart:
         if simple is not None or batch is not None:
             return simple or batch
         path = self.store.root / "checkpoint"
-        if path.exists() and not path.is_file():
+        if self.files.exists(path) and not self.files.is_file(path):
             return Obstacle(path, "{} cannot be opened", "load exception java.io.FileNotFoundException")
-        self.checkpoint = parse_checkpoint(read_at(path, FILE_SIZE, 0))
+        self.checkpoint = parse_checkpoint(self.files.read_at(path, FILE_SIZE, 0))
         return None
 
     def _load_queues(self, kind: QueueKind) -> Obstacle | None:
         batch = kind is QueueKind.BATCH
         size = self.queues.settings.batch_size if batch else self.queues.settings.simple_size
-        for topic in list_directory(self.store.root / ("batchconsumequeue" if batch else "consumequeue")):
+        for topic in self.files.list(self.store.root / ("batchconsumequeue" if batch else "consumequeue")):
             if not topic.directory:
                 continue
-            for entry in list_directory(topic.path):
+            for entry in self.files.list(topic.path):
                 queue_id = java_long(entry.path.name)
                 if queue_id is None or not -(1 << 31) <= queue_id < 1 << 31:
                     continue
@@ -217,7 +216,7 @@ class PlainStart:
                     wrong, right = ("BatchCQ", "SimpleCQ") if batch else ("SimpleCQ", "BatchCQ")
                     text = f"The queue type of topic: {name} should be {wrong}, but is {right}"
                     return Obstacle(entry.path, f"{{}}: topics.json says that the topic is a {right}", text)
-                loaded = load_directories([entry.path] if entry.directory else [], size, self.rules)
+                loaded = load_directories([entry.path] if entry.directory else [], size, self.rules, self.files)
                 self.deleted.extend(loaded.deleted)
                 obstacle = loaded.obstacle or (None if batch else self._load_extension(entry.path))
                 if obstacle is not None:
@@ -231,7 +230,7 @@ class PlainStart:
             return None
         folder = self.store.root / "consumequeue_ext" / queue.parent.name / queue.name
         size = self.store.queue_file_size(QueueKind.EXT) or self.config.int("mappedFileSizeConsumeQueueExt")
-        loaded = load_directories([folder] if folder.is_dir() else [], size, self.rules)
+        loaded = load_directories([folder] if self.files.is_directory(folder) else [], size, self.rules, self.files)
         if self.clean_exit:  # after a crash, re-dispatch creates the deleted file again, even if no unit changes
             self.deleted.extend(loaded.deleted)
         return loaded.obstacle

@@ -150,7 +150,7 @@ class LogReader(LogFiles):
             out.sizes = 0
             if queues is not None:
                 queues.next_log_file()
-            with FileBytes(file.path) as read:
+            with FileBytes(file) as read:
                 checked = self.check(read, begin, self.file_size)[0] if begin else None
                 if checked is not None and not (checked.success and checked.size):
                     done = self._ends(checked, out) and not checked.success
@@ -320,7 +320,7 @@ class LogReader(LogFiles):
             position = at - file.start
             if position >= readable:
                 return at
-            with FileBytes(file.path) as read:
+            with FileBytes(file) as read:
                 place = _BufferDispatch(position, position, readable - position, end - file.start)
                 self._reput_file(file, read, place, queues, index)
             if place.failed:

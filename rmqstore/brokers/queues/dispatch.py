@@ -6,7 +6,6 @@ ConsumeQueue#multiDispatchLmqQueue (RocketMQ 4.3.0 to 5.4.0).
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from rmqstore.brokers.queues.simple_queue import SimpleQueue
 from rmqstore.brokers.rules.forecast import QueueKey
 from rmqstore.brokers.rules.record import Checked
 from rmqstore.brokers.rules.versions import BrokerRules
-from rmqstore.files.mapped_file_queue import list_directory
+from rmqstore.files.store import Store
 from rmqstore.formats.message import is_dispatched
 from rmqstore.formats.properties import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqstore.scan.columns import Columns
@@ -79,8 +78,9 @@ EVERY = DispatchCondition()
 class Queues:
     """All consume queues of a simulated broker, and the number of units dispatched per topic."""
 
-    def __init__(self, root: Path, rules: BrokerRules, settings: DispatchSettings) -> None:
-        self.root = root
+    def __init__(self, store: Store, rules: BrokerRules, settings: DispatchSettings) -> None:
+        self.root = store.root
+        self._files = store.files
         self.rules = rules
         self.settings = settings
         self.table: dict[QueueKey, SimpleQueue | BatchQueue] = {}
@@ -178,9 +178,9 @@ class Queues:
     def _foreign(self) -> frozenset[Path]:
         """Paths where a queue tree, topic directory or queue directory belongs, but which are not directories."""
         trees = [self.root / name for name in ("consumequeue", "batchconsumequeue")]
-        out = {tree for tree in trees if os.path.lexists(tree) and not tree.is_dir()}
-        topics = [entry for tree in trees for entry in list_directory(tree)]
-        inside = [entry for topic in topics if topic.directory for entry in list_directory(topic.path)]
+        out = {tree for tree in trees if self._files.has_entry(tree) and not self._files.is_directory(tree)}
+        topics = [entry for tree in trees for entry in self._files.list(tree)]
+        inside = [entry for topic in topics if topic.directory for entry in self._files.list(topic.path)]
         return frozenset(out | {entry.path for entry in (*topics, *inside) if not entry.directory})
 
     def _stops(self, queue: SimpleQueue | BatchQueue) -> bool:

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from rmqstore.brokers.rules.versions import NEWEST, VERSIONS, version_number
-from rmqstore.files.disk.reading import read_at
-from rmqstore.files.queue_home import SEPARATE
+from rmqstore.files.queue_home import SEPARATE, is_current
 from rmqstore.files.store import Store
 from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
 
@@ -81,7 +79,7 @@ def writer_of(store: Store) -> Writer:
     """Return which versions can have written a store last. Errors: none; what cannot be read is no evidence."""
     if store.part is not None:
         return Writer(VERSIONS[0], NEWEST, ())
-    signs = [sign for sign in (_library(store.root), *_present(store), *_missing(store)) if sign is not None]
+    signs = [sign for sign in (_library(store), *_present(store), *_missing(store)) if sign is not None]
     oldest, newest = VERSIONS[0], NEWEST
     used: list[WriterSign] = []
     for certain in (True, False):
@@ -93,14 +91,16 @@ def writer_of(store: Store) -> Writer:
     return Writer(oldest, newest, tuple(used))
 
 
-def _library(root: Path) -> WriterSign | None:
+def _library(store: Store) -> WriterSign | None:
     """Return what the newest OPTIONS file of rocksdbstore/ says about the broker that opened the store last."""
     try:
-        numbers = {int(m[1]): p for p in (root / "rocksdbstore").iterdir() if (m := _OPTIONS.fullmatch(p.name))}
-        path = numbers[max(numbers)] if numbers else None
-        found = _LIBRARY.search(read_at(path, _MAX_OPTIONS, 0)) if path is not None and path.is_file() else None
+        entries = store.files.list(store.root / "rocksdbstore")
+        numbers = {int(m[1]): e for e in entries if (m := _OPTIONS.fullmatch(e.path.name))}
+        last = numbers[max(numbers)] if numbers else None
+        raw = store.files.read_at(last.path, _MAX_OPTIONS, 0) if last is not None and last.regular else b""
     except OSError:
         return None
+    found = _LIBRARY.search(raw)
     library = found[1].decode() if found is not None else ""
     if library not in _LIBRARIES:
         return None
@@ -111,11 +111,11 @@ def _library(root: Path) -> WriterSign | None:
 def _present(store: Store) -> list[WriterSign]:
     """Return the signs that only newer versions leave."""
     signs = []
-    if store.root.joinpath(SEPARATE, "CURRENT").is_file():
+    if is_current(store.files, store.root / SEPARATE):
         signs.append(WriterSign(f"{SEPARATE}/ exists", "5.5.0"))
     entry = store.checkpoint
     if entry is not None and not entry.directory and not entry.special:
-        checkpoint = parse_checkpoint(read_at(entry.path, FILE_SIZE, 0))
+        checkpoint = parse_checkpoint(store.files.read_at(entry.path, FILE_SIZE, 0))
         if checkpoint.logics_physical_offset > 0:
             signs.append(WriterSign("the checkpoint has a logicsPhysicalOffset", "5.5.0"))
         elif checkpoint.logics_msg_timestamp > 0 and not store.rocksdb_consume_queue:
@@ -135,6 +135,6 @@ def _missing(store: Store) -> list[WriterSign]:
     signs = []
     if "rocksdbstore" not in store.top:
         signs.append(WriterSign("there is no rocksdbstore/", newest="5.3.4", certain=False))
-    if "timerwheel" not in store.top and not store.root.joinpath("config", "consumerOrderInfo.json").exists():
+    if "timerwheel" not in store.top and not store.files.exists(store.root / "config" / "consumerOrderInfo.json"):
         signs.append(WriterSign("there is no timer wheel", newest="4.9.8", certain=False))
     return signs

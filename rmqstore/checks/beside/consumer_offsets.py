@@ -42,7 +42,7 @@ class ConsumerOffsets:
             return out
         known = False
         for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
-            offsets = loaded_config(store.root, name, committed_offsets)
+            offsets = loaded_config(store.files, store.root, name, committed_offsets)
             known |= offsets is not None
             out._add(offsets or [])
         if (directory := directory_of(store, OFFSETS)) is not None:
@@ -74,7 +74,7 @@ class ConsumerOffsets:
         from rmqstore.files.rocksdb.database import CannotRead
 
         try:
-            table = stored_table(store.root, directory, OFFSETS)
+            table = stored_table(store, directory, OFFSETS)
         except CannotRead as error:
             self.unreadable = f"config/{directory} cannot be read: {error}"
             return

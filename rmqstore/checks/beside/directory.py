@@ -327,7 +327,7 @@ def _not_read(store: Store, facts: DirectoryFacts, opened_rocksdb: Collection[st
     facts.notes += [f"{name}/: left by DLedger, without which the broker now runs: not checked" for name in left]
     others = [name for name in store.other_dledger if name not in left]
     facts.unchecked += [f"{name}/: a second DLedger directory, not checked" for name in others]
-    if words := tier_words(store.root):
+    if words := tier_words(store.files, store.root):
         facts.notes.append(words)
     elif "tiered_index_file" in store.top:
         facts.notes.append("tiered_index_file/ belongs to tiered storage and is not read")

@@ -17,7 +17,7 @@ from rmqstore.checks.index.catalog import IndexCatalog
 from rmqstore.checks.index.files import Block, IndexFile
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import Files
 from rmqstore.files.index_sizes import configured_index_sizes, index_sizes
 from rmqstore.files.index_units import index_unit
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFile
@@ -43,12 +43,12 @@ def check_index(store: Store, findings: Findings, *, live: bool = False) -> Inde
     sizes = index_sizes(store)
     entries = store.index_files
     for _ in range(_TRIES if live else 0):  # header and entries move, and files expire
-        if sizes is not None or not any(_has_content(e) for e in entries):
+        if sizes is not None or not any(_has_content(store.files, e) for e in entries):
             break
         time.sleep(_PAUSE)
         store.relist_index()
         sizes, entries = index_sizes(store), store.index_files
-    if sizes is None and any(_has_content(e) for e in entries):
+    if sizes is None and any(_has_content(store.files, e) for e in entries):
         catalog.unchecked.append("index/: number of slots not known (give broker.conf with maxHashSlotNum)")
     for entry in entries:
         last = entry is entries[-1]
@@ -69,8 +69,8 @@ def check_index(store: Store, findings: Findings, *, live: bool = False) -> Inde
     return catalog
 
 
-def _has_content(entry: DirEntry) -> bool:
-    file = MappedFile(entry.path, 0, entry.length, entry.length)
+def _has_content(files: Files, entry: DirEntry) -> bool:
+    file = MappedFile(entry.path, 0, entry.length, entry.length, files=files)
     return last_nonzero_in(file, _SLOT.size, _HEADER.size) is not None
 
 
@@ -87,7 +87,8 @@ class _FileCheck:
         moving: bool,
     ) -> None:
         self.name = entry.path.name
-        self.file = MappedFile(entry.path, 0, entry.length, entry.length)
+        self.files = store.files
+        self.file = MappedFile(entry.path, 0, entry.length, entry.length, files=store.files)
         self.slots, self.units = slots, units
         self.findings = findings
         self.moving = moving
@@ -101,7 +102,7 @@ class _FileCheck:
         self.more: Any = None  # the unit after the last one: an unfinished put
 
     def run(self) -> IndexFile:
-        raw = read_at(self.file.path, _HEADER.size, 0).ljust(_HEADER.size, b"\0")
+        raw = self.file.read_at(_HEADER.size, 0).ljust(_HEADER.size, b"\0")
         head = _HEADER.parse(raw)
         room = min(self.units, index.units_in(self.file.length, self.slots))
         count = int(head["index_count"])
@@ -134,6 +135,7 @@ class _FileCheck:
             head["end_timestamp"],
             full=count >= self.units,
             moving=self.moving,
+            files=self.files,
         )
 
     def _wrong_count(self, head: dict[str, Any], last: int, top: int) -> bool:
@@ -151,7 +153,7 @@ class _FileCheck:
         return bool(head["end_phy_offset"] != self._offset(last))
 
     def _offset(self, unit: int) -> int:
-        found = index_unit(self.file.path, self.slots, unit)
+        found = index_unit(self.files, self.file.path, self.slots, unit)
         return int(found["phy_offset"]) if found is not None else -1
 
     # --- units ------------------------------------------------------------------------------------------------
@@ -280,7 +282,7 @@ class _FileCheck:
             self.bad.forget(first, loops)  # the loop is not reported as a bad unit too
 
     def _prev(self, unit: int) -> int:
-        found = index_unit(self.file.path, self.slots, unit)
+        found = index_unit(self.files, self.file.path, self.slots, unit)
         return int(found["prev_index"]) if found is not None else 0
 
 

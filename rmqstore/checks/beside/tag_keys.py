@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rmqstore.checks.log.logs import Logs
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import Files
 from rmqstore.files.records import MAX_RECORD
 from rmqstore.files.store import Store
 from rmqstore.formats import index
@@ -25,7 +25,7 @@ def indexes_tags(store: Store, logs: Logs, files: Iterable[Path], slots: int) ->
     """
     for path in files:
         compared = 0
-        for message, hashes in _newest_messages(path, slots, logs):
+        for message, hashes in _newest_messages(store.files, path, slots, logs):
             found = parse_properties(message.properties)
             topic = message.topic_text
             texts = set(index_keys(topic, found, tag_key=True)) - set(index_keys(topic, found, tag_key=False))
@@ -38,15 +38,16 @@ def indexes_tags(store: Store, logs: Logs, files: Iterable[Path], slots: int) ->
                 break
         if compared:
             return False
-    return (store.root / "rocksdbstore").is_dir()
+    return store.files.is_directory(store.root / "rocksdbstore")
 
 
-def _newest_messages(path: Path, slots: int, logs: Logs) -> Iterator[tuple[Message, set[int]]]:
+def _newest_messages(files: Files, path: Path, slots: int, logs: Logs) -> Iterator[tuple[Message, set[int]]]:
     """Yield the messages of the newest entries, newest first, with the hashes of their entries."""
-    count = int(index.HEADER.unpack(read_at(path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0"))["index_count"])
+    head = files.read_at(path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0")
+    count = int(index.HEADER.unpack(head)["index_count"])
     hashes: dict[int, set[int]] = {}
     for first in dict.fromkeys((max(1, count - _SAMPLE), 1)):  # if the header is damaged, read from the front
-        for unit in index.UNIT.array(read_at(path, _SAMPLE * index.UNIT.size, index.unit_at(first, slots))):
+        for unit in index.UNIT.array(files.read_at(path, _SAMPLE * index.UNIT.size, index.unit_at(first, slots))):
             hashes.setdefault(int(unit["phy_offset"]), set()).add(int(unit["key_hash"]))
         if len(hashes) > 1:
             break

@@ -17,7 +17,6 @@ from rmqstore.checks.index.keys import Keys
 from rmqstore.checks.index.tally import IndexTally, add_found
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.disk.reading import read_at
 from rmqstore.formats import index
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
@@ -173,7 +172,7 @@ class IndexCatalog:
         whole = True
         for number, first, count, _, _ in table[rows].tolist():
             file = self.files[number]
-            raw = read_at(file.path, count * index.UNIT.size, index.unit_at(first, file.slots))
+            raw = file.units(first, count)
             whole = whole and len(raw) == count * index.UNIT.size
             units: Any = index.UNIT.array(raw)
             offset = units["phy_offset"].astype(np.int64)
@@ -193,7 +192,7 @@ class IndexCatalog:
             for of, first, length, _, greatest in self._blocks:
                 if of != number or greatest < wrote or file.moving:
                     continue
-                raw = read_at(file.path, length * index.UNIT.size, index.unit_at(first, file.slots))
+                raw = file.units(first, length)
                 offset = index.UNIT.array(raw)["phy_offset"].astype(np.int64)
                 behind = np.flatnonzero(offset >= wrote)
                 if len(behind) and not count:

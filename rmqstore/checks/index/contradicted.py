@@ -71,7 +71,7 @@ class _Chains:
     def hold(self, number: int, unit: int, key_hash: int) -> bool:
         """Return whether a query for the hash of an entry finds it."""
         file = self.files[number]
-        for at, _ in index_chain(file.path, file.slots, file.last + 1, key_hash):
+        for at, _ in index_chain(file.files, file.path, file.slots, file.last + 1, key_hash):
             if at <= unit or self.left <= 0:
                 return at == unit
             self.left -= 1

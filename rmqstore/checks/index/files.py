@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from rmqstore.files.disk.files import LOCAL, Files
+from rmqstore.formats.index import UNIT, unit_at
 from rmqstore.scan.kernels import I64
 
 
@@ -39,6 +41,11 @@ class IndexFile:
     end_timestamp: int
     full: bool
     moving: bool = False
+    files: Files = field(default=LOCAL, repr=False, compare=False)
+
+    def units(self, first: int, count: int) -> bytes:
+        """Read units [first, first + count); short or empty if the file has changed or cannot be read."""
+        return self.files.read_at(self.path, count * UNIT.size, unit_at(first, self.slots))
 
 
 class Entries(NamedTuple):

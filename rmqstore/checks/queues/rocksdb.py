@@ -119,7 +119,7 @@ def _read_config(store: Store, report: Report, out: RowsRead) -> None:
         for table in tables_in(name):
             out.directories.add(f"config/{name}")
             try:
-                found = stored_table(store.root, name, table)
+                found = stored_table(store, name, table)
             except CannotRead as e:
                 report.unchecked.append(f"config/{name}/: this RocksDB cannot be read: {e}")
                 break

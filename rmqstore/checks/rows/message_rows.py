@@ -131,7 +131,7 @@ class LogAsItIs:
         if path not in self._open:
             if len(self._open) >= _MOST_OPEN:
                 self.__exit__()
-            self._open[path] = self._files.enter_context(SmallReads(file.path))
+            self._open[path] = self._files.enter_context(SmallReads(file))
         return self._open[path]
 
 

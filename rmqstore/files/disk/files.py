@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +25,10 @@ _BLOCK = 1 << 20
 
 
 class DirEntry(NamedTuple):
-    """A file or directory with the results of stat; `special` for devices, pipes, sockets and dangling links."""
+    """A file or directory with the results of stat; `special` for devices, pipes, sockets and dangling links.
+
+    `link` is the target that a symbolic link names, None for anything else. The other fields describe the target.
+    """
 
     path: Path
     length: int
@@ -33,6 +36,13 @@ class DirEntry(NamedTuple):
     directory: bool
     special: bool = False
     unreadable: bool = False
+    link: str | None = None
+    dangling: bool = False
+
+    @property
+    def regular(self) -> bool:
+        """Whether it is a regular file that can be examined, or a link to one."""
+        return not (self.directory or self.special or self.unreadable)
 
 
 class OpenFile(ABC):
@@ -99,7 +109,10 @@ class Files(ABC):
 
     @abstractmethod
     def stat(self, path: Path) -> DirEntry | None:
-        """Examine a file or directory, following links; None if it is missing. Errors: OSError without permission."""
+        """Examine a file or directory, following links; None if there is no such entry.
+
+        Errors: OSError without permission, and for a circular link.
+        """
 
     @abstractmethod
     def open(self, path: Path) -> OpenFile:
@@ -120,7 +133,19 @@ class Files(ABC):
     def is_file(self, path: Path) -> bool:
         """Whether a path is a regular file that can be examined."""
         entry = self._entry(path)
-        return entry is not None and not (entry.directory or entry.special or entry.unreadable)
+        return entry is not None and entry.regular
+
+    def exists(self, path: Path) -> bool:
+        """Whether a path can be examined; False for a dangling or circular link."""
+        entry = self._entry(path)
+        return entry is not None and not entry.dangling
+
+    def has_entry(self, path: Path) -> bool:
+        """Whether there is an entry of this name, of any kind, also a link that leads nowhere."""
+        try:
+            return self.stat(path) is not None
+        except OSError as error:
+            return error.errno == errno.ELOOP
 
     def _entry(self, path: Path) -> DirEntry | None:
         try:
@@ -212,19 +237,26 @@ class LocalFiles(Files):
                     entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue  # deleted by the broker since the scan
-                listed.append(DirEntry(path, 0, 0, False, special=True))  # a dangling link
+                listed.append(_dangling(path))
                 continue
             except OSError:
-                listed.append(DirEntry(path, 0, 0, False, unreadable=True))
+                link = _target(path) if entry.is_symlink() else None
+                listed.append(DirEntry(path, 0, 0, False, unreadable=True, link=link))
                 continue
-            listed.append(_entry_of(path, status))
+            listed.append(_entry_of(path, status, link=entry.is_symlink()))
         return listed
 
     def stat(self, path: Path) -> DirEntry | None:
         try:
-            return _entry_of(path, path.stat())
+            status = os.lstat(path)
         except (FileNotFoundError, NotADirectoryError, ValueError):
-            return DirEntry(path, 0, 0, False, special=True) if path.is_symlink() else None
+            return None
+        if not stat.S_ISLNK(status.st_mode):
+            return _entry_of(path, status)
+        try:
+            return _entry_of(path, path.stat(), link=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return _dangling(path)
 
     def open(self, path: Path) -> OpenFile:
         return LocalFile(path)
@@ -239,11 +271,27 @@ class LocalFiles(Files):
     def __hash__(self) -> int:
         return hash(LocalFiles)
 
+    def __reduce__(self) -> tuple[Callable[[], LocalFiles], tuple[()]]:
+        return LocalFiles, ()
 
-def _entry_of(path: Path, status: os.stat_result) -> DirEntry:
+
+def _entry_of(path: Path, status: os.stat_result, *, link: bool = False) -> DirEntry:
     directory = stat.S_ISDIR(status.st_mode)
     special = not directory and not stat.S_ISREG(status.st_mode)
-    return DirEntry(path, 0 if directory else status.st_size, status.st_mtime_ns, directory, special)
+    length = 0 if directory else status.st_size
+    return DirEntry(path, length, status.st_mtime_ns, directory, special, link=_target(path) if link else None)
+
+
+def _dangling(path: Path) -> DirEntry:
+    return DirEntry(path, 0, 0, False, special=True, link=_target(path), dangling=True)
+
+
+def _target(path: Path) -> str:
+    """Return the target that a symbolic link names; empty if the link has changed meanwhile."""
+    try:
+        return str(path.readlink())
+    except OSError:
+        return ""
 
 
 LOCAL = LocalFiles()

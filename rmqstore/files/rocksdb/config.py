@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqstore.files.config_databases import GROUPS, METADATA, OFFSETS, TABLES, TOPICS, V2, StoredTable
+from rmqstore.files.disk.files import Files
 from rmqstore.files.rocksdb.database import open_database
+from rmqstore.files.store import Store
 from rmqstore.formats import configrows
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
 from rmqstore.formats.text.javatext import java_text
@@ -26,13 +28,13 @@ _TABLE_IDS = {
 }
 
 
-def stored_table(root: Path, directory: str, table: str) -> StoredTable:
+def stored_table(store: Store, directory: str, table: str) -> StoredTable:
     """Read a table from a database in config/, in the form of its JSON file.
 
     Errors: CannotRead.
     """
     out = StoredTable(directory, table)
-    for keys, values in table_rows(root / "config" / directory, table):
+    for keys, values in table_rows(store.files, store.root / "config" / directory, table):
         for key, value in zip(keys, values, strict=True):
             row = parse_row(directory, table, key, value)
             if row is None:
@@ -47,13 +49,13 @@ def stored_table(root: Path, directory: str, table: str) -> StoredTable:
     return out
 
 
-def table_rows(directory: Path, table: str) -> Iterator[tuple[list[bytes], list[bytes]]]:
+def table_rows(files: Files, directory: Path, table: str) -> Iterator[tuple[list[bytes], list[bytes]]]:
     """Yield keys and values of a table, then check that its data version is readable too.
 
     A missing column family has no rows: the broker creates it. Errors: CannotRead.
     Source: RocksDBConfigManager#loadData, #loadDataVersion (RocketMQ 5.5.1)
     """
-    database = open_database(directory)
+    database = open_database(files, directory)
     if directory.name == V2:
         yield from database.chunks(_DEFAULT, *configrows.key_range(_TABLE_IDS[table]))
         return

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rmqstore.errors import install_command
+from rmqstore.files.disk.files import LOCAL, Files
 from rmqstore.files.rocksdb.links import PREFIX, database_files, linked
 
 CHUNK = 1 << 15  # rows at a time
@@ -88,8 +89,9 @@ class Database:
     Errors: CannotRead from every method that reads.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, files: Files = LOCAL) -> None:
         self.directory = directory
+        self.files = files
         self.families: tuple[str, ...] = ()
         self._families: dict[str, Any] = {}
         self._db: Any = None
@@ -106,7 +108,7 @@ class Database:
                 raise CannotRead(e.strerror or str(e)) from None
 
     def _open(self) -> None:
-        with linked(self.directory) as path:
+        with self.files.local(self.directory) as local, linked(local) as path:
             self._db = guarded(lambda: self._opened(str(path)))
             self._families = {n: guarded(lambda n=n: self._db.get_column_family(n)) for n in self.families}  # type: ignore[misc]
 
@@ -203,26 +205,26 @@ class NoDatabase(Database):
         return iter(())
 
 
-_State = tuple[int, str, tuple[tuple[str, int, int], ...]]
+_State = tuple[int, Files, str, tuple[tuple[str, int, int], ...]]
 _open: OrderedDict[_State, Database] = OrderedDict()
 _inherited: list[Database] = []
 
 
-def open_database(directory: Path) -> Database:
+def open_database(files: Files, directory: Path) -> Database:
     """Open the database in a directory, or return the one that is already open if its files have not changed.
 
     Errors: CannotRead.
     """
     try:
-        files = tuple(database_files(directory))
+        listed = tuple(database_files(files, directory))
     except OSError as e:
         raise CannotRead(e.strerror or str(e)) from None
-    state = (os.getpid(), str(directory.absolute()), files)
+    state = (os.getpid(), files, str(directory.absolute()), listed)
     found = _open.get(state)
     if found is None:
         # keep databases inherited by fork alive: closing one would wait for threads that exist only in the parent
         _inherited.extend(_open.pop(other) for other in [s for s in _open if s[0] != state[0]])
-        found = _open[state] = Database(directory)
+        found = _open[state] = Database(directory, files)
         if len(_open) > _MAX_OPEN:
             _open.popitem(last=False)
     else:

@@ -6,13 +6,14 @@ temporary directory instead of the store.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rmqstore.files.disk.files import LOCAL, Files
 from rmqstore.files.disk.paths import real_path
 
 PREFIX = "rmqstore-"  # of the temporary directory's name
@@ -20,27 +21,20 @@ PREFIX = "rmqstore-"  # of the temporary directory's name
 _FILES = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.(?:sst|ldb|log|blob)")
 
 
-def database_files(directory: Path) -> list[tuple[str, int, int]]:
+def database_files(files: Files, directory: Path) -> list[tuple[str, int, int]]:
     """List (name, length, mtime in ns) of the regular files of a RocksDB, sorted.
 
     Errors: OSError if the directory cannot be listed.
     """
-    files = []
-    for entry in os.scandir(directory):
-        if not _FILES.fullmatch(entry.name):
-            continue
-        try:
-            st = entry.stat()
-        except OSError:
-            continue  # a broker deleted it, or it is a dangling link
-        if stat.S_ISREG(st.st_mode):  # opening a pipe would wait for a writer
-            files.append((entry.name, st.st_size, st.st_mtime_ns))
-    return sorted(files)
+    if not files.is_directory(directory):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(directory))
+    own = [e for e in files.list(directory) if e.regular and _FILES.fullmatch(e.path.name)]
+    return [(e.path.name, e.length, e.mtime_ns) for e in own]
 
 
 @contextmanager
 def linked(directory: Path) -> Iterator[Path]:
-    """Create a temporary directory with links to the files of a RocksDB, and remove it at the end of the block.
+    """Create a temporary directory with links to a RocksDB of this machine, and remove it at the end of the block.
 
     Errors: OSError if there is no space for temporary files.
     """
@@ -48,6 +42,6 @@ def linked(directory: Path) -> Iterator[Path]:
 
     source = real_path(directory)
     with tempfile.TemporaryDirectory(prefix=PREFIX) as temporary:
-        for name, _, _ in database_files(directory):
+        for name, _, _ in database_files(LOCAL, directory):
             Path(temporary, name).symlink_to(source / name)
         yield Path(temporary)

@@ -32,7 +32,7 @@ class MessageRows:
     @staticmethod
     def of(store: Store) -> MessageRows | None:
         """Return the rows of a store; None if it cannot have any. Errors: CannotRead."""
-        return MessageRows(open_database(store.root / DIRECTORY)) if store.may_have_message_rows else None
+        return MessageRows(open_database(store.files, store.root / DIRECTORY)) if store.may_have_message_rows else None
 
     @property
     def unknown_families(self) -> list[str]:

@@ -16,7 +16,7 @@ def pop_rows(store: Store) -> Iterator[tuple[bytes, bytes, PopRow | None]]:
     """
     if not store.has_pop_rows:
         return
-    database = open_database(store.root / KV_DIRECTORY)
+    database = open_database(store.files, store.root / KV_DIRECTORY)
     if KV_FAMILY in database.families:
         for keys, values in database.chunks(KV_FAMILY):
             yield from zip(keys, values, map(parse_pop_row, keys, values), strict=True)

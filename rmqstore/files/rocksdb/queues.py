@@ -210,8 +210,8 @@ class RocksDBQueues:
 
     def __init__(self, store: Store) -> None:
         directory = store.rocksdb_directory
-        missing = not has_database(directory)
-        self.database = NoDatabase(directory, (UNITS, OFFSETS)) if missing else open_database(directory)
+        missing = not has_database(store.files, directory)
+        self.database = NoDatabase(directory, (UNITS, OFFSETS)) if missing else open_database(store.files, directory)
         for family in (UNITS, OFFSETS):
             if family not in self.database.families:
                 raise CannotRead(f"it has no column family {family}")

@@ -55,8 +55,8 @@ def written_rows(store: Store) -> WrittenRows:
 def _selected(store: Store) -> frozenset[str] | None:
     config = store.config
     if "storeType" in config.given or DOUBLE_WRITE in config.given:
-        return lite_topics(store.root) if config.bool(SELECTIVE) else None
-    lite = lite_topics(store.root)
+        return lite_topics(store.files, store.root) if config.bool(SELECTIVE) else None
+    lite = lite_topics(store.files, store.root)
     if not lite:
         return None
     try:

@@ -54,7 +54,7 @@ def _is_beyond(row: PopRow | None, ends: Ends) -> bool:
 
 def _write(draft: PlanBuilder, ends: Ends) -> None:
     directory = draft.store.root / KV_DIRECTORY
-    old = open_database(directory)
+    old = open_database(draft.store.files, directory)
     folder = ScratchFolder()
     new = NewDatabase(folder.path / "database", old.families)
     for family in old.families:

@@ -32,7 +32,7 @@ def reduce_offsets(draft: PlanBuilder, directory: Path, end_of: Callable[[str, i
     if not is_readable():
         return False
     try:
-        table = stored_table(draft.store.root, directory.name, OFFSETS)
+        table = stored_table(draft.store, directory.name, OFFSETS)
     except CannotRead as e:
         draft.notes.append(f"offsets in {draft.path(directory)}/ stay unchanged: {e}")
         return False
@@ -50,7 +50,7 @@ def change_offsets(draft: PlanBuilder, directory: Path, offsets: Iterable[Commit
     """Plan a new database with the rows of the old one and these offsets. Errors: NoSpace, NotReadable."""
     folder = ScratchFolder()
     try:
-        old = open_database(directory)
+        old = open_database(draft.store.files, directory)
         own = family_of(directory.name, OFFSETS)
         families = list(dict.fromkeys((*old.families, own)))
         new = NewDatabase(folder.path / "database", families)

@@ -21,7 +21,7 @@ def refuse_whole(store: Store, verified: Verified) -> None:
     Errors: Refused.
     """
     if store.part is not None:
-        above = store_above(store.path, store.config)
+        above = store_above(store.files, store.path, store.config)
         advice = f"give the whole store: {above}" if above is not None else "give the broker's storePathRootDir"
         raise Refused(f"{store.path} is a part of a store ({store.part})", advice)
     if written_by_newer(store, verified.dledger.tiling if verified.dledger is not None else None):
@@ -61,7 +61,7 @@ def data_roots(store: Store) -> list[Path]:
     roots = list(store.commitlog_directories)
     if store.dledger is not None:
         roots += store.dledger.data.directories
-    return [r for r in roots if r.is_dir()]
+    return [r for r in roots if store.files.is_directory(r)]
 
 
 def wrote_positions(verified: Verified) -> Mapping[str, Json]:

@@ -26,7 +26,7 @@ from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import Files
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.mapped_file_queue import DirEntry
 from rmqstore.formats import index, properties
@@ -249,7 +249,7 @@ class _Writer:
         name = self._name(builder.begin_timestamp)
         size = index.file_size(work.slots, work.units)
         old = next((e for e in work.store.index_files if e.path.name == name), None)
-        if old is not None and not work.everything and _holds(old, size, self.content):
+        if old is not None and not work.everything and _holds(work.store.files, old, size, self.content):
             work.bad.discard(name)
         else:
             if old is not None:
@@ -277,14 +277,14 @@ class _Writer:
         return name
 
 
-def _holds(old: DirEntry, size: int, content: Content) -> bool:
+def _holds(files: Files, old: DirEntry, size: int, content: Content) -> bool:
     """Return whether a file has this size and content, followed by zeros."""
     if old.length != size:
         return False
     reader = ContentReader(content)
     for at in range(0, size, CHUNK):
         wanted = min(CHUNK, size - at)
-        if read_at(old.path, wanted, at) != reader.take(wanted).ljust(wanted, b"\0"):
+        if files.read_at(old.path, wanted, at) != reader.take(wanted).ljust(wanted, b"\0"):
             return False
     return True
 
@@ -293,7 +293,7 @@ def _entries_at(file: IndexFile, offset: int, *, from_end: bool) -> int:
     """Count the entries at an end of a file for the message at `offset`, whose other keys are in the adjacent file."""
     count = min(file.last, _SAMPLE)
     first = file.last - count + 1 if from_end else 1
-    raw = read_at(file.path, count * index.UNIT.size, index.unit_at(first, file.slots))
+    raw = file.units(first, count)
     units: Any = index.UNIT.array(raw)
     same = units["phy_offset"] == offset
     same = same[::-1] if from_end else same

@@ -88,10 +88,10 @@ class OldRows:
             raise Refused(f"consume queues in RocksDB are written with the RocksDB library: that {missing_extra()}")
         directory = store.rocksdb_directory
         nothing = NoDatabase(directory, (UNITS, OFFSETS))
-        if not has_database(directory):
+        if not has_database(store.files, directory):
             return OldRows(nothing)  # a broker creates one
         try:
-            open_database(directory)
+            open_database(store.files, directory)
         except DamagedDatabase as e:
             return OldRows(nothing, damage=str(e))
         except UnknownFormat as e:
@@ -250,7 +250,7 @@ class RowsRebuild(QueueRebuild):
             raise unwritten(e) from e
         for odds in self.odds:
             self.tell(odds)
-        if not places_found(self.store.root) and not place_is_configured(self.store.config):
+        if not places_found(self.store.files, self.store.root) and not place_is_configured(self.store.config):
             self.draft.decisions.append(_WHERE)
         swap_in(self.draft, self.store.rocksdb_directory, StagedDatabase(new, files, folder), WHY)
         self._tell_ends()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Findings, Report
 from rmqstore.errors import NotAStore, Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.recognise import kind_of_file
 from rmqstore.files.records import message_at
@@ -166,7 +166,7 @@ class Replica:
                 result = read_log(part, passing, findings, lead=lead, work=work)
                 return Witnesses.of(result, self._index, findings.listed)
             except FileNotFoundError:
-                left = [f for f in files if f.path.exists()]
+                left = [f for f in files if f.files.exists(f.path)]
                 if len(left) < len(files):
                     files = left
                 elif passing.crosscheck or passing.index is not None:  # a file of a queue or of the index expired
@@ -215,11 +215,7 @@ def open_replica(path: Path, sizes: Mapping[str, str], *, jobs: int | None = Non
     Errors: NotReadable, NotAStore; BadBrokerConfig; UsageError for a broker.conf without storePathRootDir.
     """
     config, root = BrokerConfig(sizes), path
-    try:
-        is_file = stat.S_ISREG(path.stat().st_mode)
-    except OSError:
-        is_file = False  # open_store raises the error
-    if is_file and not kind_of_file(path):
+    if LOCAL.is_file(path) and not kind_of_file(LOCAL, path):
         config = BrokerConfig.read(path)
         given = config.given.get("storePathRootDir", "").strip()
         if not given:

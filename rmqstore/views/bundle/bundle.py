@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from rmqstore.errors import UsageError
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
@@ -337,7 +338,7 @@ def _files_below(root: Path, leave_out: Callable[[Path, str], None]) -> Iterator
             here = Path(directory)
             names.sort()
             for name in list(names):
-                why = _JOURNALS if name == ".rmqstore" else _ROCKSDB if has_database(here / name) else ""
+                why = _JOURNALS if name == ".rmqstore" else _ROCKSDB if has_database(LOCAL, here / name) else ""
                 if why:
                     names.remove(name)
                     leave_out(here / name, why)

@@ -60,8 +60,8 @@ def config_entries(store: Store, name: str) -> tuple[int, dict[str, int]]:
     Errors: CannotRead; OSError if the directory cannot be listed.
     """
     directory = store.root / "config" / name
-    rows = {table: len(stored_table(store.root, name, table).rows) for table in tables_in(name)}
-    return sum(length for _, length, _ in database_files(directory)), rows
+    rows = {table: len(stored_table(store, name, table).rows) for table in tables_in(name)}
+    return sum(length for _, length, _ in database_files(store.files, directory)), rows
 
 
 def consume_queue_rows(store: Store, selection: Selection) -> Iterator[Batch]:

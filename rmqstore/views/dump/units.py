@@ -25,7 +25,7 @@ def _arrays(file: MappedFile, layout: Layout, selection: Selection) -> Iterator[
     """Yield (position in the file, units) of a file chunk by chunk; chunks of zeros are omitted."""
     size = layout.size
     whole = min(file.length, file.file_size) // size * size
-    with SmallReads(file.path) as f:
+    with SmallReads(file) as f:
         for at in selection.ordered(range(0, whole, UNITS * size)):
             raw = f.pread(min(UNITS * size, whole - at), at)
             if raw.count(0) != len(raw):
@@ -113,7 +113,7 @@ def index_units(store: Store, selection: Selection) -> Iterator[Batch]:
     )
     slots, _ = index_sizes(store) or (store.config.int("maxHashSlotNum"), 0)
     for entry in selection.ordered(store.index_files):
-        header = index_header(entry.path)
+        header = index_header(store.files, entry.path)
         if header is None:
             continue
         name = entry.path.name

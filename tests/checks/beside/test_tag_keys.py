@@ -11,6 +11,7 @@ from rmqstore.append.store.dispatch import DispatchOptions
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.checks.beside.tag_keys import indexes_tags
 from rmqstore.checks.verify import examine
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.index_units import index_chain
 from rmqstore.files.store import open_store
 from rmqstore.formats.index import key_hash
@@ -56,7 +57,7 @@ def test_chain_of_a_key_leads_to_its_message_and_ends(tmp_path: Path) -> None:
             store.put(message(number))
     (entry,) = open_store(tmp_path / "s").index_files
     wanted = key_hash("TopicTest#k17")
-    chain = list(index_chain(entry.path, SMALL.index_slots, 1000, wanted))
+    chain = list(index_chain(LOCAL, entry.path, SMALL.index_slots, 1000, wanted))
     assert [number for number, unit in chain if unit["key_hash"] == wanted] == [18]  # unit 0 is never used
     assert [number for number, _ in chain] == sorted({number for number, _ in chain}, reverse=True)
-    assert not list(index_chain(entry.path, SMALL.index_slots, 1, wanted))
+    assert not list(index_chain(LOCAL, entry.path, SMALL.index_slots, 1, wanted))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.formats.message import build_message, parse_message, record_crc
 from rmqstore.formats.properties import TIMER_TOPIC, build_properties
 from tests.command import run_json
@@ -298,7 +299,7 @@ def test_queues_and_index_in_bulk_equal_those_of_the_broker(name: str, tmp_path:
     from rmqstore.scan.tiling import Kind
 
     store = open_store(unpack(name))
-    topics = batch_topics(store, configured_types(store.root))
+    topics = batch_topics(store, configured_types(LOCAL, store.root))
     options = DispatchOptions(2000, 4600, tag_key=name.startswith("5.4"), lmq=True, batch_topics=topics)
     made = Dispatcher(tmp_path / "new", options, IndexService(tmp_path / "new" / "index", 100, 400))
     built = BulkDispatch(made)

@@ -10,6 +10,7 @@ import pytest
 
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import HalfApplied, Refused, RmqStoreError
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.rocksdb.database import CannotRead, open_database
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import open_store
@@ -127,7 +128,7 @@ def test_at_no_moment_can_half_a_database_be_opened(tmp_path: Path) -> None:
 
     def look(_number: int, _name: str) -> None:
         try:
-            open_database(store / "consumequeue")
+            open_database(LOCAL, store / "consumequeue")
             found = all_rows(store)
         except CannotRead:
             seen.add("refused")

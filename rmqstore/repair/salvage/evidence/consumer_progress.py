@@ -19,7 +19,7 @@ class ConsumerProgress:
     def __init__(self, store: Store) -> None:
         self._offsets = ConsumerOffsets.read(store)
         self.unreadable = self._offsets.unreadable
-        self._delays = loaded_config(store.root, "delayOffset.json", delay_offsets) or {}
+        self._delays = loaded_config(store.files, store.root, "delayOffset.json", delay_offsets) or {}
 
     def names(self) -> Iterator[tuple[str, int]]:
         """Yield topic and queue id of every queue from which a group or a delay level has consumed."""

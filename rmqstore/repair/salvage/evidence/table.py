@@ -26,7 +26,6 @@ from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import UNIT, QueuePart
 from rmqstore.checks.queues.queue_check import complement
 from rmqstore.checks.verify import Verified
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
@@ -193,7 +192,7 @@ class Evidence:
         for file in self.verified.index.files if self.verified.index is not None else ():
             for first in range(1, file.last + 1, _INDEX_CHUNK):
                 length = min(_INDEX_CHUNK, file.last + 1 - first)
-                raw = read_at(file.path, length * index.UNIT.size, index.unit_at(first, file.slots))
+                raw = file.units(first, length)
                 units = index.UNIT.array(raw)
                 offset = units["phy_offset"].astype(np.int64)
                 wanted = self._outside.mask(offset) | (offset >= self.logs.wrote)
