@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import Fault
 from tests.damage import flip
@@ -114,14 +114,15 @@ def test_a_queue_lists_directories_and_reads_batch_files_once(name: str, monkeyp
     listed: list[Path] = []
     read = 0
 
-    def counted(path: Path, size: int, at: int) -> bytes:
+    def counted(file: MappedFile, size: int, at: int) -> bytes:
         nonlocal read
-        data = read_at(path, size, at)
+        data = read_at(file, size, at)
         read += len(data)
         return data
 
+    read_at = MappedFile.read_at
     monkeypatch.setattr("os.scandir", listed.append)
-    monkeypatch.setattr("rmqstore.files.mapped_file_queue.read_at", counted)
+    monkeypatch.setattr(MappedFile, "read_at", counted)
     messages = list(queue)
     assert (listed, len(messages)) == ([], len(queue))
     assert read <= sum(m.record.size + 4 + UNIT.size for m in messages)
