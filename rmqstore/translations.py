@@ -24,11 +24,11 @@ from rmqstore.cli.lang import AsIs, catalogue
 from rmqstore.cli.lang.catalogue import CATALOGUE
 from rmqstore.cli.lang.forms import HOLE, bare, numbered, pieces
 from rmqstore.cli.printing.output import warn
-from rmqstore.cli.verify_text import FACT_WORDS
+from rmqstore.cli.printing.verify_text import FACT_WORDS
 
 ROOT = Path(__file__).parent
 _NOT_FOR_PEOPLE = """
-manual.py json_reference.py translations.py cli/lang cli/html_page.py scan/loops formats/layout.py
+manual.py json_reference.py translations.py cli/lang scan/loops formats/layout.py
 messages/schema.py brokers/rules/record.py spark/jobs/crosscheck.py views/bundle/texts.py files/broker_keys.py
 """
 _SILENT_CALLS = """
@@ -41,10 +41,22 @@ _LOG_LINES = {"Obstacle": 2, "Refusal": 1, "StartFails": 1, "_refused": 1}
 """Arguments that are lines of the broker's log, which stay as the broker writes them: their first position."""
 _STARTS = ("brokers/load", "brokers/log", "brokers/dledger", "brokers/queues")
 _SILENT_NAMES = re.compile(r"^(_?STYLE|_SUFFIXES|COMMANDS|style|log_?line|_?[A-Z_]+_TEXT)$")
-_SILENT_KEYWORDS = {"style", "metavar", "name", "pattern", "regex", "encoding", "examples", "desc", "key", "code"}
-_LABEL_CALLS = {"_row", "_wrapped", "row", "Styled", "append", "section", "title"}
+_SILENT_KEYWORDS = {
+    "style",
+    "metavar",
+    "name",
+    "pattern",
+    "regex",
+    "encoding",
+    "examples",
+    "desc",
+    "key",
+    "code",
+    "cls",
+}
+_LABEL_CALLS = {"_row", "_wrapped", "row", "Styled", "append", "section", "title", "heading", "HtmlTable", "_columns"}
 _CODE = re.compile(
-    r"^(SELECT|CREATE|INSERT|COPY|SET|PRAGMA|WITH|FROM|ATTACH)\b|::|^\W*$|^</?\w+|/\*|^rmqstore |^chmod |^chown "
+    r"^(SELECT|CREATE|INSERT|COPY|SET|PRAGMA|WITH|FROM|ATTACH)\b|::|^\W*$|^<[/!]?\w+|/\*|^rmqstore |^chmod |^chown "
     r'|"\w+": |^java\.|^load exception'
     r"|^\w+ (string|int|long|binary|boolean|timestamp)\b"
 )

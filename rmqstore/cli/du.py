@@ -11,7 +11,16 @@ import click
 
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import bytes_text, columns, fitted, many, printable, title
+from rmqstore.cli.printing.quantities import (
+    bytes_text,
+    columns,
+    fitted,
+    many,
+    printable,
+    step_text,
+    title,
+    utc_text,
+)
 from rmqstore.cli.shared.filters import FilterOptions, note_no_message, note_unknown_topics
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_usage
 from rmqstore.cli.shared.options import WorkOptions, command, gathered
@@ -24,9 +33,10 @@ if TYPE_CHECKING:
     from rmqstore.views.disk_usage import DiskUsage
     from rmqstore.views.usage import Usage
 
-DIMENSIONS = ("topic", "queue", "tag", "host", "day", "hour")
+DIMENSIONS = ("topic", "queue", "tag", "host", "day", "hour", "minute")
 _EACH = ("topic", "queue", "tag", "host", "day")
-_TIMES = ("day", "hour")
+_TIMES = ("day", "hour", "minute")
+_MOST_STEPS = 400  # of a sparkline, on a very wide terminal
 _TOP = 10
 _TITLES = {
     "topic": "topic",
@@ -35,6 +45,7 @@ _TITLES = {
     "host": "producer host",
     "day": "day (UTC)",
     "hour": "hour (UTC)",
+    "minute": "minute (UTC)",
 }
 _SPARKS = " ▁▂▃▄▅▆▇█"
 
@@ -74,7 +85,7 @@ class Counting:
     "--top",
     type=click.IntRange(1),
     metavar="N",
-    help="Show only the N largest rows; days and hours are always all shown (default: 10 in text, all in JSON).",
+    help="Show only the N largest rows; those of a time are always all shown (default: 10 in text, all in JSON).",
 )
 @metrics_option
 @gathered("counting", Counting)
@@ -87,7 +98,7 @@ def du(
     filters: FilterOptions,
     work: WorkOptions,
 ) -> int:
-    """Count messages and bytes per topic, queue, tag, producer host, day and hour (UTC).
+    """Count messages and bytes per topic, queue, tag, producer host, day, hour and minute (UTC).
 
     Counts all messages of the log, including those that consumers no longer see; bytes are those of whole records. Body
     CRCs are not checked: `rmqstore verify` finds damaged bodies. Damaged parts and missing files are skipped and named
@@ -109,7 +120,8 @@ def du(
     live = note_live(out, opened, "the numbers are changing")
     selection = filters.selection()
     note_unknown_topics(out, opened, filters.topics, selection.queues)
-    wanted, top = _dimensions(counting.by, counting.plot), counting.top
+    unit = _unit_of_plot(opened, filters, out) if counting.plot else ""
+    wanted, top = _dimensions(counting.by, unit), counting.top
     damage = Skipped(live=live)
     options = ScanOptions(crc=False, drop_cache=live, max_rate=work.max_rate)
     with out.progress("du", sum(log.queue.bytes_on_disk for log in logs)) as progress:
@@ -138,11 +150,23 @@ def du(
     return tell_damage(out, damage)
 
 
-def _dimensions(by: tuple[str, ...], plot: bool) -> tuple[str, ...]:
-    """What to count by: the combination of all --by, and for JSON also each; with --plot also the hour."""
-    if plot:
+def _unit_of_plot(opened: Store, filters: FilterOptions, out: Output) -> str:
+    """Return by which unit of time to count for a sparkline, from the ends of the log and --since, --until."""
+    from rmqstore.views.info import log_span
+    from rmqstore.views.over_time.timeline import unit_for
+
+    span = log_span(opened)
+    if span is not None:
+        first, last = max(span[0], filters.since or 0), min(span[1], filters.until or span[1])
+        span = (first, last) if first <= last else None
+    return unit_for(span, min(out.width, _MOST_STEPS))
+
+
+def _dimensions(by: tuple[str, ...], unit: str) -> tuple[str, ...]:
+    """What to count by: the combination of all --by, and for JSON also each; with --plot also the `unit` of time."""
+    if unit:
         by = (*(dict.fromkeys(name for name in by if name not in _TIMES)),) or ("topic",)
-        return (",".join((*by, "hour")),)
+        return (",".join((*by, unit)),)
     chosen = tuple(d for d in (DIMENSIONS if by else _EACH) if not by or d in by)
     return chosen if len(chosen) == 1 or not by else (*chosen, ",".join(dict.fromkeys(by)))
 
@@ -191,63 +215,34 @@ def _label(value: str | None) -> str:
 
 def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Output) -> Iterator[str]:
     """Yield a sparkline of bytes over time for each label."""
+    from rmqstore.views.over_time.timeline import Timeline, timed
+    from rmqstore.views.usage import TIMES
+
     (dimension,) = dimensions
     rows = found.rows(dimension)
     if not rows:
         yield "no messages"
         return
-    names = dimension.split(",")[:-1]
-    hours = [hour_number(row["hour"]) for row in rows]
-    first, last = min(hours), max(hours)
-    sums: dict[str, dict[int, int]] = {}
-    for row, hour in zip(rows, hours, strict=True):
-        line = sums.setdefault("  ".join(_label(row[name]) for name in names), {})
-        line[hour] = line.get(hour, 0) + row["bytes"]
-    name = max(12, min(max(map(columns, sums)), out.width // 3))
-    room = max(8, out.width - name - 27)
-    step = -(-(last - first + 1) // room)
-    count = (last - first) // step + 1
-    yield f"{many(found.messages, 'message')}, {bytes_text(found.bytes)}, bytes per {span_words(step)}"
-    yield f"from {hour_text(first)} to {hour_text(last + 1)} UTC; each line has a scale of its own"
+    *names, unit = dimension.split(",")
+    lines: dict[str, list[tuple[int, int]]] = {}
+    for row, sized in zip(rows, timed(rows, unit, "bytes"), strict=True):
+        lines.setdefault("  ".join(_label(row[name]) for name in names), []).append(sized)
+    times = [time for line in lines.values() for time, _ in line]
+    name = max(12, min(max(map(columns, lines)), out.width // 3))
+    line_of = Timeline.of(min(times), max(times), max(8, out.width - name - 27), least=TIMES[unit])
+    yield f"{many(found.messages, 'message')}, {bytes_text(found.bytes)}, bytes per {step_text(line_of.step)}"
+    yield f"from {utc_text(line_of.start)} to {utc_text(line_of.stop)} UTC; each line has a scale of its own"
     yield ""
     head = fitted(title(f"by {', '.join(_TITLES[n] for n in names)}"), name)
-    yield f"{head}  {' ' * count}  {title('most', 10)}  {title('bytes', 10)}"
-    ordered = sorted(sums.items(), key=lambda kv: (-sum(kv[1].values()), kv[0]))
+    yield f"{head}  {' ' * line_of.count}  {title('most', 10)}  {title('bytes', 10)}"
+    ordered = sorted(lines.items(), key=lambda kv: (-sum(size for _, size in kv[1]), kv[0]))
     for label, line in ordered[: top or _TOP]:
-        buckets = [0] * count
-        for hour, size in line.items():
-            buckets[(hour - first) // step] += size
+        buckets = line_of.sums(line)
         most = max(buckets)
         spark = "".join(_SPARKS[-(-size * 8 // most) if most else 0] for size in buckets)
         yield AsIs(f"{fitted(label, name)}  {spark}  {bytes_text(most):>10}  {bytes_text(sum(buckets)):>10}")
     if len(ordered) > (top or _TOP):
         yield f"… and {many(len(ordered) - (top or _TOP), 'more line')} (--top {len(ordered)} shows all)"
-
-
-def hour_number(text: str) -> int:
-    """Parse an hour label into hours since 1970; a time out of range is written in ms."""
-    from datetime import datetime
-
-    if text.lstrip("-").isdigit():
-        return int(text) // 3_600_000
-    return int(datetime.fromisoformat(text).timestamp()) // 3600
-
-
-def hour_text(hour: int) -> str:
-    """Format an hour since 1970."""
-    from datetime import UTC, datetime
-
-    try:
-        return f"{datetime.fromtimestamp(hour * 3600, UTC):%Y-%m-%d %H:%M}"
-    except (ValueError, OverflowError, OSError):
-        return str(hour * 3_600_000)
-
-
-def span_words(hours: int) -> str:
-    """Format a number of hours: `hour`, `6 hours`, `day`, `3 days`."""
-    if hours == 1:
-        return title("hour")
-    return f"{hours} hours" if hours % 24 else title("day") if hours == 24 else f"{hours // 24} days"
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

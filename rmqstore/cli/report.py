@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import many
 from rmqstore.cli.shared.options import FILE, WorkOptions, broker_option, command
-from rmqstore.errors import OutputExists
+from rmqstore.errors import CouldNotCheck, NotAStore, OutputExists, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.views.report import StoreReport
+    from rmqstore.files.store import Store
+    from rmqstore.views.report.store_report import StoreReport
 
 
 @command(
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     examples=(
         "rmqstore report /data/rocketmq/store -o report.html",
         "rmqstore report /data/rocketmq/store -c /etc/rocketmq/broker.conf -o report.html --jobs 4",
-        "rmqstore verify /data/rocketmq/store --html report.html",
+        "rmqstore report /data/rocketmq/store --incident /data/rocketmq/store/.rmqstore/20261123T021500.000000Z "
+        "-o incident.html --csv lost.csv",
     ),
 )
 @click.option(
@@ -33,24 +36,77 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write the page to FILE, which must not exist.",
 )
+@click.option(
+    "--incident",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="JOURNAL",
+    help="Report on one repair, by its journal, for those who must account for it.",
+)
+@click.option("--csv", "list_path", type=FILE, metavar="FILE", help="With --incident: write the messages as CSV, too.")
 @broker_option
-def report(out: Output, store: Path, config: BrokerConfig, work: WorkOptions) -> int:
+def report(
+    out: Output, store: Path, config: BrokerConfig, work: WorkOptions, incident: Path | None, list_path: Path | None
+) -> int:
     """Verify a store and write the result as one HTML page.
 
-    Contents: the verdict, what the next start of each tested broker version would do, the problems with the commands
-    that repair them, a map of the log, messages over time and by topic, the lag of consumer groups, and what was not
-    checked. The page needs no network and no JavaScript, and contains no bodies. Exit code: that of verify.
+    Contents: the verdict, what the next start of each range of broker versions would do, the problems with the commands
+    that repair them, repairs and fillers, a map of the log, messages over time and by topic, the progress of consumer
+    groups, and what was not checked. The page needs no network and no JavaScript, and contains no bodies. Exit code:
+    that of verify.
+
+    With --incident: what was damaged, what each broker version would have done, what was done and when, every lost
+    message, what was given back, and what to do now. `rmqstore journals STORE` lists the journals.
     """
     from rmqstore.files.store import open_store
-    from rmqstore.views.report import store_report
+    from rmqstore.views.report.store_report import store_report
 
     assert out.path is not None
+    if list_path is not None and incident is None:
+        raise UsageError("--csv needs --incident", "`rmqstore lost STORE --format csv` lists what is lost today")
     refuse_existing(out.path)
     opened = open_store(store, config)
+    if incident is not None:
+        return _incident(out, opened, work, incident, list_path)
     with out.progress("report", None) as progress:
         found = store_report(opened, work.verifying(progress.add, ranges=True), progress=progress.add)
     write_page(out, found)
     return found.report.exit_code
+
+
+def _incident(out: Output, opened: Store, work: WorkOptions, journal: Path, list_path: Path | None) -> int:
+    """Write the page of one repair, and its list of messages."""
+    from rmqstore.checks.expiring import while_files_expire
+    from rmqstore.checks.verify import examine_lasting
+    from rmqstore.cli.html.incident_page import page
+    from rmqstore.cli.printing.table_output import write_rows
+    from rmqstore.files.disk.paths import real_path
+    from rmqstore.repair.journal.folder import State
+    from rmqstore.repair.journal.journal import read_journal
+    from rmqstore.views.report.incident import incident, rows
+
+    if opened.part is not None:
+        raise NotAStore(f"{opened.path} is a part of a store", "name the whole store, which has the journals")
+    folder = read_journal(journal)
+    if real_path(folder.store) != real_path(opened.root):
+        raise UsageError(f"{journal} is the journal of another store: {folder.store}", "name that store")
+    if folder.record.state in (State.PRUNING, State.MISSING):
+        raise CouldNotCheck(f"{folder.path} is {folder.record.state.value}: what it did is not known")
+    listed = None if list_path is None else Output(path=list_path, format="csv", quiet=out.quiet)
+    if listed is not None:
+        listed.keep_out_of(opened.path)
+        refuse_existing(list_path or Path())
+    with out.progress("report", opened.log_bytes) as progress:
+        options = work.verifying(progress.add, ranges=True)
+        look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
+        found = incident(look, folder, verified.report)
+    with out.stream() as file:
+        for piece in page(found):
+            file.write(piece.encode("utf-8", "replace"))
+    out.note(f"report saved to {out.path}")
+    if listed is not None:
+        count = write_rows(listed, rows(found))
+        out.note(f"{many(count, 'message')} listed in {list_path}")
+    return verified.report.exit_code
 
 
 def refuse_existing(path: Path) -> None:
@@ -61,7 +117,7 @@ def refuse_existing(path: Path) -> None:
 
 def write_page(out: Output, found: StoreReport) -> None:
     """Write the page to the output atomically."""
-    from rmqstore.cli.html_page import page
+    from rmqstore.cli.html.store_page import page
 
     with out.stream() as file:
         for piece in page(found):

@@ -117,7 +117,7 @@ def verify(
     measured = Metrics(out, files.metrics, "verify", store)
     if files.html is not None:
         from rmqstore.cli.report import refuse_existing, write_page
-        from rmqstore.views.report import report_of
+        from rmqstore.views.report.store_report import report_of
 
         refuse_inside(files.html, store)
         refuse_existing(files.html)
@@ -154,7 +154,7 @@ def verify(
     elif out.quiet and out.path is None:
         out.lines(_in_a_line(report))
     else:
-        from rmqstore.cli.verify_text import verify_text
+        from rmqstore.cli.printing.verify_text import verify_text
 
         out.lines(verify_text(report, out.verbose, out.width))
     return report.exit_code
@@ -218,7 +218,7 @@ def _in_a_line(report: Report) -> Iterator[str]:
     found = report.headline or ("problems were found" if report.exit_code == 1 else "no problems were found")
     reused = ""
     if report.reused is not None:
-        from rmqstore.cli.verify_text import reused_words
+        from rmqstore.cli.printing.verify_text import reused_words
 
         reused = f"; {reused_words(report.reused)}"
     yield f"{report.store}: {found}{f' ({codes})' if codes else ''}{unchecked}{reused}"

@@ -44,7 +44,7 @@ class _Result:
 
     def line(self) -> str:
         """Return the answer in one line."""
-        from rmqstore.cli.verify_text import verdict_sentence
+        from rmqstore.cli.printing.verify_text import verdict_sentence
 
         if self.report is not None:
             return f"{self.store}: {verdict_sentence(self.report)}"

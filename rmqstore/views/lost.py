@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.checks.verify import Verified
@@ -26,6 +26,7 @@ from rmqstore.formats import index, properties
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, check_message, parse_message
 from rmqstore.repair.journal.folder import LOST_FOUND, QUARANTINE, JournalFolder, State
 from rmqstore.repair.journal.journal import list_journals, read_journal
+from rmqstore.repair.plan.before import before
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import Job, Skipped, read_messages
@@ -103,17 +104,22 @@ def _with_entries(one: LostMessage, entries: Indexed | None) -> LostMessage:
 
 
 class LostMessages:
-    """Collects the lost messages of one store."""
+    """Collects the lost messages of one store; `offsets`: the progress of consumer groups, by default that of today."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, offsets: ConsumerOffsets | None = None) -> None:
         self.store = store
         self.queue = lookup.queue_reader(store)
-        self.offsets = ConsumerOffsets.read(store)
+        self.offsets = offsets or ConsumerOffsets.read(store)
+
+    def before(self, plan: Plan) -> LostMessages:
+        """Return this view with the progress before a repair, if its plan has it: groups may have read fillers."""
+        known = before(plan)
+        return self if known is None or known.offsets is None else LostMessages(self.store, known.offsets)
 
     @cached_property
     def pop(self) -> PopProgress:
         """What groups have received through POP."""
-        return PopProgress.read(self.store, self.offsets)
+        return PopProgress.read(self.store)
 
     # --- before a repair ----------------------------------------------------------------------------------------------
 
@@ -213,7 +219,7 @@ class LostMessages:
         out = Losses("repair")
         kept = kept_records(folder)
         # the index before the repair takes precedence: today's has entries for the fillers
-        self._from_plan(out, plan, kept.get, quarantined_index(folder), self._index_paths())
+        self.before(plan)._from_plan(out, plan, kept.get, quarantined_index(folder), self._index_paths())
         out.damaged.sort(key=lambda one: one.offset or 0)
         return out
 
@@ -312,26 +318,6 @@ def applied_repairs(store: Store) -> Iterator[tuple[JournalFolder, Plan]]:
             yield folder, plan
 
 
-class RepairLosses(NamedTuple):
-    """What a repair lost: a number of messages, of which `listed` are the first."""
-
-    repair: str
-    messages: int
-    listed: list[LostMessage]
-
-
-def losses_of_repairs(store: Store, most: int) -> list[RepairLosses]:
-    """Return what each applied repair lost, the newest first, with at most `most` messages of each."""
-    view, out = LostMessages(store), []
-    for folder, plan in applied_repairs(store):
-        rows = filler_rows(plan)
-        count = max(len(rows), plan.loss.messages)
-        if count:
-            kept = kept_records(folder)
-            out.append(RepairLosses(folder.name, count, [view.damaged(row, False, kept.get) for row in rows[:most]]))
-    return out
-
-
 def filler_rows(plan: Plan) -> list[Mapping[str, Any]]:
     """Return the rows of a plan that name the messages that it replaced by fillers."""
     return list(_rows(plan.facts.get("fillers")))
@@ -343,8 +329,12 @@ def _rows(fact: object) -> Iterator[Mapping[str, Any]]:
     for row in fact if isinstance(fact, list) else ():
         if not isinstance(row, dict) or not isinstance(row.get("topic"), str):
             continue
-        if all(isinstance(row.get(name), int) for name in numbers) and isinstance(row.get("length", 0), int):
+        if all(_is_offset(row.get(name)) for name in numbers) and isinstance(row.get("length", 0), int):
             yield row
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < 1 << 63
 
 
 def _with_record(one: LostMessage, found: Found) -> LostMessage:

@@ -1,4 +1,4 @@
-"""Count messages and bytes per topic, queue, tag, producer host, day and hour in one pass.
+"""Count messages and bytes per topic, queue, tag, producer host, and day, hour, minute or second in one pass.
 
 Dimensions can be combined (`topic,hour`); the labels of a combination are tuples.
 """
@@ -30,8 +30,9 @@ from rmqstore.views.dump.selection import Selection, Selector
 
 SCHEMA = "rmqstore.du/1"
 DIMENSIONS = ("topic", "queue", "tag", "host", "day")
-TIMES = ("day", "hour")
-_DAY, _HOUR = 86_400_000, 3_600_000
+TIMES = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1000}
+"""Dimensions of time, with their length in ms."""
+_LABELS = {"day": "%Y-%m-%d", "hour": "%Y-%m-%dT%H:00Z", "minute": "%Y-%m-%dT%H:%MZ", "second": "%Y-%m-%dT%H:%M:%SZ"}
 _BORN_HOST = HEAD.at("born_host")
 Label = str | None | tuple[str | None, ...]
 Table = dict[Label, list[int]]  # label → [messages, bytes]
@@ -60,7 +61,7 @@ class Usage:
                 _add(own, label, *counts)
 
     def rows(self, dimension: str) -> list[dict[str, Any]]:
-        """Return rows {DIMENSION, "messages", "bytes"}, the largest first; days and hours in order of time.
+        """Return rows {DIMENSION, "messages", "bytes"}, the largest first; those of a time in order of time.
 
         A combination of dimensions has a field for each.
         """
@@ -80,7 +81,7 @@ class Usage:
             "messages": self.messages,
             "bytes": self.bytes,
             "fillers": self.fillers,
-            "by": {name: self.rows(name)[: None if set(name.split(",")) & {*TIMES} else top] for name in self.tables},
+            "by": {name: self.rows(name)[: None if TIMES.keys() & {*name.split(",")} else top] for name in self.tables},
             "distinct": {name: len(table) for name, table in self.tables.items()},
         }
 
@@ -125,7 +126,7 @@ class _Counter:
             text = self.queues.topic if name == "topic" else self.queues.label
             return numbers, [text(number) for number in range(len(self.queues))]
         if name in TIMES:
-            unit = _DAY if name == "day" else _HOUR
+            unit = TIMES[name]
             times, inverse = np.unique(columns.store_timestamp // unit, return_inverse=True)
             return inverse, [_time(n * unit, name) for n in times.tolist()]
         return self._hosts(columns) if name == "host" else self._tags(columns)
@@ -195,7 +196,7 @@ def _time(ms: int, name: str) -> str:
         when = utc(ms)
     except OverflowError:
         return str(ms)
-    return when.date().isoformat() if name == "day" else f"{when:%Y-%m-%dT%H}:00Z"
+    return f"{when:{_LABELS[name]}}"
 
 
 def _host(raw: bytes) -> str:

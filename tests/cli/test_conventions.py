@@ -61,7 +61,7 @@ _OTHER_STORES = (
     "rmqstore.checks.beside.dledger",
     "rmqstore.checks.filler_notes",
     "rmqstore.checks.queues.rocksdb",
-    "rmqstore.cli.html_page",
+    "rmqstore.cli.html.store_page",
     "rmqstore.cli.printing.early_file",
     "rmqstore.cli.report",
     "rmqstore.files.disk.writeback",

@@ -16,6 +16,7 @@ from rmqstore.cli import lang
 from rmqstore.cli.lang import catalogue, chinese, forms
 from rmqstore.formats.text.width import columns
 from tests.cases.case import case_names, make, options, read_case
+from tests.cli.test_report_page import broken
 from tests.command import command_names, run
 from tests.garbage import not_collected
 from tests.stores import copy_store, unpack
@@ -293,3 +294,22 @@ def test_unpacked_store_is_verified_in_chinese() -> None:
     answer = run("verify", str(unpack("5.4.0-clean")), "--lang", "zh")
     assert "这个存储目录没有问题。" in answer.output
     assert "下一步：无需操作。" in answer.output
+
+
+@pytest.mark.usefixtures("every_text_translated")
+def test_pages_have_no_english_left(tmp_path: Path) -> None:
+    store = broken(tmp_path)
+    pages = [tmp_path / f"{n}.html" for n in range(3)]
+    words = ("--lang", "zh", "--utc")
+    assert run("report", str(store), "-o", str(pages[0]), *words).exit_code == 1
+    assert run("recover", str(store), "--apply").exit_code == 0
+    (journal,) = (store / ".rmqstore").iterdir()
+    assert run("report", str(store), "-o", str(pages[1]), *words).exit_code == 0
+    assert run("report", str(store), "--incident", str(journal), "-o", str(pages[2]), *words).exit_code == 0
+    for page in pages:
+        text = page.read_text("utf-8")
+        assert '<html lang="zh-CN">' in text
+        shown = re.sub(r"<style>.*?</style>|<pre>.*?</pre>|<code>.*?</code>", "", text, flags=re.DOTALL)
+        assert _english_left(re.sub(r"<[^>]*>", "\n", shown)) == []
+        labels = re.findall(r'data-label="([^"]*)"', text)
+        assert labels and not [label for label in labels if label not in ("译", "RocketMQ", "译译")]

@@ -143,6 +143,31 @@ def time_text(ms: int, *, exact: bool = False) -> str:
     return f"{when:%Y-%m-%d %H:%M:%S}{part} {when.isoformat()[-6:] if when.utcoffset() else 'UTC'}"
 
 
+def utc_text(ms: int) -> str:
+    """Format epoch ms in UTC, to the minute if it is a full one; a time out of range stays a number."""
+    try:
+        when = times.utc(ms)
+    except OverflowError:
+        return str(ms)
+    return f"{when:%Y-%m-%d %H:%M}" if ms % 60_000 == 0 else f"{when:%Y-%m-%d %H:%M:%S}"
+
+
+def step_text(ms: int, *, counted: bool = False) -> str:
+    """Format the length of a step of time: `hour` (`counted`: `1 hour`), `6 hours`, `5 minutes`, `day`."""
+    words = {86_400_000: "day", 3_600_000: "hour", 60_000: "minute", 1000: "second"}
+    length = next((length for length in words if ms % length == 0), 1000)
+    count = ms // length
+    if count == 1 and not counted:
+        return words[length]
+    texts = {
+        "day": many(count, "day"),
+        "hour": many(count, "hour"),
+        "minute": many(count, "minute"),
+        "second": many(count, "second"),
+    }
+    return texts[words[length]]
+
+
 def title(text: str, width: int = 0) -> str:
     """Return the title of a column in the language of the user, aligned to the right."""
     text = lang.translated(text)

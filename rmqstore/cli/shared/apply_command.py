@@ -120,12 +120,14 @@ def plan_change(
     """Verify a store and plan a change. Arguments and errors: as `examine_and_plan`."""
     from rmqstore.repair.beside_live import NOTE, examine_and_plan
     from rmqstore.repair.log.store_guard import wrote_positions
+    from rmqstore.repair.plan.before import with_before
 
     with out.progress("verify", store.log_bytes) as progress:
         options = replace(options, progress=progress.add)
         look, verified, made = examine_and_plan(store, options, plan, keep_units=keep_units, cures=cures)
     if verified.report.live:
         out.note(f"note: {NOTE}")
+    made = with_before(made, look, verified.report)
     return Change(schema, look, made, verified.report, wrote_positions(verified))
 
 

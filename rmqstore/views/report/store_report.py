@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from rmqstore.brokers.rules.forecast import StartForecast
@@ -15,14 +16,21 @@ from rmqstore.checks.problems.report import Report
 from rmqstore.checks.verify import Verified, VerifyOptions, examine_lasting
 from rmqstore.errors import UsageError
 from rmqstore.files.store import Store
+from rmqstore.repair.journal.folder import JournalInfo, State
+from rmqstore.repair.journal.journal import list_journals
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Workers, jobs_or_default
-from rmqstore.views.lost import RepairLosses, losses_of_repairs
+from rmqstore.views.lost import LostMessage, LostMessages, applied_repairs
+from rmqstore.views.over_time.timeline import unit_for
+from rmqstore.views.pop import PopProgress, PopState
+from rmqstore.views.report.fates import Fate, Fates
 from rmqstore.views.usage import Usage, usage
 
 LOST = 200
 """Lost messages listed for each repair."""
+STEPS = 96
+"""Maximum number of steps of messages over time."""
 CELLS = 200
 """Maximum number of cells per row of the map."""
 ROWS = 48
@@ -54,23 +62,47 @@ class MapRow:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """The number of messages of a topic, over all queues, that a consumer group has not consumed."""
+    """The number of messages of a topic, over all queues, that a consumer group has not consumed.
+
+    `pop`: how many the group has received through POP, by state; empty for a group that does not use POP.
+    """
 
     group: str
     topic: str
     messages: int
+    pop: Mapping[PopState, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RepairLosses:
+    """What a repair lost: a number of messages, of which `listed` are the first, without those that are back by now.
+
+    `back`: messages in whose place the store has them again.
+    """
+
+    repair: str
+    messages: int
+    listed: list[LostMessage]
+    back: int = 0
 
 
 @dataclass(slots=True)
 class StoreReport:
-    """The data of a report. `lags` is None if consumer progress is unknown. `lost`: what earlier repairs lost."""
+    """The data of a report.
+
+    `lags` is None if consumer progress is unknown, `pop_unknown` tells why what POP groups have received is.
+    `lost`: what earlier repairs lost. `journals`: all repairs, oldest first. `unit`: by which time `usage` counts.
+    """
 
     report: Report
     forecasts: list[StartForecast] = field(default_factory=list)
     rows: list[MapRow] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     lags: list[Lag] | None = None
+    pop_unknown: str = ""
     lost: list[RepairLosses] = field(default_factory=list)
+    journals: list[JournalInfo] = field(default_factory=list)
+    unit: str = "hour"
 
 
 def store_report(store: Store, options: VerifyOptions, *, progress: Callable[[int], None] | None = None) -> StoreReport:
@@ -89,16 +121,31 @@ def report_of(
     out = StoreReport(verified.report)
     if store.part is None:
         out.forecasts = list(_forecasts(store, verified, options.broker))
-        out.lags = _lags(store, verified.report)
+        _consumers(store, out)
         out.lost = losses_of_repairs(store, LOST)
+        out.journals = [info for info in list_journals(store.root) if info.state is not State.PREPARING]
     for result in verified.logs.results:
         out.rows += _map(result)
+    out.unit = unit_for(time_span(verified.report), STEPS)
     out.usage = usage(
         store,
-        ("topic", "hour"),
+        ("topic", out.unit),
         workers=Workers(jobs_or_default(options.jobs), progress=progress),
         options=ScanOptions(crc=False, drop_cache=verified.report.live, max_rate=options.max_rate),
     )
+    return out
+
+
+def losses_of_repairs(store: Store, most: int) -> list[RepairLosses]:
+    """Return what each applied repair lost, the newest first, with at most `most` messages of each."""
+    fates, out = Fates(store), []
+    for folder, plan in applied_repairs(store):
+        losses = LostMessages(store).in_repair(folder, plan)
+        lost = [one for one in losses.damaged if not one.mended]
+        left = [one for one in lost if fates.of(one.topic, one.queue_id, one.queue_offset) is not Fate.PRESENT]
+        if count := losses.count:
+            back = len(lost) - len(left)
+            out.append(RepairLosses(folder.name, count - back, left[:most], back))
     return out
 
 
@@ -118,19 +165,32 @@ def _by_number(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
-def _lags(store: Store, report: Report) -> list[Lag] | None:
-    """Return the lags of all groups, the largest first, including lags of zero."""
+def time_span(report: Report) -> tuple[int, int] | None:
+    """Return the first and the last store time (ms) in the logs of a report; None without messages."""
+    times = [int(log[name]) for log in report.logs for name in ("first_timestamp", "last_timestamp") if log.get(name)]
+    return (min(times), max(times)) if times else None
+
+
+def _consumers(store: Store, out: StoreReport) -> None:
+    """Add the lags of all groups, the largest first, including lags of zero, and what POP has handed out."""
     offsets = ConsumerOffsets.read(store)
     if offsets.unreadable:
-        return None
+        out.lags = None
+        return
     left: dict[tuple[str, str], int] = {}
-    for label, state in report.queues.items():
+    for label, state in out.report.queues.items():
         topic, _, queue_id = label.rpartition("/")
         for progress in offsets.of(topic, int(queue_id)) if queue_id.isdigit() else ():
             key = (progress.group, topic)
             left[key] = left.get(key, 0) + max(0, state.max - max(progress.offset, state.min))
-    rows = [Lag(group, topic, messages) for (group, topic), messages in left.items()]
-    return sorted(rows, key=lambda lag: (-lag.messages, lag.group, lag.topic))
+    popped = PopProgress.read(store, offsets)
+    out.pop_unknown = popped.unreadable or ("" if popped.is_complete else "only the newest check points are read")
+    received: dict[tuple[str, str], Counter[PopState]] = {}
+    for one in popped.received.values():
+        received.setdefault((one.group, one.topic), Counter())[one.state] += 1
+    names = left.keys() | received.keys()
+    rows = [Lag(*name, left.get(name, 0), received.get(name, {})) for name in names]
+    out.lags = sorted(rows, key=lambda lag: (-lag.messages, lag.group, lag.topic))
 
 
 def _map(result: LogResult) -> Iterator[MapRow]:

@@ -341,6 +341,12 @@ def _curable(report: Report) -> list[str]:
     ]
 
 
+def repair_commands(report: Report) -> list[str]:
+    """Return the commands that repair the problems of a store, as far as a command repairs them."""
+    codes = _curable(report)
+    return _commands(report, codes) if codes else []
+
+
 def _commands(report: Report, codes: list[str]) -> list[str]:
     """`recover`, or if it cures none of the problems by default, with the option that each needs."""
     where = store_words(report.repairable, report.config)

@@ -1,0 +1,320 @@
+"""The report of a store as one HTML page."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from rmqstore import __version__
+from rmqstore.checks.problems.report import Finding, next_command, store_words
+from rmqstore.checks.problems.table import PROBLEMS, Severity
+from rmqstore.cli.html.charts import log_map, over_time, share
+from rmqstore.cli.html.elements import (
+    Html,
+    HtmlTable,
+    banner,
+    cards,
+    command,
+    element,
+    framed,
+    heading,
+    joined,
+    pairs,
+    paragraph,
+    shown,
+    text,
+)
+from rmqstore.cli.html.words import POP_WORDS, SEVERITY_WORDS, STATE_WORDS, consumers, stored
+from rmqstore.cli.printing.quantities import KINDS, bytes_text, many, time_text
+from rmqstore.cli.printing.verify_text import facts_of, groups_of, verdict_sentence
+from rmqstore.files.disk.paths import real_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rmqstore.checks.problems.report import Report, VersionRange
+    from rmqstore.views.report.store_report import RepairLosses, StoreReport
+
+_EXAMPLES, _CODES, _TOPICS, _LAGS, _JOURNALS = 10, 60, 30, 40, 40
+_Groups = dict[tuple[str, ...], list[tuple[str, list[Finding]]]]
+
+
+def page(found: StoreReport) -> Iterator[str]:
+    """Yield the page in pieces. All texts of the store are escaped, and bodies are left out."""
+    title = Html(f"{shown(found.report.store)}: {text('report of a RocketMQ store')}")
+    yield from framed(title, _content(found))
+
+
+def _content(found: StoreReport) -> Iterator[Html]:
+    report = found.report
+    yield from _head(found)
+    yield from versions(report.brokers)
+    yield from problems(report)
+    yield from _repairs(found)
+    for repair in found.lost:
+        yield from _lost(repair)
+    yield from log_map(found)
+    yield from over_time(found.usage, found.unit)
+    yield from _topics(found)
+    yield from _lags(found)
+    yield from unchecked(report)
+
+
+# --- the head --------------------------------------------------------------------------------------------------------
+
+
+def _head(found: StoreReport) -> Iterator[Html]:
+    report = found.report
+    yield element("h1", shown(real_path_of(report.store)))
+    yield paragraph(KINDS.get(report.kind, report.kind), cls="soft")
+    yield banner(_state(found), _verdict(found))
+    if report.live:
+        yield paragraph("A broker was running on this store: the report is not final.")
+    times = [log[name] for log in report.logs for name in ("first_timestamp", "last_timestamp") if log.get(name)]
+    facts = [
+        (f"{found.usage.messages:,}", "messages"),
+        (bytes_text(found.usage.bytes), "size of the messages"),
+        (f"{sum(row.files for row in found.rows):,}", "files of the log"),
+        (f"{len(found.usage.tables.get('topic', {})):,}", "topics"),
+    ]
+    if found.usage.fillers:
+        facts.append((f"{found.usage.fillers:,}", "fillers in place of lost messages"))
+    yield cards((shown(value), name) for value, name in facts)
+    rows = run_facts(report)
+    if times:
+        rows.append(("messages stored", f"{time_text(min(times))} to {time_text(max(times))}"))
+    yield pairs(rows)
+    for note in [*report.notes, *report.filler_notes]:
+        yield paragraph(note)
+
+
+def run_facts(report: Report) -> list[tuple[str, str]]:
+    """Where, when and with which version a store was examined."""
+    ended = int(time.time() * 1000)
+    began = ended - round(report.seconds * 1000)
+    rows: list[tuple[str, str]] = []
+    rows.append(("host", shown(socket.gethostname())))
+    if report.config:
+        rows.append(("broker.conf", shown(real_path_of(report.config))))
+    rows.append(("examined", f"{time_text(began)}, in {report.seconds:,.1f} s"))
+    if report.writer is not None:
+        oldest, newest = report.writer["oldest"], report.writer["newest"]
+        range_ = oldest if oldest == newest else f"{oldest} to {newest}"
+        rows.append(("written by", f"RocketMQ {range_}"))
+    rows.append(("report by", shown(f"rmqstore {__version__}")))
+    return rows
+
+
+def real_path_of(path: str) -> Path:
+    """Return the full path, without links."""
+    from pathlib import Path
+
+    return real_path(Path(path))
+
+
+def _state(found: StoreReport) -> str:
+    """Return the state of the banner: only a store of which no message is lost, and none would be, is well."""
+    report = found.report
+    worst, broker = report.findings.worst, report.broker or {}
+    fails = any(row.wrote and (not row.starts or row.messages_lost) for row in report.brokers)
+    if (worst is not None and worst >= Severity.ERROR) or broker.get("starts") is False or broker.get("messages_lost"):
+        return "error"
+    if fails:
+        return "error"
+    doubtful = not report.clean or report.fillers or any(repair.messages for repair in found.lost)
+    return "warning" if doubtful or report.differing else "ok"
+
+
+def _verdict(found: StoreReport) -> Html:
+    sentences = [text(verdict_sentence(found.report))]
+    if lost := sum(repair.messages for repair in found.lost):
+        sentences.append(text(f"{many(lost, 'message')} could not be kept in earlier repairs."))
+    return Html(" ".join(sentences))
+
+
+# --- the next start --------------------------------------------------------------------------------------------------
+
+
+def versions(brokers: Iterable[VersionRange], title: str = "The next broker start") -> Iterator[Html]:
+    """Yield what each range of versions would do."""
+    rows = list(brokers)
+    if not rows:
+        return
+    yield heading(title)
+    titles = ("RocketMQ", "starts", "messages lost", "what happens")
+    yield from HtmlTable(titles, ("", "", "n", "long")).pieces(map(_version, rows))
+
+
+def _version(row: VersionRange) -> list[str]:
+    signs = [word for word, is_so in (("wrote this store", row.wrote), ("asked for", row.named)) if is_so]
+    marks = (Html(f" {element('span', sign, cls='mark')}") for sign in signs)
+    name = Html(f"{text(row.versions)}{joined(marks)}")
+    lost = shown(f"{row.messages_lost:,}") if row.starts else shown("–")
+    return [element("span", name), "yes" if row.starts else "no", lost, f"RocketMQ {row.versions} {row.words}"]
+
+
+# --- problems --------------------------------------------------------------------------------------------------------
+
+
+def problems(report: Report) -> Iterator[Html]:
+    """Yield the problems of a store, one card for each command that repairs some of them."""
+    counts = report.findings.counts
+    yield heading("Problems")
+    if not counts:
+        yield paragraph("No problems were found.")
+        return
+    groups: _Groups = {}
+    for code, examples in groups_of(report)[:_CODES]:
+        cures = (next_command(f, report.repairable, report.config) for f in examples)
+        groups.setdefault(tuple(dict.fromkeys(filter(None, cures)))[:3], []).append((code, examples))
+    for commands, of_command in groups.items():
+        yield Html('<div class="card">')
+        if commands:
+            yield paragraph("Repaired by:", cls="soft")
+            yield joined(map(command, commands))
+        for code, examples in of_command:
+            yield from _problem(report, code, examples)
+        yield Html("</div>\n")
+    if report.has_problems:
+        where = store_words(report.repairable, report.config)
+        yield paragraph(
+            "A repair first prints its plan, with what would be lost. It writes nothing without --apply, and "
+            "`rmqstore undo` undoes it:"
+        )
+        yield command(f"rmqstore recover {where}")
+
+
+def _problem(report: Report, code: str, examples: list[Finding]) -> Iterator[Html]:
+    problem, count = PROBLEMS[code], report.findings.counts[code]
+    severity = problem.severity.name.lower()
+    tag = element("span", SEVERITY_WORDS[severity], cls=f"tag {severity}")
+    title = Html(f"{tag}{shown(code)} × {count:,}: {text(problem.title)}")
+    yield element("h3", title)
+    yield paragraph(problem.about)
+    if examples:
+        titles = ("where", "offset", "bytes", "facts")
+        yield from HtmlTable(titles, ("long", "n", "n", "long")).pieces(map(_place, examples[:_EXAMPLES]))
+    if count > min(len(examples), _EXAMPLES):
+        yield paragraph(f"… and {count - min(len(examples), _EXAMPLES):,} more", cls="soft")
+    if problem.needs_operator is not None and problem.severity > Severity.NOTE:
+        yield paragraph(f"to do: {problem.needs_operator.do}")
+
+
+def _place(finding: Finding) -> list[str]:
+    where = finding.queue if finding.file in ("", finding.queue) else f"{finding.queue} {finding.file}"
+    return [shown(where), shown(f"{finding.offset:,}"), shown(f"{finding.length:,}"), facts_of(finding)]
+
+
+def unchecked(report: Report) -> Iterator[Html]:
+    """Yield what was not checked."""
+    if report.unchecked:
+        yield heading("Not checked")
+        yield element("ul", *(element("li", line) for line in report.unchecked[:100]))
+
+
+# --- repairs ---------------------------------------------------------------------------------------------------------
+
+
+def _repairs(found: StoreReport) -> Iterator[Html]:
+    if not found.journals:
+        return
+    yield heading("Repairs")
+    fillers = {row.repair: row.count for row in found.report.fillers}
+    lost = {row.repair: row for row in found.lost}
+    rows = []
+    for info in found.journals[-_JOURNALS:]:
+        name = info.path.name
+        count = lost[name].messages if name in lost else 0
+        back = lost[name].back if name in lost else 0
+        rows.append(
+            [
+                shown(name),
+                STATE_WORDS[info.state.value],
+                shown(f"{info.steps:,}"),
+                shown(f"{count:,}"),
+                shown(f"{back:,}"),
+                shown(f"{fillers.get(name, 0):,}"),
+            ]
+        )
+    titles = ("repair", "state", "steps", "messages lost", "given back since", "fillers")
+    yield from HtmlTable(titles, ("long", "", "n", "n", "n", "n")).pieces(rows)
+    if len(found.journals) > _JOURNALS:
+        yield paragraph(f"… and {many(len(found.journals) - _JOURNALS, 'more repair')}: see rmqstore journals")
+    if unknown := fillers.get("", 0):
+        yield paragraph(f"{many(unknown, 'filler')} of repairs whose journals are missing.")
+
+
+def _lost(repair: RepairLosses) -> Iterator[Html]:
+    """Yield what an earlier repair lost."""
+    if not repair.messages:
+        return
+    yield heading(f"Lost in the repair {repair.repair}")
+    yield paragraph(f"{many(repair.messages, 'message')} could not be kept; fillers are in their place.")
+    titles = ("queue", "offset", "stored", "keys", "unique id", "consumed by")
+    rows = (
+        [
+            shown(f"{one.topic}/{one.queue_id}"),
+            shown(f"{one.queue_offset:,}"),
+            stored(one),
+            shown(one.keys or ""),
+            shown(one.unique_key or ""),
+            consumers(one),
+        ]
+        for one in repair.listed
+    )
+    yield from HtmlTable(titles, ("long", "n", "time", "long", "long", "long")).pieces(rows)
+    more = repair.messages - len(repair.listed)
+    if more > 0:
+        yield paragraph(f"… and {many(more, 'more message')}: see rmqstore lost", cls="soft")
+
+
+# --- topics and consumers --------------------------------------------------------------------------------------------
+
+
+def _topics(found: StoreReport) -> Iterator[Html]:
+    rows = found.usage.rows("topic")
+    if not rows:
+        return
+    yield heading("Topics")
+    biggest = rows[0]["bytes"] or 1
+    table = HtmlTable(("topic", "messages", "bytes", "share", ""), ("long", "n", "n", "n", "bar"))
+    yield from table.pieces(
+        [
+            shown(row["topic"]),
+            shown(f"{row['messages']:,}"),
+            shown(bytes_text(row["bytes"])),
+            shown(f"{row['bytes'] / (found.usage.bytes or 1):.1%}"),
+            share(row["bytes"] / biggest),
+        ]
+        for row in rows[:_TOPICS]
+    )
+    if len(rows) > _TOPICS:
+        yield paragraph(f"… and {many(len(rows) - _TOPICS, 'more topic')}: see rmqstore du", cls="soft")
+
+
+def _lags(found: StoreReport) -> Iterator[Html]:
+    if found.report.broker is None and not found.lags:
+        return
+    yield heading("Lag of consumer groups")
+    if found.lags is None:
+        yield paragraph("The progress of consumer groups cannot be read.")
+        return
+    if not found.lags:
+        yield paragraph("No group has consumed from this store.")
+        return
+    biggest = max(lag.messages for lag in found.lags) or 1
+    popped = any(lag.pop for lag in found.lags)
+    titles = ["group", "topic", "not consumed", *(("received through POP",) if popped else ())]
+    classes = ["long", "long", "n", *(("long",) if popped else ())]
+    rows = []
+    for lag in found.lags[:_LAGS]:
+        pop = [", ".join(f"{count:,} {text(POP_WORDS[state.value])}" for state, count in sorted(lag.pop.items()))]
+        own = [shown(lag.group), shown(lag.topic), shown(f"{lag.messages:,}")]
+        rows.append([*own, *(map(shown, pop) if popped else ()), share(lag.messages / biggest)])
+    yield from HtmlTable([*titles, ""], [*classes, "bar"]).pieces(rows)
+    if len(found.lags) > _LAGS:
+        yield paragraph(f"… and {many(len(found.lags) - _LAGS, 'more row')} with a smaller lag", cls="soft")
+    if popped and found.pop_unknown:
+        yield paragraph(f"What POP groups have received is not completely known: {found.pop_unknown}", cls="soft")

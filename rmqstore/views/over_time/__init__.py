@@ -1,0 +1,1 @@
+"""Messages over time: steps that fit a chart, and growth."""

@@ -1,0 +1,1 @@
+"""The data of reports: of a store, and of one repair."""
