@@ -35,9 +35,9 @@ _SILENT_CALLS = """
 compile sub search match fullmatch findall finditer split execute sql query strftime encode decode getenv
 import_module namedtuple dtype AssertionError NotImplementedError TypeError KeyError AttributeError getattr
 setattr startswith endswith removeprefix removesuffix partition rpartition Literal TypeVar ParamSpec cast Struct
-environ isin translate Popen debug Field Layout Record Column _fail StructType DDL
+environ isin translate Popen debug Field Layout Record ArrowColumn _fail StructType DDL
 """
-_LOG_LINES = {"Obstacle": 2, "Refusal": 1, "StartFails": 1, "_refused": 1}
+_LOG_LINES = {"Obstacle": 2, "StartRefusal": 1, "StartFails": 1, "_refused": 1}
 """Arguments that are lines of the broker's log, which stay as the broker writes them: their first position."""
 _STARTS = ("brokers/load", "brokers/log", "brokers/dledger", "brokers/queues")
 _SILENT_NAMES = re.compile(r"^(_?STYLE|_SUFFIXES|COMMANDS|style|log_?line|_?[A-Z_]+_TEXT)$")
