@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.shared.filters import FilterOptions, parse_queues
 from rmqstore.cli.shared.options import Applying, WorkOptions, applying, command, gathered
+from rmqstore.errors import UsageError
 
 if TYPE_CHECKING:
     from rmqstore.checks.verify import Verified
@@ -17,7 +20,16 @@ if TYPE_CHECKING:
     from rmqstore.files.store import Store
     from rmqstore.repair.plan.plan import Plan
 
+STORAGES = ("files", "rocksdb")
 PARTS = ("cq", "index", "checkpoint", "dledger-index")
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildTarget:
+    """The part to rebuild; `storage`: the form that consume queues get, None: the one that they have."""
+
+    part: str
+    storage: Literal["files", "rocksdb"] | None = None
 
 
 @command(
@@ -28,6 +40,7 @@ PARTS = ("cq", "index", "checkpoint", "dledger-index")
         "rmqstore rebuild /data/rocketmq/store cq",
         "rmqstore rebuild /data/rocketmq/store cq --topic Order --queue 3 --apply",
         "rmqstore rebuild /data/rocketmq/store index --apply",
+        "rmqstore rebuild /data/rocketmq/store cq --storage rocksdb -c broker.conf",
     ),
 )
 @click.argument("part", type=click.Choice(PARTS), metavar="PART")
@@ -35,13 +48,20 @@ PARTS = ("cq", "index", "checkpoint", "dledger-index")
 @click.option(
     "--queue", "queues", multiple=True, metavar="ID", help="Only this queue: id or TOPIC/ID (may be repeated)."
 )
+@click.option(
+    "--storage",
+    type=click.Choice(STORAGES),
+    metavar="FORM",
+    help="Convert all consume queues to files or to rocksdb, with topics, groups and offsets.",
+)
 @applying()
 @gathered("filters", FilterOptions)
+@gathered("target", RebuildTarget)
 def rebuild(
     out: Output,
     store: Path,
     config: BrokerConfig,
-    part: str,
+    target: RebuildTarget,
     filters: FilterOptions,
     applying: Applying,
     work: WorkOptions,
@@ -52,20 +72,37 @@ def rebuild(
     reported, and damaged messages get no units. Only what differs is written. Consume queues in RocksDB get a new
     database (this needs the package rocksdict); the journal keeps the old one. Nothing is written without --apply;
     `rmqstore undo` undoes it.
+
+    With --storage, the consume queues change their form: the new ones are built from the log, the old ones go into
+    quarantine, and topics, subscription groups and consumer offsets go to where the broker then reads them, JSON files
+    or RocksDB. The plan names the settings that broker.conf then needs. Only a store without problems is converted.
     """
     from rmqstore.cli.shared.apply_command import finish, open_for, plan_change, read_plan_of
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
     from rmqstore.repair.rebuild_parts import plan_rebuild
 
+    part, storage = target.part, target.storage
     opened = open_for(out, store, config, applying)
     ids, pairs = parse_queues(filters.queues)
 
     def plan(look: Store, verified: Verified) -> Plan:
         if applying.plan_file is not None:
-            return read_plan_of(applying.plan_file, look, "part", part)
-        return plan_rebuild(look, verified, part, topics=frozenset(filters.topics), queue_ids=ids, queues=pairs)
+            saved = read_plan_of(applying.plan_file, look, "part", part)
+            if saved.facts.get("storage") != storage:
+                raise UsageError(f"{applying.plan_file} is a plan with another --storage")
+            return saved
+        topics = frozenset(filters.topics)
+        return plan_rebuild(look, verified, part, topics=topics, queue_ids=ids, queues=pairs, storage=storage)
 
     fresh = applying.plan_file is None
     keep_units = KeptUnits if fresh and part == "cq" else None
     change = plan_change(out, "rmqstore.rebuild/1", opened, work.verifying(), plan, keep_units=keep_units, cures=fresh)
+    if storage is not None:
+        change = replace(change, settings=_settings(change.plan.facts))
     return finish(out, change, applying, work.jobs)
+
+
+def _settings(facts: Mapping[str, object]) -> dict[str, str]:
+    """Return the settings of a converted store; those of a saved plan are untrusted."""
+    found = facts.get("settings")
+    return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}

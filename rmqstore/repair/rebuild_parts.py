@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.brokers.rules.writer import writer_of
 from rmqstore.checks.problems import codes
@@ -28,6 +30,9 @@ from rmqstore.repair.salvage.proved_records import ProvedRecords
 from rmqstore.repair.salvage.reach import reach
 from rmqstore.repair.unrepaired import unrebuilt_problems
 
+if TYPE_CHECKING:
+    from rmqstore.repair.rebuild.storage import Storage
+
 CQ, INDEX, CHECKPOINT, DLEDGER_INDEX = "cq", "index", "checkpoint", "dledger-index"
 
 
@@ -39,8 +44,11 @@ def plan_rebuild(
     topics: frozenset[str] = frozenset(),
     queue_ids: frozenset[int] = frozenset(),
     queues: frozenset[Name] = frozenset(),
+    storage: Storage | None = None,
 ) -> Plan:
     """Plan to rebuild a part; for `cq`, only queues of these topics, queue ids, or (topic, queue id) pairs.
+
+    `storage`: where the queues will be; None: where they are.
 
     Errors: UsageError; Refused without a log from which to rebuild, and if the library for RocksDB is missing.
     """
@@ -53,11 +61,17 @@ def plan_rebuild(
         raise Refused("the log has no good message from which to rebuild", "run `rmqstore verify` on it")
     if part != CQ and (topics or queue_ids or queues):
         raise UsageError("--topic and --queue are for consume queues", "leave them out")
+    if storage is not None and (part != CQ or topics or queue_ids or queues):
+        raise UsageError("--storage converts all consume queues", "use it with cq, without --topic and --queue")
     draft = PlanBuilder(store)
     evidence = Evidence(store, verified, mends_end=False)
     proved = ProvedRecords(evidence)
     views = [proved.view(r, reach(evidence, r), draft) for r in results]
-    if part == CQ:
+    if storage is not None:
+        from rmqstore.repair.rebuild.storage import plan_storage
+
+        plan_storage(draft, verified, views, storage)
+    elif part == CQ:
         draft.decisions.extend(offset_decisions(results))
         wanted = _chosen(store, verified, topics, queue_ids, queues)
         _queues(draft, verified, views, wanted, RebuildChoices(deleted_too=bool(topics or queues)))

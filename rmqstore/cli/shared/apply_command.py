@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ _MAX_PLAN = 1 << 30  # bytes; a plan contains the bytes that it will write
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A plan for a store, and the report on which it is based."""
+    """A plan for a store, and the report on which it is based. `settings`: what broker.conf needs after it."""
 
     schema: str
     store: Store
@@ -38,6 +38,7 @@ class Change:
     wrote: Mapping[str, Any]
     verdict: str | None = None
     """The first line of the text, if the forecast of the next start does not answer the question."""
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def open_for(out: Output, path: Path, config: BrokerConfig, applying: Applying) -> Store:
@@ -145,16 +146,24 @@ def finish(out: Output, change: Change, applying: Applying, jobs: int | None) ->
     shown = not out.as_json and out.path is None
     if shown:
         out.lines(_plan_lines(change, out.verbose), wrap=True)
-    with apply_and_verify(out, change.store, plan, applying, jobs) as (journal, after):
+    with apply_and_verify(out, change.store, plan, applying, jobs, change.settings) as (journal, after):
         _print(out, change, applied=True, journal=journal, after=after, plan_shown=shown)
     return after.exit_code
 
 
 @contextlib.contextmanager
 def apply_and_verify(
-    out: Output, store: Store, plan: Plan, applying: Applying, jobs: int | None
+    out: Output,
+    store: Store,
+    plan: Plan,
+    applying: Applying,
+    jobs: int | None,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Path | None, Report]]:
-    """Apply a plan and verify the store again; the block reports on it. Errors: as `apply`; AppliedUnchecked."""
+    """Apply a plan and verify the store again; the block reports on it. Errors: as `apply`; AppliedUnchecked.
+
+    `settings`: changes of broker.conf that belong to the plan.
+    """
     from rmqstore.checks.verify import VerifyOptions, verify
     from rmqstore.files.store import open_store
     from rmqstore.repair.journal.journal import apply
@@ -162,7 +171,7 @@ def apply_and_verify(
     with out.progress("apply", None, unit="batch") as progress:
         journal = apply(plan, **applying.how, progress=progress).journal
     with after_apply(out, journal):
-        store = open_store(store.path, store.config)
+        store = open_store(store.path, store.config.changed(settings) if settings else store.config)
         with out.progress("verify again", store.log_bytes) as progress:
             report = verify(store, VerifyOptions(jobs=jobs, progress=progress.add))
         yield journal, report

@@ -21,6 +21,8 @@ from rmqstore.formats.text.javatext import java_text
 _DEFAULT, _DEFAULT_VERSION = "default", "kvDataVersion"
 _FAMILIES = {TOPICS: "topic", GROUPS: "subscriptionGroup", OFFSETS: "consumerOffset"}  # of metadata/
 _VERSION_KEY = b"kvDataVersionKey"
+FORBIDDEN = "forbidden"
+"""Column family of subscriptionGroups/ and metadata/: what a group may not read, by topic."""
 _TABLE_IDS = {
     TOPICS: configrows.TOPIC,
     GROUPS: configrows.SUBSCRIPTION_GROUP,
@@ -60,11 +62,39 @@ def table_rows(files: Files, directory: Path, table: str) -> Iterator[tuple[list
         yield from database.chunks(_DEFAULT, *configrows.key_range(_TABLE_IDS[table]))
         return
     family = family_of(directory.name, table)
-    version = f"{family}Version" if directory.name == METADATA else _DEFAULT_VERSION
+    version, key = version_row(directory.name, table)
     if family in database.families:
         yield from database.chunks(family)
     if version in database.families:
-        database.value(version, _VERSION_KEY)
+        database.value(version, key)
+
+
+def version_row(directory: str, table: str) -> tuple[str, bytes]:
+    """Return column family and key of the data version of a table in a database of version 1."""
+    return (f"{family_of(directory, table)}Version" if directory == METADATA else _DEFAULT_VERSION), _VERSION_KEY
+
+
+def data_version(directory: Path, table: str) -> dict[str, JsonValue]:
+    """Return the data version of a table in a database of version 1; empty if it has none.
+
+    Errors: CannotRead.
+    """
+    database = open_database(directory)
+    family, key = version_row(directory.name, table)
+    value = database.value(family, key) if family in database.families else None
+    return (_json(value) or {}) if value is not None else {}
+
+
+def forbidden_rows(directory: Path) -> dict[str, JsonValue]:
+    """Return what groups may not read, in the form of subscriptionGroup.json.
+
+    Errors: CannotRead.
+    """
+    database = open_database(directory)
+    rows: dict[str, JsonValue] = {}
+    for keys, values in database.chunks(FORBIDDEN) if FORBIDDEN in database.families else ():
+        rows |= {java_text(key): _json(value) for key, value in zip(keys, values, strict=True)}
+    return rows
 
 
 def family_of(directory: str, table: str) -> str:

@@ -44,7 +44,7 @@ _BEHIND = 1 << 10
 """Number of units that are read at a time after a queue's last message."""
 _SMALL = 1 << 15
 """Maximum size of content that is part of a step, bytes."""
-_NO_MESSAGE = "units of messages missing from the log"
+NO_MESSAGE = "units of messages missing from the log"
 _FAKE = consumequeue.UNIT.build(size=1)
 """A unit of an expired message: it preserves the end of a queue that has no unit left."""
 
@@ -266,7 +266,7 @@ def plan_queue(draft: PlanBuilder, image: QueueImage, why: str) -> None:
     queue, size = image.queue, image.queue.file_size
     if image.empty and (not image.keeps_end() or (image.min_offset <= 1 and image.only_pre_blanks())):
         for unused in image.usable:
-            draft.discard(unused.path, _NO_MESSAGE)
+            draft.discard(unused.path, NO_MESSAGE)
         return
     existing = {f.start: f for f in image.usable}
     stop = -(-image.high * UNIT // size) * size
@@ -283,7 +283,7 @@ def plan_queue(draft: PlanBuilder, image: QueueImage, why: str) -> None:
             _overwrite_differences(draft, image, file, why)
     for left in existing.values():
         if not image.front <= left.start < stop:
-            draft.discard(left.path, _NO_MESSAGE)
+            draft.discard(left.path, NO_MESSAGE)
 
 
 def _produced(image: QueueImage, first: int, last: int) -> Reencoded:
@@ -323,7 +323,7 @@ def _overwrite(draft: PlanBuilder, image: QueueImage, file: MappedFile, first: i
     at = first * UNIT - file.start
     content: Content
     if first >= image.high:
-        content, why = Zeros((last - first) * UNIT), _NO_MESSAGE
+        content, why = Zeros((last - first) * UNIT), NO_MESSAGE
     elif (last - first) * UNIT <= _SMALL:
         content = Literal(bytes(image.wanted(first, last - first)))
     else:

@@ -250,11 +250,14 @@ class RowsRebuild(QueueRebuild):
             raise unwritten(e) from e
         for odds in self.odds:
             self.tell(odds)
-        if not places_found(self.store.files, self.store.root) and not place_is_configured(self.store.config):
+        if self._assumes_place():
             self.draft.decisions.append(_WHERE)
         swap_in(self.draft, self.store.rocksdb_directory, StagedDatabase(new, files, folder), WHY)
         self._tell_ends()
         return True
+
+    def _assumes_place(self) -> bool:
+        return not places_found(self.store.files, self.store.root) and not place_is_configured(self.store.config)
 
     def _discard_other(self) -> bool:
         """Discard a second RocksDB, with which a broker does not start; return whether there is one.
@@ -306,9 +309,7 @@ class RowsRebuild(QueueRebuild):
             rows.end_at(last.queue_offset + 1 if last is not None else 0)
         files = ConsumeQueueFiles(*name, QueueKind.SIMPLE, rows)
         units = self.spill.queues.get(name, BufferedUnits(self.spill.spill, times=self.spill.times))
-        delay = delay_levels(self.store).longest(name[1] + 1)
-        codes = KeptCodes(Extension.of(self.store, *name), delay, self.kept_codes)
-        image = RowsImage(rows, files, units, self.min_offset, self.damaged, codes)
+        image = RowsImage(rows, files, units, self.min_offset, self.damaged, self._codes(name))
         if image.empty:
             return self._without_messages(name, image)
         if name[0] in self.inner:
@@ -331,6 +332,10 @@ class RowsRebuild(QueueRebuild):
             self.draft.ends[files.label] = image.high + self.spill.later[name]
             self.odds.append(self.note_gaps(files.label, image))
         return self._bound(name, low, high) or changed
+
+    def _codes(self, name: Name) -> KeptCodes:
+        delay = delay_levels(self.store).longest(name[1] + 1)
+        return KeptCodes(Extension.of(self.store, *name), delay, self.kept_codes)
 
     def _without_messages(self, name: Name, image: RowsImage) -> bool:
         """Keep only the end of a queue without messages: the next message gets this queue offset."""

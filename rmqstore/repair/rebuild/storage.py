@@ -1,0 +1,299 @@
+"""Converts the consume queues of a store from files to RocksDB, and back.
+
+The queues are built anew from the log in the other form, and the old ones go into quarantine as a whole; of them, only
+the ends of queues without a message in the log are needed.
+Topics, subscription groups and consumer offsets go to where the broker then reads them (`storage_config`).
+
+Source: RocksDBMessageStore#createConsumeQueueStore, RocksDBConsumeQueueStore#<init>, ConsumeQueueStore#load
+(RocketMQ 5.4.0, 5.5.1)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from rmqstore.brokers.rules.versions import rules_for
+from rmqstore.brokers.rules.writer import writer_of
+from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.verify import Verified
+from rmqstore.errors import Refused
+from rmqstore.files.disk.reading import read_at
+from rmqstore.files.mapped_file_queue import MappedFileQueue, list_directory
+from rmqstore.files.queue_home import DOUBLE_WRITE, ROCKSDB, SEPARATE, SEPARATE_KEY, QueueHome, is_database_file
+from rmqstore.files.rocksdb.database import NoDatabase
+from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue
+from rmqstore.files.rocksdb.written import was_deleted
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
+from rmqstore.formats import consumequeue
+from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, parse_checkpoint
+from rmqstore.formats.properties import is_lmq
+from rmqstore.repair.beside.checkpoint import last_record_start
+from rmqstore.repair.log.redispatch import Name, can_have_queues
+from rmqstore.repair.log.repaired_log import RepairedLog
+from rmqstore.repair.plan.content import Literal as Bytes
+from rmqstore.repair.plan.content import Reencoded
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.rebuild.consume_queue import CHUNK, NO_MESSAGE, KeptCodes
+from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, parse_label, queue_files
+from rmqstore.repair.rebuild.extension import Extension
+from rmqstore.repair.rebuild.rocksdb_queues import OldRows, RowsRebuild
+from rmqstore.repair.rebuild.storage_config import plan_config_files, plan_config_rows
+from rmqstore.repair.rebuild.unit_buffer import QueueUnits
+
+Storage = Literal["files", "rocksdb"]
+UNIT = consumequeue.UNIT.size
+_TREES = {QueueKind.SIMPLE: "consumequeue", QueueKind.BATCH: "batchconsumequeue", QueueKind.EXT: "consumequeue_ext"}
+_MOVED = "the broker will read its queues from {}"
+_NAMED = 5
+
+
+def plan_storage(draft: PlanBuilder, verified: Verified, views: list[RepairedLog], storage: Storage) -> None:
+    """Add the steps that move all consume queues, and the configuration, to `storage`.
+
+    Errors: Refused for a store that has problems, or queues that the other form cannot have.
+    """
+    store = draft.store
+    _refuse(store, verified, storage)
+    convert = _to_rocksdb if storage == "rocksdb" else _to_files
+    settings = convert(draft, verified, views)
+    _checkpoint(draft, verified, max(view.end for view in views), files=storage == "files")
+    draft.facts["storage"] = storage
+    draft.facts["settings"] = dict(settings)
+    needs = ", ".join(f"{key}={value}" for key, value in settings.items())
+    draft.notes.insert(0, f"broker.conf needs {needs}: set it before the broker starts")
+
+
+def _refuse(store: Store, verified: Verified, storage: Storage) -> None:
+    if store.dledger is not None:
+        raise Refused("the queues of a DLedger store are not converted: their log positions include its entries")
+    if store.queue_home is QueueHome.UNKNOWN:
+        raise Refused(
+            "nothing says whether the broker reads the queue files or the RocksDB",
+            "give its broker.conf with -c (storeType)",
+        )
+    if store.rocksdb_beside or store.config.bool(DOUBLE_WRITE):
+        raise Refused(
+            "the broker writes queues to files and to RocksDB (rocksdbCQDoubleWriteEnable)",
+            "it can change storeType itself: both are complete",
+        )
+    if store.other_rocksdb is not None:
+        raise Refused("there are two RocksDB of consume queues", "run `rmqstore recover` first")
+    home = "rocksdb" if store.kind is StoreKind.ROCKSDB else "files"
+    if home == storage:
+        raise Refused(f"the consume queues are in {_name(storage)} already", "nothing has to be converted")
+    if not verified.report.clean:
+        raise Refused("only a store without problems is converted", "run `rmqstore recover` first")
+    batch = sorted({*verified.batch_topics, *(topic for topic, _, _ in store.queue_directories(QueueKind.BATCH))})
+    if storage == "rocksdb" and batch:
+        raise Refused(
+            f"{_listed(batch)}: a batch queue has one unit for many messages, and RocksDB has a row for each message",
+            "a broker with RocksDB delivers only the first message of each batch: keep the files",
+        )
+
+
+def _name(storage: str) -> str:
+    return "RocksDB" if storage == "rocksdb" else "files"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:_NAMED]) + ", …" * (len(names) > _NAMED)
+
+
+# --- files → RocksDB --------------------------------------------------------------------------------------------------
+
+
+class FileRows(RocksDBQueue):
+    """A queue in files as rows: units with the store time 0."""
+
+    def __init__(self, files: ConsumeQueueFiles, behind: int) -> None:
+        queue = files.queue
+        MappedFileQueue.__init__(self, queue.name, queue.directories, queue.file_size, queue.files)
+        self.unreadable = []
+        self.first, self.behind = queue.start // UNIT, behind
+
+    def end_at(self, behind: int) -> None:
+        """Do nothing: the end is that of the written units."""
+
+    def runs(self, start: int, stop: int) -> Iterator[tuple[int, Any, Any]]:
+        """Yield (first queue offset, units, store times) of the units in [start, stop)."""
+        for at in range(max(0, start), min(stop, self.behind), CHUNK):
+            count = min(CHUNK, stop - at, self.behind - at)
+            raw = MappedFileQueue.pread(self, count * UNIT, at * UNIT)
+            units = consumequeue.UNIT.array(raw[: len(raw) // UNIT * UNIT])
+            yield at, units, np.zeros(len(units), dtype=np.int64)
+
+
+class FileEnds(OldRows):
+    """The ends of all queues in files, in the form of an old database."""
+
+    def __init__(self, store: Store, verified: Verified, end: int) -> None:
+        OldRows.__init__(self, NoDatabase(store.rocksdb_directory, (UNITS, OFFSETS)), ended=True)
+        self.store = store
+        self.ends: dict[Name, int] = {}
+        for label, state in verified.report.queues.items():
+            name = parse_label(label)
+            if name is not None and state.max > 0:
+                self.ends[name] = state.max
+        self.names = {*self.ends, *((t, q) for t, q, _ in store.queue_directories(QueueKind.SIMPLE))}
+        self.bounds = {n: {"min": Bound(end, top), "max": Bound(0, top - 1)} for n, top in self.ends.items()}
+
+    def queue(self, name: Name) -> RocksDBQueue:
+        """Return one queue, which may have no files."""
+        return FileRows(self.store.consume_queue(*name), self.ends.get(name, 0))
+
+
+class RowsFromFiles(RowsRebuild):
+    """Builds the RocksDB of a store whose queues are in files."""
+
+    def __init__(self, draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> None:
+        super().__init__(draft, verified, views, None, RebuildChoices())
+        self.old = FileEnds(self.store, verified, self.end)
+        self.differs = True
+        self.progress = None
+
+    def _assumes_place(self) -> bool:
+        """Return False: the plan names the setting for the directory."""
+        return False
+
+    def _codes(self, name: Name) -> KeptCodes:
+        """Keep no address of an extension: RocksDB has none."""
+        delay = delay_levels(self.store).longest(name[1] + 1)
+        nothing = MappedFileQueue("", [], self.store.config.int("mappedFileSizeConsumeQueueExt"), [])
+        return KeptCodes(Extension(ConsumeQueueFiles(*name, QueueKind.EXT, nothing)), delay, self.kept_codes)
+
+
+def _to_rocksdb(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> dict[str, str]:
+    store = draft.store
+    work = RowsFromFiles(draft, verified, views)
+    work.read()
+    work.plan()
+    plan_config_rows(draft)
+    for kind in (QueueKind.SIMPLE, QueueKind.EXT):
+        for entry in list_directory(store.root / _TREES[kind]):
+            if entry.directory:
+                draft.discard(entry.path, _MOVED.format("RocksDB"))
+    settings = {"storeType": ROCKSDB, SEPARATE_KEY: str(store.rocksdb_directory.name == SEPARATE).lower()}
+    if any(is_lmq(topic) for topic, _ in work.names()):
+        settings |= {"enableLmq": "true", "enableMultiDispatch": "true"}
+    draft.notes.append("only brokers from 5.2.0 on read consume queues from RocksDB")
+    return settings
+
+
+# --- RocksDB → files --------------------------------------------------------------------------------------------------
+
+
+class FilesFromRows(QueueRebuild):
+    """Builds the files of all queues of a store whose queues are in a RocksDB."""
+
+    def __init__(self, draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> None:
+        super().__init__(draft, verified, views, None, RebuildChoices())
+        self.old = OldRows.of(self.store)
+        if self.old.damage:
+            raise Refused(f"the RocksDB of the consume queues is damaged: {self.old.damage}")
+
+    def names(self) -> list[Name]:
+        """Return the queues of the log and of the RocksDB, without those that were deleted on purpose."""
+        known = {*self.spill.queues, *self.old.bounds}
+        return sorted(name for name in known if not self._was_deleted(name))
+
+    def _was_deleted(self, name: Name) -> bool:
+        part = self.logs.queues.get(name)
+        return (
+            part is not None and name not in self.old.names and was_deleted(name[0], part.last_at, self.old.dispatched)
+        )
+
+    def plan_all(self) -> None:
+        """Add the steps for all queues.
+
+        Errors: Refused for a queue that cannot have a directory.
+        """
+        names = self.names()
+        for topic, queue_id in names:
+            if not can_have_queues(topic.encode("utf-8", "surrogatepass"), queue_id):
+                raise Refused(f"{topic}/{queue_id}: no directory can have this name", "keep the queues in RocksDB")
+        for kind in (QueueKind.SIMPLE, QueueKind.BATCH, QueueKind.EXT):
+            for files in self.store.consume_queues(kind):
+                for file in files.queue.files:
+                    self.draft.discard(file.path, "left over from an earlier storeType")
+        self.plan()
+        for name in names:
+            last = self.old.bounds.get(name, {}).get("max")
+            units = self.spill.queues.get(name)
+            if last is not None and last.queue_offset >= 0 and (units is None or _is_empty(units)):
+                self._keep_end(name, last.queue_offset + 1)
+
+    def _keep_end(self, name: Name, end: int) -> None:
+        """Create the last file of a queue without a message in the log: the next message gets the queue offset `end`.
+
+        Its last unit is that of an expired message, since a queue must not consist of pre-blanks.
+        """
+        files = queue_files(self.store, name, QueueKind.SIMPLE)
+        size = files.queue.file_size
+        start = consumequeue.first_file(end - 1, size)
+        count = end - start // UNIT
+        path = files.queue.directories[0] / f"{start:020d}"
+        content = Reencoded(count * UNIT, lambda: _expired(count))
+        self.draft.create(path, size, content, NO_MESSAGE)
+        self.draft.ends[files.label] = end
+
+
+def _is_empty(units: QueueUnits) -> bool:
+    return not units.ranges() and not units.batches
+
+
+def _expired(count: int) -> Iterator[bytes]:
+    for start in range(0, count - 1, CHUNK):
+        yield consumequeue.PRE_BLANK * min(CHUNK, count - 1 - start)
+    yield consumequeue.UNIT.build(size=1)
+
+
+def _to_files(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> dict[str, str]:
+    store = draft.store
+    work = FilesFromRows(draft, verified, views)
+    work.read()
+    work.plan_all()
+    plan_config_files(draft)
+    why = _MOVED.format("files")
+    directory = store.rocksdb_directory
+    if directory.name == SEPARATE:
+        draft.discard(directory, why)
+    else:
+        names = [e.name for e in os.scandir(directory) if not e.is_dir() and is_database_file(e.name)]
+        for name in sorted(names, key=lambda name: (not name.startswith("MANIFEST"), name)):
+            draft.discard(directory / name, why)
+    settings = {"storeType": "default"}
+    if store.config.bool(DOUBLE_WRITE):
+        settings[DOUBLE_WRITE] = "false"
+    if any(is_lmq(topic) for topic, _ in work.names()):
+        settings |= {"enableLmq": "true", "enableMultiDispatch": "true"}
+    return settings
+
+
+# --- checkpoint -------------------------------------------------------------------------------------------------------
+
+
+def _checkpoint(draft: PlanBuilder, verified: Verified, end: int, *, files: bool) -> None:
+    """Set the time and the offset up to which queue files are complete: the last message, or 0 without queue files.
+
+    A broker with RocksDB queues never sets them. Brokers before 5.5.0 do not know the offset, and leave it 0.
+    Source: StoreCheckpoint, RocksDBConsumeQueueStore (RocketMQ 5.4.0, 5.5.1)
+    """
+    store = draft.store
+    entry = store.checkpoint
+    if entry is None or entry.length != FILE_SIZE:
+        return
+    size = STORE_CHECKPOINT.size
+    raw = read_at(entry.path, size, 0)
+    time = offset = 0
+    if files:
+        time = max((result.max_time for result in verified.logs.results), default=0)
+        if rules_for(writer_of(store).newest).logics_offset:
+            offset = last_record_start(verified, end)
+    wanted = replace(parse_checkpoint(raw), logics_msg_timestamp=time, logics_physical_offset=offset).build()[:size]
+    if wanted != raw:
+        draft.overwrite(entry.path, 0, Bytes(wanted), "how far the queue files are complete")
