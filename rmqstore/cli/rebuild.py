@@ -98,8 +98,16 @@ def rebuild(
     keep_units = KeptUnits if fresh and part == "cq" else None
     change = plan_change(out, "rmqstore.rebuild/1", opened, work.verifying(), plan, keep_units=keep_units, cures=fresh)
     if storage is not None:
-        change = replace(change, settings=_settings(change.plan.facts))
+        change = replace(change, verdict=_verdict(change.plan, storage), settings=_settings(change.plan.facts))
     return finish(out, change, applying, work.jobs)
+
+
+def _verdict(plan: Plan, storage: str) -> str:
+    """Return what a conversion moves. Topics, groups and offsets stay if the broker keeps them in config/rdb."""
+    place = "files" if storage == "files" else "RocksDB"
+    if any(step.path.startswith("config/") for step in plan.steps):
+        return f"All consume queues, topics, groups and offsets move to {place}."
+    return f"All consume queues move to {place}; topics, groups and offsets stay where they are."
 
 
 def _settings(facts: Mapping[str, object]) -> dict[str, str]:

@@ -99,23 +99,26 @@ class OracleServer:
         end = time.monotonic() + ANSWER_SECONDS
         while number not in self._results:
             lines = self._lines(end - time.monotonic())
-            if lines is None:
+            if lines is None or not all(map(self._take, lines)):
                 self._end()
                 for each in list(self._open):
                     self._ask_alone(each, "no answer")
                 break
-            for line in lines:
-                self._take(line)
         return self._results.pop(number)
 
-    def _take(self, line: bytes) -> None:
-        number, answer = line.decode("utf-8", "replace").split("\t", 1)
-        result = parse_answer(json.loads(answer), 0, "")
+    def _take(self, line: bytes) -> bool:
+        """Keep a result; return False for a line of a JVM that crashed: RocksDB sometimes does when a store closes."""
+        try:
+            number, answer = line.decode("utf-8", "replace").split("\t", 1)
+            result = parse_answer(json.loads(answer), 0, "")
+        except ValueError:
+            return False
         if not result.load or result.crash is not None or result.shutdown not in ("clean", "abort kept"):
             self._left = 0  # threads that it left running must not affect the next stores
             self._ask_alone(int(number), f"load {result.load}, crash {result.crash}, shutdown {result.shutdown}")
         else:
             self._close(int(number), result)
+        return True
 
     def _ask_alone(self, number: int, why: str) -> None:
         question = self._open[number]

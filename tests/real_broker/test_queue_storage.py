@@ -42,7 +42,7 @@ def test_both_versions_read_every_message_in_the_other_form(
     store = copy_store(name, tmp_path)
     before = content_only(snapshot(store, without=(".rmqstore",)))
     done = convert(name, store)
-    settings = {**args, **done["facts"]["settings"]}
+    settings = {**args, **done["settings"]}
     cells = [(v, crash) for v in ("5.4.0", "5.5.1") for crash in (False, True)]
     for cell, result in oracle_servers.read(store, {**settings, "put": 40}, cells).items():
         assert (result.load, result.shutdown, result.crash) == (True, "clean", None), cell
@@ -63,7 +63,7 @@ def test_queues_without_a_message_go_on_at_their_end(name: str, tmp_path: Path, 
     ends: Any = run_json("verify", str(store), exit_code=0)["queues"]
     empty = {label for label, one in ends.items() if one["min"] == one["max"] > 0}
     assert empty
-    settings = {**meta(name).oracle_args, **convert(name, store)["facts"]["settings"]}
+    settings = {**meta(name).oracle_args, **convert(name, store)["settings"]}
     for cell, result in oracle_servers.read(store, settings, [(version, False), (version, True)]).items():
         assert result.load, cell
         now = {label: (queue.min, queue.max) for label, queue in result.queues.items()}
@@ -82,7 +82,7 @@ def test_consumers_of_whole_brokers_continue_at_their_offsets(
     run_json("offsets", str(store), "--set", GROUP, TOPIC, "--to", "3", "--apply", exit_code=0)
     found: Any = run_json("offsets", str(store), "--group", GROUP, "--topic", TOPIC, exit_code=0)["offsets"]
     wanted = {(row["queue_id"], n) for row in found for n in range(row["offset"], row["max"])}
-    settings = convert(name, store)["facts"]["settings"]
+    settings = convert(name, store)["settings"]
     with whole_broker(made.version, store, {**made.broker_conf, **settings}) as broker:
         received = {(m.queue_id, m.queue_offset) for m in broker.resume(TOPIC, GROUP)}
         assert wanted <= received  # a delayed message may be delivered meanwhile

@@ -29,7 +29,7 @@ _MAX_PLAN = 1 << 30  # bytes; a plan contains the bytes that it will write
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A plan for a store, and the report on which it is based. `settings`: what broker.conf needs after it."""
+    """A plan for a store, and the report on which it is based."""
 
     schema: str
     store: Store
@@ -39,6 +39,7 @@ class Change:
     verdict: str | None = None
     """The first line of the text, if the forecast of the next start does not answer the question."""
     settings: Mapping[str, str] = field(default_factory=dict)
+    """What broker.conf needs after the change."""
 
 
 def open_for(out: Output, path: Path, config: BrokerConfig, applying: Applying) -> Store:
@@ -257,6 +258,7 @@ def _json(change: Change, applied: bool, journal: Path | None, after: Report | N
         "steps": plan.summaries(),
         "remaining": {"counts": problem_counts(report) if applied or plan.empty else {}},
         "facts": dict(plan.facts),
+        **({"settings": dict(change.settings)} if change.settings else {}),
     }
 
 

@@ -219,10 +219,13 @@ class QueueRebuild:
             else:
                 self._simple(files, units)
             if len(self.draft.steps) > before:
-                decision = size_decision(self.store, kind)
-                if decision is not None:
-                    self.draft.decisions.append(decision)
+                self._decide_size(kind)
         return len(self.draft.steps) > start
+
+    def _decide_size(self, kind: QueueKind) -> None:
+        decision = size_decision(self.store, kind)
+        if decision is not None:
+            self.draft.decisions.append(decision)
 
     def _unnamed(self, topic: str) -> bool:
         """Return whether a new batch queue would prevent brokers from starting, for lack of a topics.json."""

@@ -29,6 +29,7 @@ from rmqstore.files.rocksdb.database import NoDatabase
 from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue
 from rmqstore.files.rocksdb.written import was_deleted
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
+from rmqstore.files.store_queues import SIZE_KEY
 from rmqstore.formats import consumequeue
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, parse_checkpoint
 from rmqstore.formats.properties import is_lmq
@@ -39,7 +40,7 @@ from rmqstore.repair.plan.content import Literal as Bytes
 from rmqstore.repair.plan.content import Reencoded
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import CHUNK, NO_MESSAGE, KeptCodes
-from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, parse_label, queue_files
+from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, parse_label, queue_files, size_decision
 from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.rocksdb_queues import OldRows, RowsRebuild
 from rmqstore.repair.rebuild.storage_config import plan_config_files, plan_config_rows
@@ -79,7 +80,7 @@ def _refuse(store: Store, verified: Verified, storage: Storage) -> None:
     if store.rocksdb_beside or store.config.bool(DOUBLE_WRITE):
         raise Refused(
             "the broker writes queues to files and to RocksDB (rocksdbCQDoubleWriteEnable)",
-            "it can change storeType itself: both are complete",
+            "its settings decide which of them it reads (combineCQPreferCQType, combineAssignOffsetCQType)",
         )
     if store.other_rocksdb is not None:
         raise Refused("there are two RocksDB of consume queues", "run `rmqstore recover` first")
@@ -196,6 +197,9 @@ class FilesFromRows(QueueRebuild):
         if self.old.damage:
             raise Refused(f"the RocksDB of the consume queues is damaged: {self.old.damage}")
 
+    def _decide_size(self, kind: QueueKind) -> None:
+        """Do nothing: the plan names the size among the settings."""
+
     def names(self) -> list[Name]:
         """Return the queues of the log and of the RocksDB, without those that were deleted on purpose."""
         known = {*self.spill.queues, *self.old.bounds}
@@ -267,6 +271,9 @@ def _to_files(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) 
         for name in sorted(names, key=lambda name: (not name.startswith("MANIFEST"), name)):
             draft.discard(directory / name, why)
     settings = {"storeType": "default"}
+    if size_decision(store, QueueKind.SIMPLE) is not None:
+        key = SIZE_KEY[QueueKind.SIMPLE]
+        settings[key] = str(store.config.int(key))
     if store.config.bool(DOUBLE_WRITE):
         settings[DOUBLE_WRITE] = "false"
     if any(is_lmq(topic) for topic, _ in work.names()):

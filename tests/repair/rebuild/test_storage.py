@@ -62,13 +62,13 @@ def test_queues_offsets_and_topics_are_the_same_in_both_forms(name: str, tmp_pat
     there, back = ("rocksdb", "files") if name in IN_FILES else ("files", "rocksdb")
     first = convert(store, there, conf, "--apply")
     assert first["remaining"]["counts"] == {}
-    changed(conf, first["facts"]["settings"])
+    changed(conf, first["settings"])
     for given in ((), ("-c", str(conf))):
         assert queues(store, *given) == was_queues
     assert progress(store) == was_progress
     middle = content(store)
     second = convert(store, back, conf, "--apply")
-    changed(conf, second["facts"]["settings"])
+    changed(conf, second["settings"])
     assert queues(store, "-c", str(conf)) == was_queues
     assert progress(store) == was_progress
     assert run("undo", second["journal"]).exit_code == 0
@@ -118,7 +118,7 @@ def test_the_separate_directory_is_used_if_broker_conf_names_it(tmp_path: Path) 
     store = copy_store("5.5.1-clean", tmp_path)
     conf = write_broker_conf("5.5.1-clean", store, useSeparateStorePathForRocksdbCQ="true")
     done = convert(store, "rocksdb", conf, "--apply")
-    assert done["facts"]["settings"] == {"storeType": "defaultRocksDB", "useSeparateStorePathForRocksdbCQ": "true"}
+    assert done["settings"] == {"storeType": "defaultRocksDB", "useSeparateStorePathForRocksdbCQ": "true"}
     assert (store / "consumequeue_rocksdb" / "CURRENT").is_file()
     assert not (store / "consumequeue" / "CURRENT").exists()
 
@@ -132,7 +132,7 @@ def test_a_queue_without_a_message_in_the_log_keeps_its_end(name: str, tmp_path:
     empty = {label for label, (low, high) in was.items() if low == high > 0}
     assert empty
     done = convert(store, "rocksdb" if name in IN_FILES else "files", conf, "--apply")
-    changed(conf, done["facts"]["settings"])
+    changed(conf, done["settings"])
     now = queues(store, "-c", str(conf))
     assert {label: high for label, (_, high) in now.items()} == {label: high for label, (_, high) in was.items()}
     assert {label: now[label] for label in was.keys() - empty} == {label: was[label] for label in was.keys() - empty}
@@ -146,6 +146,15 @@ def test_broker_conf_is_named_and_nothing_is_written_without_apply(tmp_path: Pat
     text = " ".join(result.output.split())
     assert "broker.conf needs storeType=defaultRocksDB, useSeparateStorePathForRocksdbCQ=false" in text
     assert snapshot(store) == before
+
+
+def test_the_size_of_the_new_files_is_a_setting_unless_broker_conf_has_it(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-rocksdb", tmp_path)
+    found: Any = run_json("rebuild", str(store), "cq", "--storage", "files", exit_code=1)
+    assert found["settings"] == {"storeType": "default", "mappedFileSizeConsumeQueue": "6000000"}
+    assert found["brakes"] == []
+    done = convert(store, "files", write_broker_conf("5.4.0-rocksdb", store), "--apply")
+    assert done["settings"] == {"storeType": "default"}
 
 
 def test_saved_plan(tmp_path: Path) -> None:
@@ -205,7 +214,7 @@ def test_what_groups_may_not_read_goes_there_and_back(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     conf = write_broker_conf("5.4.0-clean", store)
     wanted = blocked_groups(store)
-    changed(conf, convert(store, "rocksdb", conf, "--apply")["facts"]["settings"])
+    changed(conf, convert(store, "rocksdb", conf, "--apply")["settings"])
     (store / "config" / "subscriptionGroup.json").unlink()
     (store / "config" / "subscriptionGroup.json.bak").unlink()
     convert(store, "files", conf, "--apply")
