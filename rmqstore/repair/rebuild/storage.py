@@ -44,7 +44,7 @@ from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices,
 from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.rocksdb_queues import OldRows, RowsRebuild
 from rmqstore.repair.rebuild.storage_config import plan_config_files, plan_config_rows
-from rmqstore.repair.rebuild.unit_buffer import QueueUnits
+from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
 
 Storage = Literal["files", "rocksdb"]
 UNIT = consumequeue.UNIT.size
@@ -246,7 +246,7 @@ class FilesFromRows(QueueRebuild):
         self.draft.ends[files.label] = end
 
 
-def _is_empty(units: QueueUnits) -> bool:
+def _is_empty(units: BufferedUnits) -> bool:
     return not units.ranges() and not units.batches
 
 

@@ -29,7 +29,7 @@ from rmqstore.formats.configjson import JsonValue, build_config_json, integer_ke
 from rmqstore.formats.properties import is_lmq
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.rebuild.rocksdb_swap import Made, swap_in, unwritten
+from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwritten
 
 _FILES = {TOPICS: "topics.json", GROUPS: "subscriptionGroup.json", OFFSETS: "consumerOffset.json"}
 _LIGHT_OFFSETS = "lmqConsumerOffset.json"
@@ -103,7 +103,7 @@ def _write(draft: PlanBuilder, directory: str, tables: Mapping[str, Table]) -> N
     except CannotRead as e:
         raise unwritten(e) from e
     why = _WHY.format(", ".join(tables))
-    swap_in(draft, draft.store.root / "config" / directory, Made(new, files, folder), why)
+    swap_in(draft, draft.store.root / "config" / directory, StagedDatabase(new, files, folder), why)
 
 
 def _texts(value: JsonValue) -> JsonValue:
