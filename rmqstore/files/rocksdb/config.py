@@ -74,23 +74,23 @@ def version_row(directory: str, table: str) -> tuple[str, bytes]:
     return (f"{family_of(directory, table)}Version" if directory == METADATA else _DEFAULT_VERSION), _VERSION_KEY
 
 
-def data_version(directory: Path, table: str) -> dict[str, JsonValue]:
+def data_version(store: Store, directory: str, table: str) -> dict[str, JsonValue]:
     """Return the data version of a table in a database of version 1; empty if it has none.
 
     Errors: CannotRead.
     """
-    database = open_database(directory)
-    family, key = version_row(directory.name, table)
+    database = open_database(store.files, store.root / "config" / directory)
+    family, key = version_row(directory, table)
     value = database.value(family, key) if family in database.families else None
     return (_json(value) or {}) if value is not None else {}
 
 
-def forbidden_rows(directory: Path) -> dict[str, JsonValue]:
+def forbidden_rows(store: Store, directory: str) -> dict[str, JsonValue]:
     """Return what groups may not read, in the form of subscriptionGroup.json.
 
     Errors: CannotRead.
     """
-    database = open_database(directory)
+    database = open_database(store.files, store.root / "config" / directory)
     rows: dict[str, JsonValue] = {}
     for keys, values in database.chunks(FORBIDDEN) if FORBIDDEN in database.families else ():
         rows |= {java_text(key): _json(value) for key, value in zip(keys, values, strict=True)}

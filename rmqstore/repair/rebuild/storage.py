@@ -10,7 +10,6 @@ Source: RocksDBMessageStore#createConsumeQueueStore, RocksDBConsumeQueueStore#<i
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Literal
@@ -22,8 +21,7 @@ from rmqstore.brokers.rules.writer import writer_of
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
-from rmqstore.files.disk.reading import read_at
-from rmqstore.files.mapped_file_queue import MappedFileQueue, list_directory
+from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.queue_home import DOUBLE_WRITE, ROCKSDB, SEPARATE, SEPARATE_KEY, QueueHome, is_database_file
 from rmqstore.files.rocksdb.database import NoDatabase
 from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue
@@ -49,7 +47,6 @@ from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
 Storage = Literal["files", "rocksdb"]
 UNIT = consumequeue.UNIT.size
 _TREES = {QueueKind.SIMPLE: "consumequeue", QueueKind.BATCH: "batchconsumequeue", QueueKind.EXT: "consumequeue_ext"}
-_MOVED = "the broker will read its queues from {}"
 _NAMED = 5
 
 
@@ -175,9 +172,9 @@ def _to_rocksdb(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]
     work.plan()
     plan_config_rows(draft)
     for kind in (QueueKind.SIMPLE, QueueKind.EXT):
-        for entry in list_directory(store.root / _TREES[kind]):
+        for entry in store.files.list(store.root / _TREES[kind]):
             if entry.directory:
-                draft.discard(entry.path, _MOVED.format("RocksDB"))
+                draft.discard(entry.path, "the broker will read its queues from RocksDB")
     settings = {"storeType": ROCKSDB, SEPARATE_KEY: str(store.rocksdb_directory.name == SEPARATE).lower()}
     if any(is_lmq(topic) for topic, _ in work.names()):
         settings |= {"enableLmq": "true", "enableMultiDispatch": "true"}
@@ -262,14 +259,14 @@ def _to_files(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) 
     work.read()
     work.plan_all()
     plan_config_files(draft)
-    why = _MOVED.format("files")
+    why = "the broker will read its queues from files"
     directory = store.rocksdb_directory
     if directory.name == SEPARATE:
         draft.discard(directory, why)
     else:
-        names = [e.name for e in os.scandir(directory) if not e.is_dir() and is_database_file(e.name)]
-        for name in sorted(names, key=lambda name: (not name.startswith("MANIFEST"), name)):
-            draft.discard(directory / name, why)
+        found = [e.path for e in store.files.list(directory) if not e.directory and is_database_file(e.path.name)]
+        for path in sorted(found, key=lambda path: (not path.name.startswith("MANIFEST"), path.name)):
+            draft.discard(path, why)
     settings = {"storeType": "default"}
     if size_decision(store, QueueKind.SIMPLE) is not None:
         key = SIZE_KEY[QueueKind.SIMPLE]
@@ -295,7 +292,7 @@ def _checkpoint(draft: PlanBuilder, verified: Verified, end: int, *, files: bool
     if entry is None or entry.length != FILE_SIZE:
         return
     size = STORE_CHECKPOINT.size
-    raw = read_at(entry.path, size, 0)
+    raw = store.files.read_at(entry.path, size, 0)
     time = offset = 0
     if files:
         time = max((result.max_time for result in verified.logs.results), default=0)

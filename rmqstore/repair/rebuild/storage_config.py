@@ -34,7 +34,6 @@ from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwrit
 _FILES = {TOPICS: "topics.json", GROUPS: "subscriptionGroup.json", OFFSETS: "consumerOffset.json"}
 _LIGHT_OFFSETS = "lmqConsumerOffset.json"
 _SINGLE = "useSingleRocksDBForAllConfigs"
-_WHY = "{}, which a broker with this storeType reads here"
 Table = dict[str, JsonValue]
 _NO_VERSION: Table = {"counter": 0, "stateVersion": 0, "timestamp": 0}
 
@@ -68,10 +67,10 @@ def plan_config_rows(draft: PlanBuilder) -> None:
 
 def _json_table(store: Store, table: str) -> Table:
     """Return the JSON file of a table; light offsets are among the others, as in RocksDB."""
-    found = loaded_config(store.root, _FILES[table], lambda one: one) or {}
+    found = loaded_config(store.files, store.root, _FILES[table], lambda one: one) or {}
     if table != OFFSETS:
         return found
-    light = loaded_config(store.root, _LIGHT_OFFSETS, lambda one: one)
+    light = loaded_config(store.files, store.root, _LIGHT_OFFSETS, lambda one: one)
     if light is None or ("enableLmq" in store.config.given and not store.config.bool("enableLmq")):
         return found
     rows = {**_object(found.get("offsetTable")), **_object(light.get("offsetTable"))}
@@ -102,8 +101,12 @@ def _write(draft: PlanBuilder, directory: str, tables: Mapping[str, Table]) -> N
         files = new.finish()
     except CannotRead as e:
         raise unwritten(e) from e
-    why = _WHY.format(", ".join(tables))
+    why = _why(", ".join(tables))
     swap_in(draft, draft.store.root / "config" / directory, StagedDatabase(new, files, folder), why)
+
+
+def _why(content: str) -> str:
+    return f"{content}, which a broker with this storeType reads here"
 
 
 def _texts(value: JsonValue) -> JsonValue:
@@ -130,7 +133,7 @@ def plan_config_files(draft: PlanBuilder) -> None:
     if uses_v2(store):
         return
     config = store.root / "config"
-    like = next(iter(sorted(config.glob("*.json"))), None)
+    like = next((e.path for e in store.files.list(config) if e.regular and e.path.suffix == ".json"), None)
     for table, name in _FILES.items():
         directory = directory_of(store, table)
         if directory is None:
@@ -144,11 +147,10 @@ def plan_config_files(draft: PlanBuilder) -> None:
 
 
 def _stored(store: Store, directory: str, table: str) -> Table:
-    where = store.root / "config" / directory
     try:
-        found = stored_table(store.root, directory, table)
-        version = _NO_VERSION | data_version(where, table)
-        forbidden = forbidden_rows(where) if table == GROUPS else {}
+        found = stored_table(store, directory, table)
+        version = _NO_VERSION | data_version(store, directory, table)
+        forbidden = forbidden_rows(store, directory) if table == GROUPS else {}
     except CannotRead as e:
         raise Refused(f"config/{directory} cannot be read: {e}", "run `rmqstore recover` first") from e
     if found.broken:
@@ -164,7 +166,7 @@ def _stored(store: Store, directory: str, table: str) -> Table:
 def _has_light(store: Store, content: Table) -> bool:
     """Return whether a broker may read lmqConsumerOffset.json: with enableLmq it reads no other offsets."""
     rows = _object(content[TABLES[OFFSETS]])
-    known = store.config.bool("enableLmq") or (store.root / "config" / _LIGHT_OFFSETS).is_file()
+    known = store.config.bool("enableLmq") or store.files.is_file(store.root / "config" / _LIGHT_OFFSETS)
     return known or any(is_lmq(key.partition("@")[0]) for key in rows)
 
 
@@ -180,7 +182,7 @@ def _with_light(content: Table) -> Table:
 
 
 def _replace(draft: PlanBuilder, path: Path, content: Table, like: Path | None) -> None:
-    model = path if path.is_file() else like
+    model = path if draft.store.files.is_file(path) else like
     offsets = TABLES[OFFSETS]
     shown = (
         {**content, offsets: {k: integer_keys(_object(v)) for k, v in _object(content[offsets]).items()}}
@@ -188,7 +190,7 @@ def _replace(draft: PlanBuilder, path: Path, content: Table, like: Path | None) 
         else content
     )
     raw = build_config_json(shown)
-    draft.replace(path, raw, _WHY.format(path.stem), old="replaced by the content of the database", like=model)
+    draft.replace(path, raw, _why(path.stem), old="replaced by the content of the database", like=model)
 
 
 def _version(content: Table) -> Table:

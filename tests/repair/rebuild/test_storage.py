@@ -12,6 +12,7 @@ import pytest
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config_databases import TABLES
 from rmqstore.files.rocksdb.config import data_version, stored_table
+from rmqstore.files.store import open_store
 from rmqstore.formats.configjson import parse_config_object
 from tests.command import run, run_json
 from tests.rocksdb_rows import need_rocksdict
@@ -80,8 +81,8 @@ def test_queues_offsets_and_topics_are_the_same_in_both_forms(name: str, tmp_pat
 @pytest.mark.parametrize("name", IN_ROCKSDB)
 def test_the_json_files_have_what_the_databases_had_and_a_newer_version(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
-    had = {table: stored_table(store, table, table).rows for table in TABLES}
-    versions = {table: data_version(store / "config" / table, table) for table in TABLES}
+    had = {table: stored_table(open_store(store), table, table).rows for table in TABLES}
+    versions = {table: data_version(open_store(store), table, table) for table in TABLES}
     convert(store, "files", write_broker_conf(name, store), "--apply")
     for table, file in {**JSON_FILES, "consumerOffsets": "consumerOffset.json"}.items():
         made: Any = parse_config_object((store / "config" / file).read_bytes())
@@ -99,8 +100,8 @@ def test_the_databases_have_what_the_json_files_have_and_their_version(name: str
     convert(store, "rocksdb", write_broker_conf(name, store), "--apply")
     for table, file in {**JSON_FILES, "consumerOffsets": "consumerOffset.json"}.items():
         had: Any = parse_config_object((store / "config" / file).read_bytes())
-        assert stored_table(store, table, table).rows == had[TABLES[table]]
-        assert data_version(store / "config" / table, table) == had["dataVersion"]
+        assert stored_table(open_store(store), table, table).rows == had[TABLES[table]]
+        assert data_version(open_store(store), table, table) == had["dataVersion"]
 
 
 def test_one_database_for_all_tables(tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_one_database_for_all_tables(tmp_path: Path) -> None:
     convert(store, "rocksdb", conf, "--apply")
     assert not (store / "config" / "topics").exists()
     for table in TABLES:
-        assert stored_table(store, "metadata", table).rows
+        assert stored_table(open_store(store), "metadata", table).rows
     assert progress(store) == had
 
 
