@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqstore.brokers.rules.versions import rules_for
@@ -10,7 +11,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.store import QueueKind, Store, StoreKind
-from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint
+from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
 from rmqstore.repair.beside.checkpoint import KeptEnd, last_record_start, plan_checkpoint
 from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
@@ -71,6 +72,7 @@ def plan_rebuild(
         from rmqstore.repair.rebuild.storage import plan_storage
 
         plan_storage(draft, verified, views, storage)
+        _queue_ends(draft, verified, max(view.end for view in views), files=storage == "files")
     elif part == CQ:
         draft.decisions.extend(offset_decisions(results))
         wanted = _chosen(store, verified, topics, queue_ids, queues)
@@ -169,3 +171,25 @@ def _checkpoint(draft: PlanBuilder, verified: Verified, end: int) -> None:
     offset = last_record_start(verified, end) if newer else 0
     content = StoreCheckpoint(last, last, 0, 0, 0, offset).build()
     draft.create(draft.store.root / "checkpoint", FILE_SIZE, Literal(content), "the log's last store time")
+
+
+def _queue_ends(draft: PlanBuilder, verified: Verified, end: int, *, files: bool) -> None:
+    """Set the time and the offset up to which queue files are complete: the last message, or 0 without queue files.
+
+    A broker with RocksDB queues never sets them. Brokers before 5.5.0 do not know the offset, and leave it 0.
+    Source: StoreCheckpoint, RocksDBConsumeQueueStore (RocketMQ 5.4.0, 5.5.1)
+    """
+    store = draft.store
+    entry = store.checkpoint
+    if entry is None or entry.length != FILE_SIZE:
+        return
+    size = STORE_CHECKPOINT.size
+    raw = store.files.read_at(entry.path, size, 0)
+    time = offset = 0
+    if files:
+        time = max((result.max_time for result in verified.logs.results), default=0)
+        if rules_for(writer_of(store).newest).logics_offset:
+            offset = last_record_start(verified, end)
+    wanted = replace(parse_checkpoint(raw), logics_msg_timestamp=time, logics_physical_offset=offset).build()[:size]
+    if wanted != raw:
+        draft.overwrite(entry.path, 0, Literal(wanted), "how far the queue files are complete")

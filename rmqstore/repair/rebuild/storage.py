@@ -11,13 +11,10 @@ Source: RocksDBMessageStore#createConsumeQueueStore, RocksDBConsumeQueueStore#<i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
-from rmqstore.brokers.rules.versions import rules_for
-from rmqstore.brokers.rules.writer import writer_of
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
@@ -29,12 +26,9 @@ from rmqstore.files.rocksdb.written import was_deleted
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import SIZE_KEY
 from rmqstore.formats import consumequeue
-from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, parse_checkpoint
 from rmqstore.formats.properties import is_lmq
-from rmqstore.repair.beside.checkpoint import last_record_start
 from rmqstore.repair.log.redispatch import Name, can_have_queues
 from rmqstore.repair.log.repaired_log import RepairedLog
-from rmqstore.repair.plan.content import Literal as Bytes
 from rmqstore.repair.plan.content import Reencoded
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import CHUNK, NO_MESSAGE, KeptCodes
@@ -59,7 +53,6 @@ def plan_storage(draft: PlanBuilder, verified: Verified, views: list[RepairedLog
     _refuse(store, verified, storage)
     convert = _to_rocksdb if storage == "rocksdb" else _to_files
     settings = convert(draft, verified, views)
-    _checkpoint(draft, verified, max(view.end for view in views), files=storage == "files")
     draft.facts["storage"] = storage
     draft.facts["settings"] = dict(settings)
     needs = ", ".join(f"{key}={value}" for key, value in settings.items())
@@ -276,28 +269,3 @@ def _to_files(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) 
     if any(is_lmq(topic) for topic, _ in work.names()):
         settings |= {"enableLmq": "true", "enableMultiDispatch": "true"}
     return settings
-
-
-# --- checkpoint -------------------------------------------------------------------------------------------------------
-
-
-def _checkpoint(draft: PlanBuilder, verified: Verified, end: int, *, files: bool) -> None:
-    """Set the time and the offset up to which queue files are complete: the last message, or 0 without queue files.
-
-    A broker with RocksDB queues never sets them. Brokers before 5.5.0 do not know the offset, and leave it 0.
-    Source: StoreCheckpoint, RocksDBConsumeQueueStore (RocketMQ 5.4.0, 5.5.1)
-    """
-    store = draft.store
-    entry = store.checkpoint
-    if entry is None or entry.length != FILE_SIZE:
-        return
-    size = STORE_CHECKPOINT.size
-    raw = store.files.read_at(entry.path, size, 0)
-    time = offset = 0
-    if files:
-        time = max((result.max_time for result in verified.logs.results), default=0)
-        if rules_for(writer_of(store).newest).logics_offset:
-            offset = last_record_start(verified, end)
-    wanted = replace(parse_checkpoint(raw), logics_msg_timestamp=time, logics_physical_offset=offset).build()[:size]
-    if wanted != raw:
-        draft.overwrite(entry.path, 0, Bytes(wanted), "how far the queue files are complete")
