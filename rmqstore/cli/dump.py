@@ -180,7 +180,7 @@ def dump(
     if out.format == "hex":
         return _hex(out, opened, what, selection, shown=style.style is not None)
     scan = ScanOptions(drop_cache=live, max_rate=work.max_rate, chunk=CHUNK)
-    job = Job(selection, "text", what == "dledger", style, foreign=what == "commitlog", scan=scan)
+    job = Job(selection, "text", what == "dledger", style, foreign=what == "commitlog", iso=out.iso, scan=scan)
     return _messages(out, opened, what, job, work)
 
 
@@ -234,10 +234,21 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions)
         columns = _ENTRY_COLUMNS if job.entries else _MESSAGE_COLUMNS
         if job.body.style and out.format == "table":
             rows, columns = map(with_body, rows), (*columns, "body")
+        elif job.body.style and out.format == "csv":
+            rows = (_with_columns_of_body(row, str(job.body.style)) for row in rows)
         found = write_rows(out, rows, columns)
     if not found:
         note_no_message(out, job.selection, logs, "DLedger entry" if job.entries else "message")
     return tell_damage(out, damage)
+
+
+def _with_columns_of_body(row: dict[str, Any], style: str) -> dict[str, Any]:
+    """Return a row with all fields that a body can have: rows of CSV have the same columns."""
+    if "message" in row:
+        return row | {"message": _with_columns_of_body(row["message"], style)}
+    names = ("body_error", f"body_{style}") if style in ("hex", "base64") else ("body_error", "body", "body_base64")
+    bodies = {name: row.get(name) for name in names}
+    return {name: value for name, value in row.items() if name not in bodies} | bodies
 
 
 def _text_form(out: Output, job: Job) -> str:

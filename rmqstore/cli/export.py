@@ -112,7 +112,7 @@ def export(
         if out.format in ("parquet", "arrow"):
             written = _write_arrow(out, opened, options, selection, damage, progress)
         else:
-            job = options.job(selection, "csv" if out.format == "csv" else "text")
+            job = replace(options.job(selection, "csv" if out.format == "csv" else "text"), iso=out.iso)
             written = write_text(out, opened, "messages", job, damage, work.processes(total), progress)
     if not written:
         note_no_message(out, selection, logs)

@@ -45,6 +45,7 @@ class LostOptions:
     journal: Path | None
     next_start: bool
     bodies: Path | None
+    body: str | None
     keys: Path | None
     expected: Path | None
     stale: bool
@@ -73,6 +74,11 @@ class LostOptions:
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
     help="Save what is left of the bodies as files in DIR, which must not exist.",
+)
+@click.option(
+    "--body",
+    type=click.Choice(["text", "json", "hex", "base64"]),
+    help="Add what is left of the bodies to JSON, NDJSON and CSV, in this form. They may be personal data.",
 )
 @click.option(
     "--keys",
@@ -118,11 +124,11 @@ def lost(
     if opened.part is not None:
         raise NotAStore(f"{store} is a part of a store", "name the whole store: its queues and index show what is lost")
     if asked.stale:
-        if asked.journal or asked.next_start or asked.bodies or asked.keys or asked.expected:
+        if asked.journal or asked.next_start or asked.bodies or asked.body or asked.keys or asked.expected:
             raise UsageError("--stale excludes all options that name lost messages", "use it alone")
         return list_old_records(out, store, opened, work)
     if asked.expected is not None:
-        if asked.journal or asked.next_start or asked.bodies or asked.keys:
+        if asked.journal or asked.next_start or asked.bodies or asked.body or asked.keys:
             raise UsageError("--expected excludes --journal, --next-start, --bodies and --keys", "use it alone")
         return _expected(out, store, opened, asked.expected, work)
     wanted = _read_keys(asked.keys)
@@ -143,7 +149,7 @@ def lost(
     rows = _rows(view, losses, wanted)
     if asked.bodies is not None:
         rows = _saved(out, rows, asked.bodies)
-    found = _write(out, store, losses, rows, folder, report)
+    found = _write(out, store, losses, rows, folder, report, asked.body)
     return _exit_code(losses, found, report)
 
 
@@ -331,20 +337,47 @@ def _file_name(one: LostMessage) -> str:
 # --- output ----------------------------------------------------------------------------------------------------------
 
 
-def _json_row(row: Row) -> dict[str, Any]:
+def _json_row(row: Row, body: str | None) -> dict[str, Any]:
     one, fits = row
-    return one.to_json() | ({"matched_keys": list(fits)} if fits else {})
+    out = one.to_json() | ({"matched_keys": list(fits)} if fits else {})
+    if body is not None:
+        out |= _left_of_body(one, body)
+    return out
+
+
+def _left_of_body(one: LostMessage, style: str) -> dict[str, Any]:
+    """Return the fields for what is left of a body; of each message the same ones, because CSV has columns."""
+    from rmqstore.messages.rows import BodyStyle, body_fields
+
+    names = {"text": ("text", "base64"), "json": ("json", "text", "base64"), "hex": ("hex",), "base64": ("base64",)}
+    out: dict[str, Any] = {f"body_{name}": None for name in names[style]}
+    if one.found is None:
+        return out
+    found = dict(body_fields(one.found.message.sys_flag, one.found.message.body, BodyStyle(style)))
+    for name in ("body_base64", "body_hex"):
+        if name in found:
+            out[name] = found[name]
+    if "body" in found:
+        whole = "body_text" if isinstance(found["body"], str) and style != "json" else "body_json"
+        out[whole if whole in out else "body_text"] = found["body"]
+    return out
 
 
 def _write(
-    out: Output, store: Path, losses: Losses, rows: Iterator[Row], folder: JournalFolder | None, report: Report | None
+    out: Output,
+    store: Path,
+    losses: Losses,
+    rows: Iterator[Row],
+    folder: JournalFolder | None,
+    report: Report | None,
+    body: str | None,
 ) -> int:
     """Write the list; return the number of messages in it."""
     from rmqstore.views.deleted_topics import deleted_topics
 
     deleted = deleted_topics(report.findings.listed) if report is not None else []
     if out.as_json:
-        listed = [_json_row(row) for row in rows]
+        listed = [_json_row(row, body) for row in rows]
         out.report(
             {
                 "schema": "rmqstore.lost/1",
@@ -364,7 +397,8 @@ def _write(
         kept = list(rows)
         out.lines(itertools.chain(_text(losses, kept, report, out.width), _deleted(store, deleted)), wrap=True)
         return len(kept)
-    count = write_rows(out, (_flat(_json_row(row)) if out.format == "csv" else _json_row(row) for row in rows))
+    made = (_json_row(row, body) for row in rows)
+    count = write_rows(out, map(_flat, made) if out.format == "csv" else made)
     for line in _unlisted(losses):
         out.note(f"note: {line}")
     for one in deleted:

@@ -17,6 +17,7 @@ import numpy as np
 from rmqstore.formats import dledger
 from rmqstore.formats.message import MAGIC_V2_U32
 from rmqstore.formats.text.controls import escape_csv
+from rmqstore.formats.text.times import iso_utc
 from rmqstore.messages.bodies import C1, CONTROL, DELETE, INVALID, Bodies, bodies_of, contents
 from rmqstore.messages.cells import (
     Part,
@@ -42,6 +43,7 @@ from rmqstore.scan.queues import QueueTable
 _ENTRY_FIELDS = ("offset", *(f.name for f in dledger.ENTRY))
 FEW = 8  # up to this number of records, decoding them one by one is faster
 Field = tuple[str, list[Part]]
+_TIMES = ("born_timestamp", "store_timestamp")
 _NUMBERS = (
     *("size", "body_crc", "queue_offset", "flag", "born_timestamp", "store_timestamp", "reconsume_times"),
     *("prepared_transaction_offset", "body_length"),
@@ -68,6 +70,8 @@ class MessageLines:
         stale: bool = False,
     ) -> None:
         self.body = body
+        self.iso = False
+        """Whether times are written in ISO 8601 instead of epoch ms."""
         self.stale = stale
         self.entries = entries
         self.csv = csv
@@ -95,6 +99,9 @@ class MessageLines:
         row = (entry_row_of if self.entries else row_of)(columns, i, file, crc_ok, self.body)
         if self.unmarked and int(columns.offset[i]) in self.unmarked:
             row.get("message", row)["filler"] = True
+        if self.iso:
+            message = row.get("message", row)
+            message |= {name: iso_utc(message[name]) for name in _TIMES}
         return row
 
     def text(self, columns: Columns, file: str, crc_ok: Bool | None = None, sink: Sink = new_array) -> I64:
@@ -158,6 +165,8 @@ class _LineFields:
     def of(self, name: str) -> list[Part]:
         """Return the parts of a field."""
         columns, lines = self.columns, self.lines
+        if name in _TIMES and lines.iso:
+            return self._quoted([listed([iso_utc(ms).encode() for ms in getattr(columns, name).tolist()])])
         if name in _NUMBERS:
             return [decimals(getattr(columns, name))]
         own = lines.stale or not lines.export

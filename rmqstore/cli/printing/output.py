@@ -236,6 +236,8 @@ class Output:
     string_ints: bool = False
     overwrite: bool = True
     pager: bool = False
+    iso: bool = False
+    """Whether rows of NDJSON and CSV have times in ISO 8601 instead of epoch ms."""
 
     def __post_init__(self) -> None:
         if str(self.path) == "-":
@@ -260,12 +262,14 @@ class Output:
             # a pager would halt a command that is changing a store
             pager=not values.pop("no_pager", True) and not values.get("apply_it"),
         )
+        iso = values.pop("iso", False)
         if formats and out.format is None:
             if out.path is not None and not _is_no_file(out.path):
                 out.format = _format_of(out.path, formats)
             else:
                 as_table = out.path is None and _is_terminal(sys.stdout) and "table" in formats
                 out.format = "table" if as_table else "ndjson"
+        out.iso = iso and out.format in ("ndjson", "csv")
         return out
 
     def refuse_existing(self) -> None:

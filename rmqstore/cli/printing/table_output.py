@@ -11,9 +11,10 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import columns as columns_of
 from rmqstore.cli.printing.quantities import fitted, printable, time_text
 from rmqstore.formats.text.controls import escape_csv
+from rmqstore.formats.text.times import iso_utc
 
 Rows = Iterable[dict[str, Any]]
-_AS_TIME = ("timestamp", "write_time", "read_time")
+_AS_TIME = ("timestamp", "write_time", "read_time", "indexed_time")
 """Suffixes of field names with times in epoch ms."""
 _WIDEST = 120
 _LEAST, _LEAST_BODY = 8, 30  # minimum width of a shortened text, and of a body
@@ -34,6 +35,8 @@ def write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = ()) -> int:
             yield row
 
     rows = counted(rows)
+    if out.iso:
+        rows = map(_with_iso_times, rows)
     if out.string_ints:
         rows = (quote_wide(row) for row in rows)
     if out.format == "table":
@@ -45,6 +48,18 @@ def write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = ()) -> int:
         else:
             file.writelines(json_bytes(row) + b"\n" for row in rows)
     return count
+
+
+def _with_iso_times(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with times in ISO 8601, also those of an object in it."""
+    return {
+        name: _with_iso_times(value)
+        if isinstance(value, dict)
+        else iso_utc(value)
+        if type(value) is int and name.endswith(_AS_TIME)
+        else value
+        for name, value in row.items()
+    }
 
 
 def with_body(row: dict[str, Any]) -> dict[str, Any]:

@@ -256,6 +256,8 @@ def _shared(store: bool, report: bool, formats: tuple[str, ...], filters: bool, 
         words = "Write to FILE (atomically) instead of stdout."
         out.append(_option("-o", "--output", type=FILE, metavar="FILE", help=words))
     if formats:
+        words = "Write times in ISO 8601 (UTC) to NDJSON and CSV, not in ms since 1970; no import reads them."
+        out.append(_option("--iso", is_flag=True, help=words))
         out.append(_option("--overwrite", is_flag=True, help="Replace FILE if it exists."))
     if report or as_table:
         out += [

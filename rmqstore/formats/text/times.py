@@ -57,6 +57,14 @@ def utc(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
 
 
+def iso_utc(milliseconds: int) -> str:
+    """Format epoch ms as ISO 8601 in UTC, `2026-11-21T07:10:25.630Z`; a time out of range stays a number."""
+    try:
+        return utc(milliseconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except OverflowError:
+        return str(milliseconds)
+
+
 def _epoch(digits: str) -> int:
     if len(digits) == 13:
         return int(digits)

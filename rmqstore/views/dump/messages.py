@@ -153,7 +153,8 @@ class Job:
     `form`: how records are rendered: "text" (JSON lines), "csv", "message" (`FoundRecord`), "arrow" (record batch) or
     "columns" (`MessageTable`). `entries`: render DLedger entries with the message inside. `foreign`: include records
     whose PHYSICALOFFSET is not their offset. `export`: only sound records, with the fields of an export, and with
-    `schema.POSITIONS` if `positions`. `stale`: records of earlier logs instead of messages, with `export`.
+    `schema.POSITIONS` if `positions`. `stale`: records of earlier logs instead of messages, with `export`. `iso`: times
+    in ISO 8601 instead of epoch ms.
     """
 
     selection: Selection
@@ -164,6 +165,7 @@ class Job:
     export: bool = False
     positions: bool = False
     stale: bool = False
+    iso: bool = False
     scan: ScanOptions = field(default_factory=ScanOptions)
 
 
@@ -203,7 +205,7 @@ def _selector(selection: Selection) -> Selector:
 @lru_cache(maxsize=4)
 def lines_of(job: Job) -> MessageLines:
     """Return the renderer, one per process and job: it caches the texts of topics, queues and hosts."""
-    return MessageLines(
+    lines = MessageLines(
         job.body,
         entries=job.entries,
         csv=job.form == "csv",
@@ -212,6 +214,8 @@ def lines_of(job: Job) -> MessageLines:
         unmarked=job.selection.unmarked if job.selection.fillers else None,
         stale=job.stale,
     )
+    lines.iso = job.iso
+    return lines
 
 
 @lru_cache(maxsize=4)

@@ -13,7 +13,7 @@ from typing import Any
 from rmqstore.checks.problems.report import Report
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files.store import Store
-from rmqstore.formats.text.times import utc
+from rmqstore.formats.text.times import iso_utc
 from rmqstore.repair.journal.folder import STATE, JournalFolder, State
 from rmqstore.repair.journal.journal import list_journals
 from rmqstore.repair.plan.before import Before, before
@@ -50,7 +50,7 @@ class Concerned:
             "queue_id": one.queue_id,
             "queue_offset": one.queue_offset,
             "log_offset": one.offset,
-            "stored": iso_time(self.store_time),
+            "stored": None if self.store_time is None else iso_utc(self.store_time),
             "keys": one.keys,
             "unique_key": one.unique_key,
             "tags": one.tags,
@@ -143,16 +143,6 @@ def rows(found: Incident) -> Iterator[dict[str, Any]]:
     """Yield the rows of the CSV list: every message that the repair concerns, those that are lost first."""
     for one in sorted(found.messages, key=lambda one: not one.is_lost):
         yield one.to_row()
-
-
-def iso_time(ms: int | None) -> str | None:
-    """Format a time (ms) in UTC; a time out of range stays a number."""
-    if ms is None:
-        return None
-    try:
-        return utc(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except OverflowError:
-        return str(ms)
 
 
 def _began(folder: JournalFolder) -> int | None:
