@@ -16,7 +16,7 @@ import re
 import shutil
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from rmqstore.files.store import open_store
 from rmqstore.files.topic_types import only_in_backup
 from rmqstore.formats.properties import is_lmq
 from tests.command import run, run_json
-from tests.forecast.answers import HEAP, of_forecast, of_oracle
+from tests.forecast.answers import HEAP, Answer, of_forecast, of_oracle
 from tests.real_broker.combined_faults import break_at_once
 from tests.real_broker.oracle import OracleResult
 from tests.real_broker.reading import Sounds, messages, not_the_same, sound, unreadable
@@ -190,7 +190,20 @@ def _compare_forecast(one: Faulty, sounds: Sounds, folder: Path) -> None:
         answer = replace(answer, queues=ends)
     if not forecast.consume_queues_simulated:
         answer = replace(answer, queues={})
-    assert replace(of_forecast(forecast, one.store), gone=()) == answer, "the forecast"
+    told = replace(of_forecast(forecast, one.store), gone=())
+    assert told == answer, f"the forecast: {_differences(told, answer)}"
+
+
+def _differences(told: Answer, real: Answer) -> dict[str, object]:
+    """Return what a forecast and the real store say, where they differ."""
+    found: dict[str, object] = {}
+    for field in fields(told):
+        one, other = getattr(told, field.name), getattr(real, field.name)
+        if isinstance(one, Mapping):
+            found |= {k: (one.get(k), other.get(k)) for k in one.keys() | other.keys() if one.get(k) != other.get(k)}
+        elif one != other:
+            found[field.name] = one, other
+    return found
 
 
 def _as_operator(one: Faulty) -> None:
@@ -240,6 +253,21 @@ def _compare_messages(one: Faulty, plan: Mapping[str, Any], hit: frozenset[int],
     assert lost == {}, "messages that were not hit are lost"
     if not hit:
         assert len(messages(now)) >= len(messages(was))
+    _compare_loss(one, plan, was, now)
+
+
+def _compare_loss(one: Faulty, plan: Mapping[str, Any], was: OracleResult, now: OracleResult) -> None:
+    """Compare the lost messages of a plan with those that the real store no longer reads.
+
+    A message of which only header or properties changed, and one that went to another queue, are not lost.
+    """
+    kept = {(m.commitlog_offset, m.body_crc) for m in messages(now).values()}
+    sounds = messages(was)
+    gone = [place for place in not_the_same(was, now) if not is_lmq(place[0])]
+    lost = [place for place in gone if (sounds[place].commitlog_offset, sounds[place].body_crc) not in kept]
+    told, at_least = plan["loss"]["messages"], plan["loss"].get("at_least", False)
+    assert told <= len(lost), f"{told} lost messages are told, and {lost} are lost: {plan['loss']}"
+    assert at_least or told == len(lost), f"only {told} lost messages are told, and {lost} are lost: {plan['loss']}"
 
 
 def _before_all(now: OracleResult, queue: str) -> bool:
