@@ -16,26 +16,22 @@ import re
 import shutil
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rmqstore.brokers.rules.forecast import StartOptions
-from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Severity
 from rmqstore.checks.problems.table import PROBLEMS
-from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.store import open_store
 from rmqstore.files.topic_types import only_in_backup
 from rmqstore.formats.properties import is_lmq
 from tests.command import run, run_json
-from tests.forecast.answers import HEAP, Answer, of_forecast, of_oracle
 from tests.real_broker.combined_faults import break_at_once
 from tests.real_broker.oracle import OracleResult
 from tests.real_broker.reading import Sounds, messages, not_the_same, sound, unreadable
+from tests.real_broker.starts import compare_forecast
 from tests.seeds import NAME as SEED_NAME
 from tests.stores import BROKER_STORES, VERSIONS, clone, copy_store, meta, unpack, write_broker_conf
 from tests.untouched import content_only, snapshot
@@ -119,7 +115,7 @@ def _round(name: str, seed: int, folder: Path, sounds: Sounds, said: list[str], 
     said += break_at_once(store, seed)
     one = _prepare(name, store, seed, said, folder, several_paths=several_paths)
     if not several_paths:  # the forecast is for the store as it is
-        _compare_forecast(one, sounds, folder)
+        compare_forecast(name, store, meta(name).version, one.read(sounds, folder, abort=one.abort))
     _as_operator(one)
     hit = sound(name).hit_in(_joined(one, folder))
     before = one.entries()
@@ -174,36 +170,6 @@ def _joined(one: Faulty, folder: Path) -> Path:
     for path in sorted(one.second.iterdir()):
         shutil.copy2(path, store / "commitlog" / path.name)
     return store
-
-
-def _compare_forecast(one: Faulty, sounds: Sounds, folder: Path) -> None:
-    settings = meta(one.name).oracle_args
-    opened = open_store(one.store, BrokerConfig(dict(settings)))
-    forecast = simulate_start(opened, version=meta(one.name).version, options=StartOptions(heap=HEAP))
-    real = one.read(sounds, folder, abort=one.abort)
-    answer = of_oracle(real, set())
-    if answer.load and real.leader is not None:  # what a leader commits afterwards depends on timing
-        answer = replace(answer, max_offset=real.max_phy_after_load)
-    if forecast.depends_on_commits is not None:
-        ends = of_forecast(forecast, one.store).queues
-        assert all(end[1] <= ends[queue][1] for queue, end in answer.queues.items())
-        answer = replace(answer, queues=ends)
-    if not forecast.consume_queues_simulated:
-        answer = replace(answer, queues={})
-    told = replace(of_forecast(forecast, one.store), gone=())
-    assert told == answer, f"the forecast: {_differences(told, answer)}"
-
-
-def _differences(told: Answer, real: Answer) -> dict[str, object]:
-    """Return what a forecast and the real store say, where they differ."""
-    found: dict[str, object] = {}
-    for field in fields(told):
-        one, other = getattr(told, field.name), getattr(real, field.name)
-        if isinstance(one, Mapping):
-            found |= {k: (one.get(k), other.get(k)) for k in one.keys() | other.keys() if one.get(k) != other.get(k)}
-        elif one != other:
-            found[field.name] = one, other
-    return found
 
 
 def _as_operator(one: Faulty) -> None:
