@@ -276,7 +276,7 @@ def _pass(
             result.cut_at = split.file.stop
             break
     for name, queue_part in result.queues.items():
-        queue_part.judge(partial(unit_at, *name), all_of_it=True)
+        queue_part.judge(partial(unit_at, *name), file_size=queue.file_size, all_of_it=True)
     return result
 
 
@@ -302,7 +302,7 @@ def _append(result: LogResult, part: LogPart, findings: Findings, unit_at: UnitO
         if known is not new:
             known.extend(new)
         if len(known.stretches) > 1:
-            known.judge(partial(unit_at, *name), all_of_it=False)
+            known.judge(partial(unit_at, *name), file_size=result.queue.file_size, all_of_it=False)
 
 
 def join_queues(results: list[LogResult]) -> dict[tuple[str, int], QueuePart]:

@@ -132,14 +132,21 @@ def _units(options: PassOptions) -> UnitFiles | None:
 
 
 def unit_reader(options: PassOptions) -> Callable[[str, int, int], int | None]:
-    """Return a function that gives the commitlog offset in the unit of (topic, queue id, index); None without one."""
+    """Return a function that gives the commitlog offset in the unit of (topic, queue id, index); None without one.
+
+    A unit that repeats the one before it is none: a repair puts it where no message has the queue offset.
+    """
     units = _units(options)
 
     def unit_at(topic: str, queue_id: int, index: int) -> int | None:
         if units is None:
             return None
-        found = units.read(topic, queue_id, index, 1)
-        return int(found["commitlog_offset"][0]) if len(found) and found["size"][0] > 0 else None
+        first = max(0, index - 1)
+        found = units.read(topic, queue_id, first, index - first + 1)
+        if len(found) <= index - first or found["size"][-1] <= 0:
+            return None
+        offset = int(found["commitlog_offset"][-1])
+        return offset if index == first or offset != found["commitlog_offset"][0] else None
 
     return unit_at
 

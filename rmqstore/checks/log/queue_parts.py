@@ -134,21 +134,25 @@ class QueuePart:
             last.at += new.at[: EDGE - len(last.at)]
         last.stop, last.last_at = new.stop, new.last_at
 
-    def judge(self, unit_at: UnitAt, *, all_of_it: bool) -> None:
+    def judge(self, unit_at: UnitAt, *, file_size: int, all_of_it: bool) -> None:
         """Judge stretches in order, each together with the next one; the last one only if `all_of_it`.
 
-        Call it on the queue of a whole log. The result does not depend on how the log was split.
+        Call it on the queue of a whole log, of files of `file_size` bytes. The result does not depend on how the log
+        was split.
         """
         todo = self.stretches
         stop = len(todo) if all_of_it else max(0, len(todo) - 1)
+        if self.next < 0 and not all_of_it and len(todo) == 2:
+            stop = 0  # the second one may go on
         for i in range(stop):
             one = todo[i]
-            following = todo[i + 1].first if i + 1 < len(todo) else None
+            behind = todo[i + 1] if i + 1 < len(todo) else None
+            following = behind.first if behind is not None else None
             single = one.stop - one.first == 1
             if self.next < 0:  # nothing precedes it
-                odd = single and following is not None and following > 0
-                if odd and following is not None and unit_at(following - 1) == one.at[0]:
-                    self.first = self.next = following - 1
+                odd = single and behind is not None and behind.first > 0
+                if odd and behind is not None and self._precedes(one, behind, unit_at, file_size):
+                    self.first = self.next = behind.first - 1
                 else:
                     self.first = self.next = one.first
             if one.first != self.next and single and following in (self.next, self.next + 1):
@@ -159,6 +163,19 @@ class QueuePart:
                 self._stretch(one)
             self.last_at = one.last_at
         del todo[:stop]
+
+    @staticmethod
+    def _precedes(one: Stretch, behind: Stretch, unit_at: UnitAt, file_size: int) -> bool:
+        """Return whether the first record of a queue has the queue offset before the next stretch, not its own one.
+
+        Its unit says so; or the queue offsets fall to those of several records in the same file of the log, and no unit
+        confirms the record's own. The next file may be one of another log.
+        """
+        if unit_at(behind.first - 1) == one.at[0]:
+            return True
+        falls = behind.first <= one.first and len(behind.at) > 1
+        together = falls and one.at[0] // file_size == behind.at[1] // file_size
+        return together and unit_at(one.first) != one.at[0]
 
     def extend(self, new: QueuePart) -> None:
         """Append the part of the next split."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.log_pass import is_sound_topic
@@ -24,9 +25,10 @@ from rmqstore.repair.salvage.candidates.edit import set_fields, sound_ports
 from rmqstore.repair.salvage.candidates.property_text import mend_properties, proved_tags, with_tags
 from rmqstore.repair.salvage.candidates.sysflag import dispatched_flag
 from rmqstore.repair.salvage.evidence.order import proved_by_units
-from rmqstore.repair.salvage.evidence.places import carries_crc
+from rmqstore.repair.salvage.evidence.places import carries_crc, framed_records
 from rmqstore.repair.salvage.evidence.table import Evidence, fits_queue
 from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
+from rmqstore.scan.tiling import Kind
 
 _GAP = problem_codes.CL_QUEUE_OFFSET_GAP
 _OFFSET = problem_codes.CL_QUEUE_OFFSET
@@ -89,7 +91,7 @@ class _Suspect:
         return next((f.facts.get(name) for f in self.findings if f.code == code), None)
 
 
-@dataclass(slots=True)
+@dataclass
 class FramedRecords:
     """The corrections of framed records, and what could not be corrected.
 
@@ -110,9 +112,11 @@ class FramedRecords:
         found = self.evidence.verified.report.findings
         self._by_order()
         misfiled = self._units_of_misfiled()
-        for suspect in self._suspects(found.listed):
+        suspects = self._suspects(found.listed)
+        for suspect in suspects:
             if _GAP in suspect.codes:
                 self._fill_gap(suspect)
+        for suspect in suspects:
             if _FLAG in suspect.codes:
                 self._fix_flag(suspect)
             if suspect.codes - {_GAP, _FLAG, _HOST}:
@@ -211,6 +215,8 @@ class FramedRecords:
             unit = self.evidence.unit(topic, queue_id, number)
             slot = QueueSlot(topic, queue_id, number, unit["tags_code"] if unit else None)
             if unit is None or not self._renumber(suspect.log, slot, unit["commitlog_offset"]):
+                if self._take_repeat(suspect, QueueSlot(topic, queue_id, number)):
+                    continue
                 left.append(number)
                 zeros = self.evidence.any_unit(topic, queue_id, number)
                 if zeros is not None and not any(zeros.values()):
@@ -222,6 +228,48 @@ class FramedRecords:
                 f"{topic}/{queue_id} has no message at queue offset {', '.join(map(str, left[:_LISTED]))}, and no "
                 "damaged span can contain it: a queue rebuilt from the log alone would be shifted"
             )
+
+    def _take_repeat(self, suspect: _Suspect, slot: QueueSlot) -> bool:
+        """Put a record of a sister queue at a missing queue offset; return whether one is proved to belong there.
+
+        The sister queue has no room for it, or two records with this queue offset, of which only one is where the other
+        queue lacks it; and nothing but its QUEUEID contradicts that. All are in one file: another one may be of another
+        log.
+        """
+        rivals = self._crowded.get((slot.topic, slot.queue_offset), ())
+        part, log = self.evidence.logs.queues[slot.topic, slot.queue_id], suspect.log
+        gap = next((g for g in part.gaps if g.expected <= slot.queue_offset < g.got), None)
+        if not rivals or gap is None or gap.at // log.queue.file_size != gap.before // log.queue.file_size:
+            return False
+        low = gap.before - log.lead
+        here = [
+            (at + log.lead, message)
+            for run in log.tiling
+            if run.kind is Kind.RECORDS and run.start < gap.at and low < run.stop
+            for at, message in framed_records(log, max(run.start, low), min(run.stop, gap.at - log.lead))
+            if (message.topic_text, message.queue_offset) == (slot.topic, slot.queue_offset)
+            and message.queue_id in rivals
+        ]
+        if len(here) != 1 or here[0][0] in self._placed or here[0][0] in self.fixes:
+            return False
+        at, message = here[0]
+        new = set_fields(log.queue.pread(message.size, at), slot)
+        if new is None:
+            return False
+        self._placed.add(at)
+        queues = [(slot.topic, message.queue_id), (slot.topic, slot.queue_id)]
+        self._change(log, at, new, f"it belongs to {slot.topic}/{slot.queue_id} at {slot.queue_offset}", queues)
+        return True
+
+    @cached_property
+    def _crowded(self) -> dict[tuple[str, int], set[int]]:
+        """Return the queue ids with two records for one queue offset, by topic and queue offset."""
+        out: dict[tuple[str, int], set[int]] = {}
+        for (topic, queue_id), part in self.evidence.logs.queues.items():
+            strangers = (one.got for one in part.outliers if one.expected is None)
+            for number in (*(number for _, number in part.repeats), *strangers):
+                out.setdefault((topic, number), set()).add(queue_id)
+        return out
 
     def _renumber(self, log: LogResult, slot: QueueSlot, offset: int) -> bool:
         """Give a record the queue offset of its unit; return whether the queue offset is then accounted for."""

@@ -184,10 +184,13 @@ class _Salvage:
                 continue  # nothing proves a time, whatever else of the record is corrected
             if any(a < high and low < b for a, b in self.steps.covered):
                 out.add(finding.code)
-        renumbered = any(fix.queues for fix in framed.fixes.values()) and not framed.gaps
-        if renumbered and codes.CL_QUEUE_OFFSET_GAP not in out:
-            repeats = (codes.CL_QUEUE_OFFSET_GAP, codes.CL_QUEUE_OFFSET_REPEAT)
-            out.update(code for code in repeats if self.findings.counts.get(code))
+        renumbered = {name for fix in framed.fixes.values() for name in fix.queues}
+        if renumbered and not framed.gaps and codes.CL_QUEUE_OFFSET_GAP not in out:
+            for code in (codes.CL_QUEUE_OFFSET_GAP, codes.CL_QUEUE_OFFSET_REPEAT):
+                found = [f for f in self.findings.listed if f.code == code]
+                named = all((f.facts.get("topic"), f.facts.get("queue_id")) in renumbered for f in found)
+                if found and named and len(found) == self.findings.counts[code]:
+                    out.add(code)
             queues = {f"{topic}/{queue_id}" for topic, queue_id in self.steps.rebuild}
             units = [f for f in self.findings.listed if f.code in (codes.CQ_DANGLING_UNIT, codes.CQ_SHIFTED)]
             out.update(f.code for f in units if f.queue in queues)  # correct, now that their messages are

@@ -24,11 +24,11 @@ from rmqstore.formats.message import (
     record_crc,
 )
 from rmqstore.repair.salvage.candidates.edit import Keep, Mended
-from rmqstore.repair.salvage.candidates.fields import mend_fields, mend_record_crc
+from rmqstore.repair.salvage.candidates.fields import is_possible, mend_fields, mend_record_crc
 from rmqstore.repair.salvage.candidates.flipped_bit import unflip_body
 from rmqstore.repair.salvage.candidates.property_text import mend_properties
 from rmqstore.repair.salvage.evidence.places import Around, Damage, Neighbours
-from rmqstore.repair.salvage.evidence.table import Evidence, Known, fits_queue
+from rmqstore.repair.salvage.evidence.table import Evidence, Known
 from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot, key_of
 from rmqstore.repair.salvage.framed import usable
 from rmqstore.repair.salvage.layout import Cell, SpanLayout, lay_out
@@ -138,19 +138,24 @@ class Solver:
         return mended if mended is not None and usable(message, mended.record) else Unrestorable(slot)
 
     def own_slot(self, message: Message, at: int, named: dict[tuple[str, int, int], int]) -> Expected | None:
-        """Return the queue offset in a damaged record's own header, if no other record of the queue has it.
+        """Return the queue offset in a damaged record's own header, if the records around leave it open.
 
-        `named` are the global offsets of slots to which units point: such a slot belongs to the record there, although
-        a record of a swapped file claims it.
+        If they leave only another one, and its PHYSICALOFFSET is impossible too, so that the record is not an old one,
+        it has that one. `named` are the global offsets of slots to which units point: such a slot belongs to the record
+        there, although a record of a swapped file claims it.
         """
         topic = message.topic_text
         part = self.logs.queues.get((topic, message.queue_id))
-        if named.get(key_of(message), at) != at:
-            return None
         if part is None:
             if topic not in (self.logs.topics or ()) and not any(name == topic for name, _ in self.logs.queues):
                 return None
-        elif not fits_queue(part, message.queue_offset, at):
+        else:
+            numbers = self.evidence.open_offsets(part, at)
+            if message.queue_offset not in numbers:
+                if len(numbers) != 1 or is_possible(message.physical_offset, at):
+                    return None
+                message = replace(message, queue_offset=numbers[0])
+        if named.get(key_of(message), at) != at:
             return None
         slot = slot_of(message, self.levels)
         return Expected(slot) if slot is not None else None

@@ -40,8 +40,13 @@ def is_another_one(message: Message, at: int, slot: QueueSlot) -> bool:
     """
     if key_of(message) == slot.key or message.physical_offset == at:
         return False
-    near = 0 <= message.physical_offset < at + _FAR
-    return near and check_message(message, message.physical_offset) is Fault.NONE
+    possible = is_possible(message.physical_offset, at)
+    return possible and check_message(message, message.physical_offset) is Fault.NONE
+
+
+def is_possible(physical_offset: int, at: int) -> bool:
+    """Return whether a record at global offset `at` can have come from a PHYSICALOFFSET."""
+    return 0 <= physical_offset < at + _FAR
 
 
 def _begins_another_one(raw: bytes, at: int, slot: QueueSlot) -> bool:

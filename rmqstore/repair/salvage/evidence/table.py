@@ -199,6 +199,15 @@ class Evidence:
                 found.append(np.unique(offset[wanted & _written(units, first)]))
         return np.unique(np.concatenate(found))
 
+    def open_offsets(self, part: QueuePart, offset: int) -> range:
+        """Return the queue offsets that a record at an offset outside good records can have, if it is of a queue."""
+        if offset > part.last_at:
+            return range(part.next, part.next + 1 + self._outside.room(part.last_at, offset))
+        if offset < part.first_at:
+            return range(max(0, part.first - 1 - self._outside.room(offset, part.first_at)), part.first)
+        gap = next((g for g in part.gaps if g.before < offset < g.at), None)
+        return range(gap.expected, gap.got) if gap is not None else range(0)
+
     # --- rows of units --------------------------------------------------------------------------------------------
 
     def _unit_rows(self) -> Iterator[Testimony]:
