@@ -41,6 +41,25 @@ def _attribute(config: JsonValue, name: str) -> JsonValue:
     return attributes.get(name) if isinstance(attributes, dict) else None
 
 
+def queue_numbers(files: Files, root: Path) -> dict[str, int] | None:
+    """Return the number of queues of every topic that a broker loads from `root`; None without a usable topics.json.
+
+    Source: TopicConfig#writeQueueNums, #readQueueNums (RocketMQ 5.4.0)
+    """
+    return loaded_config(files, root, "topics.json", _queue_numbers)
+
+
+def _queue_numbers(table: Mapping[str, JsonValue]) -> dict[str, int]:
+    topics = table.get("topicConfigTable")
+    rows = topics.items() if isinstance(topics, dict) else ()
+    keys = ("writeQueueNums", "readQueueNums")
+    return {
+        topic: max((n for key in keys if isinstance(n := config.get(key), int)), default=0)
+        for topic, config in rows
+        if isinstance(config, dict)
+    }
+
+
 def lite_topics(files: Files, root: Path) -> frozenset[str]:
     """Return the topics with lite queues that a broker loads from `root` (attribute message.type=LITE, 5.5.0).
 

@@ -18,7 +18,7 @@ from tests.stores import meta
 def compare_forecast(name: str, store: Path, version: str, real: OracleResult) -> StartForecast:
     """Check that the forecast for a broken copy of fixture `name` is what the real store did with it.
 
-    Queues in RocksDB are not forecast.
+    Queues in RocksDB are not forecast. Before 5.5, light queues are in files even if 5.5 has them in RocksDB.
     """
     opened = open_store(store, BrokerConfig(dict(meta(name).oracle_args)))
     forecast = simulate_start(opened, version=version, options=StartOptions(heap=HEAP))
@@ -29,7 +29,7 @@ def compare_forecast(name: str, store: Path, version: str, real: OracleResult) -
     if forecast.depends_on_commits is not None:  # by the forecast, more may be skipped
         assert all(end[1] <= told.queues[queue][1] for queue, end in answer.queues.items())
         answer = replace(answer, queues=told.queues)
-    in_rows = {queue for queue in answer.queues if opened.reads_rows(queue.rpartition("/")[0])}
+    in_rows = {queue for queue in answer.queues.keys() - told.queues if opened.reads_rows(queue.rpartition("/")[0])}
     if not forecast.consume_queues_simulated:
         in_rows = set(answer.queues)
     answer = replace(answer, queues={queue: end for queue, end in answer.queues.items() if queue not in in_rows})

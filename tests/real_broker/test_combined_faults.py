@@ -25,6 +25,7 @@ import pytest
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Severity
 from rmqstore.checks.problems.table import PROBLEMS
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.topic_types import only_in_backup
 from rmqstore.formats.properties import is_lmq
 from tests.command import run, run_json
@@ -66,12 +67,12 @@ class Faulty:
     def read(self, sounds: Sounds, folder: Path, *, abort: bool) -> OracleResult:
         """Return what the real store reads; its log is then in one directory."""
         store, version = self.store, meta(self.name).version
-        if self.second is not None or only_in_backup(store):
+        if self.second is not None or only_in_backup(LOCAL, store):
             store = folder / "joined"
             clone(self.store, store)
             for path in sorted(self.second.iterdir()) if self.second is not None else ():
                 shutil.copy2(path, store / "commitlog" / path.name)
-            if only_in_backup(store):  # the oracle reads no .bak, but brokers do (ConfigManager#load)
+            if only_in_backup(LOCAL, store):  # the oracle reads no .bak, but brokers do (ConfigManager#load)
                 shutil.copy2(store / "config" / "topics.json.bak", store / "config" / "topics.json")
         number = sounds.servers.of(version).ask(store, meta(self.name).oracle_args, abort=abort)
         answer = sounds.servers.of(version).answer(number)

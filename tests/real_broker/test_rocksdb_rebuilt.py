@@ -11,6 +11,7 @@ import pytest
 
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.files.config_databases import OFFSETS
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.rocksdb.config import table_rows
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.repair.journal.journal import apply, undo
@@ -266,7 +267,7 @@ def test_a_whole_broker_continues_with_truncated_queues_and_consumer_offsets(
 
 def offsets_of(store: Path) -> dict[str, object]:
     """Return the consumed offsets by `topic@group`."""
-    found = table_rows(store / "config" / "consumerOffsets", OFFSETS)
+    found = table_rows(LOCAL, store / "config" / "consumerOffsets", OFFSETS)
     pairs = (pair for keys, values in found for pair in zip(keys, values, strict=True))
     return {key.decode(): json.loads(value)["offsetTable"] for key, value in pairs}
 

@@ -16,6 +16,7 @@ from rmqstore.checks.log.delay_levels import due_by_another_table
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats import consumequeue
+from rmqstore.formats.message import MIN_SIZE
 from rmqstore.formats.properties import SCHEDULE_TOPIC, DelayLevels
 from rmqstore.scan.kernels import I64, Bool, consecutive
 from rmqstore.scan.unit_rows import Laid, Rows, Units, lay_out
@@ -157,7 +158,7 @@ class QueuePart:
                     self.first = self.next = one.first
             if one.first != self.next and single and following in (self.next, self.next + 1):
                 self._outlier(one.first, one.at[0], replaces=following != self.next)
-            elif one.first != self.next and single and unit_at(self.next) == one.at[0]:
+            elif single and self._is_the_next(one, behind, unit_at, file_size):
                 self._outlier(one.first, one.at[0], replaces=True)
             else:
                 self._stretch(one)
@@ -165,7 +166,7 @@ class QueuePart:
         del todo[:stop]
 
     @staticmethod
-    def _precedes(one: Stretch, behind: Stretch, unit_at: UnitAt, file_size: int) -> bool:
+    def _precedes(one: QueueRun, behind: QueueRun, unit_at: UnitAt, file_size: int) -> bool:
         """Return whether the first record of a queue has the queue offset before the next stretch, not its own one.
 
         Its unit says so; or the queue offsets fall to those of several records in the same file of the log, and no unit
@@ -176,6 +177,21 @@ class QueuePart:
         falls = behind.first <= one.first and len(behind.at) > 1
         together = falls and one.at[0] // file_size == behind.at[1] // file_size
         return together and unit_at(one.first) != one.at[0]
+
+    def _is_the_next(self, one: QueueRun, behind: QueueRun | None, unit_at: UnitAt, file_size: int) -> bool:
+        """Return whether a record has the next queue offset, not its own one.
+
+        The unit there says so. Or it is the queue's last record, no unit confirms its own queue offset, and more are
+        missing before it than records fit in between.
+        """
+        if one.first == self.next:
+            return False
+        if unit_at(self.next) == one.at[0]:
+            return True
+        room = (one.at[0] - self.last_at) // (MIN_SIZE + 1)
+        together = one.at[0] // file_size == self.last_at // file_size
+        impossible = together and one.first - self.next > room
+        return behind is None and impossible and unit_at(one.first) != one.at[0]
 
     def extend(self, new: QueuePart) -> None:
         """Append the part of the next split."""

@@ -106,11 +106,13 @@ class FramedRecords:
     torn: set[Name] = field(default_factory=set)
     left: set[tuple[int, str]] = field(default_factory=set)
     _placed: set[int] = field(default_factory=set)  # records whose place in a queue is proved
+    _filled: set[tuple[str, int, int]] = field(default_factory=set)  # slots that no record had before
 
     def solve(self) -> FramedRecords:
         """Find the corrections of all suspect records."""
         found = self.evidence.verified.report.findings
         self._by_order()
+        self._strangers()
         misfiled = self._units_of_misfiled()
         suspects = self._suspects(found.listed)
         for suspect in suspects:
@@ -203,6 +205,19 @@ class FramedRecords:
             if mended & set(part.restarts):  # the queue did not restart there: it is rebuilt as one
                 part.restarts[:] = [at for at in part.restarts if at not in mended]
 
+    def _strangers(self) -> None:
+        """Put records with a damaged TOPIC or QUEUEID where only one queue lacks them."""
+        for at, slot in self.evidence.strangers.items():
+            log = self.evidence.logs.at(at)
+            now = self._now(log, at)
+            new = set_fields(now[0], slot) if now is not None else None
+            if now is None or new is None or now[1].physical_offset != at:
+                continue
+            self._placed.add(at)
+            self._filled.add(slot.key)
+            queues = [(now[1].topic_text, now[1].queue_id), (slot.topic, slot.queue_id)]
+            self._change(log, at, new, f"it belongs to {slot.topic}/{slot.queue_id} at {slot.queue_offset}", queues)
+
     def _fill_gap(self, suspect: _Suspect) -> None:
         """Correct records of a queue whose units have the queue offsets that no record has."""
         topic, queue_id, expected, got = (suspect.fact(_GAP, n) for n in ("topic", "queue_id", "expected", "got"))
@@ -212,6 +227,8 @@ class FramedRecords:
             return
         left: list[int] = []
         for number in range(expected, min(got, expected + _MOST_OF_A_GAP)):
+            if (topic, queue_id, number) in self._filled:
+                continue
             unit = self.evidence.unit(topic, queue_id, number)
             slot = QueueSlot(topic, queue_id, number, unit["tags_code"] if unit else None)
             if unit is None or not self._renumber(suspect.log, slot, unit["commitlog_offset"]):

@@ -20,7 +20,7 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
 from rmqstore.files.mapped_file_queue import OddKind, file_name_to_offset
 from rmqstore.files.records import MAX_RECORD
-from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, dledger, properties
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
@@ -29,7 +29,7 @@ from rmqstore.repair.log.redispatch import DispatchedRows
 from rmqstore.repair.plan.plan import Loss
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.wording import first_few
-from rmqstore.repair.salvage.evidence.places import find_damage, framed_records
+from rmqstore.repair.salvage.evidence.places import Damage, find_damage, framed_records
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
 from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
 from rmqstore.repair.salvage.layout import SpanLayout
@@ -99,29 +99,62 @@ def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[SpanLayo
     """Count messages that may have been in unknown cells; `queues` are those of unknown end.
 
     Cells of messages that are only known from a gap in their queue are of unknown length: others may have been there,
-    if a whole file is missing, or if the index has more messages there.
+    if a whole file is missing, or if the index has more messages there. At least one was in each span. If whole queues
+    are missing, messages may have been in every cell, also where a BLANK will be.
     """
-    size = roomy = entries = held = floating = 0
-    for layout in layouts if queues else ():
-        if layout.refused:
+    size = roomy = entries = held = floating = hidden = spans = 0
+    for layout in layouts:
+        hides = _may_hide_queues(evidence, layout.damage)
+        if layout.refused or not (queues or hides):
             continue
         cells = [c for c in layout.cells if c.kept is None and not c.blank]
         unknown = [c for c in cells if c.expected is None and (c.message is None or c.message.is_dispatched)]
         gaps = [c for c in cells if c.expected is not None and c.expected.offset is None]
-        size += sum(c.length for c in unknown)
-        roomy += sum(c.length for c in gaps)
-        size += sum(c.length for c in gaps) if layout.damage.file is None else 0
+        placed = {c.start for c in cells if c.expected is not None and c.expected.offset is not None}
+        if queues:
+            size += sum(c.length for c in unknown)
+            roomy += sum(c.length for c in gaps)
+            size += sum(c.length for c in gaps) if layout.damage.file is None else 0
         if layout.lead:  # every entry is a message
             entries += len(unknown)
+            hidden += sum(c.length for c in unknown)
             continue
         # a message known only from a gap may have been in any span: its index entry must not count it again
         floating += len(gaps)
         if unknown or gaps:
-            placed = {c.start for c in layout.cells if c.kept is not None}
-            placed |= {c.start for c in cells if c.expected is not None and c.expected.offset is not None}
-            held += len(evidence.indexed(layout.damage.start, layout.damage.stop) - placed)
-    if size or held > floating:
-        _bound_by_ends(ledger, size or roomy, entries + max(0, held - floating), queues)
+            kept = {c.start for c in layout.cells if c.kept is not None}
+            held += len(evidence.indexed(layout.damage.start, layout.damage.stop) - kept - placed)
+        if hides:
+            roomier = [c for c in (*gaps, *(c for c in layout.cells if c.blank)) if c.length >= 2 * MIN_SIZE]
+            hidden += sum(c.length for c in (*unknown, *roomier))
+        spans += not placed and sum(c.length for c in (*unknown, *gaps)) >= MIN_SIZE
+    count = max(0, entries + max(0, held - floating), spans - floating)
+    if queues and (size or held > floating):
+        _bound_by_ends(ledger, size or roomy, count, queues)
+    elif hidden or count:
+        ledger.unknown += count
+        ledger.at_least = True
+        counted = f"; {count:,} were messages of unknown queues" if count else ""
+        ledger.notes.append(
+            f"the loss is a lower bound: {hidden:,} damaged bytes may have contained messages of queues of which "
+            f"nothing is left{counted}"
+        )
+
+
+def _may_hide_queues(evidence: Evidence, damage: Damage) -> bool:
+    """Return whether damage may have contained messages of queues without any unit, or of queues behind the log."""
+    counts, store = evidence.verified.report.findings.counts, evidence.store
+    if counts.get(codes.CQ_PARTLY_REBUILT):
+        return True
+    if store.kind is StoreKind.ROCKSDB and counts.get(codes.CQ_MISSING_UNIT):
+        return True
+    if counts.get(codes.CQ_MISSING_QUEUE) and evidence.hidden_queues:
+        return True
+    if not (counts.get(codes.CQ_BEHIND) or counts.get(codes.CQ_LEFT_BEHIND)):
+        return False
+    parts = evidence.logs.queues.values()
+    behind = [m.first_at for part in parts for m in part.missing if m.stop >= part.next]
+    return bool(behind) and min(behind) < damage.stop
 
 
 def count_missing(ledger: Ledger, evidence: Evidence, spans: Sequence[tuple[int, int]], known: set[Slot]) -> None:

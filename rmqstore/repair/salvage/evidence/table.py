@@ -29,9 +29,11 @@ from rmqstore.checks.verify import Verified
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
+from rmqstore.files.topic_types import queue_numbers
 from rmqstore.formats import consumequeue, index, properties
 from rmqstore.formats.message import MIN_SIZE
 from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
+from rmqstore.repair.salvage.evidence.strangers import strangers
 from rmqstore.repair.salvage.evidence.values import Expected, Name, QueueSlot, Testimony
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.tiling import Kind
@@ -117,6 +119,11 @@ class Evidence:
         return ConsumerProgress(self.store)
 
     @cached_property
+    def strangers(self) -> dict[int, QueueSlot]:
+        """Return records with a damaged TOPIC or QUEUEID by global offset, with the slot where they belong."""
+        return strangers(self.logs)
+
+    @cached_property
     def rows(self) -> tuple[Testimony, ...]:
         """Return all rows: units that point outside good records, gaps in the queue offsets, consumer progress."""
         return (*self._unit_rows(), *self._queue_rows())
@@ -181,6 +188,21 @@ class Evidence:
             and part.last_at < last
         )
 
+    @cached_property
+    def hidden_queues(self) -> bool:
+        """Whether queues may be missing of which the log has no message any more.
+
+        All consume queues are missing, or all of a topic that has more of them than the log shows.
+        """
+        found = {
+            topic for kind in (QueueKind.SIMPLE, QueueKind.BATCH) for topic, _, _ in self.store.queue_directories(kind)
+        }
+        if not found:
+            return True
+        numbers = queue_numbers(self.store.files, self.store.root)
+        known = Counter(topic for topic, _ in self.logs.queues if topic not in found and not properties.is_lmq(topic))
+        return any(numbers is None or count < numbers.get(topic, 0) for topic, count in known.items())
+
     def indexed(self, start: int, stop: int) -> set[int]:
         """Return the offsets within a span of the log that index entries contain, without those of garbage."""
         low, high = np.searchsorted(self._indexed, (start, stop)).tolist()
@@ -235,8 +257,8 @@ class Evidence:
             if properties.is_lmq(topic):
                 continue  # it shares the records of other queues
             holes = [(g.expected, g.got, g.before, g.at) for g in part.gaps]
-            starts = logs.min_offset == 0 and part.messages and part.first_at not in logs.misfiled.offsets
-            if starts and not self._has_flipped_topic(topic, queue_id, part):
+            known = part.first_at in logs.misfiled.offsets or part.first_at in self.strangers
+            if logs.min_offset == 0 and part.messages and not known:
                 holes.append((0, part.first, -1, part.first_at))
             for expected, got, before, behind in holes:
                 if expected < got:
@@ -247,31 +269,10 @@ class Evidence:
                 slots = (topic, queue_id, range(part.next, reached))
                 yield Testimony(part.last_at, logs.wrote, CONSUMED, slots, f"consumers of {topic}/{queue_id}")
 
-    @cached_property
-    def _with_gaps(self) -> dict[tuple[int, int], list[tuple[str, QueuePart]]]:
-        """Return the queues with gaps by queue id and length of the topic."""
-        out: dict[tuple[int, int], list[tuple[str, QueuePart]]] = {}
-        for (topic, queue_id), part in self.logs.queues.items():
-            if part.gaps:
-                out.setdefault((queue_id, len(topic)), []).append((topic, part))
-        return out
-
-    def _has_flipped_topic(self, topic: str, queue_id: int, part: QueuePart) -> bool:
-        """Return whether the only message of a queue fills a gap in a queue whose topic differs in one bit.
-
-        Then its topic is damaged, and no message was before it in a queue of this name.
-        """
-        if part.messages != 1:
-            return False
-        return any(
-            _one_bit_apart(topic, other)
-            and any(g.expected <= part.first < g.got and g.before < part.first_at < g.at for g in of_other.gaps)
-            for other, of_other in self._with_gaps.get((queue_id, len(topic)), ())
-        )
-
     def _add_gaps(self, known: Known, ranges: Ranges) -> None:
         """Add queue offsets that neither a record nor a unit has, in queues with damage where they should be."""
         placed: dict[Name, set[int]] = {}
+        elsewhere = self.logs.misfiled.units | {slot.key for slot in self.strangers.values()}
         added: set[tuple[str, int, int]] = set()
         for expected in known.at.values():
             slot = expected.slot
@@ -291,7 +292,7 @@ class Evidence:
                 continue
             for number in numbers:
                 slot = QueueSlot(topic, queue_id, number)
-                if number in have or slot.key in added or slot.key in self.logs.misfiled.units:
+                if number in have or slot.key in added or slot.key in elsewhere:
                     continue
                 added.add(slot.key)  # rows of units come first: their ranges are narrower
                 known.between.append((row.start, row.stop, slot))
@@ -532,12 +533,3 @@ def _written(units: npt.NDArray[np.void], first: int) -> Bool:
     before, own, behind = offset[:-2], offset[1:-1], offset[2:]
     good[1:-1] &= ~((before <= behind) & ((own < before) | (own > behind)))
     return good
-
-
-def _one_bit_apart(one: str, other: str) -> bool:
-    """Return whether two topics of the same length differ in one bit; bytes that are not UTF-8 fit any character."""
-    different = [(a, b) for a, b in zip(one, other, strict=True) if a != b]
-    if len(different) != 1:
-        return False
-    a, b = different[0]
-    return a == "\ufffd" or (ord(a) ^ ord(b)).bit_count() == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -87,12 +88,36 @@ def test_without_progress_the_index_gives_a_lower_bound_of_the_loss(tmp_path: Pa
     assert (loss["messages"], loss["at_least"]) == (1, True)
 
 
-def test_without_an_index_no_loss_is_counted_but_a_note_is_printed(tmp_path: Path) -> None:
+def test_without_an_index_the_damage_counts_as_one_message_at_least(tmp_path: Path) -> None:
     store = copy_store("5.1.4-clean", tmp_path)
     lose(store, last_of(store, "Order_11"), index=False)
     result = salvage(store)
-    assert (result.loss.messages, dict(result.loss.more)) == (0, {"at_least": True})
-    assert "Lost: at least 0 messages" in run("recover", str(store)).output
+    assert (result.loss.messages, dict(result.loss.more)) == (1, {"at_least": True})
+    assert "Lost: at least 1 message" in run("recover", str(store)).output
+
+
+@pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger", "5.5.1-clean"])
+def test_a_record_without_any_evidence_is_never_nothing(name: str, tmp_path: Path) -> None:
+    """Its queue had no other message, and consume queues, index and progress are gone."""
+    store = copy_store(name, tmp_path)
+    queues: dict[tuple[str, int], list[Row]] = {}
+    for row in rows(store):
+        queues.setdefault(row.slot[:2], []).append(row)
+    for row in min(queues.values(), key=len):
+        damage.garble(row.path, row.at - row.lead, row.size + row.lead)
+    for name in ("consumequeue", "index", "config"):
+        shutil.rmtree(store / name)
+    loss = salvage(store).loss
+    assert (loss.messages, dict(loss.more)) == (len(min(queues.values(), key=len)), {"at_least": True})
+
+
+def test_zeros_that_become_a_blank_may_have_been_a_message(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    row = next(row for row, after in pairwise(rows(store)) if after.path != row.path)
+    damage.zero(row.path, row.at, row.path.stat().st_size - row.at)
+    for name in ("consumequeue", "index", "config"):
+        shutil.rmtree(store / name)
+    assert salvage(store).loss.more == {"at_least": True}
 
 
 def test_in_dledger_every_lost_entry_is_a_lost_message(tmp_path: Path) -> None:
