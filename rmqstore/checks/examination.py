@@ -6,7 +6,6 @@ only it needs when the store has something to check.
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -374,7 +373,7 @@ class Examination:
 
             check_pop_rows(store, self.report, self.queue_range)
         check_compaction(store, self.findings, live=live)
-        if any(result.fillers for result in results) or os.path.lexists(store.journal_directory):
+        if any(result.fillers for result in results) or store.files.has_entry(store.journal_directory):
             from rmqstore.checks.filler_notes import find_fillers
 
             self.report.fillers = find_fillers(self.on_disk, self.verified.logs)

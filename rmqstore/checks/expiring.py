@@ -29,7 +29,7 @@ def while_files_expire(store: Store, work: Callable[[Store], T]) -> T:
             if store.part is not None or not _expired(error, store) or not store.is_live():
                 raise
         expiring = 2 * expiring + 1
-        store = open_store(store.path, store.config)
+        store = open_store(store.path, store.config, store.files)
         store.expiring = expiring
     raise StoreIsLive(f"{store.path}: files of its log expire faster than they are read")
 

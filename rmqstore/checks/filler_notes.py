@@ -15,8 +15,7 @@ from typing import Any
 from rmqstore.checks.beside.directory import journal_state
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Fillers
-from rmqstore.files.disk.reading import read_at
-from rmqstore.files.mapped_file_queue import file_name_to_offset, list_directory
+from rmqstore.files.mapped_file_queue import file_name_to_offset
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats.message import Message
@@ -67,14 +66,14 @@ def _undamaged(logs: Logs) -> RecordOf:
 
 def repairs(store: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (name of the journal, plan) of every completed repair, oldest first."""
-    for entry in sorted(list_directory(store.journal_directory), key=lambda e: e.path.name):
+    for entry in sorted(store.files.list(store.journal_directory), key=lambda e: e.path.name):
         if not entry.directory:
             continue
-        journal, state = journal_state(entry.path)
+        journal, state = journal_state(store.files, entry.path)
         if state != _DONE:
             continue
         try:
-            plan = json.loads(read_at(journal / "plan.json", _LIMIT, 0))
+            plan = json.loads(store.files.read_at(journal / "plan.json", _LIMIT, 0))
         except (ValueError, RecursionError):
             continue
         if isinstance(plan, dict):

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, OddKind, offset_to_file_name
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import dledger
@@ -117,9 +116,9 @@ def find_misplaced(store: Store) -> Misplaced:
     moved: dict[Path, Path] = {}
     left_out: set[Path] = set()
     for queue, lead in ((legacy, 0), (entries, ENTRY_SIZE)):
-        if queue is None or not queue.files or not all(d.is_dir() for d in queue.directories):
+        if queue is None or not queue.files or not all(map(store.files.is_directory, queue.directories)):
             continue
-        if store.part is not None and store.path.is_file():
+        if store.part is not None and store.files.is_file(store.path):
             continue
         work = _LogClaims(queue, lead, store)
         if lead and legacy is not None and legacy.files:
@@ -305,7 +304,7 @@ class _LogClaims:
 
 def _claim(file: MappedFile, lead: int) -> Claim | None:
     """Return the place of a file according to its records; None if its name is right, or the records do not agree."""
-    head = read_at(file.path, lead + HEAD.size, 0)
+    head = file.read_at(lead + HEAD.size, 0)
     if _is_in_place(head, file.start, lead):
         return None
     holds = _first_base(file, lead)
@@ -328,8 +327,8 @@ def _equal(one: MappedFile, other: MappedFile) -> bool:
     if one.length != other.length:
         return False
     for at in range(0, one.length, _BLOCK):
-        block = read_at(one.path, _BLOCK, at)
-        if not block or block != read_at(other.path, _BLOCK, at):
+        block = one.read_at(_BLOCK, at)
+        if not block or block != other.read_at(_BLOCK, at):
             return False
     return True
 

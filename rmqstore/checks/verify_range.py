@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.records import MAX_RECORD
 from rmqstore.formats.message import parse_message
@@ -56,9 +55,9 @@ class VerifyRange(NamedTuple):
 
 def first_store_time(file: MappedFile, lead: int) -> int | None:
     """Return the store time (ms) of the first record of a file; None without a record at its start."""
-    head = read_at(file.path, 4, lead)
+    head = file.read_at(4, lead)
     size = int.from_bytes(head, "big", signed=True) if len(head) == 4 else 0
     if not 0 < size <= MAX_RECORD:
         return None
-    message, _ = parse_message(read_at(file.path, size, lead))
+    message, _ = parse_message(file.read_at(size, lead))
     return message.store_timestamp if message is not None else None

@@ -384,7 +384,7 @@ class Store(StoreQueues):
 
     def lock_state(self) -> LockState:
         """Query the broker's lock without taking it (F_GETLK on a read-only descriptor)."""
-        return lock_state(self.root / LOCK_NAME)
+        return lock_state(self.root / LOCK_NAME) if self.files.on_this_machine else LockState(False, False)
 
     @property
     def places(self) -> list[Path]:
@@ -401,8 +401,10 @@ class Store(StoreQueues):
 
     def users(self) -> Users:
         """Find the processes that have files of this store mapped or open for writing."""
-        from rmqstore.files.in_use.users import find_users, snapshot
+        from rmqstore.files.in_use.users import Users, find_users, snapshot
 
+        if not self.files.on_this_machine:
+            return Users()
         places = self.places
         return find_users(places, snapshot(places))
 

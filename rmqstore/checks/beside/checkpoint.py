@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.store import Store
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
 
@@ -38,7 +37,7 @@ def read_checkpoint(store: Store) -> bytes | None:
     entry = store.checkpoint if store.part is None else None
     if entry is None or entry.directory or entry.special:
         return None
-    return read_at(entry.path, FILE_SIZE, 0)
+    return store.files.read_at(entry.path, FILE_SIZE, 0)
 
 
 def check_checkpoint(
@@ -60,8 +59,9 @@ def check_checkpoint(
     if entry is not None and (entry.directory or entry.special):
         findings.add(Finding(codes.CK_LENGTH, "checkpoint", path.name, facts={"reason": "not a file"}))
         return None
-    length = path.stat().st_size if entry is None else entry.length
-    raw = read_at(path, FILE_SIZE, 0) if raw is None else raw
+    entry = entry or store.files.stat(path)
+    length = entry.length if entry is not None else 0
+    raw = store.files.read_at(path, FILE_SIZE, 0) if raw is None else raw
     if length and not raw:
         facts: dict[str, Fact] = {"path": store.relative(path)}
         findings.add(Finding(codes.DIR_UNREADABLE, "checkpoint", path.name, facts=facts))

@@ -6,7 +6,6 @@ Source: DLedgerMmapFileStore#updateCommittedIndex, DLedgerCommitLog#getMaxOffset
 
 from __future__ import annotations
 
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import DLedgerFiles
 from rmqstore.formats import dledger
@@ -17,9 +16,10 @@ from rmqstore.scan.window import ScanOptions
 _TEXT_LIMIT = 64 << 10
 
 
-def committed_index(files: DLedgerFiles) -> int | None:
+def committed_index(group: DLedgerFiles) -> int | None:
     """Return the index of the last committed entry according to the checkpoint; None if unknown."""
-    index = dledger.parse_dledger_checkpoint(read_at(files.directory / "checkpoint", _TEXT_LIMIT, 0)).committed_index
+    raw = group.files.read_at(group.directory / "checkpoint", _TEXT_LIMIT, 0)
+    index = dledger.parse_dledger_checkpoint(raw).committed_index
     return None if index is None or index < 0 else index
 
 

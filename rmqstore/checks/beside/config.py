@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +18,7 @@ from rmqstore.files.config_files import (
     tier_queues,
     wrong_type,
 )
-from rmqstore.files.disk.reading import open_regular
-from rmqstore.files.mapped_file_queue import list_directory
+from rmqstore.files.disk.files import Files
 from rmqstore.files.store import Store
 from rmqstore.files.topic_types import types_of
 from rmqstore.formats.configjson import (
@@ -92,9 +90,9 @@ def check_config(
     `rocksdb` are the tables in RocksDB.
     """
     facts = ConfigFacts()
-    check = _ConfigCheck(findings, facts, live)
+    check = _ConfigCheck(store.files, findings, facts, live)
     if store.part == "config":
-        if store.path.is_dir():
+        if store.files.is_directory(store.path):
             facts.tables = check.directory(store.path)
         else:
             facts.tables = check.json_files(store.path.parent, [store.path.name.removesuffix(".bak")])
@@ -124,7 +122,12 @@ def check_batch_topics(store: Store, facts: ConfigFacts, topics: Iterable[str], 
     """
     files = [store.root / "config" / name for name in ("topics.json", "topics.json.bak")]
     names = sorted(topics)
-    if facts.queue_types is not None or directory_of(store, TOPICS) or not names or any(map(os.path.lexists, files)):
+    if (
+        facts.queue_types is not None
+        or directory_of(store, TOPICS)
+        or not names
+        or any(map(store.files.has_entry, files))
+    ):
         return
     named = ", ".join(names[:_NAMED_TOPICS]) + (", …" if len(names) > _NAMED_TOPICS else "")
     findings.add(Finding(codes.CFG_NO_TOPICS, "config", "topics.json", facts={"count": len(names), "topics": named}))
@@ -169,7 +172,8 @@ def beyond_end(queue_range: QueueRange, topic: str, queue_id: int, offset: int) 
 
 
 class _ConfigCheck:
-    def __init__(self, findings: Findings, facts: ConfigFacts, live: bool) -> None:
+    def __init__(self, files: Files, findings: Findings, facts: ConfigFacts, live: bool) -> None:
+        self.files = files
         self.findings = findings
         self.facts = facts
         self.live = live
@@ -177,7 +181,7 @@ class _ConfigCheck:
     def directory(self, config: Path) -> Tables:
         """Check the JSON files of config/, and return the tables that a broker would load."""
         try:
-            names = {e.path.name for e in list_directory(config)}
+            names = {e.path.name for e in self.files.list(config)}
         except OSError as e:
             facts: dict[str, Fact] = {"path": str(config), "error": e.strerror or "cannot be listed"}
             self.findings.add(Finding(codes.DIR_UNREADABLE, "config", config.name, facts=facts))
@@ -189,13 +193,13 @@ class _ConfigCheck:
         return {name: table for name, table in loaded if table is not None}
 
     def pair(
-        self, directory: Path, name: str, read: Callable[[Path, ConfigFacts], _Read]
+        self, directory: Path, name: str, read: Callable[[Files, Path, ConfigFacts], _Read]
     ) -> dict[str, JsonValue] | None:
         """Check a file and its .bak, and return the value that a broker would load; None if it loads none.
 
         Source: ConfigManager#load, #loadBak, RocketMQ 4.3 to 5.4.0
         """
-        own, bak = read(directory / name, self.facts), read(directory / f"{name}.bak", self.facts)
+        own, bak = (read(self.files, directory / one, self.facts) for one in (name, f"{name}.bak"))
         if own.condition == _MISSING and bak.condition in (_MISSING, _UNREADABLE):
             return None
         queue = directory.name if directory.name in ("config", "compaction") else "store"
@@ -226,14 +230,11 @@ class _ConfigCheck:
         self.findings.add(Finding(codes.CFG_SYNTAX, queue, name, read.text.used[first], 0, facts))
 
 
-def _bytes(path: Path, facts: ConfigFacts) -> bytes | str:
+def _bytes(files: Files, path: Path, facts: ConfigFacts) -> bytes | str:
     """Return the content of a file, or why there is none: missing, or unreadable (reported in `unchecked`)."""
     try:
-        fd = open_regular(path)
-        try:
-            raw = os.pread(fd, LARGEST + 1, 0)
-        finally:
-            os.close(fd)
+        with files.open(path) as file:
+            raw = file.read(LARGEST + 1, 0)
     except (FileNotFoundError, NotADirectoryError):
         return _MISSING
     except OSError as e:
@@ -245,8 +246,8 @@ def _bytes(path: Path, facts: ConfigFacts) -> bytes | str:
     return raw
 
 
-def _read_json(path: Path, facts: ConfigFacts) -> _Read:
-    raw = _bytes(path, facts)
+def _read_json(files: Files, path: Path, facts: ConfigFacts) -> _Read:
+    raw = _bytes(files, path, facts)
     if isinstance(raw, str):
         return _Read(raw, raw)
     try:
@@ -260,8 +261,8 @@ def _read_json(path: Path, facts: ConfigFacts) -> _Read:
         return _Read(e.condition, str(e), min(e.position, len(raw)), max(0, len(raw) - e.position))
 
 
-def _read_text(path: Path, facts: ConfigFacts) -> _Read:
-    raw = _bytes(path, facts)
+def _read_text(files: Files, path: Path, facts: ConfigFacts) -> _Read:
+    raw = _bytes(files, path, facts)
     if isinstance(raw, str):
         return _Read(raw, raw)
     from rmqstore.formats import controller

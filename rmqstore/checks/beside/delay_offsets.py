@@ -16,7 +16,6 @@ from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
 from rmqstore.files.config_files import delay_offsets
-from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.properties import SCHEDULE_TOPIC
@@ -51,7 +50,7 @@ def check_delay_offsets(
             findings.add(Finding(codes.CFG_DELAY_BEYOND, f"{SCHEDULE_TOPIC}/{queue_id}", _FILE, facts=beyond))
     if "messageDelayLevel" in store.config.given:
         _check_levels(len(delay_levels(store).delays), offsets, queue_range, queues, findings)
-    names = {entry.path.name for entry in list_directory(store.root / "config")}
+    names = {entry.path.name for entry in store.files.list(store.root / "config")}
     if not live and not names & {_FILE, f"{_FILE}.bak"} and broker_has_run(store, queues):
         late = _SAVED if names else _LATE
         _check_delivered(store, queue_range, queues, times[0] - late, findings)

@@ -19,14 +19,13 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.config_databases import WITHOUT_POSITIONS
 from rmqstore.files.config_files import tier_words
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import Files
 from rmqstore.files.mapped_file_queue import (
     DirEntry,
     MappedFileQueue,
     OddEntry,
     OddKind,
     file_name_to_offset,
-    list_directory,
 )
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.store_queues import SIZE_KEY, TREE
@@ -81,7 +80,7 @@ def check_directory(
         lambda: _top(store, findings, facts),
         lambda: _missing_paths(store, findings),
         lambda: _logs(store, findings, live),
-        lambda: require_readable(entry.path for entry in store.index_files),
+        lambda: require_readable(store.files, (entry.path for entry in store.index_files)),
         lambda: _consume_queues(store, findings, live),
         lambda: _strays(store, findings),
         lambda: _queue_kinds(store, findings, queue_types),
@@ -106,11 +105,11 @@ def check_directory(
 def _top(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
     if store.abort:
         facts.notes.append("abort file present: unclean shutdown, or the broker is running")
-    links = [(str(store.path), store.path)] if store.path.is_symlink() else []
-    links += [(name, store.root / name) for name, entry in store.top.items() if entry.path.is_symlink()]
-    for name, path in links:
-        link: dict[str, Fact] = {"path": name, "target": str(path.readlink())}
-        findings.add(Finding(codes.DIR_LINK, "store", path.name, facts=link))
+    own = store.files.stat(store.path)
+    for name, entry in ((str(store.path), own), *store.top.items()):
+        if entry is not None and entry.link is not None:
+            link: dict[str, Fact] = {"path": name, "target": entry.link}
+            findings.add(Finding(codes.DIR_LINK, "store", entry.path.name, facts=link))
 
 
 def paths_that_miss(store: Store) -> list[tuple[Path, bool]]:
@@ -151,7 +150,7 @@ def _logs(store: Store, findings: Findings, live: bool) -> None:
 def _queue(
     store: Store, findings: Findings, name: str, queue: MappedFileQueue, key: str, live: bool, code: str = ""
 ) -> None:
-    require_readable(f.path for f in queue.files)
+    require_readable(store.files, (f.path for f in queue.files))
     other = _other_size(queue, _lengths(queue)) if key else None
     if other is not None:
         _file_size(findings, name, key, queue.file_size, other)
@@ -214,7 +213,7 @@ def _consume_queues(store: Store, findings: Findings, live: bool) -> None:
         size = 0
         for files in store.consume_queues(kind):
             queue = files.queue
-            require_readable(f.path for f in queue.files)
+            require_readable(store.files, (f.path for f in queue.files))
             lengths.update(_lengths(queue))
             if queue.size_from == "config":
                 size = queue.file_size
@@ -287,21 +286,21 @@ def _queue_kinds(store: Store, findings: Findings, queue_types: Mapping[str, str
 def _journals(store: Store, findings: Findings) -> None:
     if store.part is not None:
         return
-    for entry in list_directory(store.journal_directory):
+    for entry in store.files.list(store.journal_directory):
         if not entry.directory:
             continue
-        journal, state = journal_state(entry.path)
+        journal, state = journal_state(store.files, entry.path)
         if state in (*_OPEN_JOURNAL, "missing"):
             about: dict[str, Fact] = {"journal": str(journal), "state": state}
             findings.add(Finding(codes.DIR_OPEN_JOURNAL, "store", entry.path.name, facts=about))
 
 
-def journal_state(folder: Path) -> tuple[Path, str]:
+def journal_state(files: Files, folder: Path) -> tuple[Path, str]:
     """Return the directory of a journal (here, or where the pointer leads), and its state; "" without a journal."""
-    pointer = read_at(folder / "journal", 4096, 0)
+    pointer = files.read_at(folder / "journal", 4096, 0)
     if pointer:
         folder = Path(os.fsdecode(pointer.strip(b"\n")))
-    raw = read_at(folder / "state", _STATE_LIMIT, 0)
+    raw = files.read_at(folder / "state", _STATE_LIMIT, 0)
     if not raw:
         return folder, "missing" if pointer else ""
     try:
@@ -352,7 +351,3 @@ def _unknown(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
             about["reason"] = unknown.holds
             facts.unchecked.append(unknown.words)
         findings.add(Finding(codes.DIR_FOREIGN_ENTRY, "store", unknown.name, 0, unknown.entry.length, about))
-
-
-def _is_rocksdb(directory: Path) -> bool:
-    return (directory / "CURRENT").is_file()

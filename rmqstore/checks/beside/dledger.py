@@ -10,7 +10,7 @@ from pathlib import Path
 from rmqstore.checks.log.entry_tally import EntryTally
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats import dledger
@@ -43,17 +43,17 @@ def check_dledger(
         _index(tally, files.index, findings, killed, live)
     if store.part not in (None, "dledger-group"):
         return None
-    _currterm(files.directory, tally, findings, live)
+    _currterm(files, tally, findings, live)
     if files.newer or tally.internal:  # DLedger 0.4 writes no checkpoint
         return None
-    return _checkpoint(files.directory, tally, findings, killed, live)
+    return _checkpoint(files, tally, findings, killed, live)
 
 
 def check_dledger_texts(store: Store, findings: Findings) -> None:
     """Check `checkpoint` or `currterm` as a part of its own: whether it can be read."""
-    raw = read_at(store.path, _TEXT_LIMIT, 0)
+    raw = store.files.read_at(store.path, _TEXT_LIMIT, 0)
     if store.part == "dledger-checkpoint":
-        _committed_fault(raw, store.path, findings)
+        _committed_fault(store.files, raw, store.path, findings)
     elif store.part == CURRTERM and (faults := dledger.parse_currterm(raw).faults):
         facts: dict[str, Fact] = {"reason": "; ".join(faults)}
         findings.add(Finding(codes.DL_TERM, "dledger", store.path.name, 0, len(raw), facts))
@@ -127,50 +127,50 @@ def _index(tally: EntryTally, index: MappedFileQueue, findings: Findings, killed
         findings.add(Finding(codes.DL_INDEX_GHOST, "dledger-index", index.name_at(end), end, length, facts))
 
 
-def _spares(path: Path) -> str:
+def _spares(files: Files, path: Path) -> str:
     """Return the copies that DLedger never reads but that could restore the file, newest first."""
-    return ", ".join(s for s in (".tmp", ".bak") if path.with_name(path.name + s).is_file())
+    return ", ".join(s for s in (".tmp", ".bak") if files.is_file(path.with_name(path.name + s)))
 
 
-def _checkpoint(directory: Path, tally: EntryTally, findings: Findings, killed: bool, live: bool) -> int | None:
-    path = directory / CHECKPOINT
-    raw = read_at(path, _TEXT_LIMIT, 0)
-    if not raw and not path.exists():
-        spares = _spares(path)
+def _checkpoint(group: DLedgerFiles, tally: EntryTally, findings: Findings, killed: bool, live: bool) -> int | None:
+    files, path = group.files, group.directory / CHECKPOINT
+    raw = files.read_at(path, _TEXT_LIMIT, 0)
+    if not raw and not files.exists(path):
+        spares = _spares(files, path)
         if tally.entries and not live and not (killed and not spares):  # DLedger writes the first one after 3 seconds
             facts: dict[str, Fact] = {"reason": "missing", "spares": spares}
             findings.add(Finding(codes.DL_COMMITTED, "dledger", path.name, facts=facts))
         return None
     if live and not raw:
         return None
-    committed = _committed_fault(raw, path, findings)
+    committed = _committed_fault(files, raw, path, findings)
     if committed is not None and committed > tally.last_index and not live:
         facts = {"committed_index": committed, "last_index": tally.last_index}
         findings.add(Finding(codes.DL_COMMITTED, "dledger", path.name, 0, len(raw), facts))
     return committed
 
 
-def _committed_fault(raw: bytes, path: Path, findings: Findings) -> int | None:
+def _committed_fault(files: Files, raw: bytes, path: Path, findings: Findings) -> int | None:
     parsed = dledger.parse_dledger_checkpoint(raw)
     if parsed.committed_index is None:
-        facts: dict[str, Fact] = {"reason": "; ".join(parsed.faults), "spares": _spares(path)}
+        facts: dict[str, Fact] = {"reason": "; ".join(parsed.faults), "spares": _spares(files, path)}
         findings.add(Finding(codes.DL_COMMITTED, "dledger", path.name, 0, len(raw), facts))
     return parsed.committed_index
 
 
-def _currterm(directory: Path, tally: EntryTally, findings: Findings, live: bool) -> None:
-    path = directory / CURRTERM
-    raw = read_at(path, _TEXT_LIMIT, 0)
-    if not raw and not path.exists():
+def _currterm(group: DLedgerFiles, tally: EntryTally, findings: Findings, live: bool) -> None:
+    files, path = group.files, group.directory / CURRTERM
+    raw = files.read_at(path, _TEXT_LIMIT, 0)
+    if not raw and not files.exists(path):
         if tally.entries and not live:
-            facts: dict[str, Fact] = {"reason": "missing", "spares": _spares(path), "last_term": tally.last_term}
+            facts: dict[str, Fact] = {"reason": "missing", "spares": _spares(files, path), "last_term": tally.last_term}
             findings.add(Finding(codes.DL_TERM, "dledger", path.name, facts=facts))
         return
     if live and not raw:
         return
     parsed = dledger.parse_currterm(raw)
     if parsed.faults:
-        facts = {"reason": "; ".join(parsed.faults), "spares": _spares(path), "last_term": tally.last_term}
+        facts = {"reason": "; ".join(parsed.faults), "spares": _spares(files, path), "last_term": tally.last_term}
         findings.add(Finding(codes.DL_TERM, "dledger", path.name, 0, len(raw), facts))
     elif parsed.term < tally.last_term:
         facts = {"curr_term": parsed.term, "last_term": tally.last_term}

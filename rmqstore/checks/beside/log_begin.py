@@ -7,7 +7,6 @@ Source: MappedFileQueue#deleteExpiredFileByTime (RocketMQ 4.9.7 to 5.4.0)
 from __future__ import annotations
 
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import Store
 
 _HOUR_MS = 3_600_000
@@ -21,7 +20,8 @@ def too_young_to_expire(store: Store, first: LogResult) -> list[str]:
     """
     if not first.queue.start or not first.messages:
         return []
-    files = [entry for name, entry in store.top.items() if name == "checkpoint"] + list_directory(store.root / "config")
+    files = [entry for name, entry in store.top.items() if name == "checkpoint"]
+    files += store.files.list(store.root / "config")
     active = max((entry.mtime_ns // 1_000_000 for entry in files), default=0)
     hours = store.config.int("fileReservedTime")
     if not 0 <= active - first.first_time < hours * _HOUR_MS:

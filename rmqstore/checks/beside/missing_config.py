@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from rmqstore.checks.beside.config import JSON_FILES, ConfigFacts
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import Store
 from rmqstore.formats.properties import is_lmq, is_system_topic
 
@@ -63,7 +62,7 @@ def broker_has_run(store: Store, queues: Iterable[str]) -> bool:
 
 def _names(store: Store) -> set[str]:
     """Return the names of the files in config/, a .bak under the name of its file."""
-    return {e.path.name.removesuffix(".bak") for e in list_directory(store.root / "config")}
+    return {e.path.name.removesuffix(".bak") for e in store.files.list(store.root / "config")}
 
 
 def _topics(queues: Iterable[str]) -> list[str]:

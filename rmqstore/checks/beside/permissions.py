@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.disk.files import Files
 from rmqstore.files.disk.paths import real_path
 from rmqstore.files.store import Store
 from rmqstore.formats.text.counts import many
@@ -90,20 +91,19 @@ class CannotJudge(PermissionError):
     """This user may not read a file that the verdict depends on."""
 
 
-def require_readable(paths: Iterable[Path]) -> None:
+def require_readable(files: Files, paths: Iterable[Path]) -> None:
     """Refuse files of a log, a queue or the index that this user may not read: they are neither zeros nor gone.
 
     Errors: CannotJudge, which names the first such file.
     """
     for path in paths:
-        readable = os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
-        if not readable and path.exists():  # a file may expire while we look
+        if not files.may_read(path) and files.exists(path):  # a file may expire while we look
             raise CannotJudge(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 def check_rights(store: Store, findings: Findings, *, live: bool = False) -> None:
     """Report all entries that the broker's user may not write in one finding, with the command that fixes this."""
-    if store.part is not None:
+    if store.part is not None or not store.files.on_this_machine:
         return
     rights = _rights_in(store)
     runs_as = _who_runs(store) if live else None

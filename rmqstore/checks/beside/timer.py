@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 
 from rmqstore.checks.beside.missing_config import broker_has_run
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import DirEntry
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store, StoreKind
@@ -145,7 +146,8 @@ def _file(file: MappedFile, log: LogRange | None, findings: Findings, facts: Tim
 def _wheels(store: Store, findings: Findings, live: bool) -> None:
     expected = timer.wheel_size()
     if store.part == "timerwheel":
-        lengths = {store.path.name: (store.path.stat().st_size, False)}
+        entry = store.files.stat(store.path)
+        lengths = {store.path.name: (entry.length if entry is not None else 0, False)}
     else:
         lengths = {n: (e.length, e.directory) for n, e in store.top.items() if timer.is_wheel(n)}
     for name, (length, directory) in sorted(lengths.items()):
@@ -224,19 +226,18 @@ def _timercheck(
     if store.part is not None and not alone:
         return
     path = store.path if alone else store.root / "config" / "timercheck"
-    try:
-        status = path.stat()
-    except OSError:
+    entry = _examined(store, path)
+    if entry is None:
         if timer_log.units:
             findings.add(Finding(codes.TM_CHECK, "config", path.name, facts={"reason": "missing"}))
         return
-    length = status.st_size
-    raw = read_at(path, timer.TIMERCHECK_FILE_SIZE, 0)
+    length = entry.length
+    raw = store.files.read_at(path, timer.TIMERCHECK_FILE_SIZE, 0)
     if length != timer.TIMERCHECK_FILE_SIZE:
         findings.add(Finding(codes.TM_CHECK, "config", path.name, 0, length, {"reason": "length", "length": length}))
     values = timer.parse_timercheck(raw)
     limits: dict[str, int | None] = {
-        "last_read_time": latest_read_time(status.st_mtime),
+        "last_read_time": latest_read_time(entry.mtime_ns / 1e9),
         "last_timer_log_flush_pos": None if alone else timer_log.wrote,
         "last_timer_queue_offset": top[1] if top else None,
         "master_timer_queue_offset": None,
@@ -257,6 +258,14 @@ def _timercheck(
         findings.add(Finding(codes.TM_CHECK, "config", path.name, timer.TIMERCHECK.at(name), 8, facts))
 
 
+def _examined(store: Store, path: Path) -> DirEntry | None:
+    try:
+        entry = store.files.stat(path)
+    except OSError:
+        return None
+    return None if entry is None or entry.dangling else entry
+
+
 def _zeros(store: Store, log: LogRange, top: tuple[int, int], findings: Findings) -> None:
     """Report zeros in timercheck from which a start delivers timed messages again; `top`: range of the timer queue.
 
@@ -267,9 +276,9 @@ def _zeros(store: Store, log: LogRange, top: tuple[int, int], findings: Findings
     from rmqstore.checks.beside.timer_wheel import due_times, good_units
 
     path, queue = store.root / "config" / "timercheck", store.timer_log
-    if queue is None or not path.is_file():
+    if queue is None or not store.files.is_file(path):
         return
-    values = timer.parse_timercheck(read_at(path, timer.TIMERCHECK_FILE_SIZE, 0))
+    values = timer.parse_timercheck(store.files.read_at(path, timer.TIMERCHECK_FILE_SIZE, 0))
     again = {name: 0 for name in ("last_read_time", "master_timer_queue_offset") if not values[name]}
     if not again:
         return
@@ -299,7 +308,7 @@ def check_lost_timer(
     top = queue_range(TIMER_TOPIC, 0) if queue_range is not None else None
     if top is None or facts.units or not store.config.bool("timerWheelEnable"):
         return
-    if (store.root / "config" / "timercheck").exists() or not broker_has_run(store, [f"{TIMER_TOPIC}/0"]):
+    if store.files.exists(store.root / "config" / "timercheck") or not broker_has_run(store, [f"{TIMER_TOPIC}/0"]):
         return
     from rmqstore.files.rocksdb.database import CannotRead
 

@@ -13,7 +13,6 @@ Source: TimerMessageStore#recover, #recoverAndRevise, #dequeue, TimerWheel#revis
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,8 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.files.disk.reading import open_regular, read_at
-from rmqstore.files.disk.sparse import data_extents
+from rmqstore.files.disk.files import Files
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import timer
@@ -195,7 +193,7 @@ def good_units(queue: MappedFileQueue) -> Iterator[tuple[int, Any]]:
             yield start, units
             at = start + len(units) * _UNIT.size
         if at + timer.LOG_BLANK.size <= file.stop:
-            raw = read_at(file.path, timer.LOG_BLANK.size, at - file.start).ljust(timer.LOG_BLANK.size, b"\0")
+            raw = file.read_at(timer.LOG_BLANK.size, at - file.start).ljust(timer.LOG_BLANK.size, b"\0")
             closed = timer.LOG_BLANK.parse(raw)["magic"] == BLANK_MAGIC
         if not closed and at + _UNIT.size <= file.stop:
             return
@@ -219,7 +217,7 @@ def read_wheel(store: Store) -> Wheel | None:
     if entry is not None and entry.length:
         if entry.directory or entry.length != timer.wheel_size():
             return None
-        for start, slots in _used(path):
+        for start, slots in _used(store.files, path):
             used = np.flatnonzero((slots["time"] != 0) | (slots["first_pos"] != 0) | (slots["last_pos"] != 0))
             parts.append(start + used)
             found.append(slots[used])
@@ -229,24 +227,24 @@ def read_wheel(store: Store) -> Wheel | None:
     return Wheel(path, flushed, numbers_used, time, first, last)
 
 
-def _used(path: Path) -> Iterator[tuple[int, Any]]:
+def _used(files: Files, path: Path) -> Iterator[tuple[int, Any]]:
     """Yield (number of the first, slots) of the data extents of the file."""
     try:
-        fd = open_regular(path)
+        file = files.open(path)
     except OSError:
         return
     try:
         at = 0
-        for low, high in data_extents(fd, 0, timer.wheel_size()):
+        for low, high in file.data_extents(0, timer.wheel_size()):
             at = max(at, low // _SLOT.size * _SLOT.size)
             stop = -(-high // _SLOT.size) * _SLOT.size
-            slots = _SLOT.array(os.pread(fd, max(0, stop - at), at))
+            slots = _SLOT.array(file.read(max(0, stop - at), at))
             yield at // _SLOT.size, slots
             at = stop
     except OSError:
         return
     finally:
-        os.close(fd)
+        file.close()
 
 
 def precision(store: Store, queue: MappedFileQueue | None, wheel: Wheel | None) -> int:
@@ -283,7 +281,7 @@ def _of_units(queue: MappedFileQueue) -> int:
 
 def judge(store: Store, queue: MappedFileQueue) -> Judged | None:
     """Return what is wrong after the next start; None if unknown: no read time, or a wheel that no start loads."""
-    values = timer.parse_timercheck(read_at(store.root / "config" / "timercheck", timer.TIMERCHECK.size, 0))
+    values = timer.parse_timercheck(store.files.read_at(store.root / "config" / "timercheck", timer.TIMERCHECK.size, 0))
     wheel = read_wheel(store)
     if values["last_read_time"] <= 0 or wheel is None or not queue.files:
         return None

@@ -17,7 +17,7 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from rmqstore.files.mapped_file_queue import MappedFileQueue, list_directory
+from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, properties
@@ -139,7 +139,8 @@ def _can_be_set(delay: int) -> bool:
 
 
 def _level_numbers(store: Store) -> list[int]:
-    numbers = (parse_int(entry.path.name) for entry in list_directory(store.root / "consumequeue" / SCHEDULE_TOPIC))
+    entries = store.files.list(store.root / "consumequeue" / SCHEDULE_TOPIC)
+    numbers = (parse_int(entry.path.name) for entry in entries)
     return [number + 1 for number in numbers if number is not None and 0 <= number < _LEVELS]
 
 

@@ -32,7 +32,6 @@ from rmqstore.checks.log.record_findings import damage_finding, text_finding, to
 from rmqstore.checks.log.store_times import time_findings, wrong_times
 from rmqstore.checks.log.stored_units import UnitFiles, opened, units_of
 from rmqstore.checks.problems.report import Findings
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.message import INNER_BATCH, is_dispatched
 from rmqstore.formats.properties import DelayLevels, inner_batch
@@ -228,7 +227,7 @@ class _SplitScan:
         if run.kind is Kind.RECORDS and columns is not None:
             self.records(columns)
         elif run.kind is Kind.INTERNAL:
-            head = read_at(self.split.file.path, self.split.lead, run.start - self.split.file.start)
+            head = self.split.file.read_at(self.split.lead, run.start - self.split.file.start)
             if len(head) == self.split.lead:
                 add_internal(head, run.start, self.entry_units, part.entries)
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue
@@ -48,7 +47,7 @@ def ext_units(files: ConsumeQueueFiles, broken: Broken) -> Iterator[tuple[int, i
         end = min(file.length, file.file_size)
         while at + _SIZE_AT <= end:
             if not base <= at <= base + len(buffer) - consumequeue.EXT_UNIT.size:
-                buffer, base = read_at(file.path, _BLOCK, at), at
+                buffer, base = file.read_at(_BLOCK, at), at
             head = buffer[at - base : at - base + consumequeue.EXT_UNIT.size]
             size = int.from_bytes(head[:_SIZE_AT], "big", signed=True)
             if size in (0, -1):  # -1 closes the file, 0 is its end

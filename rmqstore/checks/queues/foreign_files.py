@@ -11,7 +11,6 @@ from rmqstore.checks.log.log_pass import is_sound_topic
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue
@@ -93,6 +92,6 @@ def _messages(file: MappedFile, lead: int) -> Iterator[Message]:
         if run.kind is not Kind.RECORDS or run.columns is None:
             continue
         for offset, size in zip(run.columns.offset.tolist(), run.columns.size.tolist(), strict=True):
-            message, _ = parse_message(read_at(file.path, size, offset - file.start))
+            message, _ = parse_message(file.read_at(size, offset - file.start))
             if message is not None:
                 yield message

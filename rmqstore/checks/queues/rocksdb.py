@@ -84,7 +84,7 @@ def open_rocksdb(store: Store, report: Report) -> RowsRead:
     out = RowsRead()
     name = store.rocksdb_directory.name
     if store.part is not None:
-        if (store.path / "CURRENT").is_file():
+        if store.files.is_file(store.path / "CURRENT"):
             report.unchecked.append(f"{store.path.name}/: a RocksDB is checked as a part of its whole store only")
         return out
     if (other := store.other_rocksdb) is not None and store.uses_rocksdb:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.beside_split import BesideSplit
 from rmqstore.checks.log.log_contents import LogContents
 from rmqstore.checks.log.log_pass import LogPart, PassOptions
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.workers import Split
 
@@ -28,13 +28,10 @@ class Identity(NamedTuple):
     ctime_ns: int
 
     @staticmethod
-    def of(path: Path) -> Identity | None:
-        """Return the present identity of a file; None without the file."""
-        try:
-            found = path.stat()
-        except OSError:
-            return None
-        return Identity(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    def of(file: MappedFile) -> Identity | None:
+        """Return the present identity of a file; None if it is unknown, or without the file."""
+        found = file.files.identity(file.path)
+        return None if found is None else Identity(found.inode, found.length, found.mtime_ns, found.ctime_ns)
 
     def is_settled(self, now: float) -> bool:
         """Return whether the file had been unchanged for `SETTLED` at a time (s since the epoch)."""

@@ -71,7 +71,7 @@ class LastRun:
             known = [self._is_known(split, options) for split in splits]
             fresh = [split for split, same in zip(splits, known, strict=True) if not same]
             started = time.time()
-            before = {split.file.path: Identity.of(split.file.path) for split in fresh}
+            before = {split.file.path: Identity.of(split.file) for split in fresh}
             parts = map_ordered(function, fresh, jobs) if inner is None else inner(function, fresh)
             for split, same in zip(splits, known, strict=True):
                 if same:
@@ -79,7 +79,7 @@ class LastRun:
                     continue
                 _, part = next(parts)
                 identity = before[split.file.path]
-                if identity is not None and identity == Identity.of(split.file.path):
+                if identity is not None and identity == Identity.of(split.file):
                     self._keep(split, part, identity, options, started)
                 yield split, part
 
@@ -93,7 +93,7 @@ class LastRun:
     def _is_known(self, split: Split, options: PassOptions) -> bool:
         """Return whether the last run's part of a split can be used again."""
         line = self._old.line(self._place(split))
-        identity = Identity.of(split.file.path)
+        identity = Identity.of(split.file)
         if not line or identity is None or split.file.stop > options.stop_before:
             return False
         try:

@@ -45,6 +45,16 @@ class DirEntry(NamedTuple):
         return not (self.directory or self.special or self.unreadable)
 
 
+class FileIdentity(NamedTuple):
+    """What tells a file from others and from its own earlier content. Times in ns."""
+
+    device: int
+    inode: int
+    length: int
+    mtime_ns: int
+    ctime_ns: int
+
+
 class OpenFile(ABC):
     """A regular file that is open for reading. Positions and sizes are bytes. A context manager."""
 
@@ -63,6 +73,7 @@ class OpenFile(ABC):
 
     def read(self, size: int, at: int) -> bytes:
         """Return up to `size` bytes at a position; short at the file's end. Errors: OSError."""
+        size = max(0, min(size, self.length - at))
         buffer = bytearray(size)
         view = memoryview(buffer)
         have = 0
@@ -124,6 +135,19 @@ class Files(ABC):
 
         Errors: OSError.
         """
+
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether paths are those of this machine, whose processes may use the files, and whose users own them."""
+        return False
+
+    def identity(self, path: Path) -> FileIdentity | None:
+        """Return what identifies a file and its present content; None if that is unknown, or without the file."""
+        return None
+
+    def may_read(self, path: Path) -> bool:
+        """Whether this user may read a file; True if that is unknown."""
+        return True
 
     def is_directory(self, path: Path) -> bool:
         """Whether a path is a directory that can be examined."""
@@ -264,6 +288,20 @@ class LocalFiles(Files):
     @contextlib.contextmanager
     def local(self, directory: Path) -> Iterator[Path]:
         yield directory
+
+    @property
+    def on_this_machine(self) -> bool:
+        return True
+
+    def identity(self, path: Path) -> FileIdentity | None:
+        try:
+            status = path.stat()
+        except OSError:
+            return None
+        return FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+    def may_read(self, path: Path) -> bool:
+        return os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LocalFiles)

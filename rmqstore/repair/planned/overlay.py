@@ -213,6 +213,13 @@ class Overlay(Files):
             self._fill(folder, folder.path, directory, own)
             yield folder.path
 
+    @property
+    def on_this_machine(self) -> bool:
+        return self._files.on_this_machine
+
+    def may_read(self, path: Path) -> bool:
+        return self._is_replaced(absolute_path(path)) or self._files.may_read(path)
+
     def _fill(self, folder: ScratchFolder, target: Path, directory: Path, own: Path) -> None:
         for entry in self.list(directory):
             into = target / entry.path.name
