@@ -93,10 +93,11 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
 
 def _find(out: Output, store: Store, where: str) -> list[Found]:
     """Return the messages that WHERE names, the newest first: one, or all that have a key or unique id."""
+    from rmqstore.files.disk.files import LOCAL
     from rmqstore.views import lookup
 
     if Path(where).is_file() and not where.isdigit():
-        found = lookup.in_file(Path(where))
+        found = lookup.in_file(LOCAL, Path(where))
         return [] if found is None else [found]
     if _offset(where) is None and lookup.parse_queue_offset(where) is None and not lookup.by_message_id(store, where):
         return list(lookup.by_key(store, where)) or list(_scan(out, store, where))

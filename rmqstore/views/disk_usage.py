@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rmqstore.files.disk.files import DirEntry
 from rmqstore.files.log_ends import queue_bounds
 from rmqstore.files.store import UNIT_SIZE, QueueKind, Store
 
@@ -23,7 +23,6 @@ _PARTS = {
     "config": "configuration",
     ".rmqstore": "journals of repairs",
 }
-_BLOCK = 512  # unit of st_blocks, bytes, on every file system
 
 
 @dataclass(slots=True)
@@ -39,15 +38,13 @@ class Space:
     queues: int = 0
     used: int = 0
 
-    def add(self, path: Path) -> None:
-        """Add a file, unless it has been deleted."""
-        try:
-            status = path.lstat()
-        except OSError:
-            return
+    def add(self, entry: DirEntry) -> None:
+        """Add a file. A link counts without the bytes of its target, which may be in the store, too."""
         self.files += 1
-        self.bytes += status.st_size
-        self.allocated += status.st_blocks * _BLOCK
+        if entry.link is not None:
+            return
+        self.bytes += entry.length
+        self.allocated += entry.length if entry.allocated is None else entry.allocated
 
     @property
     def empty_share(self) -> float:
@@ -88,9 +85,9 @@ def disk_usage(store: Store) -> DiskUsage:
     """Measure a store, including log directories outside of its root."""
     out = DiskUsage()
     _walk(out, store.root if store.part is None else store.path, store)
-    inside = store.root.resolve()
+    inside = store.files.real_path(store.root)
     for directory in _log_directories(store) if store.part is None else ():
-        if not directory.resolve().is_relative_to(inside):
+        if not store.files.real_path(directory).is_relative_to(inside):
             _walk(out, directory, store, "log")
     _topics(out, store)
     out.parts = dict(sorted(out.parts.items(), key=lambda kv: -kv[1].allocated))
@@ -103,14 +100,26 @@ def _log_directories(store: Store) -> list[Path]:
 
 
 def _walk(out: DiskUsage, top: Path, store: Store, part: str = "") -> None:
-    if not top.is_dir():
-        out.parts.setdefault(part or store.part or "other", Space()).add(top)
+    own = store.files.stat(top)
+    if own is not None and not own.directory:
+        out.parts.setdefault(part or store.part or "other", Space()).add(own)
         return
-    for folder, _, names in os.walk(top):
-        here = Path(folder)
-        inside = here.relative_to(top).parts
-        for name in names:
-            out.parts.setdefault(part or _part_of((*inside, name), store), Space()).add(here / name)
+    folders = [top]
+    while folders:
+        for entry in _listed(store, folders.pop()):
+            if entry.directory:
+                folders += [entry.path] if entry.link is None else []
+            else:
+                names = entry.path.relative_to(top).parts
+                out.parts.setdefault(part or _part_of(names, store), Space()).add(entry)
+
+
+def _listed(store: Store, folder: Path) -> list[DirEntry]:
+    """List a directory; empty if it cannot be listed, which has its own finding."""
+    try:
+        return store.files.list(folder)
+    except OSError:
+        return []
 
 
 def _part_of(names: tuple[str, ...], store: Store) -> str:
@@ -131,6 +140,8 @@ def _topics(out: DiskUsage, store: Store) -> None:
             space = out.topics.setdefault(one.topic, Space())
             space.queues += 1
             for file in one.queue.files:
-                space.add(file.path)
+                entry = store.files.stat(file.path)
+                if entry is not None:  # else it has been deleted
+                    space.add(entry)
             bounds = queue_bounds(one.queue, start, batch=kind is QueueKind.BATCH)
             space.used += bounds.units * UNIT_SIZE[kind]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_units import index_header
 from rmqstore.files.log_ends import (
     LogEnd,
@@ -194,7 +193,7 @@ def info(store: Store) -> Info:
     out.rocksdbstore = _message_rows(store, problems)
     out.checkpoint = _checkpoint(store)
     out.config = dict(config_tables(store)) | dict(rocksdb_config_tables(store, problems))
-    if whole and store.journal_directory.is_dir():  # loading rmqstore.repair takes time
+    if whole and store.files.is_directory(store.journal_directory):  # loading rmqstore.repair takes time
         from rmqstore.repair.journal.journal import find_unfinished
 
         out.journals = [j.to_json() for j in find_unfinished(store.root)]
@@ -315,8 +314,8 @@ def _dledger(store: Store) -> DLedgerInfo:
             entry = dledger.ENTRY.parse(raw)
             if entry["magic"] in dledger.TYPES and entry["pos"] == group.data.start + at:
                 first_index = entry["index"]
-    point = dledger.parse_dledger_checkpoint(read_at(group.directory / "checkpoint", 4096, 0))
-    term = dledger.parse_currterm(read_at(group.directory / "currterm", 4096, 0))
+    point = dledger.parse_dledger_checkpoint(store.files.read_at(group.directory / "checkpoint", 4096, 0))
+    term = dledger.parse_currterm(store.files.read_at(group.directory / "currterm", 4096, 0))
     legacy = store.commitlog is not None and bool(store.commitlog.files)
     return DLedgerInfo(
         group_dir=group.directory.name,
@@ -352,7 +351,7 @@ def _checkpoint(store: Store) -> dict[str, int] | None:
     path = store.path if store.part == "checkpoint" else store.root / "checkpoint"
     if store.part not in (None, "checkpoint"):
         return None
-    raw = read_at(path, checkpoint.FILE_SIZE, 0)
+    raw = store.files.read_at(path, checkpoint.FILE_SIZE, 0)
     return asdict(checkpoint.parse_checkpoint(raw)) if raw else None
 
 
@@ -374,7 +373,7 @@ def _notes(store: Store) -> list[str]:
     out += [
         f"{store.relative(entry.path)} is a symbolic link and was followed"
         for entry in store.top.values()
-        if entry.path.is_symlink()
+        if entry.link is not None
     ]
     if "timerwheel" in store.top and store.top["timerwheel"].length not in (0, timer.wheel_size()):
         out.append(f"timerwheel has {store.top['timerwheel'].length} bytes instead of {timer.wheel_size()}")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.errors import UsageError
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import Files
 from rmqstore.files.log_ends import first_true, queue_bounds
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.records import MAX_RECORD, message_at
@@ -117,9 +117,9 @@ def around(store: Store, offset: int) -> tuple[Found | None, int | None]:
     return None, last[0].offset + last[0].message.size if last else None
 
 
-def in_file(path: Path) -> Found | None:
+def in_file(files: Files, path: Path) -> Found | None:
     """Return the record at the start of a file, for example of a journal's lost+found."""
-    message, fault = parse_message(read_at(path, MAX_RECORD, 0))
+    message, fault = parse_message(files.read_at(path, MAX_RECORD, 0))
     if message is None:
         return None
     return Found(message, None, str(path), 0, check_message(message, None) if fault is Fault.NONE else fault)

@@ -172,11 +172,12 @@ class Query:
                 self.read.lacks(f"{ref.label}: {store.rocksdb_directory.name}/ is a RocksDB that cannot be read: {e}")
 
     def _index(self, ref: StoreRef) -> Iterator[Any]:
-        for file in ref.open().index_files:
+        store = ref.open()
+        for file in store.index_files:
             with contextlib.suppress(FileNotFoundError):  # deleted by a live broker
-                with file.path.open("rb"):  # raises an error, so that an unreadable file does not seem empty
+                with store.files.open(file.path):  # raises an error, so that an unreadable file does not seem empty
                     pass
-                yield from reading.read_index(ref.label, file.path, Selection())
+                yield from reading.read_index(ref, file.path, Selection())
 
     def _offsets(self, ref: StoreRef) -> Iterator[Any]:
         if reason := ConsumerOffsets.read(ref.open()).unreadable:

@@ -16,18 +16,21 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from rmqstore.files.disk.paths import real_path
 from rmqstore.files.disk.reading import open_regular
 from rmqstore.files.disk.sparse import next_data
 
 _WILL_NEED: int | None = getattr(os, "POSIX_FADV_WILLNEED", None)  # not on every system
 _READ_AHEAD = 1 << 20  # bytes per call; the kernel may ignore what exceeds a device's largest request
 _BLOCK = 1 << 20
+_UNIT = 512  # of st_blocks, bytes, on every file system
 
 
 class DirEntry(NamedTuple):
     """A file or directory with the results of stat; `special` for devices, pipes, sockets and dangling links.
 
     `link` is the target that a symbolic link names, None for anything else. The other fields describe the target.
+    `allocated`: bytes that a file occupies on its disk, which are fewer for a sparse file; None if unknown.
     """
 
     path: Path
@@ -38,6 +41,7 @@ class DirEntry(NamedTuple):
     unreadable: bool = False
     link: str | None = None
     dangling: bool = False
+    allocated: int | None = None
 
     @property
     def regular(self) -> bool:
@@ -95,6 +99,10 @@ class OpenFile(ABC):
             yield low, high
             low, high = self.next_data(high, stop)
 
+    def data_end(self, stop: int) -> int:
+        """Return the end of the last data extent below `stop`; 0 without data."""
+        return max((high for _, high in self.data_extents(0, stop)), default=0)
+
     def will_read(self, at: int, stop: int) -> None:  # noqa: B027  # a hint, which may have no effect
         """Announce that [at, stop) is read next, so that it can be fetched meanwhile."""
 
@@ -140,6 +148,10 @@ class Files(ABC):
     def on_this_machine(self) -> bool:
         """Whether paths are those of this machine, whose processes may use the files, and whose users own them."""
         return False
+
+    def real_path(self, path: Path) -> Path:
+        """Return the absolute path, with links resolved as far as they lead somewhere."""
+        return Path(os.path.normpath(path.absolute()))
 
     def identity(self, path: Path) -> FileIdentity | None:
         """Return what identifies a file and its present content; None if that is unknown, or without the file."""
@@ -293,6 +305,9 @@ class LocalFiles(Files):
     def on_this_machine(self) -> bool:
         return True
 
+    def real_path(self, path: Path) -> Path:
+        return real_path(path)
+
     def identity(self, path: Path) -> FileIdentity | None:
         try:
             status = path.stat()
@@ -315,9 +330,12 @@ class LocalFiles(Files):
 
 def _entry_of(path: Path, status: os.stat_result, *, link: bool = False) -> DirEntry:
     directory = stat.S_ISDIR(status.st_mode)
-    special = not directory and not stat.S_ISREG(status.st_mode)
-    length = 0 if directory else status.st_size
-    return DirEntry(path, length, status.st_mtime_ns, directory, special, link=_target(path) if link else None)
+    target = _target(path) if link else None
+    if directory:
+        return DirEntry(path, 0, status.st_mtime_ns, directory=True, link=target)
+    allocated = status.st_blocks * _UNIT
+    special = not stat.S_ISREG(status.st_mode)
+    return DirEntry(path, status.st_size, status.st_mtime_ns, False, special, link=target, allocated=allocated)
 
 
 def _dangling(path: Path) -> DirEntry:

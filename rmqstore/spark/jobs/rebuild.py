@@ -329,8 +329,8 @@ def write_planned(draft: PlanBuilder, existing: Iterable[Path], output: Path) ->
         name = draft.path(path)
         if name in discarded:
             continue
-        with path.open("rb") as file:
-            raw = bytearray(file.read())
+        with draft.store.files.open(path) as file:
+            raw = bytearray(file.read(file.length, 0))
         for step in changes.get(name, ()):
             _insert(raw, step.at, step.content)
         _write_file(output / name, raw)

@@ -13,7 +13,6 @@ maxRate, fillers (true: also records that repairs put in the place of lost messa
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -231,11 +230,11 @@ class IndexReader(Reader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        if not isinstance(partition, OneFile) or not partition.path.exists():
+        if not isinstance(partition, OneFile) or not partition.ref.files.exists(partition.path):
             return iter(())
-        if not self.skip and not os.access(partition.path, os.R_OK):
+        if not self.skip and not partition.ref.files.may_read(partition.path):
             raise PermissionError(13, "Permission denied", str(partition.path))
-        return read_index(partition.ref.label, partition.path, self.selection)
+        return read_index(partition.ref, partition.path, self.selection)
 
 
 class IndexSource(Source):

@@ -12,7 +12,6 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from rmqstore.errors import UsageError
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
@@ -106,7 +105,7 @@ def end_of(queue: MappedFileQueue, lead: int, start: int | None, most: int = 0) 
     """
     files = queue.files
     if start is None:
-        start = next((f.start for f in reversed(files) if any(read_at(f.path, 8, 0))), queue.start)
+        start = next((f.start for f in reversed(files) if any(f.read_at(8, 0))), queue.start)
     end = start
     for file in files:
         if file.stop <= start:

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import DirEntry
 from rmqstore.files.store import Store
 from rmqstore.formats import configjson
 
 _MAX_SIZE = 64 << 20  # larger files are not read
 
 
-def config_files(store: Store) -> Iterator[Path]:
-    """Yield the paths of the broker's JSON files, without `.bak` files."""
+def config_files(store: Store) -> Iterator[DirEntry]:
+    """Yield the broker's JSON files, without `.bak` files."""
+    files = store.files
     if store.part == "config":
-        if store.path.is_file():
-            yield store.path
+        entry = files.stat(store.path)
+        if entry is not None and entry.regular:
+            yield entry
             return
         folder = store.path
     elif store.part is None:
         folder = store.root / "config"
     else:
         return
-    if folder.is_dir():
-        yield from sorted(p for p in folder.glob("*.json") if p.is_file())
+    yield from (entry for entry in files.list(folder) if entry.regular and entry.path.suffix == ".json")
 
 
 # file → (the table in it, what its entries are)
@@ -40,15 +40,11 @@ _TABLES = {
 
 def config_tables(store: Store) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (name, summary) of each JSON file: its bytes, its condition, and the number of entries of its table."""
-    for path in config_files(store):
-        try:
-            size = path.stat().st_size
-        except OSError:
-            continue
+    for path, size, *_ in config_files(store):
         if size > _MAX_SIZE:
             yield path.name, {"bytes": size, "condition": "too large to read here"}
             continue
-        raw = read_at(path, _MAX_SIZE, 0)
+        raw = store.files.read_at(path, _MAX_SIZE, 0)
         row: dict[str, Any] = {"bytes": len(raw), "condition": configjson.ConfigState.SOUND.value}
         try:
             value = configjson.parse_config_object(raw)

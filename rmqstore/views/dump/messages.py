@@ -6,7 +6,6 @@ and the runs that are not records, from which `Skipped` sums up what was skipped
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from rmqstore.files.disk.sparse import data_end
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats.message import Fault, Message
@@ -378,7 +376,7 @@ def _parts(
         yield from _old_records(store, job, jobs, progress)
         return
     logs = logs_of(store, what)
-    if os.path.lexists(store.journal_directory):
+    if store.files.has_entry(store.journal_directory):
         from rmqstore.checks.filler_notes import unmarked_fillers
 
         job = replace(job, selection=replace(job.selection, unmarked=unmarked_fillers(store)))
@@ -450,13 +448,11 @@ def _data_end(file: MappedFile) -> int:
     """Return the end of a file's data according to the file system: only holes follow, which read as zeros."""
     length = min(file.length, file.file_size)
     try:
-        fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        opened = file.open()
     except OSError:
         return length
-    try:
-        return data_end(fd, length)
-    finally:
-        os.close(fd)
+    with opened:
+        return opened.data_end(length)
 
 
 def _first_record(file: MappedFile, at: int, lead: int) -> int | None:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import Files
 from rmqstore.files.store import Store
 from rmqstore.formats import checkpoint, configjson, controller, dledger, timer
 from rmqstore.views.dump.config_values import config_files
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 def checkpoint_rows(store: Store) -> Iterator[Row]:
     """Yield {"file", "what", "bytes", fields …} for every existing file that records the progress of something."""
     for path, what in _checkpoint_files(store):
-        raw = read_at(path, _TEXT, 0)
+        raw = store.files.read_at(path, _TEXT, 0)
         row: Row = {"file": path.name if path == store.path else store.relative(path), "what": what, "bytes": len(raw)}
         match what:
             case "checkpoint":
@@ -49,25 +49,27 @@ def _checkpoint_files(store: Store) -> Iterator[tuple[Path, str]]:
         if store.part in kinds:
             yield store.path, store.part
         if store.part == "dledger-group":
-            yield from _existing(store.path, {"checkpoint": "dledger-checkpoint", "currterm": "currterm"})
+            yield from _existing(store.files, store.path, {"checkpoint": "dledger-checkpoint", "currterm": "currterm"})
         return
     names = ("checkpoint", "epochFileCheckpoint", "brokerIdentity")
-    yield from _existing(store.root, {n: n for n in names})
-    yield from _existing(store.root / "config", {"timercheck": "timercheck"})
+    yield from _existing(store.files, store.root, {n: n for n in names})
+    yield from _existing(store.files, store.root / "config", {"timercheck": "timercheck"})
     if store.dledger is not None:
-        yield from _existing(store.dledger.directory, {"checkpoint": "dledger-checkpoint", "currterm": "currterm"})
+        yield from _existing(
+            store.files, store.dledger.directory, {"checkpoint": "dledger-checkpoint", "currterm": "currterm"}
+        )
 
 
-def _existing(folder: Path, names: dict[str, str]) -> Iterator[tuple[Path, str]]:
+def _existing(files: Files, folder: Path, names: dict[str, str]) -> Iterator[tuple[Path, str]]:
     for name, what in names.items():
-        if (folder / name).is_file():
+        if files.is_file(folder / name):
             yield folder / name, what
 
 
 def config_rows(store: Store) -> Iterator[Row]:
     """Yield {"file", "bytes", "condition", "value"} for the broker's JSON files; the value of invalid JSON is None."""
-    for path in config_files(store):
-        raw = read_at(path, _LARGEST, 0)
+    for path, *_ in config_files(store):
+        raw = store.files.read_at(path, _LARGEST, 0)
         row: Row = {
             "file": path.name,
             "bytes": len(raw),

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.index_units import index_header
 from rmqstore.files.log_ends import SmallReads
@@ -97,9 +96,10 @@ def dledger_index_units(store: Store, selection: Selection) -> Iterator[Batch]:
 
 
 def _part(store: Store, unit: int) -> MappedFileQueue:
-    if store.path.is_dir():
-        return MappedFileQueue.open(store.part or "", [store.path], default=dledger.INDEX_FILE_SIZE, unit=unit)
-    return MappedFileQueue.of_file(store.part or "", store.path, default=dledger.INDEX_FILE_SIZE, unit=unit)
+    size, name = dledger.INDEX_FILE_SIZE, store.part or ""
+    if store.files.is_directory(store.path):
+        return MappedFileQueue.open(name, [store.path], default=size, unit=unit, files=store.files)
+    return MappedFileQueue.of_file(name, store.path, default=size, unit=unit, files=store.files)
 
 
 def index_units(store: Store, selection: Selection) -> Iterator[Batch]:
@@ -123,7 +123,8 @@ def index_units(store: Store, selection: Selection) -> Iterator[Batch]:
         for first in selection.ordered(range(1, count, UNITS)):
             stop = min(first + UNITS, count)
             size = index.UNIT.size
-            units = index.UNIT.array(read_at(entry.path, (stop - first) * size, index.unit_at(first, slots)))
+            raw = store.files.read_at(entry.path, (stop - first) * size, index.unit_at(first, slots))
+            units = index.UNIT.array(raw)
             time = header["begin_timestamp"] + units["time_diff"].astype(np.int64) * 1000
             wanted = within(units["phy_offset"], selection.start, selection.stop)
             since = None if selection.since is None else selection.since - 999  # units have whole seconds
@@ -162,9 +163,10 @@ def timer_log_units(store: Store, selection: Selection) -> Iterator[Batch]:
 def timer_wheel_slots(store: Store, selection: Selection) -> Iterator[Batch]:
     """Yield the slots of the timer wheel that have been used."""
     path = store.path if store.part == "timerwheel" else store.root / "timerwheel"
-    length = path.stat().st_size if path.is_file() else 0
+    entry = store.files.stat(path)
+    length = entry.length if entry is not None else 0
     layout = timer.WHEEL_SLOT
-    file = MappedFile(path, 0, length, length)
+    file = MappedFile(path, 0, length, length, files=store.files)
     for at, slots in _arrays(file, layout, selection):
         number = at // layout.size + np.arange(len(slots))
         rows = selection.ordered(np.flatnonzero((slots["time"] != 0) | (slots["num"] != 0)))

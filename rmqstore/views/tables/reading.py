@@ -172,8 +172,8 @@ def _batch_of(schema: Any, columns: Mapping[str, Any]) -> Any:
 
 def _unit_batches(pieces: Iterable[Piece], layout: Layout, schema: Any, batch_units: bool, skip: bool) -> Iterator[Any]:
     for piece in pieces:
-        if not skip and piece.file.path.exists():
-            with piece.file.path.open("rb"):  # raises an error, so that an unreadable file does not seem empty
+        if not skip and piece.file.files.exists(piece.file.path):
+            with piece.file.open():  # raises an error, so that an unreadable file does not seem empty
                 pass
         topic, _, queue_id = piece.queue.rpartition("/")
         for chunk in file_chunks(piece.file, layout, start=piece.start, stop=piece.stop):
@@ -206,12 +206,12 @@ def index_schema() -> Any:
     return pa.schema([*fields, *index.UNIT.arrow_schema(), pa.field("timestamp", pa.int64(), metadata={"unit": "ms"})])
 
 
-def read_index(label: str, path: Path, selection: Selection) -> Iterator[Any]:
+def read_index(ref: StoreRef, path: Path, selection: Selection) -> Iterator[Any]:
     """Yield batches of the units of one index file."""
     schema = index_schema()
-    for one in index_units(open_store(path), replace(selection, limit=None)):
+    for one in index_units(open_store(path, files=ref.files), replace(selection, limit=None)):
         if "unit" in one:  # not the header
-            yield _batch_of(schema, {**one, "store": label})
+            yield _batch_of(schema, {**one, "store": ref.label})
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rmqstore.errors import NotAStore, NotReadable, UsageError
 from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.disk.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, open_store
 
@@ -24,10 +25,11 @@ class StoreRef:
     path: Path
     label: str
     given: tuple[tuple[str, str], ...] = ()
+    files: Files = LOCAL
 
     def open(self) -> Store:
         """Open the store. Errors: NotReadable, NotAStore."""
-        return open_store(self.path, BrokerConfig(dict(self.given)))
+        return open_store(self.path, BrokerConfig(dict(self.given)), self.files)
 
 
 def store_refs(paths: Iterable[str | Path], config: Path | None = None) -> list[StoreRef]:
@@ -122,7 +124,7 @@ def unreadable_files(store: Store) -> list[str]:
     for _, queue, _ in logs_of(store):
         for file in queue.files:
             try:
-                os.close(os.open(file.path, os.O_RDONLY | os.O_CLOEXEC))
+                file.open().close()
             except FileNotFoundError:
                 continue  # deleted by a live broker
             except OSError as e:
