@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -458,6 +460,8 @@ def recognised(store: S) -> S:
         raise NotReadable(f"{path}: {e.strerror or e}") from None
     if entry is None or entry.dangling:
         raise NotReadable(f"{path}: no such file or directory")
+    if entry.unreadable:
+        raise NotReadable(f"{path}: {os.strerror(errno.ELOOP)}")
     if entry.special:
         raise NotAStore(f"{path} is neither a directory nor a file")
     try:

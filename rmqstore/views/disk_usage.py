@@ -100,7 +100,7 @@ def _log_directories(store: Store) -> list[Path]:
 
 
 def _walk(out: DiskUsage, top: Path, store: Store, part: str = "") -> None:
-    own = store.files.stat(top)
+    own = store.files.examined(top)
     if own is not None and not own.directory:
         out.parts.setdefault(part or store.part or "other", Space()).add(own)
         return
@@ -140,7 +140,7 @@ def _topics(out: DiskUsage, store: Store) -> None:
             space = out.topics.setdefault(one.topic, Space())
             space.queues += 1
             for file in one.queue.files:
-                entry = store.files.stat(file.path)
+                entry = store.files.examined(file.path)
                 if entry is not None:  # else it has been deleted
                     space.add(entry)
             bounds = queue_bounds(one.queue, start, batch=kind is QueueKind.BATCH)

@@ -105,7 +105,7 @@ def check_directory(
 def _top(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
     if store.abort:
         facts.notes.append("abort file present: unclean shutdown, or the broker is running")
-    own = store.files.stat(store.path)
+    own = store.files.examined(store.path)
     for name, entry in ((str(store.path), own), *store.top.items()):
         if entry is not None and entry.link is not None:
             link: dict[str, Fact] = {"path": name, "target": entry.link}

@@ -8,14 +8,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 
 from rmqstore.checks.beside.missing_config import broker_has_run
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
-from rmqstore.files.disk.files import DirEntry
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store, StoreKind
@@ -146,7 +144,7 @@ def _file(file: MappedFile, log: LogRange | None, findings: Findings, facts: Tim
 def _wheels(store: Store, findings: Findings, live: bool) -> None:
     expected = timer.wheel_size()
     if store.part == "timerwheel":
-        entry = store.files.stat(store.path)
+        entry = store.files.examined(store.path)
         lengths = {store.path.name: (entry.length if entry is not None else 0, False)}
     else:
         lengths = {n: (e.length, e.directory) for n, e in store.top.items() if timer.is_wheel(n)}
@@ -226,8 +224,8 @@ def _timercheck(
     if store.part is not None and not alone:
         return
     path = store.path if alone else store.root / "config" / "timercheck"
-    entry = _examined(store, path)
-    if entry is None:
+    entry = store.files.examined(path)
+    if entry is None or entry.dangling:
         if timer_log.units:
             findings.add(Finding(codes.TM_CHECK, "config", path.name, facts={"reason": "missing"}))
         return
@@ -256,14 +254,6 @@ def _timercheck(
                     never = _never_read(store.timer_log, since, value)
                     facts |= {"messages": never} if never else {}
         findings.add(Finding(codes.TM_CHECK, "config", path.name, timer.TIMERCHECK.at(name), 8, facts))
-
-
-def _examined(store: Store, path: Path) -> DirEntry | None:
-    try:
-        entry = store.files.stat(path)
-    except OSError:
-        return None
-    return None if entry is None or entry.dangling else entry
 
 
 def _zeros(store: Store, log: LogRange, top: tuple[int, int], findings: Findings) -> None:

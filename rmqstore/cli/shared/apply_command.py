@@ -84,7 +84,7 @@ def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -
     except OSError as error:
         raise NotReadable(f"{path}: {error.strerror or error}") from error
     if roots is None:
-        logs = [d for d in store.commitlog_directories if d.is_dir()]
+        logs = [d for d in store.commitlog_directories if store.files.is_directory(d)]
         roots = [*logs, *(store.dledger.data.directories if store.dledger is not None else ())]
     return plan_from_json(text, store=store.root, roots=roots)
 
@@ -307,10 +307,9 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
     checkpoint = change.store.checkpoint
     last = max((int(log.get("last_timestamp") or 0) for log in report.logs), default=0)
     if checkpoint is not None and last:
-        from rmqstore.files.disk.reading import read_at
         from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
 
-        said = parse_checkpoint(read_at(checkpoint.path, FILE_SIZE, 0))
+        said = parse_checkpoint(change.store.files.read_at(checkpoint.path, FILE_SIZE, 0))
         yield (
             f"last message {time_text(last)}; checkpoint: "
             f"log {time_text(said.physic_msg_timestamp)}, queues {time_text(said.logics_msg_timestamp)}"

@@ -29,6 +29,7 @@ _UNIT = 512  # of st_blocks, bytes, on every file system
 class DirEntry(NamedTuple):
     """A file or directory with the results of stat; `special` for devices, pipes, sockets and dangling links.
 
+    `unreadable`: it cannot be examined, without permission or because it is a circular link.
     `link` is the target that a symbolic link names, None for anything else. The other fields describe the target.
     `allocated`: bytes that a file occupies on its disk, which are fewer for a sparse file; None if unknown.
     """
@@ -130,7 +131,7 @@ class Files(ABC):
     def stat(self, path: Path) -> DirEntry | None:
         """Examine a file or directory, following links; None if there is no such entry.
 
-        Errors: OSError without permission, and for a circular link.
+        Errors: OSError without permission to examine what is in the directory.
         """
 
     @abstractmethod
@@ -163,27 +164,25 @@ class Files(ABC):
 
     def is_directory(self, path: Path) -> bool:
         """Whether a path is a directory that can be examined."""
-        entry = self._entry(path)
+        entry = self.examined(path)
         return entry is not None and entry.directory
 
     def is_file(self, path: Path) -> bool:
         """Whether a path is a regular file that can be examined."""
-        entry = self._entry(path)
+        entry = self.examined(path)
         return entry is not None and entry.regular
 
     def exists(self, path: Path) -> bool:
         """Whether a path can be examined; False for a dangling or circular link."""
-        entry = self._entry(path)
-        return entry is not None and not entry.dangling
+        entry = self.examined(path)
+        return entry is not None and not (entry.dangling or entry.unreadable)
 
     def has_entry(self, path: Path) -> bool:
         """Whether there is an entry of this name, of any kind, also a link that leads nowhere."""
-        try:
-            return self.stat(path) is not None
-        except OSError as error:
-            return error.errno == errno.ELOOP
+        return self.examined(path) is not None
 
-    def _entry(self, path: Path) -> DirEntry | None:
+    def examined(self, path: Path) -> DirEntry | None:
+        """As `stat`, and None without permission."""
         try:
             return self.stat(path)
         except OSError:
@@ -293,6 +292,10 @@ class LocalFiles(Files):
             return _entry_of(path, path.stat(), link=True)
         except (FileNotFoundError, NotADirectoryError):
             return _dangling(path)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            return DirEntry(path, 0, 0, False, unreadable=True, link=_target(path))
 
     def open(self, path: Path) -> OpenFile:
         return LocalFile(path)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from rmqstore.checks.beside.checkpoint import LAST_OFFSET, LAST_TIME, TIMES
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
-from rmqstore.files.disk.reading import read_at
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
@@ -64,7 +63,7 @@ def plan_checkpoint(
     store = draft.store
     found = [code for code in _CODES if code in verified.report.findings.counts and options.wants(code)]
     path, entry = store.root / "checkpoint", store.checkpoint
-    raw = read_at(path, FILE_SIZE, 0) if entry is not None and not entry.directory and not entry.special else b""
+    raw = store.files.read_at(path, FILE_SIZE, 0) if entry is not None and entry.regular else b""
     old = parse_checkpoint(raw)
     late = not options.only and 0 < kept.last_time < max(getattr(old, name) for name in TIMES)
     late = late or (not options.only and bool(draft.steps) and old.logics_physical_offset >= kept.end)

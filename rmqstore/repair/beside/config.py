@@ -11,6 +11,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding
 from rmqstore.checks.verify import Verified
 from rmqstore.files.config_databases import OFFSETS, directory_of
+from rmqstore.files.config_files import LARGEST
 from rmqstore.formats.configjson import ConfigJsonError, JsonValue, build_config_json, integer_keys, parse_config_object
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -34,7 +35,7 @@ def plan_configs(draft: PlanBuilder, verified: Verified, options: RecoverOptions
         bak = finding.code == codes.CFG_BROKEN_BAK
         source = folder / finding.file.removesuffix(".bak") if bak else folder / f"{finding.file}.bak"
         try:
-            content = source.read_bytes()
+            content = draft.store.files.read_small(source, LARGEST)
         except OSError:
             continue
         why = f"a copy of {source.name}"
@@ -48,7 +49,7 @@ def _rewrite(draft: PlanBuilder, finding: Finding) -> None:
     """Write a file with the same values in the form that every version reads."""
     path = (draft.store.root / finding.queue if finding.queue != "store" else draft.store.root) / finding.file
     try:
-        raw = path.read_bytes()
+        raw = draft.store.files.read_small(path, LARGEST)
         table = parse_config_object(raw)
         offsets = path.name.removesuffix(".bak") in _OFFSET_FILES
         content = build_config_json(_with_integer_keys(table) if offsets else table, _style(raw))
@@ -119,7 +120,7 @@ def _within(content: bytes, name: str, ends: Ends) -> bytes | None:
 
 def _clamp(draft: PlanBuilder, path: Path, change: Callable[[dict[str, JsonValue]], int], code: str) -> None:
     try:
-        raw = path.read_bytes()
+        raw = draft.store.files.read_small(path, LARGEST)
         table = parse_config_object(raw)
     except (OSError, ConfigJsonError):
         return

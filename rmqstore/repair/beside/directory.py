@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from rmqstore.checks.beside.directory import in_wrong_place
@@ -10,8 +9,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotReadable
-from rmqstore.files.disk.reading import open_regular
-from rmqstore.files.disk.sparse import data_end
+from rmqstore.files.disk.files import Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue, OddEntry, OddKind, file_name_to_offset
 from rmqstore.files.store import QueueKind
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -54,7 +52,7 @@ def plan_directories(draft: PlanBuilder, verified: Verified, options: RecoverOpt
         for path, entry in in_wrong_place(store):
             if entry.directory:  # `lock`, which no plan may touch
                 draft.notes.append(f"{draft.path(path)} is a directory: move it away by hand")
-            elif entry.special or path.is_symlink():
+            elif entry.special or entry.link is not None:
                 draft.notes.append(f"{draft.path(path)} is neither a directory nor a file: move it away by hand")
             else:
                 draft.discard(path, "a directory belongs there")
@@ -80,7 +78,7 @@ def _queue_kinds(draft: PlanBuilder, verified: Verified) -> None:
     for finding in verified.report.findings.listed:
         if finding.code == codes.DIR_QUEUE_KIND:
             folder = draft.store.root / str(finding.facts["directory"]) / str(finding.facts["topic"])
-            if folder.is_dir():
+            if draft.store.files.is_directory(folder):
                 draft.discard(folder, "queues of the wrong type")
                 draft.cures.add(codes.DIR_QUEUE_KIND)
 
@@ -104,7 +102,7 @@ def _plan_queue(
         own = code or own
         if not options.wants(own):
             continue
-        if odd.kind is OddKind.SPECIAL and not odd.path.is_symlink():
+        if odd.kind is OddKind.SPECIAL and not _is_link(draft, odd.path):
             draft.notes.append(f"{draft.path(odd.path)} is a pipe, a socket or a device: move it away by hand")
             continue
         if not filled and _proves_loss(queue, odd):
@@ -128,20 +126,23 @@ def _correct_length(draft: PlanBuilder, queue: MappedFileQueue, odd: OddEntry) -
     name = draft.path(path)
     if any(step.path == name and step.do in ("extend", "truncate", "discard") for step in draft.steps):
         return
-    behind = min(_data_end(path), odd.length) - size
+    behind = min(_data_end(draft.store.files, path), odd.length) - size
     if behind > 0:
         kept = min(behind, MOST_KEPT)
         draft.spans.append(Span(name, size, kept, f"{path.parent.name}-{path.name}-tail.bin", "after the file's end"))
     draft.resize(path, odd.length, size, f"{odd.length} bytes instead of {size}")
 
 
-def _data_end(path: Path) -> int:
+def _is_link(draft: PlanBuilder, path: Path) -> bool:
+    entry = draft.store.files.examined(path)
+    return entry is not None and entry.link is not None
+
+
+def _data_end(files: Files, path: Path) -> int:
     """Return the end of the last data of a file; a hole after it is not worth keeping."""
     try:
-        descriptor = open_regular(path)
+        opened = files.open(path)
     except OSError as error:
         raise NotReadable(f"{path} cannot be read: {error.strerror}") from error
-    try:
-        return data_end(descriptor, os.fstat(descriptor).st_size)
-    finally:
-        os.close(descriptor)
+    with opened:
+        return opened.data_end(opened.length)

@@ -13,7 +13,7 @@ import numpy as np
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import Files
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
 from rmqstore.files.store import DLedgerFiles
 from rmqstore.formats import dledger
@@ -132,7 +132,7 @@ class IndexPlan:
             content = self.made.setdefault(begin, ScratchContent(self.scratch))
             content.add(at - begin, units.tobytes())
             return
-        raw = read_at(file.path, len(units) * _UNIT.size, at - begin).ljust(len(units) * _UNIT.size, b"\0")
+        raw = file.read_at(len(units) * _UNIT.size, at - begin).ljust(len(units) * _UNIT.size, b"\0")
         new = np.frombuffer(units.tobytes(), dtype=np.uint8).reshape(-1, _UNIT.size)
         same = (np.frombuffer(raw, dtype=np.uint8).reshape(-1, _UNIT.size) == new).all(axis=1)
         for a, b in false_runs(same):
@@ -162,12 +162,12 @@ def _checkpoint(draft: PlanBuilder, files: DLedgerFiles, last: int, *, single: b
     Without one, a single node has committed all its entries, and a member of a group learns it from its leader.
     """
     path = files.directory / "checkpoint"
-    parsed = dledger.parse_dledger_checkpoint(read_at(path, _TEXT_LIMIT, 0))
+    parsed = dledger.parse_dledger_checkpoint(files.files.read_at(path, _TEXT_LIMIT, 0))
     committed = parsed.committed_index
     if committed is not None and committed <= last:
         return
     if committed is None:
-        for raw in _spares(path):
+        for raw in _spares(files.files, path):
             committed = dledger.parse_dledger_checkpoint(raw).committed_index
             if committed is not None:
                 break
@@ -183,24 +183,25 @@ def _currterm(draft: PlanBuilder, files: DLedgerFiles, last_term: int) -> None:
     rejects other candidates of that term, and votes again in the next one.
     """
     path = files.directory / "currterm"
-    own = dledger.parse_currterm(read_at(path, _TEXT_LIMIT, 0))
+    own = dledger.parse_currterm(files.files.read_at(path, _TEXT_LIMIT, 0))
     if not own.faults and own.term >= last_term:
         return
     found = [own] if not own.faults else []
-    found += [spare for raw in _spares(path) if not (spare := dledger.parse_currterm(raw)).faults]
+    found += [spare for raw in _spares(files.files, path) if not (spare := dledger.parse_currterm(raw)).faults]
     best = next((one for one in found if one.term >= last_term), None)
     value = best or dledger.CurrTerm(max([last_term, *(one.term for one in found)]), files.self_id)
     _replace(draft, path, value.build(), "the newest known term")
     draft.cures.add(codes.DL_TERM)
 
 
-def _spares(path: Path) -> Iterator[bytes]:
+def _spares(files: Files, path: Path) -> Iterator[bytes]:
     """Yield the copies that a crash between delete and rename has left; DLedger itself never reads them."""
     for suffix in _SPARES:
-        raw = read_at(path.with_name(path.name + suffix), _TEXT_LIMIT, 0)
+        raw = files.read_at(path.with_name(path.name + suffix), _TEXT_LIMIT, 0)
         if raw:
             yield raw
 
 
 def _replace(draft: PlanBuilder, path: Path, content: bytes, why: str) -> None:
-    draft.replace(path, content, why, old=why, like=next(iter(sorted(path.parent.glob("*.bak"))), None))
+    backups = (entry.path for entry in draft.store.files.list(path.parent) if entry.path.suffix == ".bak")
+    draft.replace(path, content, why, old=why, like=next(backups, None))

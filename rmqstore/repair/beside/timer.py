@@ -14,7 +14,6 @@ from rmqstore.checks.beside.timer import latest_read_time, next_to_enqueue
 from rmqstore.checks.beside.timer_wheel import Judged, due_times, good_units, judge, precision, read_wheel
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import timer
@@ -159,7 +158,7 @@ def _rebuild_cut_slots(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> 
     for _, entry in _wheels(draft.store):
         if entry.length != timer.wheel_size() or entry.directory:
             continue
-        slots: Any = np.array(_SLOT.array(read_at(entry.path, entry.length, 0)))
+        slots: Any = np.array(_SLOT.array(draft.store.files.read_at(entry.path, entry.length, 0)))
         used = (slots["time"] != 0) | (slots["num"] != 0)
         wrong = np.flatnonzero(used & (np.maximum(slots["first_pos"], slots["last_pos"]) >= end))
         if not len(wrong):
@@ -178,12 +177,14 @@ def _rebuild_slots(draft: PlanBuilder, judged: Judged) -> None:
     """Rebuild the wrong slots from the timer log; a slot without a unit becomes empty."""
     path, wrong = judged.wheel.path, judged.slots
     draft.cures.add(codes.TM_WHEEL_SLOT)
-    if not path.exists() or not path.stat().st_size:
-        if path.exists():
+    files = draft.store.files
+    entry = files.examined(path)
+    if entry is None or not entry.length:
+        if entry is not None:
             draft.discard(path, "an empty wheel")
         _create_wheel(draft, path, judged.rows, wrong)
         return
-    slots: Any = np.array(_SLOT.array(read_at(path, timer.wheel_size(), 0)))
+    slots: Any = np.array(_SLOT.array(files.read_at(path, timer.wheel_size(), 0)))
     slots[wrong] = judged.rows[wrong]
     _write_slots(draft, path, slots, wrong)
 
@@ -204,10 +205,11 @@ def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int
     Queue offsets are not before the message of the last unit: a start would enqueue these messages again.
     """
     path = draft.store.root / "config" / "timercheck"
-    exists = path.is_file()
-    if not exists and draft.store.timer_log is None:
+    files = draft.store.files
+    entry = files.examined(path) if files.is_file(path) else None
+    if entry is None and draft.store.timer_log is None:
         return
-    values = timer.parse_timercheck(read_at(path, timer.TIMERCHECK_FILE_SIZE, 0))
+    values = timer.parse_timercheck(files.read_at(path, timer.TIMERCHECK_FILE_SIZE, 0))
     state = verified.report.queues.get(f"{TIMER_TOPIC}/0")
     top = draft.ends.get(f"{TIMER_TOPIC}/0")
     if top is None and state is not None:
@@ -219,10 +221,10 @@ def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int
     for name in ("last_timer_queue_offset", "master_timer_queue_offset"):
         offset = max(values[name], least)
         values[name] = max(0, offset if top is None else min(offset, top))
-    if not 0 < values["last_read_time"] <= latest_read_time(path.stat().st_mtime if exists else 0):
+    if not 0 < values["last_read_time"] <= latest_read_time(entry.mtime_ns / 1e9 if entry is not None else 0):
         values["last_read_time"] = max(0, (last_time - _MARGIN) // timer.DEFAULT_PRECISION * timer.DEFAULT_PRECISION)
     content = timer.TIMERCHECK.build({k: max(0, v) for k, v in values.items()}).ljust(timer.TIMERCHECK_FILE_SIZE, b"\0")
-    if read_at(path, timer.TIMERCHECK_FILE_SIZE + 1, 0) == content:
+    if files.read_at(path, timer.TIMERCHECK_FILE_SIZE + 1, 0) == content:
         return
     timed = values["last_read_time"] != given["last_read_time"]
     moved = values != given | {"last_read_time": values["last_read_time"]}

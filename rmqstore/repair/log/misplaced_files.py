@@ -5,7 +5,6 @@ The rest of a recovery is planned for the store with the new names: `store.moved
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from functools import partial
 
@@ -43,14 +42,15 @@ def store_in_place(store: Store, verified: Verified, options: RecoverOptions) ->
 
 def plan_misplaced(draft: PlanBuilder, verified: Verified) -> None:
     """Plan the renames; entries at the new paths that are not log files go into quarantine."""
-    moved, misplaced = draft.store.moved, verified.misplaced
+    moved, misplaced, files = draft.store.moved, verified.misplaced, draft.store.files
     if misplaced is None:
         return
     why_of = {file.claim.file.path: _DIGITS if file.only_digits else _WHY for file in misplaced.files}
     for now, then in sorted(moved.items(), key=lambda row: row[1].name):
-        if os.path.lexists(then) and then not in moved:
+        if files.has_entry(then) and then not in moved:
             draft.discard(then, "it is in the place of a log file")
-        expect, size = readable(now, partial(fingerprint_entry, now)), now.stat().st_size
+        expect, entry = readable(now, partial(fingerprint_entry, now)), files.examined(now)
+        size = entry.length if entry is not None else 0
         why = why_of.get(now, _ROOM)
         draft.add(SetAside(draft.name(now), expect, why, size))
         draft.add(Rename(draft.name(then), draft.name(now), why, size))

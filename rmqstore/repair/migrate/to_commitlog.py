@@ -305,6 +305,6 @@ def _notes(store: Store, verified: Verified) -> list[str]:
     strange = [n for n in sorted(store.top) if n not in known and not n.startswith(("dledger-", "timerwheel."))]
     if strange:
         out.append(f"not copied: {', '.join(strange[:5])}" + (" …" if len(strange) > 5 else ""))
-    if (store.root / "consumequeue_ext").is_dir():
+    if store.files.is_directory(store.root / "consumequeue_ext"):
         out.append("consumequeue_ext/ is not copied: brokers then evaluate filters by the messages")
     return out

@@ -155,7 +155,7 @@ def _copy_rest(store: Store, place: Path, relay: Readdressing, migration: Commit
     count = 0
     for name in COPIED_TREES:
         source = store.root / name
-        if source.is_dir():
+        if store.files.is_directory(source):
             count += copy_tree(source, place / name)
     timers = [n for n in sorted(store.top) if n in COPIED_FILES or n.startswith("timerwheel.")]
     for name in timers:

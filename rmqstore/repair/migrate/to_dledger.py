@@ -190,4 +190,4 @@ def _data_directory(store: Store, target: Target, offset: int, file_size: int) -
 def _roots(store: Store, data: Path) -> list[Path]:
     """Return the directories, inside or outside of the store, below which the plan changes something."""
     logs = store.commitlog.directories if store.commitlog is not None else ()
-    return [*logs, next(p for p in (data, *data.parents) if p.is_dir())]
+    return [*logs, next(p for p in (data, *data.parents) if store.files.is_directory(p))]

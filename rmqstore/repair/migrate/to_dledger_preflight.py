@@ -13,7 +13,6 @@ from rmqstore.checks.problems.report import problem_counts, store_words
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import UsageError
-from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.formats.message import BLANK_SIZE, MAX_TOPIC_V1
 from rmqstore.repair.journal.folder import free_bytes
@@ -147,7 +146,8 @@ def _wrong_kind(store: Store, target: Target) -> MigrationRefusal | None:
     own = f"dledger-{target.self_id}"
     nodes = [store.dledger.directory.name] if store.dledger is not None else []
     for name in [*nodes, *store.other_dledger]:
-        filled = [e for e in list_directory(store.root / name) if not e.directory or list_directory(e.path)]
+        entries = store.files.list(store.root / name)
+        filled = [e for e in entries if not e.directory or store.files.list(e.path)]
         has_data = store.dledger is not None and store.dledger.directory.name == name and bool(store.dledger.data.files)
         if name != own and (filled or has_data):
             return MigrationRefusal(

@@ -106,7 +106,7 @@ class PlanBuilder:
     def add(self, step: Step) -> None:
         """Add a step. Errors: Refused if a pipe or a device is where a new file belongs."""
         if isinstance(step, Create) and step.path not in self.gone:
-            _refuse_special(self.locate(step.path), step.path, "a file")
+            self._refuse_special(self.locate(step.path), step.path, "a file")
         self.steps.append(step)
         if isinstance(step, Discard | RemoveEmptyDirectory):
             self.gone.add(step.path)
@@ -171,9 +171,10 @@ class PlanBuilder:
         Owner, mode and times come from `like`, by default from the file that is replaced: it is still there when the
         new one is staged.
         """
-        model = like if like is not None and os.path.lexists(like) else path
-        beside = self.name(model) if os.path.lexists(model) else None
-        if os.path.lexists(path):
+        has_entry = self.store.files.has_entry
+        model = like if like is not None and has_entry(like) else path
+        beside = self.name(model) if has_entry(model) else None
+        if has_entry(path):
             self.discard(path, old)
         self.make_directory(path.parent)
         self.add(Create(self.name(path), len(data), Literal(data), beside, why))
@@ -181,21 +182,28 @@ class PlanBuilder:
     def make_directory(self, path: Path, why: str = "") -> None:
         """Create a directory and those above it if they are missing; a file in its place goes into quarantine."""
         name = self.path(path)
-        if name in self.made or (path.is_dir() and name not in self.gone) or path == self.root:
+        if name in self.made or (name not in self.gone and self.store.files.is_directory(path)) or path == self.root:
             return
         self.make_directory(path.parent, why)
-        if name not in self.gone and os.path.lexists(path):
+        if name not in self.gone and self.store.files.has_entry(path):
             self._clear(path, name)
         self.add(MakeDirectory(name, why=why))
 
     def _clear(self, path: Path, name: str) -> None:
         """Discard a file that is where a directory belongs. Errors: Refused for anything but a regular file."""
-        if path.is_symlink():
+        entry = self.store.files.examined(path)
+        if entry is not None and entry.link is not None:
             raise Refused(
                 f"{name} is a link that does not point to a directory", "mount its disk, or move the link away"
             )
-        _refuse_special(path, name, "a directory")
+        self._refuse_special(path, name, "a directory")
         self.discard(path, "a directory belongs there")
+
+    def _refuse_special(self, path: Path, name: str, wanted: str) -> None:
+        """Ensure that an entry in place of `wanted` can be quarantined. Errors: Refused for pipes, sockets, devices."""
+        entry = self.store.files.examined(path)
+        if entry is not None and entry.special and not entry.dangling:
+            raise Refused(f"{name} is a pipe, a socket or a device, but should be {wanted}", "move it away by hand")
 
     def lose(self, queues: Mapping[str, int], size: int) -> None:
         """Count messages per queue, and their bytes, that the repair loses."""
@@ -216,12 +224,6 @@ class PlanBuilder:
             roots=tuple(sorted({r for r in map(self.path, roots) if r.startswith("/")})),
             facts=self.facts,
         )
-
-
-def _refuse_special(path: Path, name: str, wanted: str) -> None:
-    """Ensure that an entry in place of `wanted` can be quarantined. Errors: Refused for pipes, sockets, devices."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise Refused(f"{name} is a pipe, a socket or a device, but should be {wanted}", "move it away by hand")
 
 
 def _hash_for(path: Path) -> str:

@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.checks.log.delay_levels import due_by_another_table
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
 from rmqstore.files.store import ConsumeQueueFiles
 from rmqstore.formats import consumequeue
@@ -136,7 +135,7 @@ class QueueImage:
         if i < 0 or at >= self.usable[i].stop:
             return bytes(length)
         file = self.usable[i]
-        return read_at(file.path, min(length, file.stop - at), at - file.start).ljust(length, b"\0")
+        return file.read_at(min(length, file.stop - at), at - file.start).ljust(length, b"\0")
 
     def _find_gaps(self) -> None:
         for (_, a), (b, _) in zip(self.ranges, self.ranges[1:], strict=False):

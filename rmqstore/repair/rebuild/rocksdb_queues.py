@@ -23,7 +23,6 @@ from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
-from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.queue_home import has_database, is_database_file, place_is_configured, places_found
 from rmqstore.files.rocksdb.database import (
     CannotRead,
@@ -272,7 +271,7 @@ class RowsRebuild(QueueRebuild):
                 f"{other.name}/ and {self.store.rocksdb_directory.name}/ both have a RocksDB of consume queues",
                 "give the broker's broker.conf with -c (useSeparateStorePathForRocksdbCQ)",
             )
-        for entry in list_directory(other):
+        for entry in self.store.files.list(other):
             if not entry.directory and is_database_file(entry.path.name):
                 self.draft.discard(entry.path, "a second RocksDB of the queues: brokers from 5.5.0 on do not start")
         return True

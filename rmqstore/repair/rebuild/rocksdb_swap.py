@@ -9,7 +9,6 @@ Source: VersionSet::GetCurrentManifestPath (RocksDB 8.4)
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -61,7 +60,7 @@ def swap_in(
     version of the library that did so last.
     """
     fresh = {path.name for path in made.files}
-    there = sorted(entry.name for entry in os.scandir(directory)) if directory.is_dir() else []
+    there = [entry.path.name for entry in draft.store.files.list(directory)]
     old = [name for name in there if _FILES.fullmatch(name) or name in fresh]
     if keeps_options:
         old = [name for name in old if not name.startswith("OPTIONS-") or name in fresh]
@@ -78,15 +77,17 @@ def _point(draft: PlanBuilder, current: Path, text: bytes) -> None:
     """Make CURRENT name the new manifest, without moving the file."""
     why = "points to the new MANIFEST"
     lock = current.with_name("LOCK")
-    if lock.is_dir():
+    files = draft.store.files
+    if files.is_directory(lock):
         draft.discard(lock, "a directory instead of a file")
-    if not current.is_file() or current.is_symlink():
-        if os.path.lexists(current):
+    entry = files.examined(current)
+    if entry is None or not entry.regular or entry.link is not None:
+        if entry is not None:
             draft.discard(current, "not a regular file")
         draft.create(current, len(text), Literal(text), why)
         return
-    size = current.stat().st_size
-    now = read_at(current, min(size, len(text)), 0)
+    size = entry.length
+    now = files.read_at(current, min(size, len(text)), 0)
     if now != text[: len(now)]:
         draft.overwrite(current, 0, text[: len(now)], why)
     if size < len(text):

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rmqstore.checks.verify import Verified
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger, index, properties
@@ -114,7 +113,7 @@ def _epochs(store: Store) -> tuple[EpochEntry, ...]:
     """Return the entries of the epoch file; none if it is damaged or missing."""
     if _EPOCHS not in store.top:
         return ()
-    found = parse_epoch_file(read_at(store.top[_EPOCHS].path, _MOST, 0))
+    found = parse_epoch_file(store.files.read_at(store.top[_EPOCHS].path, _MOST, 0))
     return () if found.faults else found.entries
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rmqstore.errors import NoSpace
 from rmqstore.files.disk.reading import read_at
-from rmqstore.files.mapped_file_queue import list_directory, offset_to_file_name
+from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.store import Store
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.content import CHUNK
@@ -94,14 +94,14 @@ def build(store: Store, taken: Sequence[Taken]) -> HealedStore:
             f"copies of {many} need {needed:,} bytes in {folder.path.parent}, which has {free:,}",
             "set TMPDIR to a directory with more space",
         )
-    others = (d for queue in queues.values() for d in queue.directories if d.is_dir())
+    others = (d for queue in queues.values() for d in queue.directories if store.files.is_directory(d))
     homes = dict.fromkeys([*(path.parent for path in pieces), *others])
     standins = {home: folder.make_directory(f"{n}-{home.name}") for n, home in enumerate(homes)}
     files = [_healed_file(path, standins[path.parent] / path.name, found) for path, found in pieces.items()]
     for file in files:
         _fill(file, folder)
     for home, standin in standins.items():
-        for entry in list_directory(home):
+        for entry in store.files.list(home):
             if entry.path not in pieces:
                 folder.link(standin / entry.path.name, entry.path.absolute())
     return HealedStore(store.with_log_files_in({standin: home for home, standin in standins.items()}), files, folder)

@@ -240,8 +240,5 @@ def _logs(store: Store) -> list[MappedFileQueue]:
 
 def _identity(file: MappedFile) -> tuple[int, int, int] | None:
     """Return what identifies a file and the addresses that it is read for; None if it cannot be read."""
-    try:
-        status = file.path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, file.start
+    found = file.files.identity(file.path)
+    return None if found is None else (found.device, found.inode, file.start)

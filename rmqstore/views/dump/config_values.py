@@ -16,7 +16,7 @@ def config_files(store: Store) -> Iterator[DirEntry]:
     """Yield the broker's JSON files, without `.bak` files."""
     files = store.files
     if store.part == "config":
-        entry = files.stat(store.path)
+        entry = files.examined(store.path)
         if entry is not None and entry.regular:
             yield entry
             return

@@ -163,7 +163,7 @@ def timer_log_units(store: Store, selection: Selection) -> Iterator[Batch]:
 def timer_wheel_slots(store: Store, selection: Selection) -> Iterator[Batch]:
     """Yield the slots of the timer wheel that have been used."""
     path = store.path if store.part == "timerwheel" else store.root / "timerwheel"
-    entry = store.files.stat(path)
+    entry = store.files.examined(path)
     length = entry.length if entry is not None else 0
     layout = timer.WHEEL_SLOT
     file = MappedFile(path, 0, length, length, files=store.files)
