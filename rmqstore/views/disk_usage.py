@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmqstore.files.disk.files import DirEntry
+from rmqstore.files.disk.files import DirEntry, Files
 from rmqstore.files.log_ends import queue_bounds
 from rmqstore.files.store import UNIT_SIZE, QueueKind, Store
 
@@ -38,13 +38,14 @@ class Space:
     queues: int = 0
     used: int = 0
 
-    def add(self, entry: DirEntry) -> None:
+    def add(self, files: Files, entry: DirEntry) -> None:
         """Add a file. A link counts without the bytes of its target, which may be in the store, too."""
         self.files += 1
         if entry.link is not None:
             return
         self.bytes += entry.length
-        self.allocated += entry.length if entry.allocated is None else entry.allocated
+        allocated = files.allocated(entry.path)
+        self.allocated += entry.length if allocated is None else allocated
 
     @property
     def empty_share(self) -> float:
@@ -102,7 +103,7 @@ def _log_directories(store: Store) -> list[Path]:
 def _walk(out: DiskUsage, top: Path, store: Store, part: str = "") -> None:
     own = store.files.examined(top)
     if own is not None and not own.directory:
-        out.parts.setdefault(part or store.part or "other", Space()).add(own)
+        out.parts.setdefault(part or store.part or "other", Space()).add(store.files, own)
         return
     folders = [top]
     while folders:
@@ -111,7 +112,7 @@ def _walk(out: DiskUsage, top: Path, store: Store, part: str = "") -> None:
                 folders += [entry.path] if entry.link is None else []
             else:
                 names = entry.path.relative_to(top).parts
-                out.parts.setdefault(part or _part_of(names, store), Space()).add(entry)
+                out.parts.setdefault(part or _part_of(names, store), Space()).add(store.files, entry)
 
 
 def _listed(store: Store, folder: Path) -> list[DirEntry]:
@@ -142,6 +143,6 @@ def _topics(out: DiskUsage, store: Store) -> None:
             for file in one.queue.files:
                 entry = store.files.examined(file.path)
                 if entry is not None:  # else it has been deleted
-                    space.add(entry)
+                    space.add(store.files, entry)
             bounds = queue_bounds(one.queue, start, batch=kind is QueueKind.BATCH)
             space.used += bounds.units * UNIT_SIZE[kind]

@@ -31,7 +31,6 @@ class DirEntry(NamedTuple):
 
     `unreadable`: it cannot be examined, without permission or because it is a circular link.
     `link` is the target that a symbolic link names, None for anything else. The other fields describe the target.
-    `allocated`: bytes that a file occupies on its disk, which are fewer for a sparse file; None if unknown.
     """
 
     path: Path
@@ -42,7 +41,6 @@ class DirEntry(NamedTuple):
     unreadable: bool = False
     link: str | None = None
     dangling: bool = False
-    allocated: int | None = None
 
     @property
     def regular(self) -> bool:
@@ -156,6 +154,10 @@ class Files(ABC):
 
     def identity(self, path: Path) -> FileIdentity | None:
         """Return what identifies a file and its present content; None if that is unknown, or without the file."""
+        return None
+
+    def allocated(self, path: Path) -> int | None:
+        """Return the bytes that a file occupies on its disk, fewer for a sparse file; None if that is unknown."""
         return None
 
     def may_read(self, path: Path) -> bool:
@@ -318,6 +320,12 @@ class LocalFiles(Files):
             return None
         return FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
+    def allocated(self, path: Path) -> int | None:
+        try:
+            return path.stat().st_blocks * _UNIT
+        except OSError:
+            return None
+
     def may_read(self, path: Path) -> bool:
         return os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)
 
@@ -336,9 +344,8 @@ def _entry_of(path: Path, status: os.stat_result, *, link: bool = False) -> DirE
     target = _target(path) if link else None
     if directory:
         return DirEntry(path, 0, status.st_mtime_ns, directory=True, link=target)
-    allocated = status.st_blocks * _UNIT
     special = not stat.S_ISREG(status.st_mode)
-    return DirEntry(path, status.st_size, status.st_mtime_ns, False, special, link=target, allocated=allocated)
+    return DirEntry(path, status.st_size, status.st_mtime_ns, False, special, link=target)
 
 
 def _dangling(path: Path) -> DirEntry:
