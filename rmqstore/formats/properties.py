@@ -17,7 +17,6 @@ __all__ = [
     "DelayLevels",
     "build_properties",
     "dispatch_tags_code",
-    "dispatches_to_lmq",
     "dlq_topic",
     "index_keys",
     "inner_batch",
@@ -377,14 +376,6 @@ def inner_batch(properties: Mapping[str, str]) -> tuple[int, int] | None:
     base = parse_long(properties.get(INNER_BASE, ""))
     number = parse_int(properties.get(INNER_NUM, ""))
     return None if base is None or number is None else (base, number)
-
-
-def dispatches_to_lmq(topic: str) -> bool:
-    """Return whether messages of this topic are dispatched to light message queues if `enableMultiDispatch` is on.
-
-    Source: MultiDispatchUtils#isNeedHandleMultiDispatch
-    """
-    return not topic.startswith((RETRY_PREFIX, SYSTEM_TOPIC_PREFIX)) and topic != SCHEDULE_TOPIC
 
 
 def lmq_queues(properties: Mapping[str, str]) -> list[tuple[str, int]]:

@@ -17,7 +17,6 @@ from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.decisions import offset_decisions
 from rmqstore.repair.log.contradicted import note_contradicted
-from rmqstore.repair.log.redispatch import Name
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.log.store_guard import data_roots, refuse_overlap, refuse_whole
 from rmqstore.repair.plan.content import Literal
@@ -30,6 +29,7 @@ from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.proved_records import ProvedRecords
 from rmqstore.repair.salvage.reach import reach
 from rmqstore.repair.unrepaired import unrebuilt_problems
+from rmqstore.scan.dispatch import Name
 
 if TYPE_CHECKING:
     from rmqstore.repair.rebuild.storage import Storage

@@ -37,7 +37,7 @@ from rmqstore.repair.decisions import (
 )
 from rmqstore.repair.log.contradicted import doubtful_tags, list_damaged, note_contradicted
 from rmqstore.repair.log.misplaced_files import plan_misplaced, store_in_place, without_renames
-from rmqstore.repair.log.redispatch import Name, Redispatch
+from rmqstore.repair.log.redispatch import Redispatch
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.log.store_guard import data_roots, refuse_unknown, refuse_whole, wrote_positions
 from rmqstore.repair.plan.plan import Plan
@@ -63,6 +63,7 @@ from rmqstore.repair.salvage.reach import reach
 from rmqstore.repair.salvage.result import SalvageResult
 from rmqstore.repair.salvage.salvage import plan_salvage
 from rmqstore.repair.unrepaired import unrepaired_problems
+from rmqstore.scan.dispatch import Name
 
 LOG_AREAS = (Area.LOG, Area.DLEDGER)
 

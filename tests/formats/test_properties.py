@@ -167,14 +167,6 @@ def test_inner_batch_and_fan_out_are_read_from_properties() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "fans_out"),
-    [("T", True), ("%RETRY%g", False), ("rmq_sys_wheel_timer", False), ("SCHEDULE_TOPIC_XXXX", False)],
-)
-def test_fan_out_leaves_the_brokers_own_topics_alone(topic: str, fans_out: bool) -> None:
-    assert p.dispatches_to_lmq(topic) is fans_out
-
-
-@pytest.mark.parametrize(
     ("topic", "good"),
     [("log-15445", True), ("%RETRY%a|b_C", True), ("a.b", False), ("a b", False), ("", False), ("a\n", False)],
 )

@@ -1,4 +1,4 @@
-"""Dispatch chunks of records to consume queues and index; rare cases go through `Dispatcher` one by one.
+"""Dispatch chunks of records to consume queues and index.
 
 Source: as `rmqstore.append.store.dispatch`
 """
@@ -14,12 +14,12 @@ import numpy as np
 
 from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.consumequeue import ConsumeQueue, Put
-from rmqstore.append.store.dispatch import Dispatcher, OpenQueue, WrittenRecord
+from rmqstore.append.store.dispatch import Dispatcher, OpenQueue
 from rmqstore.checks.index.keys import KeyReader
 from rmqstore.errors import MessageRefused
-from rmqstore.formats.message import is_dispatched
-from rmqstore.formats.properties import SCHEDULE_TOPIC
+from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, is_lmq
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.dispatch import Dispatch, DispatchedRows, QueueNames
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.properties.texts import PropertyTexts, read_texts
 from rmqstore.scan.queues import QueueTable
@@ -44,8 +44,7 @@ class DispatchChunk(NamedTuple):
 class BulkDispatch:
     """Dispatches chunks of new records, in order of their physical offsets.
 
-    `known` returns whether a queue gets units. Records for light message queues, delayed messages (with a deliver time
-    as tags code) and batches (with other units) are dispatched one by one.
+    `known` returns whether a queue gets units.
     """
 
     def __init__(self, dispatcher: Dispatcher, known: Known = lambda topic, queue_id: True) -> None:
@@ -54,7 +53,10 @@ class BulkDispatch:
         self._keys = KeyReader(self.table)
         self._known = known
         self._states: list[tuple[TopicName, OpenQueue] | None] = []
-        self._one_by_one: set[int] = set()
+        options = dispatcher.options
+        self._queues = QueueNames(self.table, options.batch_topics, lambda _, queue_id: queue_id >= 0)
+        fans_out = None if options.lmq else frozenset[str]()
+        self._units = Dispatch(self._queues, options.delay_levels or DEFAULT_DELAY_LEVELS, fans_out)
         self.written: DispatchChunk | None = None
         """The chunk that is written, but not dispatched."""
         self._writer = ThreadPoolExecutor(1)
@@ -63,6 +65,7 @@ class BulkDispatch:
     def states(self, columns: Columns) -> tuple[I64, list[tuple[TopicName, OpenQueue] | None]]:
         """Return the number of every record's queue, and the queues by number, None for a queue that gets no units."""
         numbers = self.table.of(columns)
+        self._queues.learn()
         self._learn()
         return numbers, self._states
 
@@ -105,28 +108,25 @@ class BulkDispatch:
         if options.index:
             self._to_index(columns, numbers, offsets, properties)
         self._dispatcher.timestamp = int(columns.store_timestamp[-1])
-        texts = read_texts(columns, texts=properties)
-        dispatched = is_dispatched(columns.sys_flag)
-        singly = np.full(len(columns), bool(options.lmq and texts.fan_out))
-        if self._one_by_one:
-            singly |= np.isin(numbers, list(self._one_by_one))
-        self._singly(columns, np.flatnonzero(dispatched & singly), numbers, offsets)
-        self._together(columns, np.flatnonzero(dispatched & ~singly), numbers, offsets, texts.tags_code)
+        units = self._units.units(columns, numbers, read_texts(columns, texts=properties), offsets)
+        self._learn()  # light queues may be new
+        for rows in units.rows:
+            self._append_rows(rows)
+        for name, row in units.batches:
+            if name in self._dispatcher.queues:
+                self._dispatcher.put_batch(self._dispatcher.queues[name], row)
         self._release_descriptors()
 
-    def _together(self, columns: Columns, rows: I64, numbers: I64, offsets: I64, tags: I64) -> None:
+    def _append_rows(self, rows: DispatchedRows) -> None:
         """Append units queue by queue: runs of consecutive queue offsets at once, after `put` of the first unit."""
-        if not len(rows):
-            return
-        values: tuple[I64, ...] = (numbers, columns.queue_offset, offsets, columns.size, tags)
-        if len(rows) < len(columns):
-            values = tuple(column[rows] for column in values)
-        laid = lay_out(values[0], len(self._states), *values[1:])
+        laid = lay_out(rows.number, len(self._states), rows.queue_offset, rows.offset, rows.size, rows.tags)
         assert laid.units is not None
         for known, queue_offset, start, stop in laid.stretches(self._states):
             if known is None:
                 continue
-            queue = self._dispatcher.simple(known[1])
+            state = known[1]
+            state.next_offset, state.started = max(state.next_offset, queue_offset + stop - start), True
+            queue = self._dispatcher.simple(state)
             if queue.continues(int(laid.offset[start]), queue_offset):
                 _append(queue, laid.units[start:stop])
                 continue
@@ -136,23 +136,6 @@ class BulkDispatch:
                 if put is Put.WRITTEN:
                     _append(queue, laid.units[row + 1 : stop])
                     break
-
-    def _singly(self, columns: Columns, rows: I64, numbers: I64, offsets: I64) -> None:
-        """Dispatch records one by one to their queues, but not to the index."""
-        starts, stops = columns.properties_at, columns.properties_at + columns.properties_length
-        for i in rows.tolist():
-            known = self._states[int(numbers[i])]
-            if known is None:
-                continue
-            record = WrittenRecord(
-                int(offsets[i]),
-                int(columns.size[i]),
-                int(columns.queue_offset[i]),
-                int(columns.store_timestamp[i]),
-                int(columns.sys_flag[i]),
-                bytes(columns.raw[int(starts[i]) : int(stops[i])]),
-            )
-            self._dispatcher.dispatch(known[0], known[1], record, to_index=False)
 
     def _to_index(self, columns: Columns, numbers: I64, offsets: I64, properties: PropertyTexts) -> None:
         keys = self._keys.keys(columns, numbers, properties)
@@ -168,12 +151,10 @@ class BulkDispatch:
             topic = self.table.topics[number].decode("utf-8", "surrogateescape")
             queue_id = self.table.queue_ids[number]
             state = None
-            if queue_id >= 0 and self._known(topic, queue_id):
+            if queue_id >= 0 and (is_lmq(topic) or self._known(topic, queue_id)):
                 with suppress(MessageRefused):
                     state = (TopicName.of(topic), self._dispatcher.queue(topic, queue_id))
             self._states.append(state)
-            if topic == SCHEDULE_TOPIC or topic in self._dispatcher.options.batch_topics:
-                self._one_by_one.add(number)
 
     def _release_descriptors(self) -> None:
         """Close the descriptors of full files, or of all files if there are too many queues."""

@@ -16,12 +16,14 @@ from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue
 from rmqstore.append.store.index import IndexService
 from rmqstore.formats import properties as props
+from rmqstore.formats.dispatch import NEWEST, batch_extent, light_queues
 from rmqstore.formats.message import (
     INNER_BATCH,
     is_dispatched,
 )
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, DelayLevels
 from rmqstore.formats.text.javatext import java_text
+from rmqstore.scan.dispatch import BatchRow
 
 OPEN_QUEUES = 128  # number of queues whose files stay open
 
@@ -180,7 +182,7 @@ class Dispatcher:
         assigns_offsets = self.options.lmq and self.options.numbers_lmq
         names = property_value(text, b"INNER_MULTI_DISPATCH") if assigns_offsets else b""
         queues = [TopicName.of(name).text for name in names.decode("utf-8", "replace").split(",")] if names else []
-        if queues and props.dispatches_to_lmq(topic) and not property_value(text, b"INNER_MULTI_QUEUE_OFFSET"):
+        if queues and NEWEST.includes(topic) and not property_value(text, b"INNER_MULTI_QUEUE_OFFSET"):
             states = [self.queue(name, 0 if props.is_lmq(name) else queue_id) for name in queues]
             added += b"INNER_MULTI_QUEUE_OFFSET\x01" + b",".join(b"%d" % s.next_offset for s in states) + b"\x02"
         return added
@@ -206,27 +208,34 @@ class Dispatcher:
             tags = found.get(b"TAGS")
             code = _tags_code(tags) if tags else 0
         if topic.text in self.options.batch_topics:
-            if state.batch is None:
-                state.batch = BatchConsumeQueue(self._directory(state, batch=True), self.options.batch_file_size)
-            base, count = batch_of(text, queue_offset)
-            state.batch.put(offset, size, code, store_timestamp, base, count)
-            if self.in_order:
-                self._commit(state.batch)
+            base, count = batch_extent(props.parse_properties(text), queue_offset)
+            self.put_batch(state, BatchRow(offset, size, code, store_timestamp, base, count))
             return
+        self.put(state, offset, size, code, queue_offset)
+        if self.options.lmq and b"INNER_MULTI_DISPATCH" in text:
+            for name, queue_id, at in light_queues(topic.text, state.queue_id, props.parse_properties(text)):
+                self.put_light(self.queue(TopicName.of(name).text, queue_id), offset, size, code, at)
+
+    def put(self, state: OpenQueue, offset: int, size: int, code: int, queue_offset: int) -> None:
+        """Append the unit of a message to a queue. Units: bytes for `offset` and `size`. Errors: NoSpace."""
         queue = self.simple(state)
         queue.put(offset, size, code, queue_offset)
         if self.in_order:
             self._commit(queue)
-        if self.options.lmq and b"INNER_MULTI_DISPATCH" in text and props.dispatches_to_lmq(topic.text):
-            for name, lmq_offset in props.lmq_queues(props.parse_properties(text)):
-                TopicName.of(name)  # refuses a name that cannot become a directory
-                lmq_state = self.queue(name, 0 if props.is_lmq(name) else state.queue_id)
-                queue = self.simple(lmq_state)
-                queue.put(offset, size, code, lmq_offset)
-                if self.in_order:
-                    self._commit(queue)
-                lmq_state.next_offset = max(lmq_state.next_offset, lmq_offset + 1)
-                lmq_state.started = True
+
+    def put_light(self, state: OpenQueue, offset: int, size: int, code: int, queue_offset: int) -> None:
+        """Append the unit of a message to a light queue, which continues after it. Errors: NoSpace."""
+        self.put(state, offset, size, code, queue_offset)
+        state.next_offset = max(state.next_offset, queue_offset + 1)
+        state.started = True
+
+    def put_batch(self, state: OpenQueue, row: BatchRow) -> None:
+        """Append the unit of a message or an inner batch to a BatchCQ. Errors: NoSpace."""
+        if state.batch is None:
+            state.batch = BatchConsumeQueue(self._directory(state, batch=True), self.options.batch_file_size)
+        state.batch.put(row.offset, row.size, row.tags_code, row.store_timestamp, row.base, row.count)
+        if self.in_order:
+            self._commit(state.batch)
 
     def _commit(self, consume_queue: ConsumeQueue | BatchConsumeQueue) -> None:
         file = consume_queue.queue.files[-1]
@@ -255,12 +264,6 @@ class Dispatcher:
                 yield state.simple
             if state.batch is not None:
                 yield state.batch
-
-
-def batch_of(text: bytes, queue_offset: int) -> tuple[int, int]:
-    """Return (base offset, number of messages) of a record in a batch topic; a single message is a batch of one."""
-    found = props.inner_batch(props.parse_properties(text)) if b"INNER_NUM" in text else None
-    return found if found is not None else (queue_offset, 1)
 
 
 def messages_in(sys_flag: int, text: bytes) -> int:

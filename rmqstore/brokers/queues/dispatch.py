@@ -7,7 +7,7 @@ ConsumeQueue#multiDispatchLmqQueue (RocketMQ 4.3.0 to 5.4.0).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,8 +21,9 @@ from rmqstore.brokers.rules.forecast import QueueKey
 from rmqstore.brokers.rules.record import Checked
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.store import Store
+from rmqstore.formats.dispatch import light_queues
 from rmqstore.formats.message import is_dispatched
-from rmqstore.formats.properties import LMQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqstore.formats.properties import LMQ_PREFIX
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool, grouped
 from rmqstore.scan.properties.texts import PARSED_NAMES
@@ -172,7 +173,7 @@ class Queues:
         queue.put(record.physical_offset, record.size, record.queue_offset, misplaced=misplaced)
         self.dispatched[record.topic] += queue.dispatched - before
         if record.multi_dispatch is not None and self.settings.multi_dispatch:
-            self._fan_out(record, *record.multi_dispatch)
+            self._fan_out(record, record.multi_dispatch)
 
     @cached_property
     def _foreign(self) -> frozenset[Path]:
@@ -191,20 +192,12 @@ class Queues:
             self.stopped_at = next((p for p in places if p in self._foreign), None)
         return self.stopped_at is not None
 
-    def _fan_out(self, record: Checked, names: str, offsets: str) -> None:
-        new = self.rules.binary_min_offset  # 5.0.0 and newer exclude some topics
-        if new and (record.topic.startswith(RETRY_PREFIX) or record.topic in (TIMER_TOPIC, SCHEDULE_TOPIC)):
-            return
-        queues, at = names.split(","), offsets.split(",")
-        if len(queues) != len(at):
-            return
-        for name, offset in zip(queues, at, strict=True):
-            if (new and "/" in name) or not offset.strip().lstrip("+-").isdigit():
-                continue
-            queue_id = 0 if self.settings.lmq and name.startswith(LMQ_PREFIX) else record.queue_id
+    def _fan_out(self, record: Checked, found: Mapping[str, str]) -> None:
+        rules, lmq = self.rules.fan_out, self.settings.lmq
+        for name, queue_id, offset in light_queues(record.topic, record.queue_id, found, rules, lmq=lmq):
             queue = self.find(name, queue_id)
             if isinstance(queue, SimpleQueue) and not self._stops(queue):
-                queue.put(record.physical_offset, record.size, int(offset))
+                queue.put(record.physical_offset, record.size, offset)
 
     def dispatch_columns(self, columns: Columns, mask: Bool) -> None:
         """Dispatch the messages of a chunk selected by `mask`, in log order; none may need the exact parser."""

@@ -7,7 +7,7 @@ Source: CommitLog#checkMessageAndReturnSize, MessageDecoder#string2messageProper
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rmqstore.brokers.rules.versions import BrokerRules, PropertyCrc
@@ -21,7 +21,7 @@ from rmqstore.formats.message import (
     SYS_FLAG_AT,
     body_crc,
 )
-from rmqstore.formats.properties import SCHEDULE_TOPIC
+from rmqstore.formats.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, SCHEDULE_TOPIC
 
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _MAX_ARRAY = 0x7FFFFFFD  # the longest array that a Java VM allocates
@@ -63,7 +63,7 @@ class Checked:
     store_timestamp: int = 0
     base_offset: int = 0
     batch_size: int = 1
-    multi_dispatch: tuple[str, str] | None = None
+    multi_dispatch: Mapping[str, str] | None = None
 
 
 def _fail(reason: str) -> Checked:
@@ -201,10 +201,10 @@ def _batch(queue_offset: int, properties: dict[str, str], rules: BrokerRules) ->
     return base, count
 
 
-def _multi_dispatch(properties: dict[str, str]) -> tuple[str, str] | None:
-    """Return the light queues (LMQ) of a message and its offsets in them, as the property texts."""
-    queues, offsets = properties.get("INNER_MULTI_DISPATCH", ""), properties.get("INNER_MULTI_QUEUE_OFFSET", "")
-    return (queues, offsets) if queues.strip() and offsets.strip() else None
+def _multi_dispatch(properties: dict[str, str]) -> dict[str, str] | None:
+    """Return the properties that name the light queues (LMQ) of a message, and its offsets in them."""
+    found = {name: properties.get(name, "") for name in (INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET)}
+    return found if all(value.strip() for value in found.values()) else None
 
 
 def _wrong_property_crc(read: ReadAt, end: int, size: int, properties: dict[str, str], rules: BrokerRules) -> str:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rmqstore.errors import UsageError
+from rmqstore.formats import dispatch
+from rmqstore.formats.dispatch import FanOut
+from rmqstore.formats.properties import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 
 RUN_VERSIONS = ("4.9.7", "5.1.4", "5.4.0", "5.5.1")
 VERSIONS = (
@@ -107,6 +110,8 @@ class BrokerRules:
     empty_last_queue_file_is_fatal: bool
     """ConsumeQueue#correctMinOffset throws if the last file of a queue has no unit (5.0.0 to 5.4.0)."""
     reput: Reput
+    fan_out: FanOut
+    """Which messages light message queues get."""
     batch_queues: bool
     """batchconsumequeue/ is loaded (5.0.0)."""
     rocksdb_queues: bool
@@ -221,6 +226,7 @@ def _rules(version: str) -> BrokerRules:
         binary_min_offset=since("5.0.0"),
         empty_last_queue_file_is_fatal=since("5.0.0") and not since("5.5.0"),
         reput=Reput.CQ_MAX if since("4.5.1") and not since("5.0.0") else Reput.LOG_END,
+        fan_out=_fan_out(v),
         batch_queues=since("5.0.0"),
         rocksdb_queues=since("5.2.0"),
         combined_queues=since("5.3.4"),
@@ -241,3 +247,12 @@ def _rules(version: str) -> BrokerRules:
         double_write_needs_lmq=since("5.5.0"),
         selective_double_write=since("5.5.1"),
     )
+
+
+def _fan_out(version: tuple[int, ...]) -> FanOut:
+    """Return the rules for light message queues (ConsumeQueue#checkMultiDispatchQueue, MultiDispatchUtils)."""
+    if version >= (5, 2, 0):
+        return dispatch.NEWEST
+    if version >= (5, 1, 3):
+        return FanOut(frozenset({TIMER_TOPIC, SCHEDULE_TOPIC}), (RETRY_PREFIX,), skips_paths=True)
+    return FanOut(prefixes=(RETRY_PREFIX,)) if version >= (5, 1, 1) else FanOut()

@@ -12,11 +12,12 @@ from typing import Any, Protocol
 
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.log_contents import LogContents
-from rmqstore.checks.log.log_pass import BatchRow, LogPart, PassOptions, scan_split, unit_reader
+from rmqstore.checks.log.log_pass import LogPart, PassOptions, scan_split, unit_reader
 from rmqstore.checks.log.queue_parts import Missing, QueuePart, UnitRows
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.message import Fault, NewerRecords
+from rmqstore.scan.dispatch import BatchRow
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits

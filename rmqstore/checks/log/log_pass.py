@@ -16,29 +16,23 @@ import numpy as np
 
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.dispatch_rules import (
-    QueueNames,
-    add_service_faults,
-    batch_extent,
-    light_queues,
-    put_deliver_times,
-    record_properties,
-)
 from rmqstore.checks.log.entry_tally import EntryUnits, add_entries, add_internal
 from rmqstore.checks.log.header_fields import flag_findings, host_findings
 from rmqstore.checks.log.log_contents import LogContents
 from rmqstore.checks.log.queue_parts import QueueComparison, UnitRows
-from rmqstore.checks.log.record_findings import damage_finding, text_finding, topic_finding
+from rmqstore.checks.log.record_findings import add_service_faults, damage_finding, text_finding, topic_finding
 from rmqstore.checks.log.store_times import time_findings, wrong_times
 from rmqstore.checks.log.stored_units import UnitFiles, opened, units_of
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.formats.message import INNER_BATCH, is_dispatched
+from rmqstore.formats.dispatch import is_sound_topic
+from rmqstore.formats.message import INNER_BATCH
 from rmqstore.formats.properties import DelayLevels, inner_batch
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.dispatch import BatchRow, Dispatch, QueueNames, record_properties
 from rmqstore.scan.fillers import filler_mask
 from rmqstore.scan.kernels import I64
-from rmqstore.scan.properties.texts import PropertyTexts, Texts, read_texts
+from rmqstore.scan.properties.texts import PropertyTexts, read_texts
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import BLOCK_BITS, Kind, Run
@@ -72,19 +66,6 @@ class PassOptions:
     keep_units: bool = False  # fill LogPart.units
     watch: bool = False  # fill LogPart.beside
     run_id: bytes = field(default_factory=lambda: os.urandom(8))  # a worker lists a store once per run
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRow:
-    """What the unit of a message or inner batch of a BatchCQ topic should contain."""
-
-    offset: int
-    size: int
-    tags_code: int
-    store_timestamp: int
-    base: int
-    count: int
-    queue_offset: int = -1  # in the header; -1: not read
 
 
 @dataclass(slots=True)
@@ -212,6 +193,7 @@ class _SplitScan:
         index = _entry_units(self.store, split.lead)
         self.entry_units: EntryUnits | None = self.watched if index is not None and self.watched is not None else index
         self.queues = QueueNames(self.table, options.batch_topics, lambda topic, _: is_sound_topic(topic))
+        self.dispatch = Dispatch(self.queues, self.levels, options.fans_out)
 
     def run(self, run: Run) -> None:
         part = self.part
@@ -263,36 +245,16 @@ class _SplitScan:
         for i, faults in texts.faults.items():
             part.findings.add(text_finding(columns, i, faults, self.split.file.name))
         if self.queues.unsound:
-            wrong = np.isin(number, list(self.queues.unsound))
-            for i in np.flatnonzero(wrong).tolist():
+            wrong = np.flatnonzero(np.isin(number, list(self.queues.unsound))).tolist()
+            for i in wrong:
                 part.findings.add(topic_finding(columns, i, self.split.file.name))
-            if wrong.any():
-                part.units_complete = False
-                keep = ~wrong
-                texts = Texts(texts.tags_code[keep], {}, [int(keep[:i].sum()) for i in texts.fan_out if keep[i]])
-                columns, number = columns.take(keep), number[keep]
-        if len(columns):
-            self._dispatch(columns, number, texts)
-
-    def _dispatch(self, columns: Columns, number: I64, texts: Texts) -> None:
-        tags = texts.tags_code
-        if self.queues.schedule:
-            put_deliver_times(columns, number, self.queues.schedule, tags, self.levels)
-        dispatched = is_dispatched(columns.sys_flag)
-        for i in texts.fan_out:
-            if dispatched[i]:
-                self._fan_out(columns, i, self.queues.names[int(number[i])], int(tags[i]))
+            part.units_complete &= not wrong
         self._inner_batches(columns, number)
-        if self.queues.batch:
-            in_batch = np.isin(number, list(self.queues.batch))
-            for i in np.flatnonzero(in_batch & dispatched).tolist():
-                self._batch_row(columns, i, self.queues.names[int(number[i])], int(tags[i]))
-            dispatched &= ~in_batch
-        values = (number, columns.queue_offset, columns.offset, columns.size, tags)
-        if dispatched.all():
-            self.rows.add(self.queues.names, *values)
-        elif dispatched.any():
-            self.rows.add(self.queues.names, *(value[dispatched] for value in values))
+        units = self.dispatch.units(columns, number, texts)
+        for rows in units.rows:
+            self.rows.add(self.queues.names, rows)
+        for name, row in units.batches:
+            part.batches.setdefault(name, []).append(row)
 
     def _inner_batches(self, columns: Columns, number: I64) -> None:
         """Note topics whose messages prove that they have a BatchCQ, unless their kind of queue is known."""
@@ -302,33 +264,7 @@ class _SplitScan:
         known = self.options.known_topics | self.options.batch_topics if len(flagged) else frozenset()
         for i in flagged.tolist():
             topic = self.queues.names[int(number[i])][0]
-            if topic in known or topic in self.part.inner:
+            if topic in known or topic in self.part.inner or int(number[i]) in self.queues.unsound:
                 continue
             if inner_batch(record_properties(columns, i)) is not None:
                 self.part.inner.add(topic)
-
-    def _fan_out(self, columns: Columns, i: int, name: tuple[str, int], tags: int) -> None:
-        if self.options.fans_out is not None and name[0] not in self.options.fans_out:
-            return
-        for queue, queue_id, offset in light_queues(*name, record_properties(columns, i)):
-            number = self.table.number(queue.encode(), queue_id)
-            self.queues.learn()
-            row = (number, offset, int(columns.offset[i]), int(columns.size[i]), tags)
-            self.rows.add(self.queues.names, *(np.array([v], dtype=np.int64) for v in row))
-
-    def _batch_row(self, columns: Columns, i: int, name: tuple[str, int], tags: int) -> None:
-        values = (columns.offset, columns.size, columns.store_timestamp, columns.queue_offset)
-        offset, size, time, queue_offset = (int(column[i]) for column in values)
-        base, count = batch_extent(record_properties(columns, i), queue_offset)
-        self.part.batches.setdefault(name, []).append(BatchRow(offset, size, tags, time, base, count, queue_offset))
-
-
-def is_sound_topic(topic: bytes) -> bool:
-    """Return whether topic bytes are text that a broker would have accepted."""
-    if not topic:
-        return False
-    try:
-        topic.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return all(c >= 0x20 for c in topic)

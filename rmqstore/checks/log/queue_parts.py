@@ -18,6 +18,7 @@ from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats import consumequeue
 from rmqstore.formats.message import MIN_SIZE
 from rmqstore.formats.properties import SCHEDULE_TOPIC, DelayLevels
+from rmqstore.scan.dispatch import DispatchedRows
 from rmqstore.scan.kernels import I64, Bool, consecutive
 from rmqstore.scan.unit_rows import Laid, Rows, Units, lay_out
 
@@ -294,16 +295,14 @@ class QueueComparison:
         self.parts: dict[tuple[str, int], QueuePart] = {}
         self.findings: list[Finding] = []
         self._names: list[tuple[str, int]] = []
-        self._rows: list[tuple[I64, I64, I64, I64, I64]] = []
+        self._rows: list[DispatchedRows] = []
         self._count = 0
 
-    def add(
-        self, names: list[tuple[str, int]], number: I64, queue_offset: I64, offset: I64, size: I64, tags: I64
-    ) -> None:
-        """Add the rows of one chunk; `number` indexes `names`, which only grows from call to call."""
+    def add(self, names: list[tuple[str, int]], rows: DispatchedRows) -> None:
+        """Add the rows of one chunk; `rows.number` indexes `names`, which only grows from call to call."""
         self._names = names
-        self._rows.append((number, queue_offset, offset, size, tags))
-        self._count += len(number)
+        self._rows.append(rows)
+        self._count += len(rows.number)
         if self._count >= WINDOW:
             self.flush()
 

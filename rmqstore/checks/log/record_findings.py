@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats.message import Fault, body_crc, record_crc
+from rmqstore.formats.services import missing_in_text
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.dispatch import QueueNames
+from rmqstore.scan.kernels import I64
 from rmqstore.scan.tiling import Run
 
 _COMMITLOG_CODES = {
@@ -98,3 +103,18 @@ def topic_finding(columns: Columns, i: int, file: str) -> Finding:
 
 def _log_name(columns: Columns) -> str:
     return "dledger" if columns.lead else "commitlog"
+
+
+def add_service_faults(columns: Columns, number: I64, queues: QueueNames, faults: dict[int, list[str]]) -> None:
+    """Add to `faults`, by record, the properties that a service of the broker needs and does not find.
+
+    `number`: each record's queue.
+    """
+    if not queues.services:
+        return
+    rows = np.flatnonzero(np.isin(number, list(queues.services)))
+    start, stop = columns.properties_at[rows], (columns.properties_at + columns.properties_length)[rows]
+    for i, a, b in zip(rows.tolist(), start.tolist(), stop.tolist(), strict=True):
+        missing = missing_in_text(queues.names[int(number[i])][0], columns.raw, a, b)
+        if missing:
+            faults.setdefault(i, []).append(f"no valid {', '.join(missing)}")

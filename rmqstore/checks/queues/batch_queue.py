@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rmqstore.checks.log.log_pass import BatchRow
 from rmqstore.checks.log.logs import Logs, Name
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue
+from rmqstore.scan.dispatch import BatchRow
 from rmqstore.scan.units import unit_chunks
 
 UNIT = consumequeue.BATCH_UNIT.size

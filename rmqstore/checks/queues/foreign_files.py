@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqstore.checks.log.log_pass import is_sound_topic
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue
+from rmqstore.formats.dispatch import is_sound_topic
 from rmqstore.formats.message import TRANSACTION_COMMIT, Message, host_text, parse_message
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqstore.checks.log.log_pass import is_sound_topic
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import KEPT, UNIT, Missing, QueuePart
 from rmqstore.checks.log.unowned_units import (
@@ -28,6 +27,7 @@ from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, Store
 from rmqstore.formats import consumequeue
+from rmqstore.formats.dispatch import is_sound_topic
 from rmqstore.formats.message import TRANSACTION_COMMIT
 from rmqstore.scan.kernels import I64, Bool, consecutive, leading
 from rmqstore.scan.unit_rows import Units

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from rmqstore.checks.log.log_pass import BatchRow
 from rmqstore.checks.log.logs import Logs, Name
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.checks.queues.batch_queue import batches_of, report_missing
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.formats import consumequeue
+from rmqstore.scan.dispatch import BatchRow
 
 UNIT = consumequeue.UNIT.size
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rmqstore.checks.log.log_pass import BatchRow
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.store import ConsumeQueueFiles
 from rmqstore.formats import consumequeue
 from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.scan.dispatch import BatchRow
 from rmqstore.scan.units import unit_chunks
 
 UNIT = consumequeue.BATCH_UNIT.size

@@ -19,13 +19,14 @@ from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.files.store_queues import SIZE_KEY
 from rmqstore.formats import consumequeue, properties
 from rmqstore.repair.log.contradicted import doubtful_tags
-from rmqstore.repair.log.redispatch import Name, Redispatch, can_have_queues
+from rmqstore.repair.log.redispatch import Redispatch, can_have_queues
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.batch_queue import plan_batch_queue
 from rmqstore.repair.rebuild.consume_queue import KeptCodes, QueueImage, gaps_text, plan_queue
 from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, KeptUnits, UnitBuffer
+from rmqstore.scan.dispatch import Name
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 

@@ -12,7 +12,7 @@ from rmqstore.checks.verify import Verified
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue
-from rmqstore.repair.log.redispatch import Name
+from rmqstore.scan.dispatch import Name
 
 _GROUP = "dledger-group"
 

@@ -40,7 +40,7 @@ from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, rocksdbkeys
 from rmqstore.formats.rocksdbkeys import CHECKPOINT_KEY, CHECKPOINT_VALUE, OFFSET_VALUE, UNIT_VALUE, OffsetKey, UnitKey
 from rmqstore.repair.journal.disk import ScratchFolder
-from rmqstore.repair.log.redispatch import Name, can_have_queues
+from rmqstore.repair.log.redispatch import can_have_queues
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import CHUNK, KeptCodes, QueueImage
@@ -49,6 +49,7 @@ from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwritten
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, UnitBuffer
 from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
+from rmqstore.scan.dispatch import Name
 
 UNIT = consumequeue.UNIT.size
 ROW = UNIT_VALUE.size

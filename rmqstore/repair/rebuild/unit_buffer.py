@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqstore.checks.log.log_pass import BatchRow
 from rmqstore.checks.log.queue_parts import QueuePart, UnitRows
 from rmqstore.formats import consumequeue
 from rmqstore.repair.journal.disk import Scratch
-from rmqstore.repair.log.redispatch import DispatchedRows, Name
+from rmqstore.scan.dispatch import BatchRow, DispatchedRows, Name
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.unit_rows import Units, lay_out
 
@@ -278,12 +277,12 @@ class UnitBuffer:
             self.later[self._names[n]] += count
         return rows.keep(keep)
 
-    def batch(self, name: Name, offset: int, size: int, tags: int, time: int, base: int, count: int) -> None:
+    def batch(self, name: Name, row: BatchRow) -> None:
         """Add a message or an inner batch of a BatchCQ topic."""
-        if self.limit is not None and offset + size > self.limit:
-            self.later[name] += count
+        if self.limit is not None and row.offset + row.size > self.limit:
+            self.later[name] += row.count
         elif self.wanted is None or name in self.wanted:
-            self._queue(name).batches.append(BatchRow(offset, size, tags, time, base, count))
+            self._queue(name).batches.append(row)
 
     def flush(self) -> None:
         """Sort the rows since the last flush by queue, and move them to the spill."""

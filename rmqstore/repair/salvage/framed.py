@@ -13,12 +13,12 @@ from enum import Enum
 from functools import cached_property
 
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.checks.log.log_pass import is_sound_topic
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.files.records import message_at
 from rmqstore.formats import consumequeue, properties, services
 from rmqstore.formats.bodies import compression_words, proved_sys_flag
+from rmqstore.formats.dispatch import is_sound_topic
 from rmqstore.formats.message import Message, parse_message, set_record_crc
 from rmqstore.repair.salvage.candidates.batch_records import proved_batches
 from rmqstore.repair.salvage.candidates.edit import set_fields, sound_ports

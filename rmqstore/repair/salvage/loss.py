@@ -25,7 +25,6 @@ from rmqstore.formats import consumequeue, dledger, properties
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
 from rmqstore.formats.text.counts import many
-from rmqstore.repair.log.redispatch import DispatchedRows
 from rmqstore.repair.plan.plan import Loss
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.wording import first_few
@@ -34,6 +33,7 @@ from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
 from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
 from rmqstore.repair.salvage.layout import SpanLayout
 from rmqstore.repair.salvage.reach import reach
+from rmqstore.scan.dispatch import BatchRow, DispatchedRows
 from rmqstore.scan.kernels import I64, Bool, leading
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.unit_rows import Units
@@ -87,9 +87,9 @@ class Ledger:
             self.queues[names[n]] += count
         self.bytes += int(rows.size.sum())
 
-    def batch(self, name: Name, offset: int, size: int, tags: int, time: int, base: int, count: int) -> None:
-        self.queues[name] += count
-        self.bytes += size
+    def batch(self, name: Name, row: BatchRow) -> None:
+        self.queues[name] += row.count
+        self.bytes += row.size
 
 
 # --- damaged spans ----------------------------------------------------------------------------------------------------

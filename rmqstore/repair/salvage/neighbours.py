@@ -13,6 +13,7 @@ from typing import NamedTuple
 from rmqstore.files.records import message_at
 from rmqstore.formats import message as records
 from rmqstore.formats import properties
+from rmqstore.formats.dispatch import light_queues
 from rmqstore.formats.message import Message
 from rmqstore.repair.log.records_near import first_behind, last_before
 from rmqstore.repair.salvage.candidates.edit import Keep
@@ -42,7 +43,7 @@ def slot_of(message: Message, levels: properties.DelayLevels) -> QueueSlot | Non
     found = properties.parse_properties(message.properties)
     code = properties.dispatch_tags_code(topic, found, message.store_timestamp, levels)
     batch = properties.inner_batch(found) if message.sys_flag & records.INNER_BATCH else None
-    fan_out = tuple(properties.lmq_queues(found)) if properties.dispatches_to_lmq(topic) else ()
+    fan_out = tuple((name, at) for name, _, at in light_queues(topic, message.queue_id, found))
     return QueueSlot(topic, message.queue_id, message.queue_offset, code, batch[1] if batch else 0, fan_out)
 
 

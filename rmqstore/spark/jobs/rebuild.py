@@ -29,7 +29,7 @@ from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.errors import OutputExists, Refused, RmqStoreError
 from rmqstore.files.mapped_file_queue import list_directory
 from rmqstore.files.store import QueueKind, StoreKind
-from rmqstore.repair.log.redispatch import DispatchedRows, Name, can_have_queues
+from rmqstore.repair.log.redispatch import can_have_queues
 from rmqstore.repair.plan.content import Content
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Create, Discard, Overwrite
@@ -38,6 +38,7 @@ from rmqstore.repair.rebuild.consume_queue import KeptCodes, QueueImage, plan_qu
 from rmqstore.repair.rebuild.consume_queues import WHY, known_topic, queue_files, size_decision
 from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, UnitBuffer
+from rmqstore.scan.dispatch import BatchRow, DispatchedRows, Name
 from rmqstore.scan.tiling import Kind
 from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store, store_around
 from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
@@ -283,7 +284,7 @@ class _QueueCollector:
         if self.name[0] in self.facts.batch:
             for row in rows.to_pylist():
                 values = (row["commitlog_offset"], row["size"], row["tags_code"], row["store_timestamp"])
-                self.spill.batch(self.name, *values, row["queue_offset"], row["batch_size"])
+                self.spill.batch(self.name, BatchRow(*values, row["queue_offset"], row["batch_size"]))
             return
         names = ("queue_offset", "commitlog_offset", "size", "tags_code")
         at, offset, size, tags = (rows.column(n).to_numpy(zero_copy_only=False).astype(np.int64) for n in names)

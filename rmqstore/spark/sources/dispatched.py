@@ -16,7 +16,8 @@ from rmqstore.checks.beside.config import check_config
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.store import Store
 from rmqstore.files.topic_types import batch_topics
-from rmqstore.repair.log.redispatch import DispatchedRows, Name, Redispatch
+from rmqstore.repair.log.redispatch import Redispatch
+from rmqstore.scan.dispatch import BatchRow, DispatchedRows, Name
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
@@ -72,9 +73,10 @@ class _Gatherer:
         ]
         self.ready.append(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
 
-    def batch(self, name: Name, offset: int, size: int, tags: int, time: int, base: int, count: int) -> None:
-        row = (self.label, _text(name[0]), name[1], base, offset, size, tags, time, count)
-        arrays = [pa.array([value], field.type) for value, field in zip(row, self.schema, strict=True)]
+    def batch(self, name: Name, row: BatchRow) -> None:
+        place = (row.base, row.offset, row.size, row.tags_code, row.store_timestamp, row.count)
+        values = (self.label, _text(name[0]), name[1], *place)
+        arrays = [pa.array([value], field.type) for value, field in zip(values, self.schema, strict=True)]
         self.ready.append(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
 
     def take(self) -> list[Any]:
