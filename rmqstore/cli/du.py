@@ -57,6 +57,7 @@ class Counting:
     by: tuple[str, ...]
     plot: bool
     files: bool
+    growth: bool
     fillers: bool
     top: int | None
 
@@ -69,7 +70,7 @@ class Counting:
     examples=(
         "rmqstore du /data/rocketmq/store --by topic --top 20",
         "rmqstore du /data/rocketmq/store --plot --since yesterday",
-        "rmqstore du /data/rocketmq/store --files",
+        "rmqstore du /data/rocketmq/store -c broker.conf --growth",
     ),
 )
 @click.option(
@@ -80,6 +81,11 @@ class Counting:
 )
 @click.option("--plot", is_flag=True, help="Show bytes over time as a sparkline for each topic, or for each --by.")
 @click.option("--files", is_flag=True, help="Show the disk space of the files, per part of the store and per topic.")
+@click.option(
+    "--growth",
+    is_flag=True,
+    help="Show how fast the log grows, per topic, and whether the broker's clean-up keeps room on the disk.",
+)
 @click.option("--fillers", is_flag=True, help="Count records that repairs put in the place of lost messages, too.")
 @click.option(
     "--top",
@@ -103,7 +109,8 @@ def du(
     Counts all messages of the log, including those that consumers no longer see; bytes are those of whole records. Body
     CRCs are not checked: `rmqstore verify` finds damaged bodies. Damaged parts and missing files are skipped and named
     on stderr; the exit code is then 1. --files does not read the log: it shows the length of files, and the space that
-    they use on disk, which is less if they are sparse.
+    they use on disk, which is less if they are sparse. --growth takes the rate of the last day of messages, and
+    simulates the broker's clean-up (deleteWhen, fileReservedTime and the ratios of broker.conf) for the next 30 days.
     """
     from rmqstore.files.store import open_store
     from rmqstore.scan.window import ScanOptions
@@ -112,6 +119,8 @@ def du(
     from rmqstore.views.usage import usage
 
     opened = open_store(store, config)
+    if counting.growth:
+        return _growth(out, store, opened, counting, filters, metrics, work)
     if counting.files:
         return _files(out, store, opened, counting, filters, metrics)
     logs = logs_of(opened)
@@ -243,6 +252,26 @@ def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Outpu
         yield AsIs(f"{fitted(label, name)}  {spark}  {bytes_text(most):>10}  {bytes_text(sum(buckets)):>10}")
     if len(ordered) > (top or _TOP):
         yield f"… and {many(len(ordered) - (top or _TOP), 'more line')} (--top {len(ordered)} shows all)"
+
+
+def _growth(
+    out: Output,
+    store: Path,
+    opened: Store,
+    counting: Counting,
+    filters: FilterOptions,
+    metrics: Path | None,
+    work: WorkOptions,
+) -> int:
+    from rmqstore.cli.du_growth import tell_growth
+
+    if counting.by or counting.plot or counting.files or counting.fillers or metrics or filters != FilterOptions():
+        raise UsageError("--growth excludes --by, --plot, --files, --fillers, --metrics and filters", "use it alone")
+    if opened.part is not None:
+        raise UsageError(f"{store} is a part of a store", "name the whole store, whose files the clean-up deletes")
+    refuse_without_log(opened)
+    note_live(out, opened, "the numbers are changing")
+    return tell_growth(out, store, opened, work, counting.top or _TOP)
 
 
 # --- files -----------------------------------------------------------------------------------------------------------

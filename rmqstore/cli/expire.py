@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import click
 
+from rmqstore.cli.printing.outlook_text import outlook_words
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import many
+from rmqstore.cli.printing.quantities import many, time_text
 from rmqstore.cli.shared.options import Applying, WorkOptions, applying, broker_option, command
 
 if TYPE_CHECKING:
     from rmqstore.checks.verify import Verified
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
+    from rmqstore.repair.filling import Outlook
     from rmqstore.repair.plan.plan import Plan
 
 
@@ -49,13 +52,15 @@ def expire(
 ) -> int:
     """Show which files the broker's clean-up would delete now, why it keeps the others, and which messages are lost.
 
-    As in the broker, the age of a file counts from its last modification, the hour comes from deleteWhen, and a full
-    disk makes files expire early. The broker deletes ten files per round; this command shows all rounds. With --apply,
-    the files are moved to quarantine: `rmqstore undo` restores them, and removing the journal frees the space.
+    Also says when the next files go, and whether the clean-up will keep room on the disk at the rate of the last day of
+    messages. As in the broker, the age of a file counts from its last modification, the hour comes from deleteWhen, and
+    a full disk makes files expire early. The broker deletes ten files per round; this command shows all rounds. With
+    --apply, the files are moved to quarantine: `rmqstore undo` restores them, and removing the journal frees the space.
     """
     from rmqstore.checks.verify import NO_BODY_CRCS
     from rmqstore.cli.shared.apply_command import finish, open_for, plan_change, read_plan_of
-    from rmqstore.repair.expire import ExpireOptions, plan_expire
+    from rmqstore.repair.expire import ExpireOptions, disk_of, plan_expire, rules_of
+    from rmqstore.repair.filling import outlook
 
     opened = open_for(out, store, config, applying)
 
@@ -64,19 +69,30 @@ def expire(
             return read_plan_of(applying.plan_file, look, "expire")
         return plan_expire(look, ExpireOptions(reserved, any_hour, version=work.broker)).plan
 
+    rules = rules_of(opened.config, reserved, work.broker)
+    later = outlook(opened, rules, time.time_ns() // 1_000_000, disk_of) if applying.plan_file is None else None
     change = plan_change(out, "rmqstore.expire/1", opened, work.verifying(quick=True), plan, cures=False)
     unchecked = change.report.unchecked
     unchecked[:] = [line for line in unchecked if line != NO_BODY_CRCS]  # a clean-up does not depend on bodies
-    change = replace(change, verdict=_verdict(change.plan))
+    change = replace(change, verdict=_verdict(change.plan, later))
     code = finish(out, change, applying, work.jobs)
     return 0 if change.plan.empty else code  # `verify` reports the problems of the store
 
 
-def _verdict(plan: Plan) -> str:
-    """Return what the clean-up removes, in one line."""
+def _verdict(plan: Plan, later: Outlook | None) -> str:
+    """Return what the clean-up removes now, when it removes the next files, and whether that is enough."""
     logs = [step for step in plan.steps if PurePosixPath(step.path).parent.name in ("commitlog", "data")]
     if not logs:
-        return "The clean-up would remove no file of the log now."
-    return (
-        f"The clean-up would remove {many(len(logs), 'file')} of the log, with {many(plan.loss.messages, 'message')}."
-    )
+        words = "The clean-up would remove no file of the log now."
+    else:
+        files, messages = many(len(logs), "file"), many(plan.loss.messages, "message")
+        words = f"The clean-up would remove {files} of the log, with {messages}."
+    if later is None:
+        return words
+    filling = later.filling
+    sentences = [words]
+    if not logs and filling.first_deleted is not None:
+        sentences.append(f"It removes the next files at {time_text(filling.first_deleted)}.")
+    elif not logs:
+        sentences.append(f"It removes none before {time_text(filling.until)}.")
+    return " ".join([*sentences, outlook_words(later)])
