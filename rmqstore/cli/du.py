@@ -240,7 +240,7 @@ def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Outpu
     name = max(12, min(max(map(columns, lines)), out.width // 3))
     line_of = Timeline.of(min(times), max(times), max(8, out.width - name - 27), least=TIMES[unit])
     yield f"{many(found.messages, 'message')}, {bytes_text(found.bytes)}, bytes per {step_text(line_of.step)}"
-    yield f"from {utc_text(line_of.start)} to {utc_text(line_of.stop)} UTC; each line has a scale of its own"
+    yield f"from {utc_text(line_of.start)} to {utc_text(line_of.stop)} UTC; each line has its own scale"
     yield ""
     head = fitted(title(f"by {', '.join(_TITLES[n] for n in names)}"), name)
     yield f"{head}  {' ' * line_of.count}  {title('most', 10)}  {title('bytes', 10)}"
