@@ -27,7 +27,7 @@ from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import SIZE_KEY
 from rmqstore.formats import consumequeue
 from rmqstore.formats.properties import is_lmq
-from rmqstore.repair.log.redispatch import Name, can_have_queues
+from rmqstore.repair.log.redispatch import can_have_queues
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.content import Reencoded
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -37,6 +37,7 @@ from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.rocksdb_queues import OldRows, RowsRebuild
 from rmqstore.repair.rebuild.storage_config import plan_config_files, plan_config_rows
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
+from rmqstore.scan.dispatch import Name
 
 Storage = Literal["files", "rocksdb"]
 UNIT = consumequeue.UNIT.size
