@@ -251,7 +251,7 @@ def _popped(found: Popped | None) -> dict[str, Any]:
     if found is None:
         return {}
     times = {"pop_time": found.pop_time or None, "visible_time": found.visible_time or None}
-    return {"pop": {"state": found.state.value, **times, "times": found.times}}
+    return {"pop": {"state": found.state.value, **times, "times": found.times, "again": found.again}}
 
 
 def _unknown(text: str, answer: Answer) -> str:
@@ -359,8 +359,11 @@ def _pop_readers(story: Story) -> Iterator[str]:
     """What POP groups did with the message."""
     from rmqstore.views.pop import PopState
 
+    again = [p for p in story.popped.values() if p.again]
+    if again:
+        yield f"received by {_groups(p.group for p in again)}: delivered again when a broker starts"
     for state in PopState:
-        found = [p for p in story.popped.values() if p.state is state]
+        found = [p for p in story.popped.values() if p.state is state and not p.again]
         if not found:
             continue
         names = _groups(p.group for p in found)
@@ -474,6 +477,9 @@ def _consumers(found: Found, status: MessageStatus) -> Iterator[str]:
         popped = status.popped.get(progress.group)
         if popped is not None:
             yield f"  {fitted(name, 13)}{progress.group} {_pop_words(popped)}"
+            if popped.again:
+                words = f"a broker that starts delivers it again: the offset in the store is {progress.offset:,}"
+                yield f"{' ' * 15}{words}"
         elif progress.has_consumed(offset):
             yield f"  {fitted(name, 13)}{progress.group} has read past it (at {progress.offset:,})"
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, QueueProgress
 from rmqstore.files.store import open_store
+from rmqstore.formats.configjson import parse_config_object
 from rmqstore.views.pop import PopProgress, PopState
 from tests.command import run, run_json
 from tests.rocksdb_rows import need_rocksdict
@@ -74,6 +76,25 @@ def test_a_processed_check_point_depends_on_the_offset_of_the_revive_group(tmp_p
     assert offsets
     assert states(store)[TOPIC, "returned"] == 0
     assert states(store)[TOPIC, "invisible"] == 40
+
+
+def test_an_acknowledged_message_after_the_stored_offset_is_delivered_again(tmp_path: Path) -> None:
+    """A broker stores offsets every 5 seconds; after a kill, groups start at the last stored ones."""
+    store = copy_store("5.5.1-pop", tmp_path)
+    acknowledged = [
+        p for p in PopProgress.read(open_store(store)).received.values() if p.state is PopState.ACKNOWLEDGED
+    ]
+    first = min(acknowledged, key=lambda p: (p.queue_id, p.queue_offset))
+    place = f"{first.topic}/{first.queue_id}/{first.queue_offset}"
+    path = store / "config" / "consumerOffset.json"
+    table: Any = parse_config_object(path.read_bytes())
+    for offset, again in ((first.queue_offset + 1, False), (first.queue_offset, True)):
+        table["offsetTable"][f"{first.topic}@{GROUP}"][str(first.queue_id)] = offset
+        path.write_text(json.dumps(table))
+        answer: Any = run_json("find", str(store), place, exit_code=0)
+        (group,) = answer["messages"][0]["consumers"]
+        assert (group["consumed"], group["pop"]["state"], group["pop"]["again"]) == (not again, "acknowledged", again)
+        assert ("a broker that starts delivers it again" in run("find", str(store), place).output) is again
 
 
 def test_an_unreadable_database_is_named(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class MessageStatus:
     def has_consumed(self, progress: QueueProgress, queue_offset: int) -> bool:
         """Return whether a group is past the message, and has acknowledged it if it received it through POP."""
         found = self.popped.get(progress.group)
-        return progress.has_consumed(queue_offset) if found is None else found.state is PopState.ACKNOWLEDGED
+        return progress.has_consumed(queue_offset) if found is None else found.is_consumed
 
 
 class MessageStatuses:
