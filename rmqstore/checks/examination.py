@@ -138,6 +138,7 @@ class Examination:
             tuple(sorted(store.config.given.items())),
             ScanOptions(crc=not options.quick, drop_cache=report.live, max_rate=options.max_rate),
             crosscheck=self.crosscheck,
+            files=store.files,
             live=report.live,
             forecast=store.kind is not StoreKind.PART,
             batch_topics=self.verified.batch_topics,

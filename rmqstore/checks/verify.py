@@ -54,7 +54,7 @@ def examine_lasting(
     if verified.report.live and verified.report.has_problems:
         time.sleep(1)  # what the broker was writing will be complete
         first, expiring = verified, store.expiring
-        store = open_store(store.path, store.config)
+        store = open_store(store.path, store.config, store.files)
         store.expiring = expiring
         verified = run()
         _keep_lasting(verified.report, first.report)

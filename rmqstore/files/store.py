@@ -386,7 +386,9 @@ class Store(StoreQueues):
 
     def lock_state(self) -> LockState:
         """Query the broker's lock without taking it (F_GETLK on a read-only descriptor)."""
-        return lock_state(self.root / LOCK_NAME) if self.files.on_this_machine else LockState(False, False)
+        if not self.files.on_this_machine:
+            return LockState(self.files.exists(self.root / LOCK_NAME), False)
+        return lock_state(self.root / LOCK_NAME)
 
     @property
     def places(self) -> list[Path]:

@@ -24,6 +24,7 @@ from rmqstore.checks.log.record_findings import add_service_faults, damage_findi
 from rmqstore.checks.log.store_times import time_findings, wrong_times
 from rmqstore.checks.log.stored_units import UnitFiles, opened, units_of
 from rmqstore.checks.problems.report import Findings
+from rmqstore.files.disk.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.dispatch import is_sound_topic
 from rmqstore.formats.message import INNER_BATCH
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PassOptions:
-    """What the pass does. `given` are the settings of broker.conf."""
+    """What the pass does. `given` are the settings of broker.conf; the store is read through `files`."""
 
     store: Path
     given: tuple[tuple[str, str], ...]
@@ -65,6 +66,7 @@ class PassOptions:
     fans_out: frozenset[str] | None = None  # topics whose messages get units in light queues; None: all
     keep_units: bool = False  # fill LogPart.units
     watch: bool = False  # fill LogPart.beside
+    files: Files = LOCAL
     run_id: bytes = field(default_factory=lambda: os.urandom(8))  # a worker lists a store once per run
 
 
@@ -96,7 +98,7 @@ def watched_reads(lead: int, options: PassOptions) -> WatchedReads:
     """Return readers that note everything that a split of a log (`lead` 0 or 48) is compared with."""
     from rmqstore.checks.log.beside_split import WatchedReads
 
-    store = opened(options.store, options.given, options.run_id)
+    store = opened(options.store, options.given, options.run_id, options.files)
     return WatchedReads(_units(options), options.index, _entry_units(store, lead))
 
 
@@ -107,7 +109,7 @@ def _entry_units(store: Store, lead: int) -> MappedFileQueue | None:
 
 def _units(options: PassOptions) -> UnitFiles | None:
     """Return the units to compare messages with; None if they are not compared."""
-    store = opened(options.store, options.given, options.run_id)
+    store = opened(options.store, options.given, options.run_id, options.files)
     return units_of(store, options.run_id, fresh=options.live) if options.crosscheck else None
 
 
@@ -178,7 +180,7 @@ class _SplitScan:
         self.part = part
         self.split = split
         self.options = options
-        self.store = opened(options.store, options.given, options.run_id)
+        self.store = opened(options.store, options.given, options.run_id, options.files)
         self.watched = watched_reads(split.lead, options) if options.watch else None
         units = _units(options)
         self.levels = options.levels or delay_levels(self.store)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import cached_property, lru_cache
+from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rmqstore.errors import NotReadable
 from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.disk.files import Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import consumequeue
@@ -19,26 +21,38 @@ if TYPE_CHECKING:
 
 UNIT = consumequeue.UNIT.size
 _OPEN_QUEUES = 4096
+Settings = tuple[tuple[str, str], ...]
+Run = tuple[bytes, Path, Settings]
+T = TypeVar("T")
+_stores: OrderedDict[Run, Store] = OrderedDict()
+_units: OrderedDict[Run, UnitFiles] = OrderedDict()
 _AHEAD = 204  # units in a page, read at a time from a store that does not change
 
 
-@lru_cache(maxsize=4)
-def opened(path: Path, given: tuple[tuple[str, str], ...], run_id: bytes) -> Store:
+def opened(path: Path, given: Settings, run_id: bytes, files: Files) -> Store:
     """Open a store, once in a process for each run; `given` are the settings of broker.conf."""
-    return open_store(path, BrokerConfig(dict(given)))
-
-
-@lru_cache(maxsize=1)
-def _shared_units(path: Path, given: tuple[tuple[str, str], ...], run_id: bytes) -> UnitFiles:
-    """Return the units of a store for all splits of a run, so that each queue directory is listed only once."""
-    return UnitFiles(opened(path, given, run_id), ahead=True)
+    return _kept(_stores, (run_id, path, given), lambda: open_store(path, BrokerConfig(dict(given)), files), 4)
 
 
 def units_of(store: Store, run_id: bytes, *, fresh: bool) -> UnitFiles:
-    """Return the units of a store that `opened` opened. `fresh`: list the queues again, because the store grows."""
+    """Return the units of a store that `opened` opened. `fresh`: list the queues again, because the store grows.
+
+    All splits of a run share them, so that each queue directory is listed only once.
+    """
     if fresh or store.rocksdb_consume_queue:
         return UnitFiles(store)
-    return _shared_units(store.path, tuple(sorted(store.config.given.items())), run_id)
+    key = (run_id, store.path, tuple(sorted(store.config.given.items())))
+    return _kept(_units, key, lambda: UnitFiles(store, ahead=True), 1)
+
+
+def _kept(known: OrderedDict[Run, T], key: Run, make: Callable[[], T], most: int) -> T:
+    """Return what a process has made for a run, and make it first if necessary; only the last `most` are kept."""
+    if key not in known:
+        known[key] = make()
+        if len(known) > most:
+            known.popitem(last=False)
+    known.move_to_end(key)
+    return known[key]
 
 
 def _rocksdb_queues(store: Store) -> RocksDBQueues | None:

@@ -172,7 +172,7 @@ def apply_and_verify(
     with out.progress("apply", None, unit="batch") as progress:
         journal = apply(plan, **applying.how, progress=progress).journal
     with after_apply(out, journal):
-        store = open_store(store.path, store.config.changed(settings) if settings else store.config)
+        store = open_store(store.path, store.config.changed(settings) if settings else store.config, store.files)
         with out.progress("verify again", store.log_bytes) as progress:
             report = verify(store, VerifyOptions(jobs=jobs, progress=progress.add))
         yield journal, report

@@ -153,6 +153,7 @@ class Replica:
             tuple(sorted(store.config.given.items())),
             ScanOptions(drop_cache=True, max_rate=self.max_rate),
             crosscheck=_has_units(store, live=live),
+            files=store.files,
             live=live,
             batch_topics=batch_topics(store, None),
             levels=delay_levels(store),

@@ -76,7 +76,9 @@ class LogRows:
         self.table = table
         live = store.lock_state().held
         self.options = ScanOptions(drop_cache=live, max_rate=max_rate)
-        passing = PassOptions(store.path, tuple(sorted(store.config.given.items())), self.options, crosscheck=False)
+        passing = PassOptions(
+            store.path, tuple(sorted(store.config.given.items())), self.options, crosscheck=False, files=store.files
+        )
         self.findings = Findings(keep=0)
         self.results: list[LogResult] = []
         for queue, lead in store.logs:

@@ -79,9 +79,8 @@ class OldRecordFinder:
         self.live = live
         self.copies = 0
         """Number of records that were left out because the log contains them."""
-        passing = PassOptions(
-            store.path, tuple(sorted(store.config.given.items())), self.options, crosscheck=False, live=live
-        )
+        given = tuple(sorted(store.config.given.items()))
+        passing = PassOptions(store.path, given, self.options, crosscheck=False, live=live, files=store.files)
         self.results: list[LogResult] = []
         for queue, lead in store.logs:
             work = PassWork(jobs_or_default(jobs, queue.bytes_on_disk), progress=progress)
@@ -147,9 +146,8 @@ def own_part(store: Store, queue: MappedFileQueue, lead: int) -> MappedFileQueue
     if times.back_from is None:
         return queue
     given = tuple(sorted(store.config.given.items()))
-    result = read_log(
-        last, PassOptions(store.path, given, ScanOptions(), crosscheck=False), Findings(keep=0), lead=lead
-    )
+    passing = PassOptions(store.path, given, ScanOptions(), crosscheck=False, files=store.files)
+    result = read_log(last, passing, Findings(keep=0), lead=lead)
     return queue if result.stale_from is None else queue.cut_at(result.wrote)
 
 
