@@ -250,6 +250,23 @@ def read_log(
     return result
 
 
+def read_log_from(
+    queue: MappedFileQueue, begin: int, options: PassOptions, findings: Findings, lead: int, work: PassWork
+) -> LogResult:
+    """Read a log from a global offset on at which a record starts, one split per file, and join the parts.
+
+    The records before `begin` are unknown, so batch topics and stale records are those of the part that is read.
+    """
+    splits = [
+        Split(file, max(begin - file.start, 0), file.file_size, lead, exact=True)
+        for file in queue.files
+        if file.stop > begin
+    ]
+    result = _pass(queue, lead, options, splits, findings, work, begin)
+    _find_stale(result)
+    return result
+
+
 def _pass(
     queue: MappedFileQueue,
     lead: int,
@@ -257,9 +274,10 @@ def _pass(
     splits: Sequence[Split],
     findings: Findings,
     work: PassWork,
+    begin: int | None = None,
 ) -> LogResult:
     unit_at = unit_reader(options)
-    result = LogResult(queue, Tiling(queue.begin), lead)
+    result = LogResult(queue, Tiling(queue.begin if begin is None else begin), lead)
     result.tiling.breaks = frozenset(f.start for f in queue.files)
     result.tiling.parsed = set() if options.crosscheck or options.forecast else None
     for split, part in work.parts(splits, options):
