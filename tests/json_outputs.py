@@ -126,6 +126,11 @@ def making(store: Path, folder: Path) -> Iterator[Document]:
     for more in (("--dry-run",), ()):
         words = ("migrate-to-commitlog", store, "--output", folder / "plain", *more, "--json")
         yield from documents("migrate-to-commitlog", *words)
+    repository = folder / "repository"
+    yield from documents("backup", "backup", store, repository, "--name", "a", "--json")
+    yield from documents("snapshots", "snapshots", repository, "--check", "--json")
+    for more in (("--dry-run",), ()):
+        yield from documents("restore", "restore", f"{repository}::a", folder / "restored", *more, "--json")
 
 
 def changing(store: Path, folder: Path) -> Iterator[Document]:

@@ -39,8 +39,9 @@ READING: dict[str, list[list[str]]] = {
     "expire": [["--any-hour", "--reserved", "0"]],
     "migrate-to-dledger": [["--self-id", "n0"]],
     "migrate-to-commitlog": [["--output", "NEW", "--dry-run"]],
+    "backup": [["REPO"], ["REPO", "--full", "--json"]],
 }
-WITHOUT_STORE = {"import", "undo", "resume", "pipeline"}
+WITHOUT_STORE = {"import", "snapshots", "restore", "undo", "resume", "pipeline"}
 ELSEWHERE = {"sql"}
 """Needs DuckDB: `tests/cli/test_sql.py` proves that it changes nothing."""
 
@@ -67,6 +68,7 @@ def test_nothing_is_changed_without_apply(
     store, (command, *options) = stores[name], words
     places = {"OTHER": str(stores["5.4.0-clean"]), "PLAN": str(tmp_path / "plan.json"), "NEW": str(tmp_path / "new")}
     places["BUNDLE"] = str(tmp_path / "bundle.tar.gz")
+    places["REPO"] = str(tmp_path / "repo")
     places |= {"PAGE": str(tmp_path / "page.html"), "JOURNAL": str(tmp_path / "journal")}
     if "CLUSTER" in options:
         options = [*options[:-1], *Cluster(tmp_path / "rocketmq").words]

@@ -16,6 +16,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.shared.options import FILE
 
 if TYPE_CHECKING:
+    from rmqstore.backup.manifest import Manifest
     from rmqstore.checks.problems.report import Report
     from rmqstore.views.info import Info
     from rmqstore.views.usage import Usage
@@ -29,6 +30,11 @@ _HELP = {
     "rmqstore_bytes": "Bytes of the messages; info: of the log's files.",
     "rmqstore_reused_bytes": "Bytes of unchanged log files that were not read again (--since-last).",
     "rmqstore_reused_read_timestamp_seconds": "When the oldest of the reused results was made.",
+    "rmqstore_snapshot_timestamp_seconds": "When the last snapshot was made.",
+    "rmqstore_snapshot_message_timestamp_seconds": "Store time of the last message in it.",
+    "rmqstore_snapshot_end": "Global offset of the log's end in the last snapshot.",
+    "rmqstore_snapshot_new_bytes": "Bytes that the last snapshot added to the repository.",
+    "rmqstore_snapshot_branches": "Places where the log no longer continues the repository.",
     "rmqstore_exit_code": "Exit code of the command.",
     "rmqstore_last_run_timestamp_seconds": "When the command ended.",
     "rmqstore_run_seconds": "How long the command took.",
@@ -132,3 +138,17 @@ def of_usage(found: Usage) -> Iterator[Sample]:
     for topic, (messages, size) in sorted(table.items(), key=lambda kv: str(kv[0])):
         yield Sample("rmqstore_messages", messages, {"topic": str(topic)})
         yield Sample("rmqstore_bytes", size, {"topic": str(topic)})
+
+
+def of_backup(made: Manifest) -> Iterator[Sample]:
+    """Yield the samples of `backup`."""
+    yield Sample("rmqstore_snapshot_timestamp_seconds", made.time / 1000)
+    if made.last_time >= 0:
+        yield Sample("rmqstore_snapshot_message_timestamp_seconds", made.last_time / 1000)
+    yield Sample("rmqstore_snapshot_end", made.end)
+    yield Sample("rmqstore_snapshot_new_bytes", made.new_bytes)
+    yield Sample("rmqstore_snapshot_branches", len(made.branches))
+    yield Sample("rmqstore_messages", made.messages)
+    yield Sample("rmqstore_bytes", made.size)
+    for code, count in sorted(made.counts.items()):
+        yield Sample("rmqstore_problems", count, {"code": code})

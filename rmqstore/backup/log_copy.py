@@ -1,0 +1,383 @@
+"""Copy a log into a repository: only what the repository does not have, verified in the same pass.
+
+The repository has a part of the log already (`known`). Files that it has completely, and that have not changed since,
+are not read. The last file is continued where the snapshot before ended, if its beginning and the bytes before that
+place are the same. Where they are not, the first different byte is named, and both versions are kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rmqstore.backup.manifest import Divergence, LogCopy, LogFile, Piece
+from rmqstore.backup.pieces import CopiedFiles, PieceWriter
+from rmqstore.backup.repository import StoreFolder
+from rmqstore.backup.stored_log import StoredFile
+from rmqstore.checks.log.commitlog import LogResult, PassWork, reach_of, read_log_from
+from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.log.findings import check_log, check_missing_files
+from rmqstore.checks.log.log_pass import LogPart, PassOptions
+from rmqstore.checks.log.unowned_units import Pointing
+from rmqstore.checks.problems.problem import Severity
+from rmqstore.checks.problems.report import Finding, Findings
+from rmqstore.checks.problems.table import PROBLEMS
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
+from rmqstore.files.store import Store
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind, Run, Tiling
+from rmqstore.scan.window import ScanOptions
+from rmqstore.scan.workers import Split
+
+_HEAD, _TAIL = 1 << 12, 1 << 16  # bytes of a file that are compared before it is continued
+_BLOCK = 4 << 20
+_SAVE_AFTER = 256 << 20  # bytes of new objects, after which an interrupted backup need not start again
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOptions:
+    """How to copy: bytes per second to read (0: no limit), and whether a broker writes to the store.
+
+    `snapshot`, `since`: names of the new snapshot and of the one before. `followed`: DLedger continues after this log,
+    which is complete. `full`: read every file again, and compare it with the repository. `saved` gets the files that
+    are complete so far, every few hundred MiB.
+    """
+
+    snapshot: str
+    since: str = ""
+    live: bool = False
+    followed: bool = False
+    full: bool = False
+    max_rate: int = 0
+    progress: Progress | None = None
+    saved: Callable[[LogCopy], None] | None = None
+
+
+@dataclass(slots=True)
+class CopiedLog:
+    """A log in the repository, the counts of its problems by code, and what it added."""
+
+    log: LogCopy
+    counts: Counter[str] = field(default_factory=Counter)
+    branches: list[Divergence] = field(default_factory=list)
+    new_bytes: int = 0
+
+
+class LogCopier:
+    """Copies one log of a store."""
+
+    def __init__(
+        self,
+        store: Store,
+        queue: MappedFileQueue,
+        lead: int,
+        folder: StoreFolder,
+        known: LogCopy | None,
+        options: CopyOptions,
+    ) -> None:
+        self.store = store
+        self.queue = queue
+        self.lead = lead
+        self.folder = folder
+        self.options = options
+        self.files: dict[int, LogFile] = {}
+        self.position: dict[int, int] = {}
+        """Start of a file → the position from which on it has to be read."""
+        self.before: dict[int, LogFile] = {}
+        """Files whose bytes in the repository differ from the store's."""
+        self.copied = CopiedLog(LogCopy(queue.name, queue.file_size, lead, queue.start, queue.start, ()))
+        self.wrote = queue.start
+        self._unsaved = 0
+        if known is not None and (known.file_size, known.lead) == (queue.file_size, lead):
+            self.known = {file.start: file.cut(known.end - file.start) for file in known.files}
+            self.known_end = known.end
+        else:
+            self.known = {}
+            self.known_end = queue.start
+            if known is not None and known.files:
+                self._diverge(queue.start, damage=False)
+
+    def copy(self) -> CopiedLog:
+        """Copy the log up to its present end.
+
+        Errors: those of the storage; FileNotFoundError if all files have expired; OSError of a file.
+        """
+        for file in self.queue.files:
+            self._continue(file)
+        end = self.queue.stop if self.options.followed else self._end()
+        last = self.queue.find(max(end - 1, self.queue.start))
+        if last is None:
+            return self.copied
+        self.wrote = end
+        for group in self._groups(last):
+            self._read(group, last, end)
+        self._finish()
+        return self.copied
+
+    # --- what the repository has ----------------------------------------------------------------------------------
+
+    def _continue(self, file: MappedFile) -> None:
+        """Decide from where on a file has to be read."""
+        known = self.known.get(file.start)
+        if known is None or not known.length:
+            self.position[file.start] = 0
+            return
+        complete = known.length == self.queue.file_size
+        same_time = known.mtime_ns == file.mtime_ns
+        sure = known.length <= file.length and not self.options.full
+        if sure and not (complete and same_time):
+            sure = not complete and self._ends_match(file, known)
+        if sure or self._first_difference(file, known) is None:
+            self.files[file.start] = replace(known, mtime_ns=file.mtime_ns)
+            self.position[file.start] = known.length
+            return
+        self.before[file.start] = known
+        self.position[file.start] = 0
+
+    def _ends_match(self, file: MappedFile, known: LogFile) -> bool:
+        """Whether the first bytes of a file, and those before the last cut, are as in the repository."""
+        stored = StoredFile(self.folder, known)
+        tail = max(known.length - _TAIL, 0)
+        with file.open() as opened:
+            return all(
+                opened.read(size, at) == stored.read(size, at)
+                for at, size in ((0, min(_HEAD, known.length)), (tail, known.length - tail))
+            )
+
+    def _first_difference(self, file: MappedFile, known: LogFile) -> int | None:
+        """Return the first position at which a file differs from the repository; None if there is none."""
+        stored = StoredFile(self.folder, known)
+        with file.open() as opened:
+            at = 0
+            while at < known.length:
+                size = min(_BLOCK, known.length - at)
+                own, theirs = opened.read(size, at), stored.read(size, at)
+                if own != theirs:
+                    return at + _first_unequal(own, theirs)
+                at += size
+        return None
+
+    def _end(self) -> int:
+        """Return the end of the last framed record of the log, from the files that can contain it."""
+        for file in reversed(self.queue.files):
+            start = self.position[file.start]
+            if not start and not any(file.read_at(_HEAD, 0)):
+                continue  # created ahead
+            tiling = Tiling(file.start + start)
+            options = ScanOptions(crc=False)
+            runs = scan_file(file, start=start, lead=self.lead, exact=True, options=options)
+            tiling.extend(Run(run.kind, run.start, run.stop, run.count) for run in runs)
+            if tiling.records() or start:
+                return reach_of(tiling)
+        return self.queue.start
+
+    # --- reading and copying --------------------------------------------------------------------------------------
+
+    def _groups(self, last: MappedFile) -> Iterator[list[MappedFile]]:
+        """Yield runs of adjacent files that have to be read."""
+        group: list[MappedFile] = []
+        for file in self.queue.files:
+            if file.start > last.start:
+                break
+            needed = self.position[file.start] < min(file.length, file.file_size)
+            if group and (not needed or self.position[file.start] or group[-1].stop != file.start):
+                yield group
+                group = []
+            if needed:
+                group.append(file)
+        if group:
+            yield group
+
+    def _read(self, group: Sequence[MappedFile], last: MappedFile, end: int) -> None:
+        """Read adjacent files, verify their records, and copy their bytes."""
+        options, queue = self.options, self.queue
+        begin = group[0].start + self.position[group[0].start]
+        part = MappedFileQueue(queue.name, queue.directories, queue.file_size, group, (), queue.size_from)
+        followed = options.followed
+        at_end = group[-1].start == last.start and not followed
+        passing = PassOptions(
+            self.store.path,
+            tuple(sorted(self.store.config.given.items())),
+            ScanOptions(drop_cache=options.live and not at_end, max_rate=options.max_rate),
+            crosscheck=False,
+            live=options.live,
+            stop_before=end if options.live else 1 << 62,
+            levels=delay_levels(self.store),
+        )
+        parts: dict[int, LogPart] = {}
+
+        def mapper(function: Callable[[Split], Any], splits: Sequence[Split]) -> Iterator[tuple[Split, Any]]:
+            for split in splits:
+                at_last = split.file.start == last.start and not followed
+                part = function(split) if at_last else self._copied(split, function)
+                parts[split.file.start] = part
+                yield split, part
+
+        findings = Findings(keep=10_000)
+        work = PassWork(progress=options.progress, mapper=mapper)
+        result = read_log_from(part, begin, passing, findings, self.lead, work)
+        whole = Findings(keep=10_000)
+        check_log(result, whole, last_part=at_end, followed=followed)
+        check_missing_files(result, whole, Pointing())
+        if at_end:
+            self.wrote = result.wrote
+            self._copy_last(last, result)
+        self._account(parts, result, whole.listed)
+        self._compare(group, result)
+
+    def _copied(self, split: Split, function: Callable[[Split], LogPart]) -> LogPart:
+        """Read a complete file, and copy it at the same time."""
+        file = split.file
+        start = split.start
+        key = self._key(file, start)
+        with file.open() as opened, PieceWriter(self.folder, key, start) as writer:
+            part = function(replace(split, file=replace(file, files=CopiedFiles(file.files, writer))))
+            if not part.vanished:
+                self._add(file, writer.finish(opened, min(file.length, file.file_size)))
+        return part
+
+    def _copy_last(self, file: MappedFile, result: LogResult) -> None:
+        """Copy the last file up to its last message; of a stopped store, also damage after it."""
+        start = self.position[file.start]
+        stop = result.wrote
+        if not self.options.live:
+            stop = max([stop, *(run.stop for run in result.tiling if run.kind in (Kind.DIRTY, Kind.RECORDS))])
+        stop = min(stop, file.stop) - file.start
+        if stop <= start and file.start in self.files:
+            return
+        with file.open() as opened, PieceWriter(self.folder, self._key(file, start), start) as writer:
+            self._add(file, writer.finish(opened, min(stop, file.length)))
+
+    def _key(self, file: MappedFile, start: int) -> str:
+        name = f"log/{self.queue.name}/{offset_to_file_name(file.start)}"
+        return self.folder.free_key(f"{name}.tail-{file.start + start}" if start else name, self.options.snapshot)
+
+    def _add(self, file: MappedFile, piece: Piece | None) -> None:
+        """Add a new piece to a file."""
+        known = self.files.get(file.start) or LogFile(file.start, (), file.mtime_ns)
+        if piece is None:
+            self.files.setdefault(file.start, known)
+            return
+        self.files[file.start] = replace(known, pieces=(*known.pieces, piece), mtime_ns=file.mtime_ns)
+        self.copied.new_bytes += piece.size
+        self._unsaved += piece.size
+
+    def _account(self, parts: Mapping[int, LogPart], result: LogResult, listed: Sequence[Finding]) -> None:
+        """Add to each file what was found in the part of it that was read."""
+        size = self.queue.file_size
+        wrote = result.wrote
+        for start, part in parts.items():
+            file = self.files.get(start)
+            if file is None:
+                continue
+            problems = Counter(file.problems)
+            live_tail = self.options.live and start + size > wrote
+            if live_tail:  # the message after the cut may be half written
+                problems.update(f.code for f in part.findings.listed if f.offset < wrote)
+            else:
+                problems.update(part.findings.counts)
+            here = [f for f in listed if f.offset // size * size == start]
+            problems.update(f.code for f in here if f.offset < wrote or not live_tail)
+            times = [t for t in (file.first_time, part.first_time) if t >= 0]
+            self.files[start] = replace(
+                file,
+                messages=file.messages + part.messages,
+                bytes=file.bytes + part.bytes,
+                first_time=times[0] if times else -1,
+                last_time=max(file.last_time, part.max_time),
+                problems={code: n for code, n in sorted(problems.items()) if _is_damage(code)},
+            )
+        if self._unsaved >= _SAVE_AFTER and self.options.saved is not None:
+            self._unsaved = 0
+            self.options.saved(self._log(complete=True))
+
+    # --- differences ----------------------------------------------------------------------------------------------
+
+    def _compare(self, group: Sequence[MappedFile], result: LogResult) -> None:
+        """Keep both versions of files that differ from the repository, and name the first different byte of the log."""
+        for file in group:
+            known = self.before.pop(file.start, None)
+            if known is None or file.start not in self.files:
+                continue
+            at = self._first_difference(file, known)
+            if at is None:
+                continue
+            own = self.files[file.start]
+            self.files[file.start] = replace(own, good=tuple(dict.fromkeys((*known.pieces, *known.good))))
+            offset = file.start + at
+            run = result.tiling.find(offset)
+            damage = run is not None and run.kind in (Kind.DIRTY, Kind.HOLE, Kind.ZERO) and offset < result.wrote
+            if damage or not any(not branch.damage for branch in self.copied.branches):
+                self._diverge(offset, damage=damage)
+
+    def _diverge(self, offset: int, *, damage: bool) -> None:
+        time = self._time_before(offset)
+        self.copied.branches.append(Divergence(self.queue.name, offset, time, self.options.since, damage))
+
+    def _time_before(self, offset: int) -> int | None:
+        """Return the store time of the last message before an offset that is the same in the repository (ms)."""
+        file = self.queue.find(offset)
+        times = -1
+        if file is not None and offset > file.start:
+            options = ScanOptions(crc=False)
+            for run in scan_file(file, stop=offset - file.start, lead=self.lead, exact=True, options=options):
+                if run.kind is Kind.RECORDS and run.columns is not None and run.start < offset:
+                    ends = run.columns.offset + run.columns.size <= offset
+                    times = int(run.columns.store_timestamp[ends][-1]) if ends.any() else times
+        earlier = self.known.get(file.start - self.queue.file_size) if file is not None and times < 0 else None
+        if times < 0 and earlier is not None:
+            times = earlier.last_time
+        return times if times >= 0 else None
+
+    # --- the result -----------------------------------------------------------------------------------------------
+
+    def _finish(self) -> None:
+        named = any(not branch.damage for branch in self.copied.branches)
+        if self.known and self.queue.start > self.known_end:
+            self._diverge(self.known_end, damage=False)
+        elif self.known_end > max(self.wrote, self.queue.start) and not named:  # its end is missing
+            self._diverge(max(self.wrote, self.queue.start), damage=False)
+        self.copied.log = self._log(complete=False)
+        for file in self.copied.log.own:
+            self.copied.counts.update(file.problems)
+
+    def _log(self, *, complete: bool) -> LogCopy:
+        """Return the log as it is in the repository; `complete`: only its complete files."""
+        size = self.queue.file_size
+        files = dict(self.files)
+        begin = next((f.start for f in self.queue.files if f.start in files), self.queue.start)
+        if self._continues(begin):
+            for start, file in self.known.items():  # expired in the store, or missing between its files
+                if start not in files and file.length and start < max(self.wrote, begin):
+                    files[start] = file
+        if complete:
+            files = {start: file for start, file in files.items() if file.length == size}
+        ordered = tuple(files[start] for start in sorted(files))
+        end = max((file.start + size for file in ordered), default=begin) if complete else self.wrote
+        return LogCopy(self.queue.name, size, self.lead, begin, end, ordered)
+
+    def _continues(self, begin: int) -> bool:
+        """Whether the log continues what the repository has, at least in its first bytes."""
+        different = [branch.offset for branch in self.copied.branches if not branch.damage]
+        return begin <= self.known_end and min(different, default=1 << 62) > begin
+
+
+def _is_damage(code: str) -> bool:
+    return PROBLEMS[code].severity >= Severity.WARNING
+
+
+def _first_unequal(own: bytes, theirs: bytes) -> int:
+    """Return the first position at which two texts differ; the length of the shorter one if it begins the other."""
+    low, high = 0, min(len(own), len(theirs))
+    if own[:high] == theirs[:high]:
+        return high
+    while low < high:
+        middle = (low + high) // 2
+        if own[low : middle + 1] == theirs[low : middle + 1]:
+            low = middle + 1
+        else:
+            high = middle
+    return low

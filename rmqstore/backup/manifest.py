@@ -1,0 +1,377 @@
+"""The manifest of a snapshot: what it contains, and which objects hold it.
+
+A manifest is JSON from a place that others may write to: everything in it is checked before it is used, so that no key
+leaves the repository and no path leaves the directory of a restored store.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from rmqstore.backup.storage.storage import check_key, is_name
+from rmqstore.errors import CouldNotCheck, Refused, UsageError
+
+FORMAT = 1
+"""The format of a repository that this version writes; it reads all up to this one."""
+COMMITLOG, DLEDGER = "commitlog", "dledger"
+_LOG_KEY = re.compile(r"log/(commitlog|dledger)/\d{20}(\.[A-Za-z0-9-]+)*")
+_HASH = re.compile(r"[0-9a-f]{64}")
+_SNAPSHOT = re.compile(r"\d{8}T\d{6}Z(-\d{1,6})?")
+_MOST = 1 << 62
+
+
+class Unsound(Exception):
+    """A manifest that no version of this program wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The first `length` bytes of an object of `size` bytes. `sha256` is the hash of the whole object."""
+
+    object: str
+    size: int
+    sha256: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A file of a log, up to the last byte that the snapshot contains.
+
+    `start` is the global offset of the file. `good`: pieces of an earlier snapshot that this file contradicts; they
+    are kept as long as the file is. Times are store times of its messages (ms), -1 without one. `problems`: code →
+    number of findings in the file.
+    """
+
+    start: int
+    pieces: tuple[Piece, ...]
+    mtime_ns: int
+    messages: int = 0
+    bytes: int = 0
+    first_time: int = -1
+    last_time: int = -1
+    problems: Mapping[str, int] = field(default_factory=dict)
+    good: tuple[Piece, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """The number of bytes that the snapshot has of the file."""
+        return sum(piece.length for piece in self.pieces)
+
+    def cut(self, length: int) -> LogFile:
+        """Return the file with at most its first `length` bytes; its numbers stay."""
+        kept, left = [], length
+        for piece in self.pieces:
+            if left <= 0:
+                break
+            kept.append(replace(piece, length=min(piece.length, left)))
+            left -= piece.length
+        return replace(self, pieces=tuple(kept))
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where a log no longer continues what the repository has.
+
+    `offset`: the first different byte (global offset). `time`: store time of the last equal message (ms), None if
+    nothing is equal. `since`: the snapshot that has the other bytes. `damage`: the store's bytes there are damaged.
+    """
+
+    log: str
+    offset: int
+    time: int | None
+    since: str
+    damage: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogCopy:
+    """One log of a snapshot.
+
+    `begin`: global offset of the first byte that the store had; earlier files are kept after the broker expired them.
+    `end`: the cut, the end of the last good message. `lead`: bytes before each message, 48 in DLedger data.
+    """
+
+    name: str
+    file_size: int
+    lead: int
+    begin: int
+    end: int
+    files: tuple[LogFile, ...]
+
+    @property
+    def messages(self) -> int:
+        """Number of good messages, without those of kept files."""
+        return sum(file.messages for file in self.own)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log, without kept files."""
+        return sum(file.length for file in self.own)
+
+    @property
+    def own(self) -> tuple[LogFile, ...]:
+        """The files that the store had."""
+        return tuple(file for file in self.files if file.start + self.file_size > self.begin)
+
+    @property
+    def last_time(self) -> int:
+        """Store time of the last message (ms); -1 without one."""
+        return max((file.last_time for file in self.files), default=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherFile:
+    """A file beside the log. `path` is relative to the root of the store; a chunk is (hash or "" for zeros, length)."""
+
+    path: str
+    mtime_ns: int
+    chunks: tuple[tuple[str, int], ...]
+
+    @property
+    def size(self) -> int:
+        return sum(length for _, length in self.chunks)
+
+    @property
+    def data(self) -> int:
+        """The number of bytes that are not in runs of zeros."""
+        return sum(length for digest, length in self.chunks if digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What of a store cannot be told from its log: `settings` in the form of broker.conf, and what existed.
+
+    `queues`: "files", "rocksdb" or "both"; `rocksdb`: the directory of the database. `has_index`, `epochs`: the store
+    had index files, and epochs of a controller group.
+    """
+
+    kind: str
+    self_id: str = ""
+    queues: str = "files"
+    rocksdb: str = ""
+    has_index: bool = True
+    epochs: bool = False
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A snapshot. `time`: when it was made (ms); `new_bytes`: bytes that it added to the repository.
+
+    `counts`: code → number of findings in the part of the log that the snapshot contains. `branches`: where the log
+    no longer continued the snapshot before.
+    """
+
+    name: str
+    snapshot: str
+    time: int
+    layout: Layout
+    logs: tuple[LogCopy, ...]
+    others: tuple[OtherFile, ...]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    branches: tuple[Divergence, ...] = ()
+    new_bytes: int = 0
+
+    @property
+    def begin(self) -> int:
+        """Global offset where the log begins."""
+        return min((log.begin for log in self.logs), default=0)
+
+    @property
+    def end(self) -> int:
+        """The cut: global offset of the log's end."""
+        return max((log.end for log in self.logs), default=0)
+
+    @property
+    def messages(self) -> int:
+        return sum(log.messages for log in self.logs)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the log and of the other files."""
+        return sum(log.size for log in self.logs) + sum(other.data for other in self.others)
+
+    @property
+    def last_time(self) -> int:
+        """Store time of the last message (ms); -1 without one."""
+        return max((log.last_time for log in self.logs), default=-1)
+
+    @property
+    def damaged(self) -> bool:
+        return bool(self.counts)
+
+    def log(self, name: str) -> LogCopy | None:
+        """Return one log; None if the snapshot has none of this name."""
+        return next((log for log in self.logs if log.name == name), None)
+
+    def objects(self) -> Iterator[tuple[str, int, str]]:
+        """Yield key (without the store's name), size and hash of every object that the snapshot needs."""
+        for log in self.logs:
+            for file in log.files:
+                for piece in (*file.pieces, *file.good):
+                    yield piece.object, piece.size, piece.sha256
+        for other in self.others:
+            for digest, length in other.chunks:
+                if digest:
+                    yield config_key(digest), length, digest
+
+    def to_json(self) -> bytes:
+        """Return the bytes of the manifest."""
+        document = {"format": FORMAT, **asdict(self)}
+        return json.dumps(document, separators=(",", ":")).encode() + b"\n"
+
+
+def config_key(digest: str) -> str:
+    """Return the key of a chunk of a small file."""
+    return f"config/{digest}"
+
+
+def order_of(snapshot: str) -> tuple[str, int]:
+    """Return the sort key of a snapshot's name."""
+    stem, _, number = snapshot.partition("-")
+    return stem, int(number or 0)
+
+
+def is_snapshot(text: str) -> bool:
+    """Return whether a text has the form of a snapshot's name."""
+    return _SNAPSHOT.fullmatch(text) is not None
+
+
+def parse_manifest(data: bytes, name: str, snapshot: str) -> Manifest:
+    """Read the manifest of a snapshot.
+
+    Errors: Refused for a newer format; CouldNotCheck for anything that is not a manifest.
+    """
+    try:
+        document = json.loads(data)
+        if not isinstance(document, dict):
+            raise Unsound
+        refuse_newer(document.get("format"), f"snapshot {name}@{snapshot}")
+        return _Reader().manifest(document, name, snapshot)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, UsageError, Unsound) as error:
+        raise CouldNotCheck(
+            f"the manifest of {name}@{snapshot} is damaged",
+            "use another snapshot; `rmqstore snapshots --check` lists all",
+        ) from error
+
+
+def refuse_newer(number: object, what: str) -> None:
+    """Errors: Refused for a format that a newer version made; Unsound for what is no format."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise Unsound
+    if number > FORMAT:
+        raise Refused(f"{what} has format {number}, this version knows up to {FORMAT}", "use a newer rmqstore")
+
+
+class _Reader:
+    """Turns parsed JSON into a manifest. Errors: Unsound, and those of wrong types and missing keys."""
+
+    def manifest(self, data: Mapping[str, Any], name: str, snapshot: str) -> Manifest:
+        if data["name"] != name or data["snapshot"] != snapshot:
+            raise Unsound
+        logs = tuple(self.log(one) for one in data["logs"])
+        if len({log.name for log in logs}) != len(logs):
+            raise Unsound
+        return Manifest(
+            name,
+            snapshot,
+            _number(data["time"]),
+            self.layout(data["layout"]),
+            logs,
+            tuple(self.other(one) for one in data["others"]),
+            _counts(data["counts"]),
+            tuple(self.branch(one) for one in data["branches"]),
+            _number(data["new_bytes"]),
+        )
+
+    def log(self, data: Mapping[str, Any]) -> LogCopy:
+        if data["name"] not in (COMMITLOG, DLEDGER):
+            raise Unsound
+        size = _number(data["file_size"])
+        files = tuple(self.file(one, data["name"], size) for one in data["files"])
+        starts = [file.start for file in files]
+        if size < 1 or any(start % size for start in starts) or starts != sorted(set(starts)):
+            raise Unsound
+        lead = _number(data["lead"])
+        if lead not in (0, 48):
+            raise Unsound
+        return LogCopy(data["name"], size, lead, _number(data["begin"]), _number(data["end"]), files)
+
+    def file(self, data: Mapping[str, Any], log: str, size: int) -> LogFile:
+        file = LogFile(
+            _number(data["start"]),
+            tuple(self.piece(one, log) for one in data["pieces"]),
+            _number(data["mtime_ns"], -_MOST),
+            _number(data["messages"]),
+            _number(data["bytes"]),
+            _number(data["first_time"], -_MOST),
+            _number(data["last_time"], -_MOST),
+            _counts(data["problems"]),
+            tuple(self.piece(one, log) for one in data["good"]),
+        )
+        if file.length > size:
+            raise Unsound
+        return file
+
+    def piece(self, data: Mapping[str, Any], log: str) -> Piece:
+        key = data["object"]
+        if not _LOG_KEY.fullmatch(key) or key.split("/")[1] != log or not _HASH.fullmatch(data["sha256"]):
+            raise Unsound
+        piece = Piece(check_key(key), _number(data["size"]), data["sha256"], _number(data["length"]))
+        if piece.length > piece.size:
+            raise Unsound
+        return piece
+
+    def other(self, data: Mapping[str, Any]) -> OtherFile:
+        chunks = tuple((digest, _number(length)) for digest, length in data["chunks"])
+        if not all(digest == "" or _HASH.fullmatch(digest) for digest, _ in chunks):
+            raise Unsound
+        return OtherFile(safe_path(data["path"]), _number(data["mtime_ns"], -_MOST), chunks)
+
+    def layout(self, data: Mapping[str, Any]) -> Layout:
+        settings = {str(key): str(value) for key, value in data["settings"].items()}
+        self_id = data["self_id"]
+        if self_id and (not isinstance(self_id, str) or not is_name(self_id)):
+            raise Unsound
+        if data["queues"] not in ("files", "rocksdb", "both") or (data["rocksdb"] and not is_name(data["rocksdb"])):
+            raise Unsound
+        flags = bool(data["has_index"]), bool(data["epochs"])
+        return Layout(str(data["kind"]), self_id, data["queues"], data["rocksdb"], *flags, settings)
+
+    def branch(self, data: Mapping[str, Any]) -> Divergence:
+        time = data["time"]
+        since = str(data["since"])
+        if not is_snapshot(since):
+            raise Unsound
+        moment = None if time is None else _number(time, -_MOST)
+        return Divergence(str(data["log"]), _number(data["offset"]), moment, since, bool(data["damage"]))
+
+
+def _number(value: object, least: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
+        raise Unsound
+    return value
+
+
+def _counts(data: Mapping[str, Any]) -> dict[str, int]:
+    return {str(code): _number(count) for code, count in data.items()}
+
+
+def safe_path(text: object) -> str:
+    """Return a relative path that stays below its directory. Errors: Unsound."""
+    if not isinstance(text, str) or not text or "\0" in text or text.startswith("/"):
+        raise Unsound
+    path = PurePosixPath(text)
+    if (
+        ".." in path.parts
+        or str(path) != text
+        or any(len(part.encode("utf-8", "surrogateescape")) > 255 for part in path.parts)
+    ):
+        raise Unsound
+    return text

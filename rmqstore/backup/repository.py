@@ -1,0 +1,266 @@
+"""A repository of snapshots: its format, its names, and what is kept.
+
+rmqstore-repository.json              the format
+NAME/log/commitlog/START              a complete file of the log
+NAME/log/commitlog/START.tail-OFFSET  a part of the last file, as one snapshot added it
+NAME/log/dledger/…                    DLedger data likewise
+NAME/config/HASH                      chunks of small files by their content
+NAME/snapshots/20261123T101500Z.json  the manifests; a snapshot exists when its manifest does
+NAME/unfinished.json                  what an interrupted backup has copied
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from rmqstore.backup.manifest import (
+    FORMAT,
+    Manifest,
+    Unsound,
+    is_snapshot,
+    order_of,
+    parse_manifest,
+    refuse_newer,
+)
+from rmqstore.backup.storage.storage import Storage, is_name
+from rmqstore.errors import CouldNotCheck, NotAStore, NotReadable, UsageError
+
+MARKER = "rmqstore-repository.json"
+UNFINISHED = "unfinished.json"
+_LOCK = "lock"
+_CHUNK = 4 << 20
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What was removed: names of snapshots, number of objects, their bytes."""
+
+    snapshots: tuple[str, ...]
+    objects: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """What to keep: snapshots and expired files of the last `age` ms, and at most `size` bytes; None: no limit."""
+
+    age: int | None = None
+    size: int | None = None
+
+    @property
+    def everything(self) -> bool:
+        return self.age is None and self.size is None
+
+
+class Repository:
+    """A repository that exists."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+
+    @classmethod
+    def open(cls, storage: Storage) -> Repository:
+        """Open a repository. Errors: NotAStore if there is none; Refused for a newer format; NotReadable."""
+        data = storage.read(MARKER)
+        if data is None:
+            raise NotAStore(f"{storage.address} is not a repository", "`rmqstore backup STORE REPO` makes one")
+        try:
+            refuse_newer(json.loads(data)["format"], storage.address)
+        except (ValueError, TypeError, KeyError, Unsound) as error:
+            raise CouldNotCheck(f"{storage.address}/{MARKER} is damaged", "restore this file from a copy") from error
+        return cls(storage)
+
+    @classmethod
+    def open_or_create(cls, storage: Storage) -> Repository:
+        """Open a repository, or make one in an empty place. Errors: as `open`; UsageError for a place in use."""
+        if not storage.exists():
+            document = {"format": FORMAT, "made_by": "rmqstore"}
+            storage.create(MARKER, json.dumps(document).encode() + b"\n")
+        elif storage.size(MARKER) is None:
+            raise UsageError(f"{storage.address} is neither empty nor a repository", "name an empty or a new directory")
+        return cls.open(storage)
+
+    def names(self) -> list[str]:
+        """Return the names of the stores that have a folder."""
+        return [name for name in self.storage.folders() if is_name(name)]
+
+    def of(self, name: str) -> StoreFolder:
+        """Return the folder of a store, which may be empty. Errors: UsageError for an impossible name."""
+        if not is_name(name):
+            raise UsageError(f"{name!r} cannot be a name in a repository", "use letters, digits, - and _")
+        return StoreFolder(self.storage, name)
+
+
+class StoreFolder:
+    """The snapshots and objects of one store."""
+
+    def __init__(self, storage: Storage, name: str) -> None:
+        self.storage = storage
+        self.name = name
+
+    def key(self, rest: str) -> str:
+        """Return the key of an object of this store."""
+        return f"{self.name}/{rest}"
+
+    # --- snapshots ------------------------------------------------------------------------------------------------
+
+    def snapshots(self) -> list[str]:
+        """Return the names of all snapshots, oldest first."""
+        found = (entry.key.rpartition("/")[2] for entry in self.storage.objects(self.key("snapshots")))
+        return sorted((n.removesuffix(".json") for n in found if is_snapshot(n.removesuffix(".json"))), key=order_of)
+
+    def manifest(self, snapshot: str) -> Manifest:
+        """Read a manifest. Errors: NotReadable if it is missing; Refused, CouldNotCheck."""
+        data = self.storage.read(self.key(f"snapshots/{snapshot}.json"))
+        if data is None:
+            raise NotReadable(f"{self.name}@{snapshot}: no such snapshot", "`rmqstore snapshots REPO` lists all")
+        return parse_manifest(data, self.name, snapshot)
+
+    def latest(self) -> Manifest | None:
+        """Read the manifest of the newest snapshot; None without one. Errors: as `manifest`."""
+        names = self.snapshots()
+        return self.manifest(names[-1]) if names else None
+
+    def find(self, wanted: str = "") -> Manifest:
+        """Return the newest snapshot, or the one with this name.
+
+        Errors: NotReadable without it; as `manifest`.
+        """
+        names = self.snapshots()
+        if not names:
+            known = ", ".join(Repository(self.storage).names()[:10])
+            raise NotReadable(
+                f"{self.storage.address} has no snapshot of {self.name}", f"it has: {known}" if known else None
+            )
+        return self.manifest(wanted or names[-1])
+
+    def next_name(self, now_ms: int) -> str:
+        """Return a new name: the time, or a number after the newest name if the clock was set back."""
+        name = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
+        names = self.snapshots()
+        if names and order_of(name) <= order_of(names[-1]):
+            stem, number = order_of(names[-1])
+            return f"{stem}-{number + 1}"
+        return name
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of all that writes to this folder. Errors: Refused if another process holds it."""
+        with self.storage.locked(self.key(_LOCK)):
+            self.storage.clean(self.name)
+            yield
+
+    def save(self, manifest: Manifest) -> None:
+        """Write a manifest; from then on the snapshot exists."""
+        self.storage.create(self.key(f"snapshots/{manifest.snapshot}.json"), manifest.to_json())
+        self.storage.delete(self.key(UNFINISHED))
+
+    def save_unfinished(self, manifest: Manifest) -> None:
+        """Note what a running backup has copied."""
+        self.storage.replace(self.key(UNFINISHED), manifest.to_json())
+
+    def unfinished(self) -> Manifest | None:
+        """Return what an interrupted backup has copied; None if that is unknown."""
+        data = self.storage.read(self.key(UNFINISHED))
+        try:
+            return None if data is None else parse_manifest(data, self.name, json.loads(data)["snapshot"])
+        except (CouldNotCheck, ValueError, TypeError, KeyError):
+            return None
+
+    def free_key(self, key: str, snapshot: str) -> str:
+        """Return the key (without the store's name) of a new object: this one, or with the snapshot if it is taken."""
+        if self.storage.size(self.key(key)) is None:
+            return key
+        key = f"{key}.{snapshot}"
+        taken = itertools.takewhile(lambda k: self.storage.size(self.key(k)) is not None, _numbered(key))
+        return key if not (count := len(list(taken))) else f"{key}-{count}"
+
+    # --- keeping and checking -------------------------------------------------------------------------------------
+
+    def forget(self, keep: Keep, now_ms: int) -> Forgotten:
+        """Remove the snapshots that are not kept, and all objects that no snapshot needs; the newest always stays.
+
+        Call it with the lock. Errors: as `manifest`: nothing is removed if a manifest cannot be read.
+        """
+        names = self.snapshots()
+        manifests = {name: self.manifest(name) for name in names}
+        gone = _outdated(list(manifests.values()), keep, now_ms)
+        for name in gone:  # the manifest first: a snapshot without its objects never exists
+            self.storage.delete(self.key(f"snapshots/{name}.json"))
+        needed = {key for name, one in manifests.items() if name not in gone for key, _, _ in one.objects()}
+        unfinished = self.unfinished()
+        if unfinished is not None:
+            needed |= {key for key, _, _ in unfinished.objects()}
+        objects = size = 0
+        for folder in ("log", "config"):
+            for entry in list(self.storage.objects(self.key(folder))):
+                if entry.key.removeprefix(f"{self.name}/") not in needed:
+                    self.storage.delete(entry.key)
+                    objects, size = objects + 1, size + entry.size
+        return Forgotten(tuple(gone), objects, size)
+
+    def check(self, manifests: Iterable[Manifest], progress: Progress | None = None) -> Iterator[tuple[str, str]]:
+        """Read every object that snapshots need, and yield the key and the fault of each that is not as it was."""
+        done: set[tuple[str, int, str]] = set()
+        for manifest in manifests:
+            for key, size, digest in manifest.objects():
+                if (key, size, digest) in done:
+                    continue
+                done.add((key, size, digest))
+                found = self.storage.size(self.key(key))
+                if found is None:
+                    yield key, "missing"
+                elif found != size:
+                    yield key, f"has {found:,} bytes instead of {size:,}"
+                elif self._hash(key, size, progress) != digest:
+                    yield key, "its bytes do not have the hash of the manifest"
+
+    def _hash(self, key: str, size: int, progress: Progress | None) -> str:
+        digest = hashlib.sha256()
+        buffer = memoryview(bytearray(min(_CHUNK, max(size, 1))))
+        at = 0
+        while at < size and (count := self.storage.read_into(self.key(key), buffer[: size - at], at)) > 0:
+            digest.update(buffer[:count])
+            at += count
+            if progress is not None:
+                progress(count)
+        return digest.hexdigest()
+
+
+def _numbered(key: str) -> Iterator[str]:
+    """Yield a key, and then the same with numbers."""
+    yield key
+    yield from (f"{key}-{number}" for number in itertools.count(1))
+
+
+def _outdated(manifests: list[Manifest], keep: Keep, now_ms: int) -> list[str]:
+    """Return the names of the snapshots to forget, oldest first."""
+    gone: list[str] = []
+    if keep.age is not None:
+        gone = [m.snapshot for m in manifests[:-1] if m.time < now_ms - keep.age]
+    if keep.size is not None:
+        left = [m for m in manifests if m.snapshot not in gone]
+        while len(left) > 1 and _size_of(left) > keep.size:
+            gone.append(left.pop(0).snapshot)
+    return gone
+
+
+def _size_of(manifests: Iterable[Manifest]) -> int:
+    """Return the bytes of all objects that snapshots need."""
+    sizes: Mapping[str, int] = {key: size for manifest in manifests for key, size, _ in manifest.objects()}
+    return sum(sizes.values())
+
+
+def now() -> int:
+    """Return the current time (ms)."""
+    return int(time.time() * 1000)

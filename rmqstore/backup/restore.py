@@ -1,0 +1,362 @@
+"""restore: build a complete store from a snapshot, cut at a message, and verify it before it gets its name.
+
+The log and the files beside it come from the snapshot. Consume queues, index, checkpoint and the DLedger index are
+rebuilt from the log, by the same planners as in `rebuild` and `recover`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from rmqstore.append.files.disk import make_directories
+from rmqstore.append.files.new_store import building_store, remove_tree, write_new_file
+from rmqstore.backup.layout import config_of
+from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile
+from rmqstore.backup.repository import StoreFolder
+from rmqstore.backup.snapshot_files import SnapshotFiles, log_directory
+from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.problem import Area
+from rmqstore.checks.problems.report import Report, problem_counts
+from rmqstore.checks.problems.table import PROBLEMS
+from rmqstore.checks.verify import Verified, VerifyOptions, examine
+from rmqstore.errors import CouldNotCheck, OutputExists, Refused, UsageError
+from rmqstore.files.config_databases import OFFSETS, directory_of
+from rmqstore.files.config_files import committed_offsets, config_object
+from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.in_use.users import JOURNAL_FOLDER
+from rmqstore.files.mapped_file_queue import offset_to_file_name
+from rmqstore.files.store import Store, open_store
+from rmqstore.formats.controller import EpochFile, parse_epoch_file
+from rmqstore.repair.journal.disk import ScratchFolder
+from rmqstore.repair.journal.journal import apply
+from rmqstore.repair.plan.content import chunks
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.plan.steps import Create, MakeDirectory
+from rmqstore.repair.rebuild.unit_buffer import KeptUnits
+from rmqstore.repair.rebuild_parts import CHECKPOINT, CQ, DLEDGER_INDEX, INDEX, plan_rebuild
+from rmqstore.repair.recover import plan_recovery
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.window import ScanOptions
+
+Progress = Callable[[int], None]
+MASTER, SLAVE, CONTROLLER, MEMBER = "master", "slave", "controller", "dledger"
+ROLES = (MASTER, SLAVE, CONTROLLER, MEMBER)
+_AFTER_CUT = frozenset(
+    {codes.CFG_OFFSET_BEYOND, codes.CFG_DELAY_BEYOND, codes.TM_DANGLING, codes.TM_LOG, codes.TM_WHEEL_SLOT}
+    | {codes.TM_CHECK, codes.DL_COMMITTED, codes.RDB_DANGLING_ROW, codes.RDB_POSITION, codes.RDB_POP_BEYOND}
+)
+"""Problems of parts that refer to messages after the cut."""
+_BLOCK = 4 << 20
+_IDENTITY = "brokerIdentity"
+_EPOCHS = "epochFileCheckpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOptions:
+    """What to restore: the log before a store time (ms), or up to a global offset; None: all of the snapshot.
+
+    `role`: what the broker will be; "" for what it was. `broker`: version for the forecast, "" for the newest.
+    """
+
+    until: int | None = None
+    at: int | None = None
+    role: str = ""
+    broker: str = ""
+    jobs: int | None = None
+    copied: Progress | None = None
+    verified: Progress | None = None
+
+
+@dataclass(slots=True)
+class Restored:
+    """A restored store. `cut`: global offset of the log's end; `report`: of the verification of the finished store.
+
+    `waiting`: consumer group → messages in the store that it has not consumed, and will get.
+    """
+
+    manifest: Manifest
+    cut: int
+    messages: int
+    last_time: int | None
+    report: Report
+    waiting: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        return self.report.exit_code
+
+
+def choose_snapshot(folder: StoreFolder, options: RestoreOptions) -> Manifest:
+    """Return the snapshot to restore from: the first one that was made after the time, or that reaches the offset.
+
+    If none does, or neither is given, it is the newest. Errors: as `StoreFolder.find`.
+    """
+    newest = folder.find()
+    if options.until is None and options.at is None:
+        return newest
+    for name in folder.snapshots():
+        manifest = folder.manifest(name)
+        if options.at is not None and manifest.begin <= options.at <= manifest.end:
+            return manifest
+        complete = options.until is not None and (manifest.last_time >= options.until or manifest.end == newest.end)
+        if options.until is not None and complete and manifest.time >= options.until:
+            return manifest
+    return newest
+
+
+def restore(folder: StoreFolder, manifest: Manifest, target: Path, options: RestoreOptions) -> Restored:
+    """Build a store at `target`, which appears when it is complete and verified.
+
+    Errors: OutputExists; UsageError for a place before the log's begin; Refused for a role that the snapshot cannot
+    have; CouldNotCheck for an object that is missing or has another hash; NoSpace, NotReadable.
+    """
+    if os.path.lexists(target):
+        raise OutputExists(f"{target} already exists")
+    if not any(log.files for log in manifest.logs):
+        raise Refused(f"{manifest.name}@{manifest.snapshot} has no log", "use another snapshot")
+    _check_role(manifest, options.role)
+    files = SnapshotFiles(folder, manifest, target.absolute())
+    cut = find_cut(files, options)
+    with building_store(target) as place:
+        work = _Build(files, place, cut, options)
+        work.copy_logs()
+        work.copy_others()
+        work.derive()
+        return work.result()
+
+
+def _check_role(manifest: Manifest, role: str) -> None:
+    """Errors: Refused for a role that does not fit the format of the log."""
+    dledger = manifest.log(DLEDGER) is not None
+    if role == MEMBER and not dledger:
+        raise Refused(
+            f"{manifest.name}@{manifest.snapshot} is no DLedger store",
+            "restore it as it is, then run `rmqstore migrate-to-dledger`",
+        )
+    if role and role != MEMBER and dledger:
+        raise Refused(
+            f"{manifest.name}@{manifest.snapshot} is a DLedger store",
+            "restore it as it is, then run `rmqstore migrate-to-commitlog`",
+        )
+    if role == CONTROLLER and not manifest.layout.epochs:
+        raise Refused(
+            f"{manifest.name}@{manifest.snapshot} has no epochs: its broker was in no controller group",
+            "restore it as a master; the broker begins an epoch when it joins a group",
+        )
+
+
+def find_cut(files: SnapshotFiles, options: RestoreOptions) -> int:
+    """Return the global offset at which the restored log ends: the end of a message.
+
+    Errors: UsageError for an offset or a time before the first message.
+    """
+    manifest = files.manifest
+    if options.until is not None and options.at is not None:
+        raise UsageError("--until and --at exclude each other", "leave one of them out")
+    if options.at is not None and options.at < manifest.begin:
+        raise UsageError(f"the log begins at {manifest.begin:,}", "give a greater --at, or an older snapshot")
+    cut = manifest.end
+    for log in manifest.logs:
+        found = _cut_in(files, log, options)
+        if found is not None:
+            cut = found
+            break
+    if cut <= manifest.begin:
+        raise UsageError("the snapshot has no message before this place", "give a later one, or an older snapshot")
+    return cut
+
+
+def _cut_in(files: SnapshotFiles, log: LogCopy, options: RestoreOptions) -> int | None:
+    """Return where a log is cut; None if all of it is restored."""
+    until, at = options.until, options.at
+    if until is None and (at is None or at >= log.end):
+        return None
+    for file, mapped in zip(log.own, files.queue(log).files, strict=True):
+        if (until is not None and file.last_time < until) or (at is not None and mapped.stop < at):
+            continue
+        end = file.start
+        for run in scan_file(mapped, lead=log.lead, options=ScanOptions(crc=False)):
+            columns = run.columns
+            if run.kind is not Kind.RECORDS or columns is None or run.start >= log.end:
+                continue
+            ends = columns.offset + columns.size
+            late = columns.store_timestamp >= until if until is not None else ends > (at or 0)
+            if late.any():
+                first = int(np.argmax(late))
+                return int(columns.offset[first]) - log.lead if first else end
+            end = int(ends[-1])
+        if at is not None:
+            return end
+    return None
+
+
+class _Build:
+    """Builds one store."""
+
+    def __init__(self, files: SnapshotFiles, place: Path, cut: int, options: RestoreOptions) -> None:
+        self.files = files
+        self.manifest = files.manifest
+        self.place = place
+        self.cut = cut
+        self.options = options
+        self.config = config_of(self.manifest.layout)
+        self.notes: list[str] = []
+        self.verified: Verified | None = None
+
+    # --- bytes of the snapshot ------------------------------------------------------------------------------------
+
+    def copy_logs(self) -> None:
+        """Write the files of the logs up to the cut, and compare every object that is read with its hash."""
+        for log in self.manifest.logs:
+            folder = self.place / log_directory(log, self.manifest.layout.self_id)
+            make_directories(folder)
+            for file in log.own:
+                if file.start < self.cut:
+                    self._log_file(log, file, folder / offset_to_file_name(file.start))
+
+    def _log_file(self, log: LogCopy, file: LogFile, path: Path) -> None:
+        """Write one file in its full size. Errors: CouldNotCheck for an object with other bytes."""
+        content = self._pieces(file, min(self.cut - file.start, log.file_size))
+        write_new_file(path, log.file_size, content, file.mtime_ns)
+
+    def _pieces(self, file: LogFile, stop: int) -> Iterator[memoryview]:
+        """Yield the first `stop` bytes of a file; each object is read to its end, and compared with its hash."""
+        storage, key = self.files.folder.storage, self.files.folder.key
+        buffer = memoryview(bytearray(_BLOCK))
+        start = 0
+        for piece in file.pieces:
+            digest, at = hashlib.sha256(), 0
+            while at < piece.size and start < stop:
+                count = storage.read_into(key(piece.object), buffer[: piece.size - at], at)
+                if count <= 0:
+                    break
+                digest.update(buffer[:count])
+                wanted = min(count, piece.length - at, stop - start - at)
+                if wanted > 0:
+                    yield buffer[:wanted]
+                at += count
+                if self.options.copied is not None:
+                    self.options.copied(count)
+            if start < stop and (at != piece.size or digest.hexdigest() != piece.sha256):
+                raise CouldNotCheck(
+                    f"{key(piece.object)} is damaged: its bytes do not have the hash of the manifest",
+                    "`rmqstore snapshots --check` shows which snapshots need it",
+                )
+            start += piece.length
+
+    def copy_others(self) -> None:
+        """Write the other files: without the broker's identity, and without epochs after the cut."""
+        for other in self.manifest.others:
+            name = Path(other.path).name
+            if name.startswith(_IDENTITY):
+                continue
+            if name.startswith(_EPOCHS):
+                self._epochs(other)
+            else:
+                write_new_file(self.place / other.path, other.size, self._content(other), other.mtime_ns)
+
+    def _content(self, other: OtherFile) -> Iterator[bytes]:
+        with self.files.open(self.files.root / other.path) as file:
+            at = 0
+            for digest, length in other.chunks:
+                data = file.read(length, at)
+                if digest and hashlib.sha256(data).hexdigest() != digest:
+                    raise CouldNotCheck(f"{other.path} of the snapshot is damaged: its bytes do not have their hash")
+                at += length
+                yield data
+
+    def _epochs(self, other: OtherFile) -> None:
+        if self.options.role in (MASTER, SLAVE):
+            return
+        found = parse_epoch_file(b"".join(self._content(other)))
+        entries = tuple(entry for entry in found.entries if entry.start_offset < self.cut)
+        if entries:
+            data = EpochFile(entries).build()
+            write_new_file(self.place / other.path, len(data), [data], other.mtime_ns)
+
+    # --- what follows from the log --------------------------------------------------------------------------------
+
+    def derive(self) -> None:
+        """Rebuild what follows from the log, then repair what still refers to messages after the cut."""
+        parts = [CQ, *([INDEX] if self.manifest.layout.has_index else []), CHECKPOINT]
+        parts += [DLEDGER_INDEX] if self.manifest.log(DLEDGER) is not None else []
+        store = self._open()
+        verified = examine(store, self._options(KeptUnits()))
+        for part in parts:
+            self._make(plan_rebuild(store, verified, part))
+        self._verify()
+        wanted = self._repairable()
+        if wanted:
+            store = self._open()
+            try:
+                self._make(plan_recovery(store, examine(store, self._options()), RecoverOptions(only=wanted)))
+            except Refused as error:
+                self.notes.append(f"{' '.join(wanted)} remain: {error.message}")
+            self._verify()
+
+    def _open(self) -> Store:
+        return open_store(self.place, self.config)
+
+    def _options(self, units: KeptUnits | None = None) -> VerifyOptions:
+        return VerifyOptions(
+            jobs=self.options.jobs, broker=self.options.broker, progress=self.options.verified, units=units
+        )
+
+    def _verify(self) -> None:
+        self.verified = examine(self._open(), self._options())
+
+    def _repairable(self) -> tuple[str, ...]:
+        """Return the problems of parts that refer to the log; damage of the log stays as it was in the store."""
+        assert self.verified is not None
+        found = problem_counts(self.verified.report)
+        beside = (code for code in found if PROBLEMS[code].area is not Area.LOG and PROBLEMS[code].remedy == "recover")
+        return tuple(code for code in beside if PROBLEMS[code].safe or code in _AFTER_CUT)
+
+    def _make(self, plan: Plan) -> None:
+        """Carry out a plan in the new store. Files are written once; a plan that changes files is applied."""
+        if all(isinstance(step, Create | MakeDirectory) for step in plan.steps):
+            for number in plan.ordered():
+                step = plan.steps[number]
+                if isinstance(step, Create):
+                    write_new_file(self.place / step.path, step.size, chunks(step.content))
+                else:
+                    make_directories(self.place / step.path)
+            return
+        scratch = ScratchFolder()
+        apply(plan, journal_dir=scratch.path, force_digest=plan.digest if plan.decisions else None)
+        remove_tree(self.place / JOURNAL_FOLDER)  # the store has never been without these changes
+
+    # --- the result -----------------------------------------------------------------------------------------------
+
+    def result(self) -> Restored:
+        """Return what was built."""
+        assert self.verified is not None
+        report = self.verified.report
+        logs = [log for log in report.logs if log.get("messages") or log.get("entries")]
+        messages = sum(int(log.get("messages") or log.get("entries") or 0) for log in logs)
+        last = max((int(log.get("last_timestamp") or 0) for log in logs), default=0)
+        return Restored(self.manifest, self.cut, messages, last or None, report, self._waiting(), self.notes)
+
+    def _waiting(self) -> dict[str, int]:
+        """Return the messages that consumer groups have not consumed, from consumerOffset.json."""
+        assert self.verified is not None
+        table = config_object(LOCAL, self.place / "config" / "consumerOffset.json")
+        found: dict[str, int] = {}
+        states = self.verified.report.queues
+        if directory_of(self._open(), OFFSETS) is not None:
+            return found
+        for row in committed_offsets(table or {}) or ():
+            state = states.get(f"{row.topic}/{row.queue_id}")
+            if state is not None and row.group:
+                left = max(state.max - max(row.offset, state.min), 0)
+                found[row.group] = found.get(row.group, 0) + left
+        return {group: count for group, count in sorted(found.items()) if count}

@@ -1,0 +1,146 @@
+"""The files of a snapshot, so that everything that reads a store reads a snapshot in the same way.
+
+The log and the other files are as in the store. What is derived from the log (consume queues, index, checkpoint) is not
+in a snapshot.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+
+from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile, config_key
+from rmqstore.backup.repository import StoreFolder
+from rmqstore.backup.stored_log import StoredFile
+from rmqstore.errors import CouldNotCheck
+from rmqstore.files.disk.files import DirEntry, Files, OpenFile
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
+from rmqstore.repair.journal.disk import ScratchFolder
+
+_COPIED = 1 << 20
+
+
+class SnapshotFiles(Files):
+    """The files of one snapshot, below a directory that does not exist: `root`."""
+
+    def __init__(self, folder: StoreFolder, manifest: Manifest, root: Path) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self.root = root
+
+    @cached_property
+    def _entries(self) -> dict[Path, tuple[DirEntry, LogFile | OtherFile | None]]:
+        """Every file and directory by its path."""
+        mtime = self.manifest.time * 1_000_000
+        found: dict[Path, tuple[DirEntry, LogFile | OtherFile | None]] = {}
+        for log in self.manifest.logs:
+            found[self.directory_of(log)] = (DirEntry(self.directory_of(log), 0, mtime, True), None)
+            for file in log.own:
+                path = self.path_of(log, file.start)
+                found[path] = (DirEntry(path, log.file_size, file.mtime_ns, False), file)
+        for other in self.manifest.others:
+            path = self.root / other.path
+            found[path] = (DirEntry(path, other.size, other.mtime_ns, False), other)
+        for path in list(found):
+            for parent in path.parents:
+                if parent == self.root or not parent.is_relative_to(self.root):
+                    break
+                found.setdefault(parent, (DirEntry(parent, 0, mtime, True), None))
+        found[self.root] = (DirEntry(self.root, 0, mtime, True), None)
+        return found
+
+    @cached_property
+    def _children(self) -> dict[Path, list[DirEntry]]:
+        found: dict[Path, list[DirEntry]] = {}
+        for path, (entry, _) in self._entries.items():
+            if path != self.root:
+                found.setdefault(path.parent, []).append(entry)
+        return {path: sorted(entries, key=lambda e: e.path.name) for path, entries in found.items()}
+
+    def directory_of(self, log: LogCopy) -> Path:
+        """Return the directory of a log."""
+        return self.root / log_directory(log, self.manifest.layout.self_id)
+
+    def path_of(self, log: LogCopy, start: int) -> Path:
+        """Return the path of a file of a log."""
+        return self.directory_of(log) / offset_to_file_name(start)
+
+    def queue(self, log: LogCopy) -> MappedFileQueue:
+        """Return a log as a queue of files."""
+        size = log.file_size
+        files = [
+            MappedFile(self.path_of(log, file.start), file.start, size, size, file.mtime_ns, self) for file in log.own
+        ]
+        return MappedFileQueue(log.name, [self.directory_of(log)], size, files)
+
+    def list(self, directory: Path) -> list[DirEntry]:
+        return self._children.get(directory, [])
+
+    def stat(self, path: Path) -> DirEntry | None:
+        found = self._entries.get(path)
+        return found[0] if found is not None else None
+
+    def open(self, path: Path) -> OpenFile:
+        found = self._entries.get(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        entry, source = found
+        if isinstance(source, LogFile):
+            return StoredFile(self.folder, source, entry.length)
+        if isinstance(source, OtherFile):
+            return ChunkedFile(self.folder, source)
+        raise IsADirectoryError(errno.EINVAL, "not a regular file", str(path))
+
+    @contextmanager
+    def local(self, directory: Path) -> Iterator[Path]:
+        scratch = ScratchFolder()
+        for entry in self.list(directory):
+            if not entry.directory:
+                target = scratch.path / entry.path.name
+                scratch.copy(None, target, entry.length)
+                with self.open(entry.path) as file:
+                    for at in range(0, entry.length, _COPIED):
+                        scratch.write_at(target, file.read(_COPIED, at), at)
+        yield scratch.path
+
+
+class ChunkedFile(OpenFile):
+    """A file beside the log, whose chunks are objects. Errors: CouldNotCheck if one is missing."""
+
+    def __init__(self, folder: StoreFolder, file: OtherFile) -> None:
+        self._folder = folder
+        self._chunks = file.chunks
+        self._starts = [0, *accumulate(length for _, length in file.chunks)]
+
+    @property
+    def length(self) -> int:
+        return self._starts[-1]
+
+    def read_into(self, buffer: memoryview, at: int) -> int:
+        if at >= self.length or not len(buffer):
+            return 0
+        number = bisect_right(self._starts, at) - 1
+        digest, length = self._chunks[number]
+        within = at - self._starts[number]
+        size = min(len(buffer), length - within)
+        if not digest:
+            buffer[:size] = bytes(size)
+            return size
+        count = self._folder.storage.read_into(self._folder.key(config_key(digest)), buffer[:size], within)
+        if count <= 0:
+            raise CouldNotCheck(f"the object {config_key(digest)} of {self._folder.name} is too short")
+        return count
+
+    def close(self) -> None:
+        """Do nothing: no object stays open."""
+
+
+def log_directory(log: LogCopy, self_id: str) -> str:
+    """Return the directory of a log, relative to the root of its store."""
+    return f"dledger-{self_id}/data" if log.name == DLEDGER else "commitlog"

@@ -1,0 +1,1 @@
+"""Where a repository keeps its objects."""

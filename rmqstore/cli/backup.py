@@ -1,0 +1,251 @@
+"""`rmqstore backup`."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import DurationType, Size, bytes_text, many, time_text
+from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_backup
+from rmqstore.cli.shared.options import command, gathered
+from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, Refused, RmqStoreError, UsageError
+from rmqstore.files.disk.paths import real_path
+
+if TYPE_CHECKING:
+    from rmqstore.backup.backup import Backup, BackupOptions
+    from rmqstore.backup.repository import Keep, StoreFolder
+    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import Store
+
+_PASSING = (CouldNotCheck, NotReadable, NoSpace, Refused)
+"""Errors after which --every tries again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """--keep (seconds) and --keep-bytes."""
+
+    keep: float | None
+    keep_bytes: int | None
+
+    @property
+    def keeping(self) -> Keep:
+        """What the repository keeps."""
+        from rmqstore.backup.repository import Keep
+
+        return Keep(None if self.keep is None else int(self.keep * 1000), self.keep_bytes)
+
+
+def kept_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Return the options --keep and --keep-bytes."""
+    words = "Forget the oldest snapshots while they need more than SIZE."
+    function = click.option("--keep-bytes", type=Size(), metavar="SIZE", help=words)(function)
+    words = "Forget snapshots, and log files that the broker has deleted, that are older than TIME, such as 30d."
+    return click.option("--keep", type=DurationType(), metavar="TIME", help=words)(function)
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a snapshot is made."""
+
+    name: str | None
+    max_rate: int | None
+    full: bool
+    metrics: Path | None
+
+
+@command(
+    "backup",
+    report=True,
+    examples=(
+        "rmqstore backup /data/rocketmq/store /backup/rocketmq -c /etc/rocketmq/broker.conf",
+        "rmqstore backup /data/rocketmq/store /backup/rocketmq --name broker-a --keep 30d",
+        "rmqstore backup /data/rocketmq/store /backup/rocketmq --every 60s --max-rate 50M \\\n"
+        "      --metrics /var/lib/node_exporter/rmqstore.prom",
+    ),
+)
+@click.argument("repository", metavar="REPO")
+@click.option(
+    "--name", metavar="NAME", help="Name of the store in REPO (default: brokerName, or the name of its directory)."
+)
+@click.option(
+    "--every", type=DurationType(), metavar="TIME", help="Add a snapshot every TIME, such as 60s, until stopped."
+)
+@kept_options
+@click.option("--full", is_flag=True, help="Read the whole log again, and compare it with the repository.")
+@click.option("--max-rate", type=Size(), metavar="SIZE", help="Read at most this much per second, such as 50M.")
+@metrics_option
+@gathered("kept", Kept)
+@gathered("how", How)
+def backup(
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    repository: str,
+    every: float | None,
+    kept: Kept,
+    how: How,
+) -> int:
+    """Add a snapshot of a store to a repository, beside a running broker or a stopped one.
+
+    REPO is a directory, which is created if it does not exist. Only what is new since the last snapshot is read and
+    written. The log is verified while it is copied: damage goes into the snapshot as it is and is named, and what the
+    repository already has stays. If the log no longer continues what the repository has, as after a truncation, the
+    place is named, and both versions are kept. Consume queues and index are not stored: `rmqstore restore` rebuilds
+    them.
+
+    Without --keep and --keep-bytes, everything is kept, also log files that the broker has deleted. Exit code 0: done;
+    1: the log is damaged, or no longer continues the repository; 5: refused.
+    """
+    from rmqstore.backup.address import Address, storage_of
+    from rmqstore.backup.backup import BackupOptions
+    from rmqstore.backup.repository import Repository
+    from rmqstore.files.store import open_store
+
+    if every is not None and every <= 0:
+        raise UsageError("--every: the time must be greater than 0", "give for example 60s")
+    address = Address.parse(repository)
+    opened = open_store(store, config)
+    _refuse_in_store(opened, address.repository)
+    if address.snapshot or (address.name and how.name not in (None, address.name)):
+        raise UsageError(f"{repository} names a snapshot or another name", "write REPO, and the name with --name")
+    measured = Metrics(out, how.metrics, "backup", store)
+    name = how.name or address.name or default_name(opened)
+    folder = Repository.open_or_create(storage_of(address.repository)).of(name)
+    options = BackupOptions(how.max_rate or 0, kept.keeping, how.full)
+    if every is None:
+        return _once(out, opened, folder, options, measured)
+    return _for_ever(out, opened, folder, options, measured, every)
+
+
+def default_name(store: Store) -> str:
+    """Return the name of a store in a repository: its brokerName, with the id of a slave; else its directory."""
+    given = store.config.given
+    name, number = given.get("brokerName", "").strip(), given.get("brokerId", "0").strip()
+    if name:
+        return name if number in ("", "0") else f"{name}-{number}"
+    return real_path(store.path).name
+
+
+def _refuse_in_store(store: Store, repository: str) -> None:
+    """Errors: UsageError for a repository inside the store."""
+    if "://" in repository:
+        return
+    path = real_path(Path(repository))
+    if any(path == place or place in path.parents for place in store.places):
+        raise UsageError(f"{repository} is inside the store", "name a directory outside of it, best on another disk")
+
+
+def _once(out: Output, store: Store, folder: StoreFolder, options: BackupOptions, metrics: Metrics) -> int:
+    from dataclasses import replace
+
+    from rmqstore.backup.backup import back_up
+
+    with out.progress("backup", store.log_bytes) as progress:
+        made = back_up(store, folder, replace(options, progress=progress.add))
+    metrics.write(of_backup(made.manifest), made.exit_code)
+    if out.as_json:
+        out.report(_document(folder, made))
+    else:
+        out.lines(_lines(store, folder, made), wrap=True)
+    return made.exit_code
+
+
+def _for_ever(
+    out: Output, store: Store, folder: StoreFolder, options: BackupOptions, metrics: Metrics, every: float
+) -> int:
+    """Make a snapshot again and again; after an error that may pass, try again."""
+    from rmqstore.files.store import open_store
+
+    first = True
+    while True:
+        started = time.monotonic()
+        try:
+            _once(out, open_store(store.path, store.config), folder, options, metrics)
+        except _PASSING as error:
+            if first:
+                raise
+            _tell(out, error)
+        except OSError as error:
+            if first:
+                raise
+            _tell(out, CouldNotCheck(f"{error.filename or folder.storage.address}: {error.strerror or error}"))
+        first = False
+        time.sleep(max(every - (time.monotonic() - started), 0))
+
+
+def _tell(out: Output, error: RmqStoreError) -> None:
+    out.note(f"warning: no snapshot was made: {error.message}")
+
+
+def _document(folder: StoreFolder, made: Backup) -> dict[str, Any]:
+    manifest = made.manifest
+    return {
+        "schema": "rmqstore.backup/1",
+        "repository": folder.storage.address,
+        "name": manifest.name,
+        "snapshot": manifest.snapshot,
+        "log": {"from": manifest.begin, "to": manifest.end, "last_timestamp": _time(manifest.last_time)},
+        "messages": manifest.messages,
+        "new_bytes": manifest.new_bytes,
+        "bytes": manifest.size,
+        "verified": True,
+        "branches": [branch_row(branch) for branch in manifest.branches],
+        "counts": dict(manifest.counts),
+        "forgotten": list(made.forgotten.snapshots),
+        "freed_bytes": made.forgotten.bytes,
+    }
+
+
+def branch_row(branch: Any) -> dict[str, Any]:
+    """Return the JSON of a place where a log no longer continues the repository."""
+    return {
+        "log": branch.log,
+        "offset": branch.offset,
+        "timestamp": branch.time,
+        "since": branch.since,
+        "damage": branch.damage,
+    }
+
+
+def _time(ms: int) -> int | None:
+    return ms if ms >= 0 else None
+
+
+def _lines(store: Store, folder: StoreFolder, made: Backup) -> Iterator[str]:
+    manifest = made.manifest
+    last = f" ({time_text(manifest.last_time)})" if manifest.last_time > 0 else ""
+    yield f"Snapshot {manifest.name}@{manifest.snapshot}: {many(manifest.messages, 'message')}."
+    yield f"  the log from {manifest.begin:,} to {manifest.end:,}{last}"
+    yield f"  {bytes_text(manifest.new_bytes)} new, {bytes_text(manifest.size)} in all"
+    if made.forgotten.snapshots or made.forgotten.objects:
+        yield f"  {many(len(made.forgotten.snapshots), 'snapshot')} forgotten, {bytes_text(made.forgotten.bytes)} freed"
+    for branch in manifest.branches:
+        yield ""
+        yield from branch_lines(manifest.name, branch)
+    if manifest.counts:
+        yield ""
+        yield "The log is damaged; the damage is in the snapshot as it is:"
+        yield from (f"  {code} x {count:,}" for code, count in manifest.counts.items())
+        yield f"    -> rmqstore verify {shlex.quote(str(store.path))}"
+    elif not manifest.branches:
+        yield "  no damage was found in the log"
+
+
+def branch_lines(name: str, branch: Any) -> Iterator[str]:
+    """Say where a log no longer continues the repository."""
+    after = f", after the message of {time_text(branch.time, exact=True)}" if branch.time is not None else ""
+    if branch.damage:
+        yield f"The {branch.log} is damaged at {branch.offset:,}{after}. {name}@{branch.since} has other bytes there."
+    else:
+        yield (
+            f"The {branch.log} does not continue {name}@{branch.since}: it differs from {branch.offset:,} on{after}."
+            " Both versions are kept."
+        )

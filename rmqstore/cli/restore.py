@@ -1,0 +1,170 @@
+"""`rmqstore restore`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.quantities import Offset, Time, many, parse_time, time_text
+from rmqstore.cli.shared.options import broker_option, command, gathered
+from rmqstore.errors import NotReadable, OutputExists
+from rmqstore.files.disk.paths import real_path
+
+if TYPE_CHECKING:
+    from rmqstore.backup.manifest import Manifest
+    from rmqstore.backup.restore import Restored, RestoreOptions
+
+_SHOWN_GROUPS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the restored log ends, and what its broker will be."""
+
+    until: int | None
+    at: int | None
+    role: str | None
+    broker: str | None
+
+
+@command(
+    "restore",
+    store=False,
+    report=True,
+    examples=(
+        "rmqstore restore /backup/rocketmq::broker-a /data/rocketmq/store",
+        "rmqstore restore /backup/rocketmq::broker-a /data/restored --until '2026-11-23 14:05'",
+        "rmqstore restore /backup/rocketmq::broker-a@20261123T101500Z /data/restored --role slave",
+    ),
+)
+@click.argument("snapshot", metavar="REPO::NAME[@SNAPSHOT]")
+@click.argument("target", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("--until", type=Time(), help="End the log before the first message stored at or after this time.")
+@click.option("--at", type=Offset(), metavar="OFFSET", help="End the log at the last message that ends by OFFSET.")
+@click.option(
+    "--role",
+    type=click.Choice(["master", "slave", "controller", "dledger"]),
+    help="What the broker will be (default: what it was).",
+)
+@broker_option
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes (default: one per core).")
+@click.option("--dry-run", is_flag=True, help="Show what would be restored; write nothing.")
+@gathered("place", Place)
+def restore(out: Output, snapshot: str, target: Path, place: Place, jobs: int | None, dry_run: bool) -> int:
+    """Build a complete store from a snapshot: as a whole, before a time, or up to an offset.
+
+    DIR must not exist. The log is cut at the end of a message. Consume queues, index and checkpoint are rebuilt;
+    offsets of consumers, delay levels and timers after the end of the log are reduced to it. brokerIdentity is left
+    out, so that a controller gives the broker a new id. The store is built beside DIR and verified before it is
+    renamed.
+
+    SNAPSHOT is a name, or a time: then it is the last snapshot before. Without it, --until takes the first snapshot
+    after that time, and otherwise the newest counts. Exit code 0: restored; 1: restored, and the log is damaged as it
+    was in the snapshot.
+    """
+    from rmqstore.backup.address import Address, find_snapshot, folder_of
+    from rmqstore.backup.restore import RestoreOptions, choose_snapshot, find_cut
+    from rmqstore.backup.restore import restore as run
+    from rmqstore.backup.snapshot_files import SnapshotFiles
+
+    _check_target(target)
+    address = Address.parse(snapshot)
+    folder = folder_of(address)
+    options = RestoreOptions(place.until, place.at, place.role or "", place.broker or "", jobs)
+    if address.snapshot:
+        manifest = find_snapshot(folder, address.snapshot, parse_time)
+    else:
+        manifest = choose_snapshot(folder, options)
+    document = _document(folder.storage.address, manifest, target, place)
+    if dry_run:
+        cut = find_cut(SnapshotFiles(folder, manifest, target), options)
+        if out.as_json:
+            out.report(document | {"log": {"from": manifest.begin, "to": cut, "last_timestamp": None}})
+        else:
+            out.lines(
+                [
+                    f"{manifest.name}@{manifest.snapshot} would be restored to {target}, up to offset {cut:,}.",
+                    "Nothing was written (--dry-run).",
+                ],
+                wrap=True,
+            )
+        return 0
+    with out.progress("restore", manifest.size) as copying:
+        done = run(folder, manifest, target, _with_progress(options, copying.add))
+    if out.as_json:
+        out.report(document | _result(done))
+    else:
+        out.lines(_lines(done, target), wrap=True)
+    return done.exit_code
+
+
+def _check_target(target: Path) -> None:
+    """Errors: OutputExists, NotReadable."""
+    if target.is_symlink() or target.exists():
+        raise OutputExists(f"{target} already exists")
+    if not any(parent.is_dir() for parent in real_path(target).parents):
+        raise NotReadable(f"{target.parent}: no such directory")
+
+
+def _with_progress(options: RestoreOptions, add: Any) -> RestoreOptions:
+    from dataclasses import replace
+
+    return replace(options, copied=add)
+
+
+def _document(repository: str, manifest: Manifest, target: Path, place: Place) -> dict[str, Any]:
+    return {
+        "schema": "rmqstore.restore/1",
+        "repository": repository,
+        "name": manifest.name,
+        "snapshot": manifest.snapshot,
+        "output": str(target),
+        "role": place.role,
+        "written": False,
+    }
+
+
+def _result(done: Restored) -> dict[str, Any]:
+    from rmqstore.checks.problems.report import problem_counts
+
+    return {
+        "written": True,
+        "log": {"from": done.manifest.begin, "to": done.cut, "last_timestamp": done.last_time},
+        "messages": done.messages,
+        "waiting": done.waiting,
+        "counts": problem_counts(done.report),
+        "unchecked": done.report.unchecked,
+        "broker": done.report.broker,
+        "notes": done.notes,
+    }
+
+
+def _lines(done: Restored, target: Path) -> Iterator[str]:
+    from rmqstore.checks.problems.report import problem_counts
+
+    manifest = done.manifest
+    last = f", the last one of {time_text(done.last_time, exact=True)}" if done.last_time else ""
+    yield f"Restored {manifest.name}@{manifest.snapshot} to {target}: {many(done.messages, 'message')}{last}."
+    yield f"  the log from {manifest.begin:,} to {done.cut:,}"
+    counts = problem_counts(done.report)
+    if done.report.verdict:
+        yield f"  {done.report.verdict}"
+    if counts:
+        yield "  as in the snapshot, there are problems:"
+        yield from (f"    {code} x {count:,}" for code, count in counts.items())
+        yield f"    -> rmqstore recover {shlex.quote(str(target))}"
+    elif not done.report.unchecked:
+        yield "  verified: no problems"
+    yield from (f"  not checked: {line}" for line in done.report.unchecked)
+    yield from (f"  note: {note}" for note in done.notes)
+    rows = sorted(done.waiting.items(), key=lambda row: -row[1])
+    for group, count in rows[:_SHOWN_GROUPS]:
+        yield f"  {group} will get {many(count, 'message')} that it had not consumed"
+    if len(rows) > _SHOWN_GROUPS:
+        yield f"  … and {many(len(rows) - _SHOWN_GROUPS, 'more group')}"

@@ -1,0 +1,71 @@
+"""A storage that fails, or dies like a killed process, at a chosen operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rmqstore.backup.storage.local import LocalStorage, LocalWriter
+from rmqstore.backup.storage.storage import ObjectWriter
+
+
+class Killed(BaseException):
+    """The process was killed: no handler of an Exception runs, and nothing is written any more."""
+
+
+class DyingStorage(LocalStorage):
+    """Fails at the operation with this number, counted from 0; if the process was killed, at all later ones too."""
+
+    def __init__(self, directory: Path, at: int, fail: Callable[[], BaseException]) -> None:
+        super().__init__(directory)
+        self.left = at
+        self.fail = fail
+        self.dead = False
+
+    def step(self) -> None:
+        """Count a changing operation."""
+        if self.dead:
+            raise self.fail()
+        self.left -= 1
+        if self.left == -1:
+            error = self.fail()
+            self.dead = isinstance(error, Killed)
+            raise error
+
+    def create(self, key: str, data: bytes) -> None:
+        with self.writer(key) as writer:
+            writer.write(data)
+            writer.finish()
+
+    def replace(self, key: str, data: bytes) -> None:
+        self.step()
+        super().replace(key, data)
+
+    def writer(self, key: str) -> ObjectWriter:  # type: ignore[override]
+        self.step()
+        return DyingWriter(self, super().writer(key))
+
+    def delete(self, key: str) -> None:
+        self.step()
+        super().delete(key)
+
+
+class DyingWriter(ObjectWriter):
+    """A writer whose file stays as it is when the process is killed."""
+
+    def __init__(self, storage: DyingStorage, writer: LocalWriter) -> None:
+        self.storage = storage
+        self.inner = writer
+
+    def write(self, data: bytes) -> None:
+        self.storage.step()
+        self.inner.write(data)
+
+    def finish(self) -> None:
+        self.storage.step()
+        self.inner.finish()
+        self.storage.step()
+
+    def abandon(self) -> None:
+        if not self.storage.dead:
+            self.inner.abandon()

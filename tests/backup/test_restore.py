@@ -1,0 +1,166 @@
+"""restore: a complete store at a snapshot, a time or an offset."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqstore.append.files.disk import create_file
+from rmqstore.backup.backup import back_up
+from rmqstore.backup.repository import Repository
+from rmqstore.backup.restore import RestoreOptions, restore
+from rmqstore.backup.storage.local import LocalStorage
+from rmqstore.checks.verify import verify
+from rmqstore.errors import CouldNotCheck, NoSpace
+from rmqstore.files.config_files import committed_offsets, config_object
+from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.store import open_store
+from tests.append.rewriting import queue_bytes
+from tests.append.writing import FIRST_TIME
+from tests.backup.growing import GrowingStore, messages_in
+from tests.backup.test_backup import backed_up, folder_in
+from tests.command import run, run_json
+from tests.damage import flip
+from tests.stores import BROKER_STORES, unpack
+
+QUICK = ("5.4.0-dledger-mixed", "5.4.0-rocksdb", "5.4.0-formats", "4.9.7-killed")
+
+
+@pytest.mark.quick_rows(6)
+@pytest.mark.parametrize("name", [*QUICK, *BROKER_STORES])
+def test_a_restored_store_is_the_store(name: str, tmp_path: Path) -> None:
+    store, copy = unpack(name), tmp_path / "copy"
+    assert run("backup", str(store), str(tmp_path / "repo"), "--name", "a").exit_code == 0
+    row = run_json("restore", f"{tmp_path / 'repo'}::a", str(copy), exit_code=0)
+    assert (row["written"], row["counts"], row["unchecked"]) == (True, {}, [])
+    compared = run_json("compare", str(store), str(copy), exit_code=0)
+    assert compared["equal"] is True
+    assert not (copy / "brokerIdentity").exists()
+    assert not (copy / ".rmqstore").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "repo"]
+
+
+@pytest.mark.parametrize("name", ["5.4.0-clean", "4.9.7-clean", pytest.param("5.5.1-clean", marks=pytest.mark.slow)])
+def test_the_queues_of_a_restored_store_have_the_same_bytes(name: str, tmp_path: Path) -> None:
+    store, copy = unpack(name), tmp_path / "copy"
+    assert run("backup", str(store), str(tmp_path / "repo"), "--name", "a").exit_code == 0
+    assert run("restore", f"{tmp_path / 'repo'}::a", str(copy)).exit_code == 0
+    now, before = queue_bytes(copy), queue_bytes(store)
+    kept = {key: data for key, data in before.items() if any(data)}
+    assert {key: now.get(key) for key in kept} == kept
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> tuple[GrowingStore, Path]:
+    """A store, and a repository with five snapshots of it; the first files have expired."""
+    home = tmp_path_factory.mktemp("history")
+    store = GrowingStore(home / "store", 30)
+    for _ in range(5):
+        backed_up(store.root, home / "repo")
+        store.grow(40)
+    store.expire(2)
+    backed_up(store.root, home / "repo")
+    return store, home / "repo"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_point_in_time(seed: int, history: tuple[GrowingStore, Path], tmp_path: Path) -> None:
+    """Exactly the messages that were stored until then."""
+    store, repo = history
+    until = FIRST_TIME + random.Random(seed).randrange(2_000, store.count * 1000)
+    row = run_json("restore", f"{repo}::a", str(tmp_path / "copy"), "--until", str(until), exit_code=0)
+    begin = row["log"]["from"]  # type: ignore[index]
+    wanted = {
+        label: [number for number, at, _ in rows if store.written.times[at] < until and at >= begin]
+        for label, rows in store.written.queues.items()
+    }
+    assert messages_in(tmp_path / "copy") == {label: numbers for label, numbers in wanted.items() if numbers}
+    for one in (
+        committed_offsets(config_object(LOCAL, tmp_path / "copy" / "config" / "consumerOffset.json") or {}) or ()
+    ):
+        numbers = wanted[f"{one.topic}/{one.queue_id}"]
+        assert not numbers or one.offset <= numbers[-1] + 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_offset(seed: int, history: tuple[GrowingStore, Path], tmp_path: Path) -> None:
+    store, repo = history
+    at = random.Random(seed).randrange(40_000, store.end)
+    row = run_json("restore", f"{repo}::a", str(tmp_path / "copy"), "--at", str(at), exit_code=0)
+    assert isinstance(row["log"], dict)
+    assert row["log"]["to"] <= at
+    assert messages_in(tmp_path / "copy") == store.offsets_before(at, row["log"]["from"])
+
+
+def test_a_snapshot_by_its_time(history: tuple[GrowingStore, Path], tmp_path: Path) -> None:
+    _, repo = history
+    rows = run_json("snapshots", str(repo), exit_code=0)["stores"]
+    assert isinstance(rows, list)
+    third = rows[0]["snapshots"][2]
+    words = ("restore", f"{repo}::a@{third['made'] + 1}", str(tmp_path / "copy"), "--dry-run")
+    assert run_json(*words, exit_code=0)["snapshot"] == third["snapshot"]
+    assert not (tmp_path / "copy").exists()
+
+
+def test_damage_is_restored_as_it_was(tmp_path: Path) -> None:
+    store = GrowingStore(tmp_path / "store")
+    good = backed_up(store.root, tmp_path / "repo").manifest
+    flip(store.log_files[0], store.a_message(700) + 5)
+    backed_up(store.root, tmp_path / "repo")
+    row = run_json("restore", f"{tmp_path / 'repo'}::a", str(tmp_path / "bad"), exit_code=1)
+    assert row["counts"] == {"CL-MAGIC": 1}
+    assert (tmp_path / "bad" / "commitlog" / "00000000000000000000").read_bytes() == store.log_files[0].read_bytes()
+    row = run_json("restore", f"{tmp_path / 'repo'}::a@{good.snapshot}", str(tmp_path / "good"), exit_code=0)
+    assert messages_in(tmp_path / "good") == store.offsets_before(store.end)
+
+
+def test_an_interrupted_restore_leaves_nothing_that_counts(
+    history: tuple[GrowingStore, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped at every file that is written; the next run begins again and completes."""
+    _, repo = history
+    folder = Repository.open(LocalStorage(repo)).of("a")
+    target = tmp_path / "copy"
+    for at in range(1000):
+        left = at
+
+        def create(*given: object) -> int:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise NoSpace("the disk is full")
+            return create_file(*given)  # type: ignore[arg-type]
+
+        monkeypatch.setattr("rmqstore.append.files.new_store.create_file", create)
+        try:
+            restore(folder, folder.find(), target, RestoreOptions(jobs=1))
+            break
+        except NoSpace:
+            assert list(tmp_path.iterdir()) == []
+    assert at > 20
+    assert verify(open_store(target)).exit_code == 0
+
+
+def test_what_a_killed_restore_left_is_removed(history: tuple[GrowingStore, Path], tmp_path: Path) -> None:
+    _, repo = history
+    left = tmp_path / ".copy.restoring"
+    (left / "commitlog").mkdir(parents=True)
+    (left / "commitlog" / "00000000000000099999").write_text("half")
+    (left / "topics.json").symlink_to(tmp_path)
+    assert run("restore", f"{repo}::a", str(tmp_path / "copy")).exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["copy"]
+
+
+def test_an_object_that_changed_is_not_restored(tmp_path: Path) -> None:
+    store = GrowingStore(tmp_path / "store")
+    back_up(open_store(store.root), folder_in(LocalStorage(tmp_path / "repo")))
+    chunk = next((tmp_path / "repo" / "a" / "config").iterdir())
+    chunk.write_bytes(b"x" * chunk.stat().st_size)
+    folder = folder_in(LocalStorage(tmp_path / "repo"))
+    with pytest.raises(CouldNotCheck):
+        restore(folder, folder.find(), tmp_path / "copy", RestoreOptions())
+    assert not (tmp_path / "copy").exists()
+    shutil.rmtree(tmp_path / "repo")
