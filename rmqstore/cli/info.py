@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _LABEL = 16
 _LISTED = 40
 _ODD = 5
+_NO_QUEUE_TIME = "none (5.5 writes it every minute, with queues in files)"
+"""In place of "never": most stores of 5.5 that lived less than a minute have no such time."""
 
 
 @command(
@@ -105,8 +107,9 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
     if seen.checkpoint is not None:
         labels = ("log", "queues", "index")
         for label, name in zip(labels, ("physic", "logics", "index"), strict=True):
-            row = f"{label:<9}{time_text(seen.checkpoint[f'{name}_msg_timestamp'])}"
-            yield _row("Checkpoint" if name == "physic" else "", row)
+            time = seen.checkpoint[f"{name}_msg_timestamp"]
+            said = _NO_QUEUE_TIME if name == "logics" and time == 0 else time_text(time)
+            yield _row("Checkpoint" if name == "physic" else "", f"{label:<9}{said}")
     bad = [f"{name} ({row['condition']})" for name, row in seen.config.items() if row["condition"] != "sound"]
     yield from _config_rows(seen, bad, width)
     for journal in seen.journals:
