@@ -25,7 +25,7 @@ from tests.real_broker.oracle import KeyQuery, Oracle, OracleResult
 from tests.real_broker.oracle_server import OracleServers
 from tests.real_broker.whole_broker import WholeBroker
 from tests.seeds import fresh
-from tests.stores import copy_store, meta, unpack
+from tests.stores import VERSIONS, copy_store, meta, unpack
 
 MOST = 1000  # maxMsgsNumBatch: the maximum number of messages in an answer
 EVER = (0, (1 << 63) - 1)
@@ -69,9 +69,11 @@ def listed(seen: OracleResult) -> dict[str, list[tuple[int, int, int]]]:
         ("4.9.7", None),
         pytest.param("5.1.4", None, marks=pytest.mark.slow),
         ("5.4.0", None),
+        pytest.param("5.5.1", None, marks=pytest.mark.slow),
         pytest.param("4.9.7", "n0", marks=pytest.mark.slow),
         pytest.param("5.1.4", "n0", marks=pytest.mark.slow),
         ("5.4.0", "n0"),
+        pytest.param("5.5.1", "n0", marks=pytest.mark.slow),
     ],
 )
 def test_the_real_store_reads_every_message_by_queue_and_key_appends_and_starts_again(
@@ -79,13 +81,13 @@ def test_the_real_store_reads_every_message_by_queue_and_key_appends_and_starts_
 ) -> None:
     root, chance = tmp_path / "store", random.Random(fresh(2))
     options = replace(
-        OPTIONS, dledger=dledger, version=version, dispatch=replace(OPTIONS.dispatch, tag_key=version == "5.4.0")
+        OPTIONS, dledger=dledger, version=version, dispatch=replace(OPTIONS.dispatch, tag_key=version >= "5.4.0")
     )
     settings = {**(DLEDGER if dledger else SETTINGS), "maxMsgsNumBatch": MOST}
     written = write(root, options, 400)
 
     def ask(put: int) -> OracleResult:
-        asked = queries_of(written, tags=version == "5.4.0")
+        asked = queries_of(written, tags=version >= "5.4.0")
         seen = oracle(version).load(
             root, settings, start=True, shutdown=True, list=True, put=put, keys=(*asked, KeyQuery("Order", "put"))
         )
@@ -122,7 +124,13 @@ def indexed_queries(log: MappedFileQueue, lead: int) -> list[KeyQuery]:
 
 @pytest.mark.parametrize(
     "name",
-    ["5.4.0-formats", *(pytest.param(n, marks=pytest.mark.slow) for n in ("5.4.0-ipv6", "5.4.0-dledger"))],
+    [
+        "5.4.0-formats",
+        *(
+            pytest.param(n, marks=pytest.mark.slow)
+            for n in ("5.4.0-ipv6", "5.4.0-dledger", "5.5.1-formats", "5.5.1-dledger")
+        ),
+    ],
 )
 def test_a_real_store_appended_again_is_read_as_the_original(
     name: str, tmp_path: Path, oracle_servers: OracleServers
@@ -150,7 +158,10 @@ def test_a_real_store_appended_again_is_read_as_the_original(
 
 @pytest.mark.parametrize(
     "name",
-    ["5.4.0-dledger", *(pytest.param(n, marks=pytest.mark.slow) for n in ("4.9.7-clean", "5.1.4-formats"))],
+    [
+        "5.4.0-dledger",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("4.9.7-clean", "5.1.4-formats", "5.5.1-clean")),
+    ],
 )
 def test_a_brokers_store_that_was_appended_to_is_read_to_its_end(
     name: str, tmp_path: Path, oracle: Callable[[str], Oracle]
@@ -182,7 +193,7 @@ def test_after_kill_9_the_broker_finds_what_the_library_finds(
     chance = random.Random(fresh(rounds))
     for number in range(rounds):
         acknowledged = kill_at_random(root, policy, "", chance)
-        seen = oracle_servers.load(("5.4.0", "4.9.7", "5.1.4")[number % 3], root, SETTINGS)
+        seen = oracle_servers.load(("5.4.0", "4.9.7", "5.1.4", "5.5.1")[number % 4], root, SETTINGS)
         assert (seen.load, seen.crash) == (True, None)
         verified = examine(open_store(root)).report
         log = verified.commitlog or {"next_append": 0, "messages": 0}
@@ -205,7 +216,7 @@ def test_after_kill_9_a_dledger_member_starts_with_every_acknowledged_message(
     acknowledged: list[tuple[int, int, int]] = []
     for number in range(rounds):
         acknowledged += kill_at_random(root, "sync", "n0", chance)
-        seen = oracle_servers.load(("5.4.0", "4.9.7")[number % 2], root, DLEDGER)
+        seen = oracle_servers.load(("5.4.0", "4.9.7", "5.5.1")[number % 3], root, DLEDGER)
         assert (seen.load, seen.crash, seen.leader) == (True, None, True)
         verified = examine(open_store(root)).report
         entries = verified.dledger["entries"] if verified.dledger else 0
@@ -220,7 +231,7 @@ def test_after_kill_9_a_dledger_member_starts_with_every_acknowledged_message(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0"])
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("dledger", [None, "n0"])
 def test_a_whole_broker_serves_the_store_and_appends_to_it(
     version: str, dledger: str | None, tmp_path: Path, whole_broker: Callable[..., WholeBroker]

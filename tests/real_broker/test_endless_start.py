@@ -44,7 +44,7 @@ def test_a_gap_in_the_log_stops_re_dispatch_and_the_start_waits(tmp_path: Path) 
 
 
 @pytest.mark.quick_rows(1)
-@pytest.mark.parametrize("version", ["5.1.4", "5.4.0"])
+@pytest.mark.parametrize("version", ["5.1.4", "5.4.0", pytest.param("5.5.1", marks=pytest.mark.slow)])
 def test_a_newer_version_starts_beside_the_gap(version: str, tmp_path: Path) -> None:
     _move_a_file_to_the_end(copy_store(_NAME, tmp_path))
     forecast, real = _start(version, tmp_path)

@@ -34,6 +34,7 @@ VERSIONS = (
     pytest.param("4.9.7", marks=pytest.mark.slow),
     pytest.param("5.1.4", marks=pytest.mark.slow),
     "5.4.0",
+    pytest.param("5.5.1", marks=pytest.mark.slow),
 )
 
 
@@ -74,7 +75,10 @@ def logs(paths: tuple[str, ...]) -> int:
 
 
 @pytest.mark.quick_rows(1)
-@pytest.mark.parametrize("version", ["4.9.7", pytest.param("5.1.4", marks=pytest.mark.slow), "5.4.0"])
+@pytest.mark.parametrize(
+    "version",
+    ["4.9.7", pytest.param("5.1.4", marks=pytest.mark.slow), "5.4.0", pytest.param("5.5.1", marks=pytest.mark.slow)],
+)
 def test_expired_files_are_deleted_ten_per_round_with_their_queue_and_index_files(
     version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
@@ -109,7 +113,7 @@ def test_outside_the_hour_files_are_deleted_only_on_request(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0"])
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0", pytest.param("5.5.1", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("reserved", "ages", "gone"),
     [(200, [100] * 9, 0), (48, [100, 50, 49, 10, 90, 90], 3), (0, [100] * 3, 12)],
@@ -127,7 +131,9 @@ def test_the_reserved_time_decides_and_the_first_young_file_stops_the_round(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("version", "most"), [("4.9.7", 10), ("5.1.4", 3), ("5.4.0", 3)])
+@pytest.mark.parametrize(
+    ("version", "most"), [("4.9.7", 10), ("5.1.4", 3), ("5.4.0", 3), pytest.param("5.5.1", 3, marks=pytest.mark.slow)]
+)
 def test_files_per_round_are_a_setting_since_5_0(
     version: str, most: int, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
@@ -155,7 +161,7 @@ def test_queue_and_index_files_below_the_log_expire_without_log_files(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0"])
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0", pytest.param("5.5.1", marks=pytest.mark.slow)])
 def test_a_bad_delete_when_stops_every_clean_up(version: str, tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
     root = tmp_path / "store"
     write(root, SMALL_QUEUES, 200)
@@ -182,7 +188,7 @@ def test_files_of_a_dledger_member_expire_an_hour_later(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0"])
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0", pytest.param("5.5.1", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("old", ["both", "legacy"])
 def test_beside_legacy_files_a_dledger_log_stays_until_they_are_gone(
     version: str, old: str, tmp_path: Path, oracle: Callable[[str], Oracle]
@@ -224,7 +230,7 @@ def on_a_disk_of_its_own(version: str, used: float, most: int, forcibly: str, ol
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0"])
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0", pytest.param("5.5.1", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("used", "most", "forcibly", "old", "gone"),
     [

@@ -40,7 +40,7 @@ def load(real: Oracle, version: str, store: Path) -> OracleResult:
 
 
 def settings_of(version: str) -> dict[str, Setting]:
-    more: dict[str, Setting] = {"commitLogRecoverMaxNum": 1000} if version == "5.4.0" else {}
+    more: dict[str, Setting] = {"commitLogRecoverMaxNum": 1000} if version >= "5.4.0" else {}
     return {**meta(f"{version}-clean").oracle_args, **EXT, **more}
 
 
@@ -52,7 +52,9 @@ def addresses(store: Path) -> list[bool]:
     return list((units["tags_code"].astype(np.int64) <= consumequeue.EXT_MAX_ADDRESS).tolist())
 
 
-@pytest.mark.parametrize("version", ["5.1.4", *(pytest.param(v, marks=pytest.mark.slow) for v in ("4.9.7", "5.4.0"))])
+@pytest.mark.parametrize(
+    "version", ["5.1.4", *(pytest.param(v, marks=pytest.mark.slow) for v in ("4.9.7", "5.4.0", "5.5.1"))]
+)
 def test_damaged_extension_loses_only_bit_maps(
     version: str, tmp_path: Path, oracle: Callable[[str], Oracle], oracle_servers: OracleServers
 ) -> None:

@@ -18,7 +18,14 @@ from tests.real_broker.reading import Sounds, messages
 from tests.repair.salvaging import rows
 from tests.stores import copy_store, meta
 
-STORES = ("4.9.7-dledger", "5.1.4-dledger", "5.4.0-dledger", "5.4.0-dledger3-n1", "5.4.0-dledger-mixed")
+STORES = (
+    "4.9.7-dledger",
+    "5.1.4-dledger",
+    "5.4.0-dledger",
+    "5.4.0-dledger3-n1",
+    "5.4.0-dledger-mixed",
+    "5.5.1-dledger",
+)
 
 
 @pytest.mark.parametrize("queues", [True, False])

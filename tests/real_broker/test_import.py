@@ -37,6 +37,8 @@ def conf(tmp_path: Path) -> Callable[[str], Path]:
         pytest.param("4.9.7-ipv6", "arrow", marks=pytest.mark.slow),
         pytest.param("5.1.4-clean", "csv", marks=pytest.mark.slow),
         pytest.param("5.4.0-dledger", "ndjson", marks=pytest.mark.slow),
+        pytest.param("5.5.1-clean", "parquet", marks=pytest.mark.slow),
+        pytest.param("5.5.1-dledger", "ndjson", marks=pytest.mark.slow),
     ],
 )
 def test_the_real_store_reads_an_imported_store_as_the_original(
@@ -53,7 +55,9 @@ def test_the_real_store_reads_an_imported_store_as_the_original(
     assert (seen.readable, seen.max_phy) == (made.oracle_start.readable, made.oracle_start.max_phy)
 
 
-@pytest.mark.parametrize("name", ["5.4.0-clean", pytest.param("5.4.0-dledger", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["5.4.0-clean", *(pytest.param(n, marks=pytest.mark.slow) for n in ("5.4.0-dledger", "5.5.1-clean"))]
+)
 def test_the_real_store_reads_what_was_imported_into_a_store(
     name: str, tmp_path: Path, oracle_servers: OracleServers, conf: Callable[[str], Path]
 ) -> None:

@@ -27,7 +27,7 @@ def dump(store: Path, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.other_processes
-@pytest.mark.parametrize("name", ["5.4.0-clean", "4.9.7-clean", "5.4.0-dledger"])
+@pytest.mark.parametrize("name", ["5.4.0-clean", "4.9.7-clean", "5.4.0-dledger", "5.5.1-clean", "5.5.1-dledger"])
 def test_verify_of_a_store_with_a_busy_broker_finds_nothing(name: str, tmp_path: Path, whole_broker: NewBroker) -> None:
     made = meta(name)
     store = copy_store(name, tmp_path)

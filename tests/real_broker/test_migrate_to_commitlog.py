@@ -75,7 +75,13 @@ def test_plain_store_reads_the_same_messages_as_the_dledger_store(
 
 
 @pytest.mark.parametrize(
-    "version", ["4.9.7", pytest.param("5.1.4", marks=pytest.mark.slow), pytest.param("5.4.0", marks=pytest.mark.slow)]
+    "version",
+    [
+        "4.9.7",
+        pytest.param("5.1.4", marks=pytest.mark.slow),
+        pytest.param("5.4.0", marks=pytest.mark.slow),
+        pytest.param("5.5.1", marks=pytest.mark.slow),
+    ],
 )
 def test_no_acknowledged_message_of_a_killed_store_is_missing(
     version: str, tmp_path: Path, oracle: Callable[[str], Oracle]

@@ -53,7 +53,13 @@ def test_migrated_store_equals_the_brokers_own_first_start(
 
 
 @pytest.mark.parametrize(
-    "version", ["5.4.0", pytest.param("4.9.7", marks=pytest.mark.slow), pytest.param("5.1.4", marks=pytest.mark.slow)]
+    "version",
+    [
+        "5.4.0",
+        pytest.param("4.9.7", marks=pytest.mark.slow),
+        pytest.param("5.1.4", marks=pytest.mark.slow),
+        pytest.param("5.5.1", marks=pytest.mark.slow),
+    ],
 )
 def test_store_reads_every_old_message_in_dledger_mode(
     version: str, tmp_path: Path, oracle_servers: OracleServers

@@ -23,7 +23,7 @@ from tests.repair.salvaging import Row, rows
 from tests.stores import copy_store, meta, unpack, write_broker_conf
 from tests.untouched import content_only, snapshot
 
-STORES = ("5.4.0-clean", "5.1.4-clean", "5.4.0-dledger", "5.4.0-rocksdb")
+STORES = ("5.4.0-clean", "5.1.4-clean", "5.4.0-dledger", "5.4.0-rocksdb", "5.5.1-clean", "5.5.1-rocksdb")
 TOPIC = "Order_11"
 
 

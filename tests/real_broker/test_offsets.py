@@ -18,7 +18,7 @@ TOPIC, GROUP = "Order_11", "CG_part_11"
 
 @pytest.mark.slow
 @pytest.mark.other_processes
-@pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-clean", "5.4.0-rocksdb", "5.5.1-config-v2"])
+@pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-clean", "5.4.0-rocksdb", "5.5.1-clean", "5.5.1-config-v2"])
 def test_consumers_continue_at_the_new_offsets(
     name: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:

@@ -20,7 +20,13 @@ from tests.real_broker.oracle_server import OracleServers
 from tests.stores import copy_store, meta
 
 EACH = pytest.mark.parametrize(
-    "version", ["4.9.7", pytest.param("5.1.4", marks=pytest.mark.slow), pytest.param("5.4.0", marks=pytest.mark.slow)]
+    "version",
+    [
+        "4.9.7",
+        pytest.param("5.1.4", marks=pytest.mark.slow),
+        pytest.param("5.4.0", marks=pytest.mark.slow),
+        pytest.param("5.5.1", marks=pytest.mark.slow),
+    ],
 )
 
 
@@ -37,7 +43,7 @@ def two_hundred(root: Path, **changes: object) -> Path:
 def test_what_was_missing_is_served_again(
     version: str, lost: str, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
-    dispatch = replace(OPTIONS.dispatch, tag_key=version == "5.4.0")
+    dispatch = replace(OPTIONS.dispatch, tag_key=version >= "5.4.0")
     root = two_hundred(tmp_path / "s", dispatch=dispatch)
     if (root / lost).is_dir():
         shutil.rmtree(root / lost)
@@ -99,7 +105,9 @@ def test_a_cut_at_the_border_of_a_queue_file_leaves_no_ghost(
 
 
 # In 4.9, the broker's ScheduleMessageService sets the delay levels of the store; the store classes alone have none.
-@pytest.mark.parametrize("version", [pytest.param("5.1.4", marks=pytest.mark.slow), "5.4.0"])
+@pytest.mark.parametrize(
+    "version", [pytest.param("5.1.4", marks=pytest.mark.slow), "5.4.0", pytest.param("5.5.1", marks=pytest.mark.slow)]
+)
 def test_delayed_messages_are_due_by_the_levels_of_their_store(
     version: str, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:

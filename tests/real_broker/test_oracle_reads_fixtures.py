@@ -11,7 +11,15 @@ from tests.damage import flip
 from tests.real_broker.oracle import Oracle
 from tests.stores import Queue, Reading, copy_store, meta, unpack
 
-SAMPLE = ("4.9.7-clean", "4.9.7-dledger-mixed", "5.1.4-killed", "5.4.0-formats", "5.4.0-rocksdb", "5.4.0-dledger")
+SAMPLE = (
+    "4.9.7-clean",
+    "4.9.7-dledger-mixed",
+    "5.1.4-killed",
+    "5.4.0-formats",
+    "5.4.0-rocksdb",
+    "5.4.0-dledger",
+    "5.5.1-rocksdb-separate",
+)
 
 
 @pytest.mark.quick_rows(1)

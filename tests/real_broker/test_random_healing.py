@@ -41,6 +41,7 @@ CLASSIC = ("5.4.0-master", "5.4.0-slave")
 """Without epochs and terms: behind the last equal record, the index of the damaged store is the only proof."""
 GROUPS = (
     CLASSIC,
+    ("5.5.1-master", "5.5.1-slave"),
     ("5.4.0-controller-master", "5.4.0-controller-slave"),
     DLEDGER,
 )

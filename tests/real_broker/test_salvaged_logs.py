@@ -75,7 +75,7 @@ def read_all(servers: OracleServers, version: str, store: Path, settings: Mappin
     if (store / "commitlog").exists():
         (store / "abort").touch()
         (store / "checkpoint").write_bytes(bytes(4096))
-    more = FULL_SCAN if version == "5.4.0" else {}
+    more = FULL_SCAN if version >= "5.4.0" else {}
     return servers.load(version, store, {**settings, **more})
 
 
@@ -116,7 +116,10 @@ def test_real_store_reads_all_that_was_not_hit(
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("expired", [0, 2])
-@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", pytest.param("5.4.0", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "version",
+    ["4.9.7", "5.1.4", pytest.param("5.4.0", marks=pytest.mark.slow), pytest.param("5.5.1", marks=pytest.mark.slow)],
+)
 def test_queue_offset_without_message_hides_and_moves_no_other_message(
     version: str, expired: int, tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:

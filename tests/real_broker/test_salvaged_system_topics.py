@@ -153,7 +153,7 @@ def damaged(found: list[Row]) -> list[Row]:
     return [*hit, order]
 
 
-@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0"])
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0", "5.5.1"])
 def test_broker_skips_every_filler(version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]) -> None:
     name = f"{version}-clean"
     made = meta(name)
@@ -183,7 +183,7 @@ def test_broker_skips_every_filler(version: str, tmp_path: Path, whole_broker: C
     assert {p["UNIQ_KEY"] for p in alive} <= delivered_since(store, len(found))
 
 
-@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0"])
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0", "5.5.1"])
 def test_delayed_message_without_its_queue_is_delivered_only_after_a_repair(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
@@ -211,7 +211,7 @@ def test_delayed_message_without_its_queue_is_delivered_only_after_a_repair(
     assert [words for words in _STUCK if words in broker.log()] == []
 
 
-@pytest.mark.parametrize("version", ["5.1.4", "5.4.0"])
+@pytest.mark.parametrize("version", ["5.1.4", "5.4.0", "5.5.1"])
 def test_timers_and_pop_skip_every_filler(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:

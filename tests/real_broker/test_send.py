@@ -186,7 +186,7 @@ _ACCOUNTS = "accounts:\n- accessKey: rocketmq2\n  secretKey: 12345678\n  whiteRe
 
 @pytest.mark.slow
 @pytest.mark.other_processes
-@pytest.mark.parametrize("version", ["4.9.7", "5.4.0"])
+@pytest.mark.parametrize("version", ["4.9.7", "5.4.0", "5.5.1"])
 def test_acl_refuses_wrong_keys_and_accepts_right_ones(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:

@@ -154,7 +154,7 @@ def prepare(version: str, tmp_path: Path) -> tuple[Path, Path, int]:
     return store, conf, base
 
 
-@pytest.mark.parametrize("version", ["5.1.4", "5.4.0"])
+@pytest.mark.parametrize("version", ["5.1.4", "5.4.0", "5.5.1"])
 def test_slots_and_chains_as_a_broker_reads_them(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
@@ -181,7 +181,7 @@ def test_slots_and_chains_as_a_broker_reads_them(
     assert deliver(version, mended, conf, base, whole_broker) == dict.fromkeys(range(UNITS), 1)
 
 
-@pytest.mark.parametrize("version", ["5.1.4", "5.4.0"])
+@pytest.mark.parametrize("version", ["5.1.4", "5.4.0", "5.5.1"])
 def test_read_time_in_the_future_stops_the_timer_until_it_is_repaired(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
@@ -216,7 +216,7 @@ def test_timed_messages_are_delivered_twice_from_an_old_queue_offset(
     assert deliver(version, store, conf, base, whole_broker, least=20) == dict.fromkeys(range(UNITS), 1)
 
 
-@pytest.mark.parametrize("version", ["5.1.4", "5.4.0"])
+@pytest.mark.parametrize("version", ["5.1.4", "5.4.0", "5.5.1"])
 def test_delayed_messages_are_delivered_again_without_their_offsets(
     version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:

@@ -25,7 +25,7 @@ def by_queue(messages: list[ClientMessage]) -> dict[int, list[int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["4.9.7-dledger", "5.4.0-killed"])
+@pytest.mark.parametrize("name", ["4.9.7-dledger", "5.4.0-killed", "5.5.1-killed"])
 def test_broker_serves_a_fixture_and_accepts_messages(name: str, tmp_path: Path, whole_broker: NewBroker) -> None:
     made = meta(name)
     store = copy_store(name, tmp_path)
@@ -67,7 +67,7 @@ OBSTACLES = {
 QUICK = ("5.1.4-stray",)
 STARTS = [
     pytest.param(version, what, marks=() if f"{version}-{what}" in QUICK else pytest.mark.slow)
-    for version in ("4.9.7", "5.1.4", "5.4.0")
+    for version in ("4.9.7", "5.1.4", "5.4.0", "5.5.1")
     for what in OBSTACLES
     if version != "4.9.7" or "wheel" not in what
 ]

@@ -11,7 +11,7 @@ from tests.stores import copy_store
 
 FILE_SIZE = 65536
 BLANK = bytes.fromhex("CBD43194")
-VERSIONS = ("4.9.7", "5.1.4", "5.4.0")
+VERSIONS = ("4.9.7", "5.1.4", "5.4.0", "5.5.1")
 
 
 def end_of(store: Path) -> tuple[Path, int]:
