@@ -22,6 +22,7 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.queues.undelivered import (
     AllDispatched,
     Left,
+    Undelivered,
     all_dispatched,
     left_in_light_queues,
     left_unreadable,
@@ -122,10 +123,12 @@ def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: 
     if newer:
         exceptions += f", because it cannot read {' and '.join(one.words for one in newer)}"
     deleted = {f.queue: int(f.facts["messages"] or 0) for f in report.findings.listed if f.code == _DELETED}
-    left = _left(store, verified, forecast, deleted)
+    rows_beside = forecast.reads_rows_beside
+    left = Left(Undelivered(), Undelivered()) if rows_beside else _left(store, verified, forecast, deleted)
     if forecast.starts and forecast.not_dispatched is not None and store.commitlog is not None:
         parts = {name: part for name, part in verified.logs.queues.items() if f"{name[0]}/{name[1]}" not in deleted}
-        gone = never_dispatched(store.commitlog, forecast.not_dispatched, None if _unseen(store, forecast) else parts)
+        no_rows = rows_beside or _unseen(store, forecast)
+        gone = never_dispatched(store.commitlog, forecast.not_dispatched, None if no_rows else parts)
         left = replace(left, gone=gone)
     left = replace(left, withheld=withheld_words(report.findings) if forecast.starts else "")
     damage = damage_words(report.findings)

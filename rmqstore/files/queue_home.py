@@ -27,6 +27,7 @@ SHARED, SEPARATE = "consumequeue", "consumequeue_rocksdb"
 DOUBLE_WRITE = "rocksdbCQDoubleWriteEnable"
 LIGHT_IN_ROCKSDB = "combineCQUseRocksdbForLmq"
 SELECTIVE = "rocksdbCQSelectiveDoubleWriteEnable"
+PREFERRED, ASSIGNING = "combineCQPreferCQType", "combineAssignOffsetCQType"
 SEPARATE_KEY = "useSeparateStorePathForRocksdbCQ"
 _DATABASE_FILE = re.compile(r"CURRENT|LOCK|IDENTITY|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|\d+\.[a-z]+")
 _TABLES = ("topics", "subscriptionGroups", "consumerOffsets", "metadata")
@@ -91,6 +92,14 @@ def is_database_file(name: str) -> bool:
     return _DATABASE_FILE.fullmatch(name) is not None
 
 
+def chooses_rocksdb(config: BrokerConfig, key: str) -> bool:
+    """Return whether a setting of double write chooses the RocksDB: `PREFERRED` is read, `ASSIGNING` assigns offsets.
+
+    Source: StoreType#fromString, CombineConsumeQueueStore#getInnerStoreByString (RocketMQ 5.5.1)
+    """
+    return config.text(key).lower() == ROCKSDB.lower()
+
+
 def configured_home(config: BrokerConfig) -> QueueHome:
     """Return the home that broker.conf configures; UNKNOWN if it configures none, or needs both files and RocksDB."""
     given = config.given.get("storeType", "").strip()
@@ -98,8 +107,7 @@ def configured_home(config: BrokerConfig) -> QueueHome:
         return QueueHome.ROCKSDB
     if not given and "rocksdbCQDoubleWriteEnable" not in config.given:
         return QueueHome.UNKNOWN
-    chosen = (config.given.get(k, "") for k in ("combineCQPreferCQType", "combineAssignOffsetCQType"))
-    if config.bool("rocksdbCQDoubleWriteEnable") and any(ROCKSDB.lower() in c.lower() for c in chosen):
+    if config.bool(DOUBLE_WRITE) and (chooses_rocksdb(config, PREFERRED) or chooses_rocksdb(config, ASSIGNING)):
         return QueueHome.UNKNOWN
     return QueueHome.FILES
 

@@ -20,7 +20,7 @@ from rmqstore.files.disk.files import Files
 from rmqstore.files.rocksdb.config import table_rows
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable
 from rmqstore.files.rocksdb.message_rows import last_offset
-from rmqstore.files.rocksdb.queues import RocksDBQueues
+from rmqstore.files.rocksdb.queues import Bound, RocksDBQueues
 from rmqstore.files.store import Store
 
 
@@ -36,6 +36,8 @@ class RocksDBAtStart:
     dispatched: int | None = None
     unreadable: dict[QueueKey, int] = field(default_factory=dict)
     """Messages per queue whose rows are unreadable."""
+    last: dict[QueueKey, Bound] = field(default_factory=dict)
+    """The last row of each queue."""
 
 
 def rocksdb_at_start(store: Store, name: str, *, rows: bool) -> RocksDBAtStart:
@@ -62,7 +64,7 @@ def rocksdb_at_start(store: Store, name: str, *, rows: bool) -> RocksDBAtStart:
         return RocksDBAtStart(f"the end of its rows cannot be read: {e}")
     except CannotRead:
         return RocksDBAtStart()
-    return RocksDBAtStart("", dispatched, _unreadable(queues) if rows else {})
+    return RocksDBAtStart("", dispatched, _unreadable(queues) if rows else {}, _last(queues))
 
 
 def message_row_ends(store: Store, families: Iterable[str]) -> tuple[int, ...]:
@@ -123,6 +125,13 @@ def _by_names(files: Files, directory: Path) -> str:
     if not files.exists(directory / "CURRENT") and (logs := [name for name in names if name.endswith(".log")]):
         return f"CURRENT is missing, but the write-ahead log {logs[0]} exists"
     return ""
+
+
+def _last(queues: RocksDBQueues) -> dict[QueueKey, Bound]:
+    try:
+        return {name: ends["max"] for name, ends in queues.bounds().items() if "max" in ends}
+    except CannotRead:
+        return {}
 
 
 def _unreadable(queues: RocksDBQueues) -> dict[QueueKey, int]:

@@ -24,6 +24,7 @@ from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, 
 from rmqstore.brokers.rules.record import ParserSettings
 from rmqstore.brokers.rules.versions import BrokerRules, Reput
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, BrokerConfig
+from rmqstore.files.queue_home import ASSIGNING, PREFERRED, chooses_rocksdb
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkpoint
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TRANS_FAMILY
@@ -84,6 +85,7 @@ class PlainStart:
         self.rocksdb_end: int | None = None
         self.message_rows: tuple[int, ...] = ()
         self.dispatch_from = 0
+        self.dispatched_from = 0
         self.checkpoint = StoreCheckpoint()
         self.queues = Queues(store, rules, self._dispatch_settings())
         self.walk: Walk | None = None
@@ -150,6 +152,7 @@ class PlainStart:
         if (stopped := self._stopped_after_load()) is not None:
             return stopped
         try:
+            self._compare_kinds()
             if self.dispatch:
                 self._start()
         except StartFails as failure:
@@ -258,6 +261,36 @@ class PlainStart:
         key = "rocksdbCQDoubleWriteEnable"  # if not configured, infer it from the RocksDB, which only it creates
         given = "storeType" in self.config.given or key in self.config.given
         return self.config.bool(key) if given else self.store.rocksdb_beside
+
+    @property
+    def _reads_rows_beside(self) -> bool:
+        """Whether consumers are served from the RocksDB of a broker that writes queues in files, too."""
+        return self.kinds.both and chooses_rocksdb(self.config, PREFERRED)
+
+    def _compare_kinds(self) -> None:
+        """Compare the queues in files with those in RocksDB.
+
+        Errors: StartFails if the broker reads one kind, assigns offsets with the other, and a queue's ends differ.
+        """
+        if not self.kinds.both or self.rows is None or not self.rows.last:
+            return
+        from rmqstore.brokers.queues.both_kinds import queue_that_differs
+
+        found = queue_that_differs(
+            self.queues,
+            self.rows.last,
+            self.config,
+            begin=self.dispatched_from,
+            end=self._max_offset(),
+            light_in_rocksdb=self._light_in_rocksdb,
+        )
+        if found is not None:
+            raise StartFails(
+                f"{found[0]}/{found[1]} ends at another queue offset in RocksDB than in the files, and "
+                f"{PREFERRED} and {ASSIGNING} choose different kinds of queues",
+                "CombineConsumeQueueStore currentReadStore not satisfied readable conditions",
+                PROCESS_EXIT,
+            )
 
     def _in_both(self, max_cq: int) -> int:
         """Return the end of what the queue files contain, and the RocksDB too if the broker writes both."""
@@ -377,11 +410,12 @@ class PlainStart:
         stop = self.walk.stop
         if self.walk.fatal:
             return
-        if self.rocksdb and max_cq < stop:
-            # after a clean exit, only messages above max_cq are dispatched
-            above = max_cq + 1 if self.clean_exit and self.rules.dispatches_after_clean_exit else 0
-            begin = max(self.log.files[index].start, above)
-            self.not_dispatched = (max_cq, begin) if max_cq < begin else None
+        # after a clean exit, only messages above dispatch_from are dispatched
+        above = self.dispatch_from + 1 if self.clean_exit and self.rules.dispatches_after_clean_exit else 0
+        self.dispatched_from = max(self.log.files[index].start, above)
+        rows_end = max_cq if self.rocksdb else self.rocksdb_end if self._reads_rows_beside else None
+        if rows_end is not None and rows_end < min(stop, self.dispatched_from):
+            self.not_dispatched = (rows_end, self.dispatched_from)
         keep = self.log.files[self.walk.file].start
         self.lost = self.reader.losses(stop, keep)
         if self.walk.half_accepted:
@@ -509,6 +543,7 @@ class PlainStart:
             units_put={key: q.units_put() for key, q in tables if isinstance(q, SimpleQueue)},
             units_cut=self.units_cut if starts else {},
             consume_queues_simulated=not self.rocksdb,
+            reads_rows_beside=self._reads_rows_beside,
             not_dispatched=self.not_dispatched,
             unreadable_rows=dict(self.unreadable_rows or {}) if starts else {},
             depends_on_commits=self.depends_on_commits,

@@ -13,7 +13,7 @@ from rmqstore.brokers.log.walk import LogReader
 from rmqstore.brokers.rules.forecast import StartFails
 from rmqstore.brokers.rules.versions import AbnormalStart, BrokerRules, NormalStart
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.queue_home import ROCKSDB
+from rmqstore.files.queue_home import PREFERRED, chooses_rocksdb
 from rmqstore.formats.checkpoint import StoreCheckpoint
 from rmqstore.formats.message import (
     BORN_HOST_V6,
@@ -88,7 +88,7 @@ class _Test:
         self.rules, self.last_exit, self.checkpoint = rules, last_exit, last_exit.checkpoint
         self.index_safe = config.bool("messageIndexEnable") and config.bool("messageIndexSafe")
         self.light_queues_in_rocksdb = rules.logics_offset and config.bool("combineCQUseRocksdbForLmq")
-        self.reads_rocksdb = config.text("combineCQPreferCQType").lower() == ROCKSDB.lower()
+        self.reads_rocksdb = chooses_rocksdb(config, PREFERRED)
         self.more = config.int("combineCQMaxExtraSearchCommitLogFiles")
 
     def passes(self, log: LogReader, index: int) -> bool:

@@ -88,8 +88,10 @@ class StartForecast:
     units_cut: Mapping[QueueKey, int] = field(default_factory=dict)
     """Units cut from the queues' ends although their messages stay in the log: consumers never get these messages."""
     consume_queues_simulated: bool = True
+    reads_rows_beside: bool = False
+    """Queues are written to files and to RocksDB, and consumers are served from RocksDB."""
     not_dispatched: tuple[int, int] | None = None
-    """Queues in RocksDB only: the range [start, stop) of the log that has no rows and gets none."""
+    """Queues that are read from RocksDB only: the range [start, stop) of the log that has no rows and gets none."""
     unreadable_rows: Mapping[QueueKey, int] = field(default_factory=dict)
     """Messages per queue whose RocksDB rows cannot be read: at most this many are not delivered."""
     depends_on_commits: int | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmqstore.checks.problems.report import QueueState, Report
+from rmqstore.files.queue_home import PREFERRED, chooses_rocksdb
 from rmqstore.files.store import Store
 from rmqstore.formats.text.counts import many
 
@@ -53,6 +54,12 @@ def check_double_written(store: Store, states: Mapping[str, QueueState], report:
     none, rule = QueueState(0, 0, 0), written_rows(store)
     both = [name for name in {*states, *ends} if rule.equals_files(name.rpartition("/")[0])]
     other = [name for name in both if ends.get(name, 0) != states.get(name, none).max]
+    if chooses_rocksdb(store.config, PREFERRED):
+        report.unchecked.append(
+            f"{named}; consumers are served from it ({PREFERRED}), and its rows are not compared with the log: verify "
+            "the store with a broker.conf that has storeType=defaultRocksDB"
+        )
+        return False
     note = f"{named}; consumers are served from the files, and its rows are not compared with the log"
     if rule.light:
         note += ", except those of light queues (%LMQ%), which are only there"
