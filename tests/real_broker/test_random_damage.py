@@ -70,7 +70,7 @@ QUICK = {
 
 # decisions that recover leaves to the operator: more than a tenth of the log is damaged, or there is no good record
 _DECISIONS = re.compile(r"\d+ % of (commitlog|dledger) is damaged .*|.* has no good record")
-_NO_REPAIR = ("--accept-shift accepts that",)
+_NO_REPAIR = ("--accept-shift accepts that", "nothing says which of them the broker reads")
 
 _DIGITS = 20  # length of the name of a queue or log file
 _STAYING = (codes.CL_CONTRADICTED, codes.CQ_WRONG_TAG)
