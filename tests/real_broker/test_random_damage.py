@@ -31,6 +31,7 @@ from rmqstore.brokers.rules.forecast import QueueKey, StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.problems import codes
 from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.store import open_store
 from rmqstore.files.topic_types import only_in_backup
 from rmqstore.formats import dledger
@@ -157,7 +158,7 @@ def fresh_round(name: str, seed: int, folder: Path, sounds: Sounds) -> bool:
             (store / "abort").touch()
         settings = meta(name).oracle_args
         asked = store
-        if only_in_backup(store):  # the oracle reads no .bak, but brokers do (ConfigManager#load)
+        if only_in_backup(LOCAL, store):  # the oracle reads no .bak, but brokers do (ConfigManager#load)
             asked = store.with_name("joined")
             clone(store, asked)
             shutil.copy2(asked / "config" / "topics.json.bak", asked / "config" / "topics.json")
