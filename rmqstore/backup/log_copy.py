@@ -203,6 +203,7 @@ class LogCopier:
             tuple(sorted(self.store.config.given.items())),
             ScanOptions(drop_cache=options.live and not at_end, max_rate=options.max_rate),
             crosscheck=False,
+            files=self.store.files,
             live=options.live,
             stop_before=end if options.live else 1 << 62,
             levels=delay_levels(self.store),

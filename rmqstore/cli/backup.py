@@ -229,7 +229,7 @@ def _lines(store: Store, folder: StoreFolder, made: Backup) -> Iterator[str]:
         yield f"  {many(len(made.forgotten.snapshots), 'snapshot')} forgotten, {bytes_text(made.forgotten.bytes)} freed"
     for branch in manifest.branches:
         yield ""
-        yield from branch_lines(manifest.name, branch)
+        yield from branch_lines(shlex.quote(str(store.path)), folder, branch)
     if manifest.counts:
         yield ""
         yield "The log is damaged; the damage is in the snapshot as it is:"
@@ -239,11 +239,13 @@ def _lines(store: Store, folder: StoreFolder, made: Backup) -> Iterator[str]:
         yield "  no damage was found in the log"
 
 
-def branch_lines(name: str, branch: Any) -> Iterator[str]:
-    """Say where a log no longer continues the repository."""
+def branch_lines(store: str, folder: StoreFolder, branch: Any) -> Iterator[str]:
+    """Say where a log no longer continues the repository, and how to heal a damaged one."""
+    repository, name = folder.storage.address, folder.name
     after = f", after the message of {time_text(branch.time, exact=True)}" if branch.time is not None else ""
     if branch.damage:
         yield f"The {branch.log} is damaged at {branch.offset:,}{after}. {name}@{branch.since} has other bytes there."
+        yield f"    -> rmqstore recover {store} --replica {shlex.quote(f'{repository}::{name}@{branch.since}')}"
     else:
         yield (
             f"The {branch.log} does not continue {name}@{branch.since}: it differs from {branch.offset:,} on{after}."

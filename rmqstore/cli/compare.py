@@ -57,11 +57,11 @@ def compare(
     4: equal as far as they could be read.
     """
     from rmqstore.checks.expiring import while_files_expire
-    from rmqstore.files.store import open_store
+    from rmqstore.cli.shared.stores import open_named
 
     if sum(value is not None for value in (other, fingerprint_out, against)) != 1:
         raise UsageError("give exactly one of OTHER, --fingerprint-out FILE and --against FILE")
-    opened = open_store(store, config)
+    opened = open_named(store, config)
     note_live(out, opened, "only what its log contains now is compared")
     if fingerprint_out is not None:
         return _write(out, opened, fingerprint_out, work)
@@ -82,7 +82,7 @@ def compare(
     from rmqstore.views.compare.compare import compare as run
 
     assert other is not None
-    against_it = open_store(other, BrokerConfig(config.file_sizes()))
+    against_it = open_named(other, BrokerConfig(config.file_sizes()))
     with out.busy("reading both logs"):
         answer = while_files_expire(
             opened,

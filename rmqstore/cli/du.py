@@ -112,13 +112,13 @@ def du(
     they use on disk, which is less if they are sparse. --growth takes the rate of the last day of messages, and
     simulates the broker's clean-up (deleteWhen, fileReservedTime and the ratios of broker.conf) for the next 30 days.
     """
-    from rmqstore.files.store import open_store
+    from rmqstore.cli.shared.stores import open_named
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import Workers, jobs_or_default
     from rmqstore.views.dump.messages import Skipped, logs_of
     from rmqstore.views.usage import usage
 
-    opened = open_store(store, config)
+    opened = open_named(store, config)
     if counting.growth:
         return _growth(out, store, opened, counting, filters, metrics, work)
     if counting.files:

@@ -159,12 +159,12 @@ def dump(
     false; in both cases the exit code is 1. --format hex shows the bytes of each record; with --from also of a damaged
     one.
     """
-    from rmqstore.files.store import open_store
+    from rmqstore.cli.shared.stores import open_named
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.messages import CHUNK, Job
 
-    opened = open_store(store, config)
+    opened = open_named(store, config)
     what = what or _OF_PART.get(opened.part or "commitlog", "checkpoint")
     selection = asked.selection(filters)
     _refuse_what_does_not_apply(out, what, selection, asked.positions)

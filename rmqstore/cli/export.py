@@ -91,7 +91,7 @@ def export(
 
     With --stale, exports what `lost --stale` lists. Each of these rows has stale: true.
     """
-    from rmqstore.files.store import open_store
+    from rmqstore.cli.shared.stores import open_named
     from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.messages import CHUNK, Skipped, logs_of
 
@@ -99,7 +99,7 @@ def export(
         import rmqstore.messages.arrow  # noqa: F401  # raises UsageError without pyarrow
     if out.format == "parquet" and out.path is None:
         raise UsageError("a Parquet file cannot be written to stdout", "name it with -o")
-    opened = open_store(store, config)
+    opened = open_named(store, config)
     logs = logs_of(opened)
     refuse_without_log(opened)
     live = note_live(out, opened, "what it writes from now on may be missing")

@@ -101,8 +101,8 @@ def find(
     queue entry, its index entries, the groups that have consumed it, and the messages that a delay, a timer, a
     transaction or a retry made of it. Exit code 1: nothing was found.
     """
+    from rmqstore.cli.shared.stores import open_named
     from rmqstore.files.config_files import tier_words
-    from rmqstore.files.store import open_store
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
@@ -115,7 +115,7 @@ def find(
         raise UsageError("--grep needs the log, which --index-only leaves out", "leave one of them out")
     if filters.queues:
         raise UsageError("--queue does not apply to find", "use --topic, or TOPIC/QUEUE/OFFSET as TEXT")
-    opened = open_store(store, config)
+    opened = open_named(store, config)
     refuse_without_log(opened)
     live = note_live(out, opened, "messages that it stores from now on are not found")
     note_unknown_topics(out, opened, filters.topics)

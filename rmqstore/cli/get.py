@@ -56,11 +56,11 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
     WHERE is a log offset, TOPIC/QUEUE/OFFSET, an offset message id, a unique id, or a file in the lost+found of a
     journal. The body is decompressed. Exit code 1: no such message, or it is damaged.
     """
-    from rmqstore.files.store import open_store
+    from rmqstore.cli.shared.stores import open_named
 
     if not where.strip():
         raise UsageError("WHERE is empty", "give a log offset, TOPIC/QUEUE/OFFSET, a message id or a key")
-    opened = open_store(store, config)
+    opened = open_named(store, config)
     answer: dict[str, Any] = {"schema": "rmqstore.get/1", "store": str(store), "message": None, "messages": []}
     hits = _find(out, opened, where)
     lost = _lost(opened, where, hits)

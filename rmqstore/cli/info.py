@@ -51,10 +51,10 @@ def info(out: Output, store: Path, config: BrokerConfig, metrics: Path | None) -
     checkpoint, DLedger terms and indexes, time range. Reads only a few kilobytes per file, and does not look for
     problems: that is what `rmqstore verify` does.
     """
-    from rmqstore.files.store import open_store
+    from rmqstore.cli.shared.stores import open_named
     from rmqstore.views.info import info as look
 
-    opened = open_store(store, config)
+    opened = open_named(store, config)
     measured = Metrics(out, metrics, "info", store)
     seen = look(opened)
     if seen.live:

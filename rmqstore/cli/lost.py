@@ -114,13 +114,13 @@ def lost(
     file, or in files with an earlier use. Their frame and checksums prove them. They are no messages of the log, and no
     repair makes them messages again; `rmqstore export --stale` writes them. Exit code 0, also if there are some.
     """
+    from rmqstore.cli.shared.stores import open_named
     from rmqstore.files.config_files import tier_words
-    from rmqstore.files.store import open_store
     from rmqstore.views.lost import LostMessages
 
     if asked.journal is not None and asked.next_start:
         raise UsageError("--journal and --next-start exclude each other", "leave one of them out")
-    opened = open_store(store, config)
+    opened = open_named(store, config)
     if opened.part is not None:
         raise NotAStore(f"{store} is a part of a store", "name the whole store: its queues and index show what is lost")
     if asked.stale:

@@ -57,14 +57,14 @@ def report(
     With --incident: what was damaged, what each broker version would have done, what was done and when, every lost
     message, what was given back, and what to do now. `rmqstore journals STORE` lists the journals.
     """
-    from rmqstore.files.store import open_store
+    from rmqstore.cli.shared.stores import open_named
     from rmqstore.views.report.store_report import store_report
 
     assert out.path is not None
     if list_path is not None and incident is None:
         raise UsageError("--csv needs --incident", "`rmqstore lost STORE --format csv` lists what is lost today")
     refuse_existing(out.path)
-    opened = open_store(store, config)
+    opened = open_named(store, config)
     if incident is not None:
         return _incident(out, opened, work, incident, list_path)
     with out.progress("report", None) as progress:

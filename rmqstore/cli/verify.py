@@ -107,13 +107,13 @@ def verify(
         return _several(out, stores, checks, files, filters, work)
     from rmqstore.checks.expiring import while_files_expire
     from rmqstore.checks.verify import examine_lasting
-    from rmqstore.files.store import open_store
+    from rmqstore.cli.shared.stores import open_named
 
     refuse_unknown_codes(checks.only)
     if checks.since_last is not None:
         _refuse_with_since_last(checks, files.html, filters)
     out.keep_out_of(store)
-    opened = open_store(store, config)
+    opened = open_named(store, config)
     measured = Metrics(out, files.metrics, "verify", store)
     if files.html is not None:
         from rmqstore.cli.report import refuse_existing, write_page
