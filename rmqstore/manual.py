@@ -191,6 +191,7 @@ def _formats_page() -> str:
         consumequeue,
         dledger,
         index,
+        inner_batch,
         message,
         messageid,
         rocksdbkeys,
@@ -209,6 +210,7 @@ def _formats_page() -> str:
     seen: set[str] = set()
     modules = (
         message,
+        inner_batch,
         consumequeue,
         index,
         checkpoint,

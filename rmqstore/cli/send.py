@@ -264,13 +264,16 @@ def _of_store(
 
 
 def _of_file(path: Path, selection: Selection) -> Iterator[Numbered]:
-    """Yield the selected rows of an exported file, numbered from 1. Errors: as `rows_of`."""
+    """Yield the selected rows of an exported file, with messages numbered from 1. Errors: as `rows_of`."""
     from rmqstore.append.messages.files import rows_of
+    from rmqstore.append.sending.outgoing import messages_in
     from rmqstore.append.sending.send import Numbered
 
-    for number, (where, row) in enumerate(rows_of(path), 1):
+    number = 1
+    for where, row in rows_of(path):
         if _selects(selection, row):
             yield Numbered(number, where, row)
+        number += messages_in(row)
 
 
 def _begun(rows: Iterator[Numbered]) -> Iterator[Numbered]:

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -374,13 +375,48 @@ def test_wrong_input_ends_with_one_line(cluster: Cluster, tmp_path: Path) -> Non
     assert "no name server" in result.stderr
 
 
-def test_a_batch_and_a_damaged_body_are_refused(cluster: Cluster, tmp_path: Path) -> None:
-    rows = [{**row(1), "sys_flag": 128}, {**row(2), "sys_flag": 1}, row(3)]
+def batch(number: int, count: int, *bodies: str) -> dict[str, Any]:
+    """A row of a batch record: `count` is what its property says."""
+    body = b""
+    for one in bodies:
+        properties = f"KEYS\x01k-{one}\x02UNIQ_KEY\x01U-{one}\x02WAIT\x01true\x02".encode()
+        size = 22 + len(one) + len(properties)
+        body += (
+            struct.pack(">5i", size, 0, 0, 3, len(one)) + one.encode() + struct.pack(">h", len(properties)) + properties
+        )
+    more = {"INNER_NUM": str(count), "INNER_BASE": str(number)}
+    return {**row(number, "Batches", **more), "sys_flag": 192, "body": body.decode()}
+
+
+def test_a_batch_record_is_sent_message_by_message(cluster: Cluster, tmp_path: Path) -> None:
+    source = exported(tmp_path / "a.ndjson", [batch(10, 3, "a", "bb", "c"), row(1)])
+    journal = ("--journal", str(tmp_path / "j"))
+    cluster.order(answers={"k-bb": "U"})
+    answer = cluster.send(source, *journal, exit_code=1)
+    assert (answer["messages"], answer["sent"], answer["unknown"]) == (4, 3, 1)
+    assert [one["number"] for one in cluster.got] == [1, 2, 3, 4]
+    first, second, third, last = cluster.got
+    assert [bytes.fromhex(one["body"]) for one in (first, second, third)] == [b"a", b"bb", b"c"]
+    assert {one["flag"] for one in (first, second, third)} == {3}
+    assert second["properties"]["UNIQ_KEY"] == "U-bb"
+    assert not second["properties"].keys() & {"INNER_NUM", "INNER_BASE", "WAIT", "colour"}
+    assert third["properties"]["rmqstore_queue"] == "Batches/1/12"
+    assert last["properties"]["KEYS"] == "k1"
+    cluster.order()
+    again = cluster.send(source, *journal)
+    assert (again["sent"], again["sent_before"], again["sent_again"]) == (1, 3, 1)
+    assert [one["properties"]["KEYS"] for one in cluster.got] == ["k-bb"]
+
+
+def test_a_broken_batch_and_a_damaged_body_are_refused(cluster: Cluster, tmp_path: Path) -> None:
+    broken = {**batch(1, 1, "a"), "body": "not a batch of messages"}
+    rows = [broken, batch(2, 2, "a"), {**row(2), "sys_flag": 1}, row(3)]
     source = exported(tmp_path / "a.ndjson", rows)
     answer = cluster.send(source, "--journal", str(tmp_path / "j"), exit_code=1)
-    assert (answer["sent"], answer["refused"]) == (1, 2)
+    assert (answer["sent"], answer["refused"]) == (1, 3)
     assert "batch" in answer["problems"][0]["reason"]
-    assert "zlib" in answer["problems"][1]["reason"]
+    assert "INNER_NUM" in answer["problems"][1]["reason"]
+    assert "zlib" in answer["problems"][2]["reason"]
 
 
 def test_the_clients_files_are_removed(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -177,6 +178,71 @@ def test_order_delays_dead_letters_and_refusals(
     assert len(rows) - refused_rows <= len(sent) <= len(rows)
     delayed = rows_of(target, "SCHEDULE_TOPIC_XXXX", tmp_path / "b.ndjson")
     assert any(row["properties"].get("rmqstore_queue", "").startswith("SCHEDULE_TOPIC_XXXX/") for row in delayed)
+
+
+@pytest.mark.slow
+@pytest.mark.other_processes
+@pytest.mark.parametrize("version", ["4.9.7", "5.4.0", "5.5.1"])
+def test_batches_are_split_and_dead_letters_go_to_their_topic(
+    version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
+) -> None:
+    source = copy_store("5.4.0-formats", tmp_path)
+    letters, target = tmp_path / "letters", tmp_path / "target"
+    with rmqstore.open_writable(letters, create=True) as writer:
+        for n in range(10):
+            properties = {"RETRY_TOPIC": TOPIC, "UNIQ_KEY": f"{n:032X}", "RECONSUME_TIMES": "16"}
+            writer.put(rmqstore.NewMessage("%DLQ%Group", f"dead {n}".encode(), properties=properties))
+    with whole_broker(version, target) as broker:
+        broker.produce(TOPIC, 1)
+        words = [
+            *words_for(version, broker),
+            "--topic-map",
+            f"BatchCq_11={TOPIC}",
+            "--journal",
+            str(tmp_path / "batches"),
+        ]
+        sent: Any = run_json("send", str(source), *words, "--topic", "BatchCq_11", exit_code=0)
+        words = [*words_for(version, broker), "--journal", str(tmp_path / "letters.journal")]
+        dead: Any = run_json("send", str(letters), *words, "--dead-letters", "Group", exit_code=0)
+    received = rows_of(target, TOPIC, tmp_path / "sent.ndjson")
+    bodies = {row["body"]: row for row in received if row["tags"] != "after"}
+    assert sent["messages"] == sent["sent"] == 49
+    assert dead["sent"] == 10
+    assert len(received) == len(bodies) + 1 == 49 + 10 + 1
+    for body, row in bodies.items():
+        part = re.fullmatch(r"inner batch (\d+) (\d+)", body)
+        assert row["keys"] == (None if part is None else f"bk{part[1]}_{part[2]}")
+
+
+@pytest.mark.slow
+@pytest.mark.other_processes
+@pytest.mark.parametrize("version", ["5.4.0", "5.5.1"])
+def test_timed_messages_are_delivered_when_they_are_due(
+    version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    now = int(time.time() * 1000)
+    due = {"past": now - 60_000, "soon": now + 60_000, "later": now + 3_600_000}
+    with rmqstore.open_writable(source, create=True) as writer:
+        for n, (key, at) in enumerate(due.items()):
+            properties = {"REAL_TOPIC": TOPIC, "REAL_QID": "0", "TIMER_OUT_MS": str(at), "UNIQ_KEY": f"{n:032X}"}
+            writer.put(rmqstore.NewMessage("rmq_sys_wheel_timer", key.encode(), keys=[key], properties=properties))
+    with whole_broker(version, target, timerWheelEnable="true") as broker:
+        broker.produce(TOPIC, 1)
+        words = ["send", str(source), *words_for(version, broker), "--journal", str(tmp_path / "journal")]
+        none: Any = run_json(*words, exit_code=0)
+        assert (none["messages"], none["left_out"]) == (0, {"timed": 3})
+        sent: Any = run_json(*words, "--timed", exit_code=0)
+        assert sent["sent"] == 3
+        time.sleep(max(0.0, due["soon"] / 1000 + 8 - time.time()))
+    stored = {row["keys"]: row["store_timestamp"] for row in rows_of(target, TOPIC, tmp_path / "sent.ndjson")}
+    assert stored.keys() - {"after0"} == {"past", "soon"}
+    assert due["soon"] - 1_000 <= stored["soon"]
+    assert stored["past"] < due["soon"]
+    (waiting,) = (
+        row for row in rows_of(target, "rmq_sys_wheel_timer", tmp_path / "t.ndjson") if row["keys"] == "later"
+    )
+    assert abs(int(waiting["properties"]["TIMER_OUT_MS"]) - due["later"]) <= 1_000
 
 
 _USER = '{"username": "rocketmq2", "password": "12345678"}'

@@ -4,7 +4,8 @@ A text file of JSON lines. The first line says what is sent where. Before a mess
 is written and flushed (`try`); every answer adds a line (`sent`, `refused`, `unknown`, `unsent`). A message that was
 tried and has no answer is unknown: the command or the machine was killed. A line that a kill cut off is removed.
 
-The number of a message is its log offset in a store, and its row in an export.
+The number of a message is its log offset in a store, and its row in an export. Those of a batch record follow one
+another from there: in an export, a batch counts as that many rows.
 """
 
 from __future__ import annotations

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rmqstore.append.messages.exchange import Row, message_of
-from rmqstore.errors import RmqStoreError
+from rmqstore.errors import BadRow, RmqStoreError
 from rmqstore.formats import properties as names
 from rmqstore.formats.bodies import BodyError, decompress
+from rmqstore.formats.inner_batch import BatchError, inner_messages
 from rmqstore.formats.message import INNER_BATCH
 from rmqstore.formats.text.javatext import parse_int, parse_long
 
@@ -83,14 +84,30 @@ class CannotSend(Exception):
     """The message cannot be sent; the text says why."""
 
 
-def digest(row: Row) -> str:
-    """Return a short hash of what tells a message from others, to recognize it in the journal."""
-    parts = (row.get(name) for name in ("topic", "queue_id", "queue_offset", "store_timestamp", "born_timestamp"))
-    return hashlib.blake2b(repr((*parts, row.get("unique_key"))).encode(), digest_size=6).hexdigest()
+def digest(row: Row, inner: int = 0) -> str:
+    """Return a short hash of what tells a message from others, to recognize it in the journal.
+
+    `inner`: the place of the message in a batch record, from 0.
+    """
+    names_of = ("topic", "queue_id", "queue_offset", "store_timestamp", "born_timestamp")
+    parts = (*(row.get(name) for name in names_of), row.get("unique_key"), *([inner] if inner else ()))
+    return hashlib.blake2b(repr(parts).encode(), digest_size=6).hexdigest()
 
 
-def outgoing(row: Row, where: str, source: str, wishes: Wishes) -> Outgoing:
-    """Return the message to send for a row of an export.
+def messages_in(row: Row) -> int:
+    """Return the number of messages in a row of an export: more than 1 for a batch record (BatchCQ)."""
+    flags = row.get("sys_flag")
+    if not isinstance(flags, int) or not flags & INNER_BATCH:
+        return 1
+    try:
+        found = names.parse_properties(message_of(row, "").properties)
+    except BadRow:
+        return 1
+    return max(1, parse_int(found.get(names.INNER_NUM, "")) or 1)
+
+
+def outgoing(row: Row, where: str, source: str, wishes: Wishes) -> list[Outgoing]:
+    """Return the messages to send for a row of an export: one, or those of a batch record.
 
     Errors: LeftOut, CannotSend; BadRow if it is not a message.
     """
@@ -102,16 +119,26 @@ def outgoing(row: Row, where: str, source: str, wishes: Wishes) -> Outgoing:
     target = wishes.topic_map.get(topic) or _target(topic, found, wishes)
     if not names.is_topic_name(target) or len(target) > MAX_TOPIC:
         raise CannotSend("no client can send to a topic of this name")
-    if message.sys_flag & INNER_BATCH:
-        raise CannotSend("the record is a batch of messages (BatchCQ), which no client can send")
-    kept = {name: value for name, value in found.items() if name not in _OF_BROKER}
-    kept |= _delay(topic, found)
-    kept |= _origin(row, message.store_timestamp, source)
+    queue_id, stored, delay = message.queue_id or 0, message.store_timestamp, _delay(topic, found)
     try:
         body = decompress(message.sys_flag, message.body)
-    except (BodyError, RmqStoreError) as error:
+        if not message.sys_flag & INNER_BATCH:
+            kept = _kept(found) | delay | _origin(row, stored, source)
+            return [Outgoing(target, queue_id, message.flag, kept, body)]
+        parts = inner_messages(body)
+    except (BodyError, BatchError, RmqStoreError) as error:
         raise CannotSend(str(error)) from error
-    return Outgoing(target, message.queue_id or 0, message.flag, kept, body)
+    if len(parts) != messages_in(row):
+        raise CannotSend(f"the batch has {len(parts)} messages, and its property INNER_NUM says {messages_in(row)}")
+    out = []
+    for inner, part in enumerate(parts):
+        kept = _kept(names.parse_properties(part.properties)) | delay | _origin(row, stored, source, inner)
+        out.append(Outgoing(target, queue_id, part.flag, kept, part.body))
+    return out
+
+
+def _kept(found: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in found.items() if name not in _OF_BROKER}
 
 
 def _target(topic: str, found: Mapping[str, str], wishes: Wishes) -> str:
@@ -168,9 +195,10 @@ def _delay(topic: str, found: Mapping[str, str]) -> dict[str, str]:
     return {}
 
 
-def _origin(row: Mapping[str, Any], stored: int, source: str) -> dict[str, str]:
-    """Return the properties that say where the message was."""
-    queue = f"{row.get('topic')}/{row.get('queue_id')}/{row.get('queue_offset')}"
+def _origin(row: Mapping[str, Any], stored: int, source: str, inner: int = 0) -> dict[str, str]:
+    """Return the properties that say where the message was; `inner`: its place in a batch record."""
+    first = row.get("queue_offset")
+    queue = f"{row.get('topic')}/{row.get('queue_id')}/{first + inner if isinstance(first, int) else first}"
     found = {ORIGIN_STORE: source, ORIGIN_QUEUE: queue, ORIGIN_TIME: str(stored)}
     for name, column in ((ORIGIN_OFFSET, "offset"), (ORIGIN_ID, "msg_id")):
         if row.get(column) not in (None, ""):

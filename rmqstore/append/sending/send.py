@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from rmqstore.append.messages.exchange import Row
 from rmqstore.append.sending.client import Client, ClientAnswer, ClientEnded
 from rmqstore.append.sending.journal import REFUSED, SENT, UNKNOWN, UNSENT, SendJournal
-from rmqstore.append.sending.outgoing import CannotSend, LeftOut, Outgoing, Wishes, digest, outgoing
+from rmqstore.append.sending.outgoing import CannotSend, LeftOut, Outgoing, Wishes, digest, messages_in, outgoing
 
 WINDOW = 96
 GROUP = 32
@@ -29,7 +29,7 @@ _STATES = {"S": SENT, "R": REFUSED, "U": UNKNOWN, "N": UNSENT}
 
 
 class Numbered(NamedTuple):
-    """A row of the source, its number (log offset or row), and its place for errors."""
+    """A row of the source, the number of its first message (see `journal`), and its place for errors."""
 
     number: int
     where: str
@@ -131,18 +131,8 @@ def _ready(
     pump: _Pump | None,
 ) -> Iterator[_Ready]:
     """Yield the messages to send; count the others."""
-    for number, where, row in rows:
-        mark = digest(row)
-        state = None if journal is None else journal.state(number, mark)
-        try:
-            message = outgoing(row, where, how.source, how.wishes)
-        except LeftOut as left:
-            found.left_out[left.kind] += 1
-            continue
-        except CannotSend as error:
-            found.messages += 1
-            _not_tried(found, number, state, str(row.get("topic")), str(error))
-            continue
+    for one, state in _messages(rows, journal, how, found):
+        message = one.message
         topic = found.topics.get(message.topic)
         if topic is None:
             topic = found.topics[message.topic] = TopicResult()
@@ -161,10 +151,36 @@ def _ready(
             found.sent_before += 1
         elif topic.queues == 0:
             _not_tried(
-                found, number, state, message.topic, "the topic does not exist, or no queue of it can be written"
+                found, one.number, state, message.topic, "the topic does not exist, or no queue of it can be written"
             )
         else:
-            yield _Ready(number, mark, message, state == UNKNOWN)
+            yield one
+
+
+def _messages(
+    rows: Iterable[Numbered], journal: SendJournal | None, how: Sending, found: Sendings
+) -> Iterator[tuple[_Ready, str | None]]:
+    """Yield the messages of all rows that can be sent, and their state in the journal; count the others.
+
+    The messages of a batch record have consecutive numbers.
+    """
+
+    def state_of(number: int, mark: str) -> str | None:
+        return None if journal is None else journal.state(number, mark)
+
+    for number, where, row in rows:
+        try:
+            messages = outgoing(row, where, how.source, how.wishes)
+        except LeftOut as left:
+            found.left_out[left.kind] += messages_in(row)
+        except CannotSend as error:
+            found.messages += 1
+            _not_tried(found, number, state_of(number, digest(row)), str(row.get("topic")), str(error))
+        else:
+            for inner, message in enumerate(messages):
+                mark = digest(row, inner)
+                state = state_of(number + inner, mark)
+                yield _Ready(number + inner, mark, message, state == UNKNOWN), state
 
 
 def _not_tried(found: Sendings, number: int, state: str | None, topic: str, why: str) -> None:
