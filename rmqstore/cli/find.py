@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -273,7 +274,11 @@ def _text(
     blocks += [_loss(store, lost, sorted(answer.named[place]), width) for place, lost in answer.lost.items()]
     unknown = answer.unanswered(texts)
     if unknown:
-        blocks.append(iter([_nothing(text, answer) for text in unknown]))
+        lines = [_nothing(text, answer) for text in unknown]
+        if any(_unknown(text, answer) == "never" for text in unknown) and not answer.damage:
+            command = f"rmqstore lost {shlex.quote(str(store))} --stale"
+            lines.append(f"  {fitted(title('earlier logs'), 13)}{command}")
+        blocks.append(iter(lines))
     for number, lines in enumerate(blocks):
         if number:
             yield ""

@@ -173,7 +173,7 @@ def _log(name: str, log: LogInfo) -> Iterator[str]:
         yield _row("", f"missing: {start:,} to {stop:,} ({bytes_text(stop - start)})")
     for odd in log.odd[:_ODD]:
         path, _, kind = odd.rpartition(": ")
-        yield _row("", f"odd: {path}: {in_words(kind)}")
+        yield _row("", f"not a file of the log: {path}: {in_words(kind)}")
     if len(log.odd) > _ODD:
         yield _row("", f"… and {many(len(log.odd) - _ODD, 'more odd entry', 'more odd entries')}")
 

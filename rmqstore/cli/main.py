@@ -20,7 +20,7 @@ import click
 from rmqstore import __version__
 from rmqstore.cli import lang
 from rmqstore.cli.printing.output import flush_stdout, guard_descriptors, swallow_stdout, tell_error, warn
-from rmqstore.cli.shared.help_pages import Context, lang_option
+from rmqstore.cli.shared.help_pages import Context, lang_option, paged
 from rmqstore.cli.shared.settings import language_of_settings
 from rmqstore.errors import NotReadable, RmqStoreError, UsageError
 
@@ -101,6 +101,10 @@ class CommandGroup(click.Group):
     """Loads a command when it is called, and turns all errors into exit codes."""
 
     context_class = Context
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return --help, which is paged."""
+        return paged(super().get_help_option(ctx))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)

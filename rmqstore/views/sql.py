@@ -129,7 +129,7 @@ class Query:
                 raise KeyboardInterrupt from None
             text = " ".join(re.split(r"\n+LINE \d+:", str(e))[0].split())
             text = re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", text)  # "Parser Error: " adds nothing
-            raise UsageError(f"sql: {text}", _advice(e, query)) from None
+            raise UsageError(f"sql: DuckDB: {text}", _advice(e, query)) from None
 
     def _view(self, name: str) -> _View:
         if name in ("messages", "dledger"):
@@ -249,7 +249,7 @@ def _advice(error: Exception, query: str) -> str:
     if bare and isinstance(error, duckdb.ParserException):
         words = " and ".join(f'"{name}"' for name in bare)
         return f"write {words} in double quotes (reserved in SQL)"
-    return f"views: {', '.join(reading.VIEWS)}"
+    return f"there are these views: `{', '.join(reading.VIEWS)}`"
 
 
 def _with_unique_names(rows: Any) -> Any:

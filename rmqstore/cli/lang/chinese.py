@@ -26,6 +26,7 @@ _NAME = re.compile(
     r"|(?<![^\s(])(?!\()(?:[-/.~]\S*?|\S*?[/_=@#<>\\]\S*?)(?=[:;,.?!)]*(?:\s|$))"  # options, paths, fields, settings
     r"|\b[A-Z][A-Z0-9_]+\b|\b[\w-]+(?:\.[\w-]+)+\b|\b[\w-]*\d[\w-]*"  # fields, files, numbers
     r"|\b(?:Corruption|IO error|Invalid argument): .*"  # what RocksDB says
+    r"|\bDuckDB: .*?(?= — |$)"
 )
 _COMMAND = re.compile(r"(?:rmqstore|chmod|chown|sudo|pip|uv|systemctl) ")
 _SEPARATORS = {
@@ -271,10 +272,11 @@ class Translator:
             yield _Translation(cost, f"{before.text}{spaces[0]}({inner.text}){spaces[1]}{behind.text}")
 
     def _marked(self, text: str, masked: str) -> Iterator[_Translation]:
-        """Read a text behind an arrow, or before one of click's notes in square brackets."""
-        if text.startswith("-> "):
-            found = self._read(text.removeprefix("-> "))
-            yield _Translation(found.cost + _JOINT_COST, f"-> {found.text}")
+        """Read a text after an arrow or a dash, or before one of click's notes in square brackets."""
+        for mark in ("-> ", "— "):
+            if text.startswith(mark):
+                found = self._read(text.removeprefix(mark))
+                yield _Translation(found.cost + _JOINT_COST, f"{mark}{found.text}")
         at = masked.rfind("[")
         if at >= 0 and text.endswith("]"):
             a, b = self._read(text[:at].rstrip()), self._read(text[at + 1 : -1])

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, TextIO
 from rmqstore.cli import lang
 from rmqstore.cli.printing.json_text import json_bytes as json_bytes
 from rmqstore.cli.printing.json_text import quote_wide
-from rmqstore.cli.printing.quantities import wrapped
+from rmqstore.cli.printing.quantities import columns, wrapped
 from rmqstore.cli.printing.styled import Styled
 from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError
 from rmqstore.files.disk.paths import real_path
@@ -34,6 +34,7 @@ _SUFFIXES = {
     ".arrow": "arrow",
     ".arrows": "arrow",
 }
+_NARROW = 60  # columns of a terminal below which every line may be too long
 _COMMAND = ": rmqstore "  # a line that ends with a command to paste
 _SILENCE = 2.0  # seconds
 _BUFFER = 1 << 17  # bytes
@@ -192,7 +193,9 @@ def _opened(building: Path, path: Path) -> BinaryIO:
 def _wrapped(lines: Iterable[str | Styled], width: int) -> Iterator[str | Styled]:
     """Break lines that are too long, except those that end with a command: a broken one cannot be pasted."""
     for line in lines:
-        if isinstance(line, Styled) or len(line) <= width or _COMMAND in line:
+        if isinstance(line, Styled) and width < _NARROW and columns(line.plain) > width and _COMMAND not in line.plain:
+            line = line.plain
+        if isinstance(line, Styled) or columns(line) <= width or _COMMAND in line:
             yield line
         else:
             then = " " * (len(line) - len(line.lstrip()) + 2)
@@ -382,9 +385,11 @@ class Output:
     def lines(self, lines: Iterable[str | Styled], *, wrap: bool = False) -> None:
         """Write lines of text, with control characters as dots.
 
-        `wrap`: break lines without styles at the width of the terminal.
+        `wrap`: break lines without styles at the width of the terminal; on a narrow one, all lines are broken.
         """
-        width, colors = self.terminal_width if wrap else None, self.colors
+        width, colors = self.terminal_width, self.colors
+        if not wrap and width is not None and width >= _NARROW:
+            width = None  # the lines fit
         with self._to_the_end(), self.paged() as file:
             for line in lines if width is None else _wrapped(lines, width):
                 file.write(_shown(line, colors))

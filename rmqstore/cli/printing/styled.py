@@ -9,6 +9,11 @@ class Styled:
     def __init__(self, text: str = "", *, style: str = "") -> None:
         self.parts = [(text, style)]
 
+    @property
+    def plain(self) -> str:
+        """The text without its styles."""
+        return "".join(text for text, _ in self.parts)
+
     def append(self, text: str, *, style: str = "") -> Styled:
         """Append a part, and return the line."""
         self.parts.append((text, style))

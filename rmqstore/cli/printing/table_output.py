@@ -20,6 +20,13 @@ _WIDEST = 120
 _LEAST, _LEAST_BODY = 8, 30  # minimum width of a shortened text, and of a body
 _GAP = "  "
 _FIRST_BLOCK, _BLOCK = 500, 5000  # rows written at once; the first block decides the widths
+_IDENTIFYING = (
+    *("topic", "group", "queue", "queue_id", "queue_offset", "file", "path", "kind", "start", "keys", "unique_key"),
+    *("offset", "store_timestamp", "timestamp", "commitlog_offset", "phy_offset", "index", "lag"),
+)
+"""Columns that tell rows apart, the most telling first: they are left out last."""
+_PATHS = ("file", "path")
+"""Columns whose texts differ at the end, so that they are cut at the front."""
 _AS_CODE = ("magic", "crc", "code", "hash", "flag", "flags")
 """Suffixes of field names with numbers that are not counts: they get no separators."""
 
@@ -134,7 +141,7 @@ def _table(out: Output, rows: Rows, columns: tuple[str, ...]) -> None:
                 values = [row.get(name) for name in names]
                 cells = map(_table_cell, names, values)
                 if room is not None:
-                    cells = map(_shortened, cells, values, widths)
+                    cells = map(_shortened, names, cells, values, widths)
                 lines.append(_line(zip(cells, map(_is_count, names, values), widths, strict=True)))
             file.write(("\n".join(lines) + "\n").encode("utf-8", "backslashreplace"))
             first = _BLOCK
@@ -148,7 +155,8 @@ def _fitted(out: Output, needs: dict[str, int], texts: set[str], room: int) -> d
     def excess(widths: dict[str, int]) -> int:
         return sum(widths.values()) + len(_GAP) * (len(widths) - 1) - room
 
-    gone = [name for name in needs if name != "body"]
+    order = {name: number for number, name in enumerate(_IDENTIFYING)}
+    gone = sorted((name for name in needs if name != "body"), key=lambda name: order.get(name, len(order)))
     while excess({name: least.get(name, width) for name, width in widths.items()}) > 0 and len(gone) > 1:
         del widths[gone.pop()]
     while excess(widths) > 0 and (long := [name for name in widths if widths[name] > least.get(name, room)]):
@@ -158,8 +166,14 @@ def _fitted(out: Output, needs: dict[str, int], texts: set[str], room: int) -> d
     return widths
 
 
-def _shortened(cell: str, value: Any, width: int) -> str:
-    return cell if isinstance(value, int) else fitted(cell, width)
+def _shortened(name: str, cell: str, value: Any, width: int) -> str:
+    if isinstance(value, int):
+        return cell
+    if name in _PATHS and columns_of(cell) > width:
+        while columns_of(cell) > width - 1:
+            cell = cell[1:]
+        return f"…{cell}"
+    return fitted(cell, width)
 
 
 def _is_count(name: str, value: Any) -> bool:

@@ -44,9 +44,16 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[S
     if groups:
         yield Styled()
         yield _totals(report)
-        for code, examples in groups:
+        shown = [group for group in groups if verbose or not wrong_sizes(report) or group[0] in _OF_SIZES]
+        for code, examples in shown:
             yield Styled()
             yield from _group(report, PROBLEMS[code], examples, verbose, width)
+        if len(shown) < len(groups):
+            more = sum(report.findings.counts[code] for code, _ in groups) - sum(
+                report.findings.counts[code] for code, _ in shown
+            )
+            yield Styled()
+            yield from _wrapped(f"{many(more, 'more finding')} may only follow from that (-v lists them)", width)
     if report.unchecked:
         yield Styled()
         yield Styled("Not checked", style="bold yellow")
@@ -54,6 +61,15 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[S
             yield from _wrapped(line, width, _INDENT, _INDENT + "  ")
     yield Styled()
     yield from _next(report, width)
+
+
+_OF_SIZES = (problem_codes.DIR_FILE_SIZE, problem_codes.DIR_MISSING_PATH)
+
+
+def wrong_sizes(report: Report) -> list[str]:
+    """Return the settings that broker.conf should have (KEY=VALUE), if it does not fit the files of the store."""
+    found = (f for f in report.findings.listed if f.code == problem_codes.DIR_FILE_SIZE)
+    return list(dict.fromkeys(str(f.facts.get("set")) for f in found))
 
 
 def verdict_sentence(report: Report) -> str:
@@ -90,6 +106,8 @@ def _verdict(report: Report) -> tuple[str, str]:
     if report.clean and report.reused is not None:
         state += f" This reuses old results: {many(len(report.reused.files), 'unchanged log file')} not read again."
     verdict = report.headline
+    if sizes := wrong_sizes(report):
+        return f"broker.conf does not fit the files of this store: set {', '.join(sizes)}. As it is, {verdict}.", style
     return f"{verdict}. {state}" if verdict else state, style
 
 
@@ -344,7 +362,7 @@ def _curable(report: Report) -> list[str]:
 def repair_commands(report: Report) -> list[str]:
     """Return the commands that repair the problems of a store, as far as a command repairs them."""
     codes = _curable(report)
-    return _commands(report, codes) if codes else []
+    return _commands(report, codes) if codes and not wrong_sizes(report) else []
 
 
 def _commands(report: Report, codes: list[str]) -> list[str]:
@@ -360,6 +378,11 @@ def _next(report: Report, width: int) -> Iterator[Styled]:
         yield from _open_journals(report, width)
         return
     store = store_words(report.repairable, report.config)
+    if sizes := wrong_sizes(report):
+        yield from _wrapped(f"Next: set {', '.join(sizes)} in {report.config}. Then:", width)
+        command = f"rmqstore verify {store_words(report.store, report.config)}"
+        yield Styled(_NEXT + command)
+        return
     codes = _curable(report)
     if not codes:
         own = [f.facts["run"] for f in report.findings.listed if "run" in f.facts]

@@ -107,7 +107,11 @@ def note_no_message(out: Output, selection: Selection, logs: Iterable[Log], word
 def note_no_match(out: Output, word: str, selection: Selection, places: Iterable[str]) -> None:
     """Write to stderr that nothing was found, and what was searched."""
     wanted = ", ".join(_words(selection))
-    out.note(f"note: no {word} found; searched {', '.join(places)}{' for ' if wanted else ''}{wanted}")
+    where = ", ".join(places)
+    if not where:
+        out.note(f"note: no {word} found: the store has no log with any")
+        return
+    out.note(f"note: no {word} found; searched {where}{' for ' if wanted else ''}{wanted}")
 
 
 def _words(selection: Selection) -> Iterator[str]:

@@ -27,6 +27,22 @@ class Context(click.Context):
         return _Formatter(width=self.terminal_width, max_width=self.max_content_width)
 
 
+def paged(option: click.Option | None) -> click.Option | None:
+    """Return the option --help of a command, whose text goes to a pager if it is longer than the screen."""
+    if option is not None:
+        option.callback = _show
+    return option
+
+
+def _show(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from rmqstore.cli.printing.output import Output
+
+        with Output(pager=True).paged() as file:
+            file.write(f"{ctx.get_help()}\n".encode("utf-8", "replace"))
+        ctx.exit()
+
+
 class _Formatter(click.HelpFormatter):
     """Translates help, and breaks lines by the width of their characters."""
 

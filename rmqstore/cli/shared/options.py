@@ -25,7 +25,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import UTC_KEY, Size, Time
 from rmqstore.cli.shared.completion import Completer, completer_of
 from rmqstore.cli.shared.filters import FilterOptions
-from rmqstore.cli.shared.help_pages import LANG, Context
+from rmqstore.cli.shared.help_pages import LANG, Context, paged
 from rmqstore.cli.shared.settings import config_of, defaults
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.paths import real_path
@@ -85,6 +85,10 @@ class Command(click.Command):
 
     examples: tuple[str, ...] = ()
     context_class = Context
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return --help, which is paged."""
+        return paged(super().get_help_option(ctx))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take defaults from the environment and the settings file."""

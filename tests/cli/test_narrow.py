@@ -1,0 +1,89 @@
+"""A narrow terminal breaks no word, a table keeps the columns that tell rows apart, and long help is paged."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rmqstore.formats.text.width import columns
+from tests.cli.test_report_page import broken
+from tests.command import run
+from tests.damage import cut
+from tests.stores import copy_store, unpack
+from tests.terminal import printed_in_a_terminal
+from tests.test_operator_tasks import in_a_terminal
+
+STORE = "5.4.0-clean"
+
+
+@pytest.mark.parametrize(
+    "words", [("verify",), ("info",), ("find", "ord11_308"), ("get", "Order_11/0/3"), ("lost",), ("recover",)]
+)
+def test_at_forty_columns_no_word_is_broken(words: tuple[str, ...], tmp_path: Path) -> None:
+    broken(tmp_path)
+    _, lines = in_a_terminal(40, tmp_path, words[0], STORE, *words[1:])
+    assert len(lines) > 3
+    wide = [line for line in lines if columns(line) > 40]
+    # only single words, such as ids and paths, and commands to copy
+    assert [line for line in wide if "rmqstore " not in line and len(line.split()) > 2] == []
+
+
+def test_a_narrow_table_keeps_topic_queue_and_offset(tmp_path: Path) -> None:
+    copy_store(STORE, tmp_path)
+    _, lines = in_a_terminal(40, tmp_path, "dump", STORE, "--limit", "2")
+    head = next(line for line in lines if line.startswith("topic"))
+    assert head.split() == ["topic", "queue_id", "queue_offset"]
+    _, lines = in_a_terminal(80, tmp_path, "dump", STORE, "--positions")
+    files = {line.split()[1] for line in lines if "RECORDS" in line}
+    assert len(files) == 8 and all(name.startswith("…") for name in files), "cut at the front"
+
+
+@pytest.mark.parametrize("words", [("verify", "--help"), ("--help",), ("pipeline", "export", "--help")])
+def test_help_longer_than_the_screen_is_paged(words: tuple[str, ...], tmp_path: Path) -> None:
+    pager = tmp_path / "pager"
+    pager.write_text("#!/bin/sh\necho paged\ncat\n")
+    pager.chmod(0o755)
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")} | {"PAGER": str(pager)}
+    code, out = printed_in_a_terminal(*words, lines=24, columns=80, environment=environment)
+    assert code == 0 and out.startswith(b"paged\r\nUsage: rmqstore")
+    code, out = printed_in_a_terminal(*words, lines=400, columns=80, environment=environment)
+    assert code == 0 and out.startswith(b"Usage: rmqstore")
+
+
+def test_what_never_arrived_may_be_a_record_of_an_earlier_log() -> None:
+    store = unpack(STORE)
+    result = run("find", str(store), "no-such-key")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[0] == "no-such-key: never arrived, as far as this store tells"
+    command = result.stdout.splitlines()[-1].split("  ")[-1].removeprefix("earlier logs").strip()
+    assert command == f"rmqstore lost {store} --stale"
+    assert run(*command.split()[1:]).exit_code == 0
+
+
+def test_a_wrong_file_size_in_broker_conf_is_one_problem(tmp_path: Path) -> None:
+    store, conf = copy_store(STORE, tmp_path), tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=131072\n")
+    result = run("verify", str(store), "-c", str(conf))
+    assert result.exit_code == 1
+    lines = result.stdout.splitlines()
+    assert " ".join(lines[:2]).startswith(
+        "broker.conf does not fit the files of this store: set mappedFileSizeCommitLog=65536."
+    )
+    assert sum(line.startswith(("ERROR", "WARNING")) for line in lines) == 1
+    assert "recover" not in result.stdout
+    assert "may only follow from that (-v lists them)" in result.stdout
+    assert (
+        sum(
+            line.startswith(("ERROR", "WARNING"))
+            for line in run("verify", str(store), "-c", str(conf), "-v").stdout.splitlines()
+        )
+        > 1
+    )
+    conf.write_text("mappedFileSizeCommitLog=65536\n")  # what it asks for
+    command = lines[-1].split()
+    assert command[:2] == ["rmqstore", "verify"]
+    assert run(*command[1:]).exit_code == 0
+    cut(store / "commitlog" / f"{458752:020d}", 1000)
+    assert "does not fit" not in run("verify", str(store), "-c", str(conf)).stdout
