@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rmqstore.checks.beside.config import ConfigFacts
-from rmqstore.checks.log.commitlog import LogResult, UnitKeeper
+from rmqstore.checks.log.commitlog import KnownParts, LogResult, UnitKeeper
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Finding, Report
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rmqstore.checks.index.catalog import IndexCatalog
     from rmqstore.checks.misplaced_files import Misplaced
     from rmqstore.checks.rows.message_rows import MessageRowFacts
-    from rmqstore.checks.since_last.last_run import LastRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class VerifyOptions:
     list; all are counted. `split_size`: bytes of the log for one task.
     `topics`, `queues`: report only findings about these. `since`, `until` (ms of store time): read only files that may
     have such messages. `max_duration` (s) ends the run early, and `start_at` (see `Report.resume_at`) resumes it.
-    `units` collects the units that the messages should have. `last_run`: log files that need not be read again.
+    `units` collects the units that the messages should have. `last_run`: parts of the log that need not be read again.
     `ranges`: forecast the starts of all versions.
     A report that leaves something out is never clean.
     """
@@ -51,7 +50,7 @@ class VerifyOptions:
     max_duration: float | None = None
     start_at: Mapping[str, int] | None = None
     units: UnitKeeper | None = None
-    last_run: LastRun | None = None
+    last_run: KnownParts | None = None
     ranges: bool = False
 
 

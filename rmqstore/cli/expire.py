@@ -75,7 +75,7 @@ def expire(
     unchecked = change.report.unchecked
     unchecked[:] = [line for line in unchecked if line != NO_BODY_CRCS]  # a clean-up does not depend on bodies
     change = replace(change, verdict=_verdict(change.plan, later))
-    code = finish(out, change, applying, work.jobs)
+    code = finish(out, change, applying)
     return 0 if change.plan.empty else code  # `verify` reports the problems of the store
 
 

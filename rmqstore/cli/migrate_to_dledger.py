@@ -86,7 +86,7 @@ def migrate_to_dledger(
     With more than one peer, give --check-replica for each other node: if nodes close their commitlogs at different
     offsets, they can never agree again. Exit code 0: done; 1: the plan was not applied; 5: refused.
     """
-    from rmqstore.checks.verify import examine
+    from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.files.store import open_store
     from rmqstore.repair.journal.liveness import refuse_in_use
     from rmqstore.repair.migrate.to_dledger import plan_migration_to_dledger
@@ -112,7 +112,7 @@ def migrate_to_dledger(
         _tell(out, document, _plan_lines(plan, migration))
         return 1
     out.check()
-    with apply_and_verify(out, opened, plan, applying, work.jobs) as (journal, after):
+    with apply_and_verify(out, opened, plan, applying, VerifyOptions(jobs=work.jobs)) as (journal, after):
         left = _remaining(after)
         document |= {"applied": True, "journal": str(journal), "remaining": {"counts": left}}
         _tell(out, document, _done_lines(plan, migration, journal, left))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -98,8 +97,8 @@ def rebuild(
     keep_units = KeptUnits if fresh and part == "cq" else None
     change = plan_change(out, "rmqstore.rebuild/1", opened, work.verifying(), plan, keep_units=keep_units, cures=fresh)
     if storage is not None:
-        change = replace(change, verdict=_verdict(change.plan, storage), settings=_settings(change.plan.facts))
-    return finish(out, change, applying, work.jobs)
+        change = replace(change, verdict=_verdict(change.plan, storage))
+    return finish(out, change, applying)
 
 
 def _verdict(plan: Plan, storage: str) -> str:
@@ -108,9 +107,3 @@ def _verdict(plan: Plan, storage: str) -> str:
     if any(step.path.startswith("config/") for step in plan.steps):
         return f"All consume queues, topics, groups and offsets move to {place}."
     return f"All consume queues move to {place}; topics, groups and offsets stay where they are."
-
-
-def _settings(facts: Mapping[str, object]) -> dict[str, str]:
-    """Return the settings of a converted store; those of a saved plan are untrusted."""
-    found = facts.get("settings")
-    return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, dict) else {}

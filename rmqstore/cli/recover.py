@@ -168,7 +168,7 @@ def recover(
         keep_units=KeptUnits if gone else None,
         cures=cures,
     )
-    return finish(out, change, applying, work.jobs)
+    return finish(out, change, applying)
 
 
 def _open_replicas(paths: tuple[Path, ...], config: BrokerConfig, work: WorkOptions) -> list[Replica]:

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from rmqstore.checks.expiring import while_files_expire
 from rmqstore.checks.verify import Verified, VerifyOptions, examine_lasting
 from rmqstore.files.store import Store
 from rmqstore.repair.log.store_guard import data_roots, refuse_whole
+from rmqstore.repair.plan.outcome import Outcome, measured
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.planned.examined import after, examine_again
+from rmqstore.repair.planned.known_parts import FirstParts
 from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 
+_SPLIT = 32 << 20
+"""Bytes of a part of the log: what a plan changes is read a second time in whole parts."""
 NOTE = "a broker is running on this store: the plan is not final, and cannot be applied"
 
 
 class Planned(NamedTuple):
-    """A store, its examination, and the plan, all from the same read."""
+    """A store, its examination, and the plan, all from the same read.
+
+    `outcome`: what a verification will find after the plan; None if a broker is running, nothing is planned, or the
+    examination did not read the bodies.
+    """
 
     store: Store
     verified: Verified
     plan: Plan
+    outcome: Outcome | None = None
 
 
 def examine_and_plan(
@@ -38,11 +49,18 @@ def examine_and_plan(
     Errors: those of `plan`; StoreIsLive if files expire faster than planning takes.
     """
 
+    first = FirstParts()
+    keeping = replace(options, last_run=first, split_size=options.split_size or _SPLIT)
+
     def work(look: Store) -> Planned:
-        look, verified = examine_lasting(look, options, keep_units=keep_units)
+        look, verified = examine_lasting(look, keeping, keep_units=keep_units)
         if cures and verified.report.live and not verified.report.has_problems:
             return Planned(look, verified, _nothing(look, verified))
-        return Planned(look, verified, plan(look, verified))
+        made = plan(look, verified)
+        if made.empty or verified.report.live or options.quick:
+            return Planned(look, verified, made)
+        outcome = Outcome.of(examine_again(after(look, made), replace(keeping, progress=None), first).report)
+        return Planned(look, verified, measured(made, verified.report, outcome), outcome)
 
     return while_files_expire(store, work)
 

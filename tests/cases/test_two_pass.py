@@ -66,6 +66,7 @@ def test_damage_is_found_repaired_and_undone(name: str, tmp_path: Path) -> None:
     before = content_only(snapshot(store, without=(JOURNAL,)))
     repaired = run_json(*recover, "--apply", exit_code=case.recover.exit_code)
     assert repaired["applied"] is True
+    assert repaired["differs"] == []  # what the plan said of the store after it is what verify found
     assert _unkept(promises, {recover: repaired, **plans}) == []
     loss, journal = repaired["loss"], repaired["journal"]
     assert isinstance(loss, dict)

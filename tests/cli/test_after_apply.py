@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.errors import CouldNotCheck
+from rmqstore.repair.journal import journal
 from tests.command import run
 from tests.damage import overwrite
 from tests.untouched import content_only, snapshot
@@ -115,3 +116,49 @@ def test_output_file_of_an_apply_holds_the_plan_and_the_result(store: Path, tmp_
 def test_closed_descriptors_are_not_given_to_files_of_the_store(store: Path) -> None:
     done = shell(store, "RMQSTORE verify STORE --json -o /dev/null 0<&- 1>&- 2>&-")
     assert done.returncode == 1
+
+
+def test_a_plan_says_what_remains_and_what_the_next_start_would_do(store: Path) -> None:
+    plan = json.loads(run("recover", str(store), "--json").stdout)
+    assert plan["remaining"] == {"counts": {}}
+    assert plan["forecast"] == "RocketMQ 5.4.0 would start and lose nothing"
+    assert plan["facts"]["stays"] == {}
+    shown = run("recover", str(store)).stdout
+    assert "After this repair: no problems. RocketMQ 5.4.0 would start and lose nothing." in shown
+    done = json.loads(run("recover", str(store), "--apply", "--json").stdout)
+    assert (done["differs"], done["remaining"], done["forecast"]) == ([], plan["remaining"], plan["forecast"])
+
+
+def break_config(store: Path) -> None:
+    (store / "config/topics.json.bak").write_bytes((store / "config/topics.json").read_bytes())
+    (store / "config/topics.json").write_text("{")
+
+
+def test_what_remains_is_counted_on_the_planned_store(store: Path) -> None:
+    break_config(store)
+    plan = json.loads(run("recover", str(store), "--only", "CK-AHEAD", "--json").stdout)
+    assert plan["cures"] == ["CK-AHEAD"]
+    assert plan["remaining"]["counts"].keys() == plan["facts"]["stays"].keys() == {"CFG-BROKEN"}
+    assert plan["facts"]["stays"]["CFG-BROKEN"]["why"] == "--only selects other problems"
+    assert "After this repair: 1 problem left." in run("recover", str(store), "--only", "CK-AHEAD").stdout
+
+
+@pytest.mark.parametrize("how", [(), ("--json",)])
+def test_a_store_that_is_not_as_planned_is_exit_70_and_names_the_journal(
+    store: Path, how: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = journal.apply
+
+    def apply_otherwise(*args: object, **options: object) -> object:
+        done = real(*args, **options)  # type: ignore[arg-type]
+        break_config(store)
+        return done
+
+    monkeypatch.setattr(journal, "apply", apply_otherwise)
+    done = run("recover", str(store), "--apply", *how)
+    assert done.exit_code == 70
+    (name,) = journals(store)
+    assert "the store is not as this plan said that it would be: CFG-BROKEN: 0 planned, 1 found" in done.stderr
+    assert f"to undo the repair, run `rmqstore undo {store / '.rmqstore' / name}`" in done.stderr
+    if how:
+        assert json.loads(done.stdout)["differs"][0] == "CFG-BROKEN: 0 planned, 1 found"

@@ -14,7 +14,7 @@ from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.log_contents import LogContents
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, scan_split, unit_reader
 from rmqstore.checks.log.queue_parts import Missing, QueuePart, UnitRows
-from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.checks.problems.report import Fact, Finding, Findings, Reused
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.message import Fault, NewerRecords
 from rmqstore.scan.dispatch import BatchRow
@@ -183,7 +183,13 @@ class LogResult(LogContents):
 
 
 class KnownParts(Protocol):
-    """Parts of a log that need not be read again."""
+    """Parts of a log that need not be read again. `reused`: the files that were not read; None: not told."""
+
+    @property
+    def reused(self) -> Reused | None: ...
+
+    def begin(self) -> None:
+        """Start a verification."""
 
     def mapper(self, options: PassOptions, jobs: int, inner: Mapper | None) -> Mapper:
         """Return a mapper that reads only unknown parts, with `inner` or `jobs` processes, and yields all in order."""
@@ -204,7 +210,7 @@ class PassWork(Workers):
     def parts(self, splits: Sequence[Split], options: PassOptions) -> Iterator[tuple[Split, LogPart]]:
         """Read splits and yield them with their parts, in address order."""
         mapper = self.mapper
-        if self.known is not None and not options.keep_units:  # known parts do not include units
+        if self.known is not None:
             options = replace(options, watch=True)
             mapper = self.known.mapper(options, self.jobs, self.mapper)
         return joined(partial(scan_split, options=options), splits, self.jobs, mapper)

@@ -68,7 +68,8 @@ class LastRun:
 
         def mapped(function: Callable[[Split], Any], splits: Sequence[Split]) -> Iterator[tuple[Split, Any]]:
             # a known part is unpacked here and again in _recall: kept, the parts would grow with the store
-            known = [self._is_known(split, options) for split in splits]
+            # known parts do not include units
+            known = [not options.keep_units and self._is_known(split, options) for split in splits]
             fresh = [split for split, same in zip(splits, known, strict=True) if not same]
             started = time.time()
             before = {split.file.path: Identity.of(split.file) for split in fresh}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqstore.cli.printing.output import Output, warn
-from rmqstore.errors import AppliedUnchecked, NotReadable, Refused, RmqStoreError, UsageError
+from rmqstore.cli.printing.output import Output, tell_error, warn
+from rmqstore.errors import AppliedUnchecked, BrokenPlan, NotReadable, Refused, RmqStoreError, UsageError
 from rmqstore.files.disk.paths import real_path
 
 if TYPE_CHECKING:
@@ -20,26 +20,32 @@ if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.repair.migrate.to_dledger_preflight import MigrationRefusal
+    from rmqstore.repair.plan.outcome import Outcome
     from rmqstore.repair.plan.plan import Plan
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 
 _SHOWN_QUEUES = 3
+_SHOWN_DIFFERENCES = 5
+_ADVICE = "this is a bug in rmqstore: please report this line; to undo the repair, run `{}`"
 _MAX_PLAN = 1 << 30  # bytes; a plan contains the bytes that it will write
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A plan for a store, and the report on which it is based."""
+    """A plan for a store, and the report on which it is based.
+
+    `options`: how the store was verified; `outcome`: what a verification after the plan will find, if it was measured.
+    """
 
     schema: str
     store: Store
     plan: Plan
     report: Report
     wrote: Mapping[str, Any]
+    options: VerifyOptions
+    outcome: Outcome | None = None
     verdict: str | None = None
     """The first line of the text, if the forecast of the next start does not answer the question."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """What broker.conf needs after the change."""
 
 
 def open_for(out: Output, path: Path, config: BrokerConfig, applying: Applying) -> Store:
@@ -125,16 +131,18 @@ def plan_change(
     from rmqstore.repair.plan.before import with_before
 
     with out.progress("verify", store.log_bytes) as progress:
-        options = replace(options, progress=progress.add)
-        look, verified, made = examine_and_plan(store, options, plan, keep_units=keep_units, cures=cures)
+        watched = replace(options, progress=progress.add)
+        look, verified, made, outcome = examine_and_plan(store, watched, plan, keep_units=keep_units, cures=cures)
     if verified.report.live:
         out.note(f"note: {NOTE}")
     made = with_before(made, look, verified.report)
-    return Change(schema, look, made, verified.report, wrote_positions(verified))
+    return Change(schema, look, made, verified.report, wrote_positions(verified), options, outcome)
 
 
-def finish(out: Output, change: Change, applying: Applying, jobs: int | None) -> int:
+def finish(out: Output, change: Change, applying: Applying) -> int:
     """Print, save or apply the plan; return the exit code."""
+    from rmqstore.repair.plan.outcome import Outcome
+
     plan = change.plan
     if applying.plan_out is not None:
         save_plan(applying.plan_out, plan, change.store.path)
@@ -147,34 +155,40 @@ def finish(out: Output, change: Change, applying: Applying, jobs: int | None) ->
     shown = not out.as_json and out.path is None
     if shown:
         out.lines(_plan_lines(change, out.verbose), wrap=True)
-    with apply_and_verify(out, change.store, plan, applying, jobs, change.settings) as (journal, after):
-        _print(out, change, applied=True, journal=journal, after=after, plan_shown=shown)
+    again = replace(change.options, quick=False)
+    with apply_and_verify(out, change.store, plan, applying, again) as (journal, after):
+        differs = change.outcome.differences(Outcome.of(after)) if change.outcome is not None else []
+        _print(out, change, applied=True, journal=journal, after=after, plan_shown=shown, differs=differs)
+    if differs:
+        tell_error("bug", _not_as_planned(differs), _ADVICE.format(undo_command(journal)), as_json=False)
+        return BrokenPlan.exit_code
     return after.exit_code
+
+
+def _not_as_planned(differs: Sequence[str]) -> str:
+    more = len(differs) - _SHOWN_DIFFERENCES
+    shown = "; ".join(differs[:_SHOWN_DIFFERENCES]) + (f"; and {more:,} more" if more > 0 else "")
+    return f"the store is not as this plan said that it would be: {shown}"
 
 
 @contextlib.contextmanager
 def apply_and_verify(
-    out: Output,
-    store: Store,
-    plan: Plan,
-    applying: Applying,
-    jobs: int | None,
-    settings: Mapping[str, str] | None = None,
+    out: Output, store: Store, plan: Plan, applying: Applying, options: VerifyOptions
 ) -> Iterator[tuple[Path | None, Report]]:
-    """Apply a plan and verify the store again; the block reports on it. Errors: as `apply`; AppliedUnchecked.
+    """Apply a plan and verify the store again with these options; the block reports on it.
 
-    `settings`: changes of broker.conf that belong to the plan.
+    Errors: as `apply`; AppliedUnchecked.
     """
-    from rmqstore.checks.verify import VerifyOptions, verify
+    from rmqstore.checks.verify import verify
     from rmqstore.files.store import open_store
     from rmqstore.repair.journal.journal import apply
 
     with out.progress("apply", None, unit="batch") as progress:
         journal = apply(plan, **applying.how, progress=progress).journal
     with after_apply(out, journal):
-        store = open_store(store.path, store.config.changed(settings) if settings else store.config, store.files)
+        store = open_store(store.path, store.config.changed(plan.settings), store.files)
         with out.progress("verify again", store.log_bytes) as progress:
-            report = verify(store, VerifyOptions(jobs=jobs, progress=progress.add))
+            report = verify(store, replace(options, progress=progress.add))
         yield journal, report
 
 
@@ -212,10 +226,17 @@ def _left(report: Report, plan: Plan) -> int:
 
 
 def _print(
-    out: Output, change: Change, *, applied: bool, journal: Path | None, after: Report | None, plan_shown: bool = False
+    out: Output,
+    change: Change,
+    *,
+    applied: bool,
+    journal: Path | None,
+    after: Report | None,
+    plan_shown: bool = False,
+    differs: Sequence[str] = (),
 ) -> None:
     if out.as_json:
-        out.report(_json(change, applied, journal, after))
+        out.report(_json(change, applied, journal, after) | {"differs": list(differs)})
         return
     from rmqstore.repair.plan.plan_text import loss_words
 
@@ -237,8 +258,6 @@ def _print(
 
 
 def _json(change: Change, applied: bool, journal: Path | None, after: Report | None) -> dict[str, Any]:
-    from rmqstore.checks.problems.report import problem_counts
-
     plan, report = change.plan, after or change.report
     loss = {"visible_fillers": 0, "groups_that_will_see_them": {}, **plan.loss.to_json()}
     return {
@@ -256,10 +275,20 @@ def _json(change: Change, applied: bool, journal: Path | None, after: Report | N
         "notes": list(plan.notes),
         "brakes": list(plan.decisions),
         "steps": plan.summaries(),
-        "remaining": {"counts": problem_counts(report) if applied or plan.empty else {}},
+        "remaining": {"counts": _remaining(change, after)},
+        "forecast": after.headline if after is not None else change.outcome.headline if change.outcome else None,
         "facts": dict(plan.facts),
-        **({"settings": dict(change.settings)} if change.settings else {}),
+        **({"settings": plan.settings} if plan.settings else {}),
     }
+
+
+def _remaining(change: Change, after: Report | None) -> dict[str, int]:
+    """Return the problems that remain: found after the plan, or as measured before it."""
+    from rmqstore.checks.problems.report import problem_counts
+
+    if after is None and change.outcome is not None:
+        return dict(change.outcome.problems)
+    return problem_counts(after or change.report) if after is not None or change.plan.empty else {}
 
 
 def _wrote(change: Change, after: Report | None) -> dict[str, Any]:

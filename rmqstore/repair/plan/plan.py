@@ -122,6 +122,12 @@ class Plan:
         return running.hexdigest()[:16]
 
     @property
+    def settings(self) -> dict[str, str]:
+        """The settings that broker.conf needs after the plan. Those of a saved plan are untrusted."""
+        found = self.facts.get("settings")
+        return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, Mapping) else {}
+
+    @property
     def origins(self) -> Mapping[str, str]:
         """The new names of renamed files, with the old ones, which `expect` and spans refer to."""
         return {step.path: step.source for step in self.steps if isinstance(step, Rename)}

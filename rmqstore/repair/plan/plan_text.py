@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import PurePosixPath
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.formats.text.counts import many
 from rmqstore.repair.plan.content import Json, Zeros
+from rmqstore.repair.plan.outcome import FACT
 from rmqstore.repair.plan.steps import (
     Create,
     Discard,
@@ -43,7 +44,8 @@ def describe(plan: Plan, *, limit: int = 200, grouped: bool = False) -> list[str
     steps = _describe_groups(plan) if grouped and len(plan.steps) > _FEW else _describe_steps(plan, limit)
     if plan.empty:
         return [*_describe_loss(plan), *_describe_decisions(plan), *steps, *_describe_stays(plan)]
-    return [*_describe_loss(plan), *_describe_stays(plan), *_describe_decisions(plan), *steps]
+    lines = [*_describe_loss(plan), *_describe_stays(plan), *_describe_decisions(plan), *steps]
+    return [*lines, *_describe_outcome(plan)]
 
 
 def loss_words(plan: Plan) -> str:
@@ -333,6 +335,20 @@ def _describe_stays(plan: Plan) -> Iterator[str]:
         if isinstance(row, Mapping):
             yield f"  {code} x {row.get('count')}: {row.get('why')}"
             yield f"    -> {row.get('do')}"
+
+
+def _describe_outcome(plan: Plan) -> Iterator[str]:
+    """Say what a verification will find after the plan, and what the next start would do; tolerate any JSON."""
+    row = plan.facts.get(FACT)
+    if not isinstance(row, Mapping):
+        return
+    counts, unchecked = row.get("counts"), row.get("unchecked")
+    numbers = [n for n in counts.values() if isinstance(n, int)] if isinstance(counts, Mapping) else []
+    left = f"{many(sum(numbers), 'problem')} left" if numbers else "no problems"
+    if isinstance(unchecked, Sequence) and unchecked and not numbers:
+        left = "no problems, but not everything can be checked"
+    yield ""
+    yield f"After this repair: {left}. {str(row.get('verdict')).rstrip('.')}."
 
 
 def _with_why(line: str, why: str) -> str:

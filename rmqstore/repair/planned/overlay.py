@@ -60,6 +60,7 @@ class _File:
     length: int
     mtime_ns: int
     kept: int = 0
+    resized: bool = False
     written: list[tuple[int, int, Content]] = field(default_factory=list)
 
     def segments(self) -> list[_Segment]:
@@ -106,17 +107,20 @@ class Overlay(Files):
         self._files = files
         self._root = root
         self._now = time.time_ns()
-        self._nodes: dict[Path, _File | _Directory | None] = {}
+        self._nodes: dict[str, _File | _Directory | None] = {}
         """Paths that the plan changes; None: nothing is there any more."""
-        self._children: dict[Path, list[Path]] = {}
+        self._children: dict[str, list[str]] = {}
+        self._folders: dict[str, tuple[str, bool]] = {}
         in_order = sorted(steps, key=lambda step: PHASES.index(type(step)))
         aside = self._set_aside(in_order)
         for step in in_order:
             self._take(step, aside)
         for place, node in self._nodes.items():
+            folder, _, name = place.rpartition("/")
             if node is not None:
-                self._children.setdefault(place.parent, []).append(place)
-        self._above = frozenset(above for place in self._nodes for above in place.parents)
+                self._children.setdefault(folder, []).append(name)
+        self._above = frozenset(str(above) for place in self._nodes for above in Path(place).parents)
+        self._folders.clear()
 
     # --- the steps ------------------------------------------------------------------------------------------------
 
@@ -125,7 +129,7 @@ class Overlay(Files):
         return {step.path: self._present(step.path) for step in steps if isinstance(step, SetAside)}
 
     def _take(self, step: Step, aside: dict[str, _File]) -> None:
-        place = absolute_path(self._root / step.path)
+        place = str(absolute_path(self._root / step.path))
         if isinstance(step, Discard | RemoveEmptyDirectory | SetAside):
             self._nodes[place] = None
         elif isinstance(step, Rename):
@@ -138,6 +142,7 @@ class Overlay(Files):
             self._nodes[place] = file
         else:
             file = self._changed(place, step.path)
+            file.resized |= isinstance(step, Truncate | Extend)
             if isinstance(step, Truncate):
                 file.kept = file.length = step.to_size
             else:
@@ -145,7 +150,7 @@ class Overlay(Files):
                     file.length = step.to_size
                 file.written.append((step.at, step.at + step.content.size, step.content))
 
-    def _changed(self, place: Path, path: str) -> _File:
+    def _changed(self, place: str, path: str) -> _File:
         """Return the node of a file that is changed in place; a journal restores its times."""
         node = self._nodes.get(place)
         if not isinstance(node, _File):
@@ -167,32 +172,32 @@ class Overlay(Files):
     # --- Files ----------------------------------------------------------------------------------------------------
 
     def list(self, directory: Path) -> list[DirEntry]:
-        place = absolute_path(directory)
+        place, replaced = self._find(directory)
         found: list[DirEntry] = []
-        if not self._is_replaced(place):
+        if not replaced:
             there = self._files.list(directory)
-            found = [one for one in there if place / one.path.name not in self._nodes]
-        for changed in self._children.get(place, ()):
-            node = self._nodes[changed]
+            found = [one for one in there if f"{place}/{one.path.name}" not in self._nodes]
+        for name in self._children.get(place, ()):
+            node = self._nodes[f"{place}/{name}"]
             if node is not None:
-                found.append(_entry(directory / changed.name, node))
+                found.append(_entry(directory / name, node))
         return sorted(found, key=lambda entry: entry.path.name)
 
     def stat(self, path: Path) -> DirEntry | None:
-        place = absolute_path(path)
+        place, replaced = self._find(path)
         node = self._nodes.get(place)
         if node is not None:
             return _entry(path, node)
-        return None if self._is_replaced(place) else self._files.stat(path)
+        return None if replaced else self._files.stat(path)
 
     def open(self, path: Path) -> OpenFile:
-        place = absolute_path(path)
+        place, replaced = self._find(path)
         node = self._nodes.get(place)
         if isinstance(node, _File):
             return _PlannedFile(self._files, node)
         if node is not None:
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        if self._is_replaced(place):
+        if replaced:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return self._files.open(path)
 
@@ -218,14 +223,14 @@ class Overlay(Files):
         return self._files.on_this_machine
 
     def may_read(self, path: Path) -> bool:
-        return self._is_replaced(absolute_path(path)) or self._files.may_read(path)
+        return self._find(path)[1] or self._files.may_read(path)
 
     def _fill(self, folder: ScratchFolder, target: Path, directory: Path, own: Path) -> None:
         for entry in self.list(directory):
             into = target / entry.path.name
             if entry.directory and self.changes(entry.path):
                 self._fill(folder, folder.make_directory(str(into)), entry.path, own / entry.path.name)
-            elif absolute_path(entry.path) not in self._nodes:
+            elif self._find(entry.path)[0] not in self._nodes:
                 folder.link(into, (own / entry.path.name).absolute())
             elif not entry.directory:
                 with self.open(entry.path) as source:
@@ -238,12 +243,34 @@ class Overlay(Files):
 
     def changes(self, path: Path) -> bool:
         """Whether any step changes this file, or anything in this directory or above it."""
-        place = absolute_path(path)
-        return place in self._above or self._is_replaced(place)
+        place, replaced = self._find(path)
+        return replaced or place in self._above
 
-    def _is_replaced(self, place: Path) -> bool:
-        """Whether a step removes, creates or changes this path, or a directory above it."""
-        return place in self._nodes or any(above in self._nodes for above in place.parents)
+    def keeps(self, path: Path, start: int, stop: int) -> bool:
+        """Whether the bytes [start, stop) of a file, and its end if it is among them, stay as they are."""
+        place, replaced = self._find(path)
+        node = self._nodes.get(place)
+        if not isinstance(node, _File):
+            return not replaced
+        if node.origin is None or self._find(node.origin)[0] != place:
+            return False
+        if stop > min(node.kept, node.length) and node.resized:
+            return False
+        return not any(low < stop and start < high for low, high, _ in node.written)
+
+    def _find(self, path: Path) -> tuple[str, bool]:
+        """Return a path as in `_nodes`, and whether a step removes, creates or changes it or a directory above it."""
+        folder, _, name = str(path).rpartition("/")
+        if name in ("", ".", ".."):
+            place = absolute_path(path)
+            return str(place), any(str(one) in self._nodes for one in (place, *place.parents))
+        known = self._folders.get(folder)
+        if known is None:
+            above = absolute_path(path.parent)
+            replaced = any(str(one) in self._nodes for one in (above, *above.parents))
+            known = self._folders[folder] = (str(above).rstrip("/"), replaced)
+        found = f"{known[0]}/{name}"
+        return found, known[1] or found in self._nodes
 
 
 def _entry(path: Path, node: _File | _Directory) -> DirEntry:

@@ -1,0 +1,34 @@
+"""The store as it will be after a plan, and its examination, which reads only what the plan changes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from rmqstore.checks.verify import Verified, VerifyOptions, examine
+from rmqstore.files.store import Store, open_store
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.planned.known_parts import FirstParts, PartsAfter
+from rmqstore.repair.planned.overlay import Overlay
+
+
+def after(store: Store, plan: Plan) -> Store:
+    """Return a store as it will be after a plan.
+
+    Errors: as `open_store`.
+    """
+    return open_store(
+        store.path, store.config.changed(plan.settings), Overlay(store.files, plan.steps, Path(plan.store))
+    )
+
+
+def examine_again(planned: Store, options: VerifyOptions, first: FirstParts | None = None) -> Verified:
+    """Examine a store as it will be after a plan; parts that it does not change are taken from the `first` examination.
+
+    Errors: as `examine`, and those of the contents of the plan.
+    """
+    parts = None
+    if first is not None and isinstance(planned.files, Overlay):
+        parts = PartsAfter(first, planned.files)
+    own = replace(options, jobs=1, last_run=parts, units=None, sink=None)
+    return examine(planned, own)
