@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,42 @@ WRITERS = (
     "spark/jobs/parquet_files.py",
     "files/rocksdb/links.py",
 )
+READERS = {
+    "append/": "reopens files that it writes",
+    "cli/": "paths that the user names, outputs, settings, and the state of --resume",
+    "errors.py": "how this program was installed",
+    "files/broker_config.py": "broker.conf, which -c names",
+    "files/disk/": "what LocalFiles is made of",
+    "files/in_use/": "the lock, and the processes of this machine that use a store",
+    "files/rocksdb/links.py": "links to a database that `Files.local` has brought to this machine",
+    "checks/beside/permissions.py": "owners and modes, and only where `Files.on_this_machine`",
+    "checks/since_last/state_file.py": "the file that --since-last names",
+    "repair/journal/": "compares and changes the files of this machine",
+    "repair/plan/fingerprints.py": "what a plan expects, as the journal finds it: never through a link",
+    "repair/plan/plan_builder.py": "what a plan expects, as the journal finds it: never through a link",
+    "repair/expire.py": "how full a file system is",
+    "repair/migrate/to_commitlog_build.py": "the new store",
+    "repair/rebuild/rocksdb_swap.py": "a new database in a temporary directory",
+    "repair/replica/": "copies in a temporary directory; the path or broker.conf of a replica that --replica names",
+    "spark/": "outputs of jobs, and Spark's own files",
+    "views/bundle/": "a bundle keeps owners and modes of the files",
+    "views/compare/fingerprint.py": "a file that compare --fingerprint-out has written",
+    "views/lost.py": "journals of repairs",
+    "views/report/incident.py": "journals of repairs",
+    "views/tables/stores.py": "globs and lists of stores that the user names",
+    **dict.fromkeys(("json_reference.py", "manual.py", "translations.py"), "files of this package"),
+}
+"""Why a file, or the files below a directory, read without `Store.files`."""
+FUNCTION_READS = {
+    "os": {"access", "listdir", "lstat", "open", "pread", "preadv", "readlink", "scandir", "stat", "statvfs", "walk"},
+    "os.path": {"exists", "getmtime", "getsize", "isdir", "isfile", "islink", "lexists", "realpath", "samefile"},
+    "glob": {"glob", "iglob"},
+}
+METHOD_READS = {
+    *("glob", "is_dir", "is_file", "is_symlink", "iterdir", "lstat", "read_bytes", "read_text", "readlink", "resolve"),
+    *("exists", "rglob", "samefile", "stat"),
+}
+LOW_LEVEL = {"rmqstore.files.disk.reading", "rmqstore.files.disk.sparse"}
 METHOD_WRITES = {
     *("write_text", "write_bytes", "touch", "unlink", "rmdir", "mkdir", "symlink_to", "hardlink_to", "rename"),
     *("chmod", "lchmod", "tofile"),
@@ -84,6 +121,33 @@ def writing_call(node: ast.Call) -> str:
     return ".replace(target)" if replaces else ""
 
 
+def reads_past_files(nodes: Nodes) -> Iterator[tuple[int, str]]:
+    """Yield line and words of what opens, lists or examines files without a `Files`, or through LOCAL by name."""
+    for node in nodes:
+        if isinstance(node, ast.Call):
+            yield from ((node.lineno, words) for words in reading_call(node))
+        elif isinstance(node, ast.ImportFrom) and node.module in LOW_LEVEL:
+            yield node.lineno, node.module
+
+
+def reading_call(node: ast.Call) -> Iterator[str]:
+    if any(isinstance(given, ast.Name) and given.id == "LOCAL" for given in node.args):
+        yield "passes LOCAL"
+    if isinstance(node.func, ast.Name) and node.func.id == "open":
+        yield "open"
+    if not isinstance(node.func, ast.Attribute):
+        return
+    owner, name = ast.unparse(node.func.value), node.func.attr
+    if owner == "LOCAL" or name in FUNCTION_READS.get(owner, ()):
+        yield f"{owner}.{name}"
+    elif owner in FUNCTION_READS:
+        return
+    elif name == "open" and is_mode(argument(node, 0, "mode")):
+        yield f"{owner}.open"
+    elif name in METHOD_READS and owner != "self" and not re.search(r"(^|[._])files$", owner):
+        yield f"{owner}.{name}"  # the methods of `Files` are called on nothing else than what is named files
+
+
 def where(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -115,6 +179,36 @@ def test_only_the_listed_files_write() -> None:
         if not (where(path).startswith("repair/") and words in (".rename()", ".unlink()"))
     ]
     assert wrong == []
+
+
+def test_what_reads_a_store_reads_through_its_files() -> None:
+    found = {(where(path), line, words) for path in SOURCES for line, words in reads_past_files(nodes_of(path))}
+    wrong = [f"{name}:{line} {words}" for name, line, words in sorted(found) if not name.startswith(tuple(READERS))]
+    assert wrong == []
+    unused = [prefix for prefix in READERS if not any(name.startswith(prefix) for name, _, _ in found)]
+    assert unused == [], "exceptions that nothing needs any more"
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("path.stat()", "path.stat"),
+        ("(root / name).exists()", "root / name.exists"),
+        ("os.path.lexists(p)", "os.path.lexists"),
+        ("open(p)", "open"),
+        ("p.open('rb')", "p.open"),
+        ("config_object(LOCAL, path)", "passes LOCAL"),
+        ("LOCAL.list(d)", "LOCAL.list"),
+        ("from rmqstore.files.disk.reading import open_regular", "rmqstore.files.disk.reading"),
+    ],
+)
+def test_reads_past_files_are_found(source: str, words: str) -> None:
+    assert [found for _, found in reads_past_files(nodes_in(source))] == [words]
+
+
+@pytest.mark.parametrize("source", ["store.files.stat(p)", "files.exists(p)", "file.files.open(p)", "file.open()"])
+def test_reads_through_files_are_allowed(source: str) -> None:
+    assert list(reads_past_files(nodes_in(source))) == []
 
 
 def test_repair_renames_and_unlinks_only_through_its_disk() -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from rmqstore.errors import StoreIsLive
-from rmqstore.files.disk.paths import real_path
 from rmqstore.files.store import Store, open_store
 
 T = TypeVar("T")
@@ -40,4 +39,5 @@ def _expired(error: FileNotFoundError, store: Store) -> bool:
         return False
     path = Path(os.fsdecode(error.filename)).absolute()
     roots = (store.path.absolute(), *store.places)
-    return any(path.is_relative_to(root) or real_path(path).is_relative_to(root) for root in roots)
+    real = store.files.real_path(path)
+    return any(path.is_relative_to(root) or real.is_relative_to(root) for root in roots)

@@ -285,10 +285,10 @@ def _read_keys(path: Path | None) -> list[str] | None:
 
 
 def _read(path: Path) -> bytes:
-    from rmqstore.files.disk.paths import read_small
+    from rmqstore.files.disk.files import LOCAL
 
     try:
-        return read_small(path, _LARGEST_LIST)
+        return LOCAL.read_small(path, _LARGEST_LIST)
     except OSError as error:
         raise NotReadable(f"{path}: {error.strerror or error}") from error
 

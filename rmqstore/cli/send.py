@@ -306,10 +306,10 @@ def _read_list(path: Path) -> dict[Place, bool]:
 
     Errors: NotReadable, BadRow.
     """
-    from rmqstore.files.disk.paths import read_small
+    from rmqstore.files.disk.files import LOCAL
 
     try:
-        text = read_small(path, _LARGEST_LIST).decode("utf-8", "surrogateescape")
+        text = LOCAL.read_small(path, _LARGEST_LIST).decode("utf-8", "surrogateescape")
     except OSError as error:
         raise NotReadable(f"{path}: {error.strerror or error}") from error
     rows: list[tuple[int, Any]]

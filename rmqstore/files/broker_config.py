@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rmqstore.errors import BadBrokerConfig, NotReadable
-from rmqstore.files.disk.paths import read_small
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.formats.text.javatext import parse_java_properties
 
 Number = int  # BrokerConfig has methods named int and bool
@@ -96,7 +96,7 @@ class BrokerConfig:
         Errors: NotReadable; BadBrokerConfig for a binary or oversized file, and for an invalid value.
         """
         try:
-            raw = read_small(path, _MAX_FILE)
+            raw = LOCAL.read_small(path, _MAX_FILE)
         except OSError as e:
             if e.errno == errno.EFBIG:
                 raise BadBrokerConfig(f"{path} is not a broker.conf: {e.strerror}") from None

@@ -96,11 +96,6 @@ class OddEntry(NamedTuple):
     last: bool = False
 
 
-def list_directory(directory: Path) -> list[DirEntry]:
-    """List a directory of this machine (see `Files.list`). Errors: OSError if the directory cannot be listed."""
-    return LOCAL.list(directory)
-
-
 Place = Callable[[Files, Path], int | None]
 """Returns the global offset of a file's start according to its first record; None if the file does not show it."""
 
@@ -275,13 +270,14 @@ class MappedFileQueue:
         odd = [] if length == size else [OddEntry(path, OddKind.WRONG_LENGTH if length else OddKind.EMPTY, length)]
         return cls(name, [path.parent], size, found, odd, how)
 
-    def listed_in(self, instead: Mapping[Path, Path]) -> MappedFileQueue:
+    def listed_in(self, instead: Mapping[Path, Path], files: Files) -> MappedFileQueue:
         """Return this queue as listed in other directories: `instead` maps own directories to their substitutes.
 
         Errors: OSError if a directory cannot be listed.
         """
         directories = [instead.get(d, d) for d in self.directories]
-        queue = MappedFileQueue.open(self.name, directories, file_size=self.file_size, default=self.file_size)
+        size = self.file_size
+        queue = MappedFileQueue.open(self.name, directories, file_size=size, default=size, files=files)
         queue.size_from = self.size_from
         return queue
 

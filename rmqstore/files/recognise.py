@@ -7,7 +7,6 @@ from pathlib import Path
 
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.disk.files import Files
-from rmqstore.files.disk.paths import real_path
 from rmqstore.files.mapped_file_queue import NAME_DIGITS, DirEntry, file_name_to_offset
 from rmqstore.formats import consumequeue, dledger, index, message, timer
 
@@ -106,7 +105,7 @@ def store_above(files: Files, path: Path, config: BrokerConfig) -> Path | None:
     """Find the store that contains a part, in the same spelling as `path`, for a hint to the user."""
     lexical = bool(path.name) and ".." not in path.parts
     try:
-        parents = (path if lexical else real_path(path)).parents
+        parents = (path if lexical else files.real_path(path)).parents
         return next((parent for parent in parents[:4] if is_root(files, parent, config)), None)
     except OSError:  # only a hint
         return None

@@ -6,7 +6,6 @@ MultiPathMappedFileQueue (RocketMQ 5.4.0)
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import errno
 import os
@@ -270,9 +269,9 @@ class Store(StoreQueues):
         instead = {own: standin for standin, own in standins.items()}
         if self.commitlog is not None:
             other.__dict__["commitlog_directories"] = [instead.get(d, d) for d in self.commitlog_directories]
-            other.__dict__["commitlog"] = self.commitlog.listed_in(instead)
+            other.__dict__["commitlog"] = self.commitlog.listed_in(instead, self.files)
         if self.dledger is not None:
-            other.__dict__["dledger"] = replace(self.dledger, data=self.dledger.data.listed_in(instead))
+            other.__dict__["dledger"] = replace(self.dledger, data=self.dledger.data.listed_in(instead, self.files))
         return other
 
     @property
@@ -398,9 +397,9 @@ class Store(StoreQueues):
         found += self.dledger.data.directories if self.dledger is not None else ()
         places: list[Path] = []
         for path in found:
-            with contextlib.suppress(OSError, RuntimeError):
-                real = path.resolve(strict=True)
-                places += [] if any(real.is_relative_to(known) for known in places) else [real]
+            real = self.files.real_path(path)
+            if self.files.exists(path) and not any(real.is_relative_to(known) for known in places):
+                places.append(real)
         return places
 
     def users(self) -> Users:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from rmqstore.brokers.clean_up import (
     decide_dledger,
 )
 from rmqstore.brokers.filling import Filling, Growth, forecast_filling
+from rmqstore.files.disk.files import Files
 from rmqstore.files.log_ends import find_end, record_at, store_timestamp
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store
@@ -91,21 +91,21 @@ def live_log(store: Store) -> tuple[MappedFileQueue, int] | None:
 
 def on_disk_for_each_byte(store: Store, queue: MappedFileQueue) -> float:
     """Return how many bytes on disk a store has for each byte of its log, with consume queues and index."""
-    log = sum(_allocated(file.path) for file in queue.files)
+    files = store.files
+    log = sum(files.allocated(file.path) or 0 for file in queue.files)
     folders = [store.root / name for name in ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index")]
-    beside = sum(_allocated(path) for folder in folders for path in _below(folder))
+    beside = sum(files.allocated(path) or 0 for folder in folders for path in _below(files, folder))
     return 1 + beside / log if log else 1.0
 
 
-def _below(folder: Path) -> list[Path]:
-    return [Path(here) / name for here, _, names in os.walk(folder) for name in names]
-
-
-def _allocated(path: Path) -> int:
+def _below(files: Files, folder: Path) -> Iterator[Path]:
     try:
-        return path.lstat().st_blocks * 512
+        entries = files.list(folder)
     except OSError:
-        return 0
+        return  # which has its own finding
+    for entry in entries:
+        if entry.link is None:
+            yield from _below(files, entry.path) if entry.directory else (entry.path,)
 
 
 @dataclass(frozen=True, slots=True)

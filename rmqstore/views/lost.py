@@ -18,7 +18,7 @@ from typing import Any
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import CouldNotCheck
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
@@ -364,7 +364,7 @@ def kept_records(folder: JournalFolder) -> dict[int, Found]:
         for path in sorted(place.iterdir()) if place.is_dir() else ():
             if not path.stem.isdigit():
                 continue
-            data = read_at(path, _LARGEST_SPAN, 0)
+            data = LOCAL.read_at(path, _LARGEST_SPAN, 0)
             for match in _MAGIC.finditer(data):
                 at = match.start() - HEAD.at("magic")
                 message = parse_message(data, at)[0] if at >= 0 else None

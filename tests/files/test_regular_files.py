@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.files.disk.reading import open_regular, read_at
+from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.disk.reading import open_regular
 
 
 def test_an_impossible_file_name_counts_as_a_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "Order\0"  # like the topic of a damaged record
     with pytest.raises(FileNotFoundError, match="not a valid file name"):
         open_regular(path)
-    assert read_at(path, 8, 0) == b""
+    assert LOCAL.read_at(path, 8, 0) == b""
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
@@ -22,4 +23,4 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(OSError, match="not a regular file"):
         open_regular(path)
-    assert read_at(path, 8, 0) == b""
+    assert LOCAL.read_at(path, 8, 0) == b""

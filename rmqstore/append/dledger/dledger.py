@@ -16,7 +16,7 @@ from rmqstore.append.files.mapped_file import Clock, WritableMappedFile, now_ms
 from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
 from rmqstore.append.messages.encoder import refuse_oversize
 from rmqstore.errors import MessageRefused, Refused
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.formats.dledger import (
     BLANK_MAGIC,
     BODY_OFFSET,
@@ -282,7 +282,7 @@ class DLedgerMmapFileStore:
         self.data.set_where(stop)
         self._cut(self.index, index_at(self.end_index + 1))
         self.revise_begin_index()
-        point = parse_dledger_checkpoint(read_at(self.directory / "checkpoint", 4096, 0))
+        point = parse_dledger_checkpoint(LOCAL.read_at(self.directory / "checkpoint", 4096, 0))
         if point.committed_index is not None:
             self.update_committed_index(self.member.term, point.committed_index)
 
@@ -396,7 +396,7 @@ class DLedgerMmapFileStore:
         replace_file(self.directory / "currterm", text, backup=True)
 
     def _stored_term(self) -> CurrTerm:
-        return parse_currterm(read_at(self.directory / "currterm", 4096, 0))
+        return parse_currterm(LOCAL.read_at(self.directory / "currterm", 4096, 0))
 
     def close(self) -> None:
         """Flush everything, write the checkpoint, and close all files. Errors: NoSpace and others."""

@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 
 from rmqstore.append.sending.outgoing import Outgoing
 from rmqstore.errors import CouldNotCheck, NotReadable, UsageError
-from rmqstore.files.disk.paths import read_small
+from rmqstore.files.disk.files import LOCAL
 
 SOURCE = Path(__file__).with_name("Sender.java")
 _START_SECONDS = 120
@@ -233,7 +233,7 @@ def _compiled(cluster: Cluster, folder: Path) -> Path:
 def credentials(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the keys and values of `NAME: VALUE` or `NAME = VALUE` lines, as in conf/tools.yml. Errors: NotReadable."""
     try:
-        text = read_small(path, 1 << 20).decode("utf-8", "replace")
+        text = LOCAL.read_small(path, 1 << 20).decode("utf-8", "replace")
     except OSError as error:
         raise NotReadable(f"{path}: {error.strerror or error}") from error
     for line in text.splitlines():

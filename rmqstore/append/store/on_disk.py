@@ -15,9 +15,9 @@ from rmqstore.brokers.load.config import batch_topics
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.errors import NotAStore, Refused
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE, BrokerConfig
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.index_sizes import sizes_on_disk
-from rmqstore.files.mapped_file_queue import MappedFileQueue, list_directory
+from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import QueueKind, Store, open_store
@@ -49,7 +49,7 @@ def options_of_store(root: Path, options: StoreOptions, config: BrokerConfig | N
     """
     config = config or BrokerConfig()
     options = _with_config(options, config)
-    if root.is_dir() and {e.path.name for e in list_directory(root)} <= _EMPTY:
+    if root.is_dir() and {e.path.name for e in LOCAL.list(root)} <= _EMPTY:
         return options.with_defaults()
     try:
         store = open_store(root)
@@ -169,7 +169,7 @@ def _refuse_other_mode(store: Store, options: StoreOptions, legacy: MappedFileQu
                 f"if that is the only member of its group, give its self id: dledger={written[0]!r}",
             )
         return
-    if own in written or (options.directories and any(list_directory(path) for path in options.directories)):
+    if own in written or (options.directories and any(LOCAL.list(path) for path in options.directories)):
         group = store.dledger_at(store.root / f"dledger-{own}")
         if group.newer:
             raise Refused(f"{group.directory} was written by DLedger 0.4", "rmqstore appends to DLedger 0.3 and older")
@@ -192,13 +192,13 @@ def _refuse_other_role(store: Store, options: StoreOptions, config: BrokerConfig
     if role in ("slave", "controller", "dledger-group"):
         raise Refused(f"broker.conf says {role}: this log is a replica, and appending to it would fork it")
     if options.dledger is not None:
-        vote = parse_currterm(read_at(root / f"dledger-{options.dledger}" / "currterm", 4096, 0)).vote_leader
+        vote = parse_currterm(LOCAL.read_at(root / f"dledger-{options.dledger}" / "currterm", 4096, 0)).vote_leader
         if vote is not None and vote != options.dledger:
             raise Refused(f"{root}: member {options.dledger} voted for {vote}, so it follows that member's log")
         return
     if role == "master":
         return
-    checkpoint = parse_checkpoint(read_at(root / "checkpoint", FILE_SIZE, 0))
+    checkpoint = parse_checkpoint(LOCAL.read_at(root / "checkpoint", FILE_SIZE, 0))
     if "epochFileCheckpoint" in store.top or checkpoint.master_flushed_offset > 0:
         raise Refused(
             f"{root} belongs to a group of brokers with master and slaves",

@@ -82,11 +82,11 @@ def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -
 
     Errors: NotReadable; UsageError for a file that is not a plan, and for a plan of another store.
     """
-    from rmqstore.files.disk.paths import read_small
+    from rmqstore.files.disk.files import LOCAL
     from rmqstore.repair.plan.plan_read import plan_from_json
 
     try:
-        text = read_small(path, _MAX_PLAN)
+        text = LOCAL.read_small(path, _MAX_PLAN)
     except OSError as error:
         raise NotReadable(f"{path}: {error.strerror or error}") from error
     if roots is None:

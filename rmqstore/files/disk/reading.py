@@ -22,17 +22,3 @@ def open_regular(path: Path) -> int:
         os.close(fd)
         raise OSError(errno.EINVAL, "not a regular file", str(path))
     return fd
-
-
-def read_at(path: Path, size: int, at: int) -> bytes:
-    """Read up to `size` bytes at position `at`; empty if the file is missing or unreadable."""
-    try:
-        fd = open_regular(path)
-    except OSError:
-        return b""
-    try:
-        return os.pread(fd, size, at)
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)

@@ -30,8 +30,3 @@ def data_extents(fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
     while low < stop:
         yield low, high
         low, high = next_data(fd, high, stop)
-
-
-def data_end(fd: int, stop: int) -> int:
-    """Return the end (position in bytes) of the last data extent below `stop`; 0 without data."""
-    return max((high for _, high in data_extents(fd, 0, stop)), default=0)

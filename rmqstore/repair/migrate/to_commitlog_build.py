@@ -16,8 +16,9 @@ from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import PlanStale
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.index_sizes import index_sizes
-from rmqstore.files.mapped_file_queue import MappedFile, list_directory
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.properties import LMQ_PREFIX, is_lmq, is_system_topic
 from rmqstore.repair.migrate.to_commitlog import COPIED_FILES, COPIED_TREES, CommitLogMigration
@@ -70,7 +71,7 @@ def migrate_to_commitlog(
                 relay.abandon()
                 raise
             built.messages, built.unmapped = relay.messages, relay.unmapped
-            built.files = len(list_directory(place / "commitlog"))
+            built.files = len(LOCAL.list(place / "commitlog"))
             built.copied = _copy_rest(store, place, relay, migration, built)
             if ids is not None:
                 ids.finish()

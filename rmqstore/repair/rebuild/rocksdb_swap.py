@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.errors import NoSpace, NotReadable
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.content import CHUNK, Equivalent, Literal, Reencoded
@@ -37,11 +37,11 @@ class StagedDatabase:
 
     def pieces(self, path: Path, size: int) -> Iterator[bytes]:
         """Return the bytes of one file in chunks."""
-        return (read_at(path, min(CHUNK, size - at), at) for at in range(0, size, CHUNK))
+        return (LOCAL.read_at(path, min(CHUNK, size - at), at) for at in range(0, size, CHUNK))
 
     def read(self, path: Path, size: int, at: int) -> bytes:
         """Return a part of one file."""
-        return read_at(path, size, at)
+        return LOCAL.read_at(path, size, at)
 
 
 def unwritten(error: CannotRead) -> NoSpace | NotReadable:

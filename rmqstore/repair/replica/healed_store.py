@@ -13,7 +13,7 @@ from itertools import groupby
 from pathlib import Path
 
 from rmqstore.errors import NoSpace
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.store import Store
 from rmqstore.repair.journal.disk import ScratchFolder
@@ -65,7 +65,7 @@ class FileContent:
     def pieces(self) -> Iterator[bytes | int]:
         at, stop = self.at, self.at + self.size
         while at < stop:
-            data = read_at(self.path, min(CHUNK, stop - at), at)
+            data = LOCAL.read_at(self.path, min(CHUNK, stop - at), at)
             at += len(data)
             blocks = (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
             for zeros, run in groupby(blocks, lambda block: block.count(0) == len(block)):
@@ -73,7 +73,7 @@ class FileContent:
                 yield len(piece) if zeros else piece
 
     def read(self, size: int, at: int) -> bytes:
-        return read_at(self.path, max(0, min(size, self.size - at)), self.at + at)
+        return LOCAL.read_at(self.path, max(0, min(size, self.size - at)), self.at + at)
 
 
 def build(store: Store, taken: Sequence[Taken]) -> HealedStore:

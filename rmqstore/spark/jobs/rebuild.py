@@ -27,7 +27,7 @@ from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.errors import OutputExists, Refused, RmqStoreError
-from rmqstore.files.mapped_file_queue import list_directory
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.store import QueueKind, StoreKind
 from rmqstore.repair.log.redispatch import can_have_queues
 from rmqstore.repair.plan.content import Content
@@ -127,7 +127,7 @@ def _check_output(output: Path, refs: list[StoreRef]) -> None:
     around = store_around(output, refs)
     if around is not None:
         raise Refused(f"the output {output} lies inside the store {around.path}", "write it elsewhere")
-    entries = {e.path.name: e for e in list_directory(output)}
+    entries = {e.path.name: e for e in LOCAL.list(output)}
     if not entries:
         return
     mark = entries.get(MARK)

@@ -14,7 +14,6 @@ import orjson
 
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.files import LOCAL
-from rmqstore.files.disk.reading import read_at
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
 from rmqstore.files.queue_home import has_database
@@ -226,8 +225,8 @@ class _Builder:
             return _Item(path, partial(_same, path))
         if path == self.store.root / "checkpoint":
             return _Item(path, partial(_checkpoint, path))
-        if size <= _SMALL_TEXT and _is_text(read_at(path, min(size, 1 << 16), 0)):
-            return _Item(path, lambda: iter([(0, json_text(read_at(path, size, 0), self.names))]))
+        if size <= _SMALL_TEXT and _is_text(LOCAL.read_at(path, min(size, 1 << 16), 0)):
+            return _Item(path, lambda: iter([(0, json_text(LOCAL.read_at(path, size, 0), self.names))]))
         return _Item(path, partial(_noise, path))
 
     def _leave_out(self, path: Path, why: str) -> None:
@@ -307,7 +306,7 @@ def _some_offset(store: Store, log: Log, selection: Selection) -> int | None:
 def _placed(path: Path, log: Log) -> MappedFile:
     """Return a misnamed file of a log, with the start offset that its first record indicates."""
     length = path.stat().st_size
-    raw = read_at(path, log.lead + HEAD.size, 0)
+    raw = LOCAL.read_at(path, log.lead + HEAD.size, 0)
     at = log.lead + PHYSICAL_OFFSET_AT
     start = max(0, int.from_bytes(raw[at : at + 8], "big", signed=True) - log.lead) if len(raw) > at + 8 else 0
     return MappedFile(path, start, length, max(length, 1))
@@ -369,6 +368,6 @@ def _noise(path: Path) -> Iterator[Piece]:
 
 def _checkpoint(path: Path) -> Iterator[Piece]:
     """Yield the checkpoint: its times, and noise in place of what follows."""
-    raw = read_at(path, path.stat().st_size, 0)
+    raw = LOCAL.read_at(path, path.stat().st_size, 0)
     size = checkpoint.STORE_CHECKPOINT.size
     yield 0, raw[:size] + byte_noise(raw[size:])

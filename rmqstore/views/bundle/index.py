@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.checks.index.keys import KeyReader, Keys
-from rmqstore.files.disk.reading import read_at
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.records import MAX_RECORD
 from rmqstore.formats import index
@@ -96,7 +96,7 @@ def _read(file: MappedFile, wanted: I64) -> Iterator[Columns]:
     length, block, i = min(file.length, file.file_size), _BLOCK, 0
     while i < len(wanted):
         start = int(wanted[i]) - file.start
-        raw = read_at(file.path, min(block, length - start), start)
+        raw = LOCAL.read_at(file.path, min(block, length - start), start)
         at = wanted[i : int(np.searchsorted(wanted, file.start + start + len(raw) - 4, side="right"))]
         at = at - (file.start + start)
         columns = Columns(bytearray(raw + bytes(SLACK)), file.start + start, at)

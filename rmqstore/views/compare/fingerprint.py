@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rmqstore.errors import NotReadable, UsageError
-from rmqstore.files.disk.paths import read_small
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.store import Store
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
@@ -161,7 +161,7 @@ def read_fingerprint(path: Path) -> StoreFingerprint:
     Errors: NotReadable, UsageError.
     """
     try:
-        raw = read_small(path, _MAX_FILE)
+        raw = LOCAL.read_small(path, _MAX_FILE)
     except OSError as error:
         raise NotReadable(f"{path}: {error.strerror or error}") from error
     try:
