@@ -31,6 +31,7 @@ WRITERS = (
 )
 READERS = {
     "append/": "reopens files that it writes",
+    "backup/": "the files of a repository, and the store that a restore builds",
     "cli/": "paths that the user names, outputs, settings, and the state of --resume",
     "errors.py": "how this program was installed",
     "files/broker_config.py": "broker.conf, which -c names",
