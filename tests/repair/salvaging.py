@@ -11,7 +11,7 @@ from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import dledger
-from rmqstore.formats.message import Message, build_message
+from rmqstore.formats.message import HEAD, TRANSACTION_ROLLBACK, Message, build_message
 from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
@@ -76,6 +76,13 @@ def _records(file: MappedFile, lead: int, content: bytes) -> list[tuple[int, Mes
             for i in range(len(run.columns))
         ]
     return _known[key]
+
+
+def roll_back(row: Row) -> None:
+    """Make a record look like a rolled back message, which is in no queue, and whose queue offset is 0."""
+    damage.overwrite(row.path, row.at + HEAD.at("queue_offset"), bytes(8))
+    flag = row.message.sys_flag | TRANSACTION_ROLLBACK
+    damage.overwrite(row.path, row.at + HEAD.at("sys_flag"), flag.to_bytes(4, "big"))
 
 
 def pick(store: Path, wanted: Callable[[Row], bool], number: int = 0) -> Row:

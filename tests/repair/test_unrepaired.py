@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -124,12 +125,30 @@ def test_a_damaged_log_file_that_is_a_link_is_refused_with_the_command_that_help
     damage.flip(target, 88, 0)
     done = run("recover", str(store))
     message, _, advice = done.stderr.strip().partition(" — ")
-    assert message == f"error: {path} is a symbolic link, and a repair never writes through a link"
+    words = "is a symbolic link, and a repair never writes through a link: nothing is planned before it is replaced"
+    assert message == f"error: {path} {words}"
     assert done.exit_code == 5
     assert "damaged messages are not listed" in run("lost", str(store)).stderr
     subprocess.run(shlex.split(advice.partition(": ")[2]), check=True)
     assert not path.is_symlink() and path.read_bytes() == target.read_bytes()
     assert run_json("recover", str(store), exit_code=1)["cures"] == ["CL-BODY-CRC"]
+
+
+def test_all_links_beside_a_damaged_log_file_are_replaced_at_once(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path / "store")
+    disk = tmp_path / "disk 2"
+    shutil.move(store / "commitlog", disk)
+    (store / "commitlog").mkdir()
+    for file in sorted(disk.iterdir()):
+        (store / "commitlog" / file.name).symlink_to(file)
+        damage.flip(file, 88, 0)
+    done = run("recover", str(store))
+    assert done.exit_code == 5
+    message, _, advice = done.stderr.strip().partition(" — ")
+    assert "and 7 other files in its directory are symbolic links" in message
+    subprocess.run(["sh", "-c", advice.partition(": ")[2]], check=True)
+    assert not any(path.is_symlink() for path in (store / "commitlog").iterdir())
+    assert run_json("recover", str(store), exit_code=1)["steps"]
 
 
 def test_a_compressed_log_file_must_be_decompressed_before_its_messages_are_given_up(tmp_path: Path) -> None:

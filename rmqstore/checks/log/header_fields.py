@@ -7,8 +7,11 @@ lower two bytes cannot be detected, and no reader depends on them.
 A flipped compression bit in SYSFLAG makes clients fail to decompress the body, or deliver it compressed. Only certain
 cases are reported: a body that does not begin like its compression type cannot be decompressed; if only the COMPRESSED
 bit is missing, the whole body must decompress by the type that the other bits name.
+
+The transaction bits of a prepared or rolled back message keep it out of its queue. Brokers write queue offset 0 into
+such a record, so a record with another queue offset has a flipped bit, and consumers never get it.
 Source: MessageDecoder#decode, MessageDecoder#decodes (RocketMQ 4.9.7 to 5.4.0), MessageSysFlag, CompressorFactory
-(5.4.0)
+(5.4.0); CommitLog.DefaultAppendMessageCallback#doAppend, DLedgerCommitLog#getQueueOffsetByKey (4.9.7 to 5.5.1)
 """
 
 from __future__ import annotations
@@ -28,10 +31,19 @@ from rmqstore.formats.bodies import (
     compression_words,
     proved_sys_flag,
 )
-from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, MAX_PORT
+from rmqstore.formats.message import (
+    COMPRESSED,
+    COMPRESSION_TYPE_MASK,
+    MAX_PORT,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    is_dispatched,
+)
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
 
+PREPARED, ROLLED_BACK = "prepared", "rolled back"
+"""What the transaction bits say about a message that is in no queue."""
 _BITS = COMPRESSED | COMPRESSION_TYPE_MASK
 
 
@@ -46,6 +58,21 @@ def host_findings(columns: Columns, file: str) -> Iterator[Finding]:
 
 
 def flag_findings(columns: Columns, file: str) -> Iterator[Finding]:
+    """Yield a finding for each record of a chunk whose SYSFLAG contradicts its body or its queue offset."""
+    yield from _transaction_findings(columns, file)
+    yield from _compression_findings(columns, file)
+
+
+def _transaction_findings(columns: Columns, file: str) -> Iterator[Finding]:
+    """Yield a finding for each record with a queue offset whose transaction bits keep it out of its queue."""
+    for i in np.flatnonzero(~is_dispatched(columns.sys_flag) & (columns.queue_offset > 0)).tolist():
+        flag = int(columns.sys_flag[i])
+        facts: dict[str, Fact] = {"sys_flag": f"0x{flag:X}"}
+        facts["says"] = PREPARED if flag & TRANSACTION_MASK == TRANSACTION_PREPARED else ROLLED_BACK
+        yield record_finding(codes.CL_SYSFLAG, columns, i, file, facts)
+
+
+def _compression_findings(columns: Columns, file: str) -> Iterator[Finding]:
     """Yield a finding for each record of a chunk whose compression bits contradict its body."""
     bits = columns.sys_flag & _BITS
     if not bits.any():

@@ -183,7 +183,7 @@ COMMITLOG: Rows = (
     ),
     Problem(
         code=codes.CL_SYSFLAG,
-        title="SYSFLAG names the wrong compression",
+        title="SYSFLAG contradicts its message",
         severity=_E,
         repair=Repair.SAFE,
         proof="expected",
@@ -191,8 +191,9 @@ COMMITLOG: Rows = (
         mendable=True,
         about=(
             "The compression bits of SYSFLAG do not match the body: clients cannot decompress it, or take compressed "
-            "bytes for the body. One flipped bit is enough, and no checksum covers it. If the body proves the right "
-            "bits, they are corrected; otherwise the message stays as it is."
+            "bytes for the body. Or its transaction bits say that the message was prepared or rolled back, but it has "
+            "a queue offset: brokers rebuild its queue without it. One flipped bit is enough, and no checksum covers "
+            "it. If the message proves the right bits, they are corrected; otherwise it stays as it is."
         ),
     ),
     Problem(

@@ -15,6 +15,7 @@ from rmqstore.errors import NotReadable, Refused
 from rmqstore.files.disk.paths import real_path
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
+from rmqstore.formats.text.counts import many
 from rmqstore.repair.plan.content import Content, Json, Literal, Zeros
 from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.plan import Loss, Plan
@@ -40,8 +41,10 @@ class PlanBuilder:
 
     `ends`: the maximum offsets that queues (`TOPIC/ID`) will have if the plan changes them. `gaps`: the ranges of queue
     offsets without a message in rebuilt queues. `strays` counts the ranges of queue offsets in their records that are
-    impossible, and get no unit, per problem code. `unproved` counts the findings per problem code that stay because
-    nothing proves the right bytes. `gone` and `made` are the paths, as in the plan, that steps move away and create.
+    impossible, and get no unit, per problem code. `unread` are queues with messages in the log that count as lost,
+    because another one has their queue offset, or because it is impossible. `unproved` counts the findings per problem
+    code that stay because nothing proves the right bytes. `gone` and `made` are the paths, as in the plan, that steps
+    move away and create.
     `root` is the store's absolute path, with its links.
     """
 
@@ -59,6 +62,7 @@ class PlanBuilder:
     ends: dict[str, int] = field(default_factory=dict)
     gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     strays: Counter[str] = field(default_factory=Counter)
+    unread: set[str] = field(default_factory=set)
     unproved: Counter[str] = field(default_factory=Counter)
     gone: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
@@ -242,11 +246,25 @@ def readable(path: Path, work: Callable[[], str]) -> str:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
+        raise _link_refusal(path) from error
+
+
+def _link_refusal(path: Path) -> Refused:
+    """Return why nothing is planned for a file that is a link, and the command that replaces all links beside it."""
+    links = sum(entry.is_symlink() and entry.is_file() for entry in path.parent.iterdir())
+    if links <= 1:
         places = f"{shlex.quote(str(real_path(path)))} {shlex.quote(str(path))}"
-        raise Refused(
-            f"{path} is a symbolic link, and a repair never writes through a link",
+        return Refused(
+            f"{path} is a symbolic link, and a repair never writes through a link: nothing is planned before it is "
+            "replaced",
             f"replace the link with the file: cp -a --sparse=auto --remove-destination {places}",
-        ) from error
+        )
+    return Refused(
+        f"{path} and {many(links - 1, 'other file')} in its directory are symbolic links, and a repair never writes "
+        "through a link: nothing is planned before they are replaced",
+        f"replace the links with the files: cd {shlex.quote(str(path.parent))} && find ./ -maxdepth 1 -type l -exec "
+        'sh -c \'cp -a --sparse=auto --remove-destination "$(readlink -f "$0")" "$0"\' {} \';\'',
+    )
 
 
 def absolute_path(path: Path) -> Path:

@@ -15,9 +15,11 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE
 from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.records import MAX_RECORD
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.files.store_queues import SIZE_KEY
 from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.text.counts import many
 from rmqstore.repair.log.contradicted import doubtful_tags
 from rmqstore.repair.log.redispatch import Redispatch, can_have_queues
 from rmqstore.repair.log.repaired_log import RepairedLog
@@ -111,11 +113,16 @@ class RebuildChoices:
 
 
 class Odds(NamedTuple):
-    """The ranges of queue offsets without a message in a queue, and those that no message can have."""
+    """The ranges of queue offsets without a message in a queue, and those that no message can have.
+
+    `unread` is the number of messages in the log that get no unit: their queue offset is impossible, or another
+    message has it.
+    """
 
     label: str
     gaps: list[tuple[int, int]]
     strays: list[tuple[int, int]]
+    unread: int
 
 
 def _codes_of(found: Mapping[int, Finding]) -> dict[int, int]:
@@ -265,11 +272,26 @@ class QueueRebuild:
             code = problem_codes.CQ_MISSING_UNIT if kept else problem_codes.CQ_MISSING_QUEUE
             self.left.add(code)
             self.draft.strays[code] += len(image.strays)
-        return Odds(label, image.gaps, image.strays)
+        unread = image.units.total - sum(b - a for a, b in image.ranges)
+        part = self.logs.queues.get((image.files.topic, image.files.queue_id))
+        odd = [one.at for one in part.outliers if one.expected is None] if part is not None else []
+        unread += sum(not self._is_corrected(at) for at in odd)
+        return Odds(label, image.gaps, image.strays, unread)
+
+    def _is_corrected(self, at: int) -> bool:
+        """Return whether a step writes into the record at a global offset."""
+        message = self.logs.record(at, MAX_RECORD)
+        stop = at + (message.size if message is not None else 1)
+        return any(patch.start < stop and at < patch.stop for view in self.views for patch in view.patches)
 
     def tell(self, image: Odds) -> None:
-        """Add notes and decisions for queue offsets without a message, and for impossible ones."""
+        """Add notes and decisions for queue offsets without a message, and for impossible ones.
+
+        A queue offset without a message was one of a lost message, or of one whose header is damaged.
+        """
         label = image.label
+        if image.gaps:
+            self.draft.more["at_least"] = True
         if image.gaps and self.allow_gaps:
             self.draft.notes.append(gaps_text(label, image.gaps))
         elif image.gaps:
@@ -278,6 +300,13 @@ class QueueRebuild:
         if image.strays:
             self.draft.notes.append(
                 f"{label}: records with impossible queue offsets ({image.strays[0][0]}) get no unit"
+            )
+        if image.unread and label not in self.draft.unread:
+            self.draft.unread.add(label)
+            self.draft.lose({label: image.unread}, 0)
+            self.draft.notes.append(
+                f"{label}: {many(image.unread, 'message')} in the log without a queue offset of its own: consumers "
+                "do not get it"
             )
 
 

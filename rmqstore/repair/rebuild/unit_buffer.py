@@ -84,6 +84,11 @@ class BufferedUnits:
     times: Scratch | None = None
     _index: _Index | None = None
 
+    @property
+    def total(self) -> int:
+        """The number of units, of which several can have the same queue offset."""
+        return sum(count for _, count, _ in _triples(self.segments))
+
     def ranges(self) -> list[tuple[int, int]]:
         """Return the queue offsets that have a unit, as half-open intervals, merged and sorted."""
         index = self._by_offset()

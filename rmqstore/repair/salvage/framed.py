@@ -8,11 +8,12 @@ properties are corrected if there is a proof; otherwise they are made readable, 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
 from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.log.header_fields import PREPARED, ROLLED_BACK
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.files.records import message_at
@@ -27,7 +28,7 @@ from rmqstore.repair.salvage.candidates.sysflag import dispatched_flag
 from rmqstore.repair.salvage.evidence.order import proved_by_units
 from rmqstore.repair.salvage.evidence.places import carries_crc, framed_records
 from rmqstore.repair.salvage.evidence.table import Evidence, fits_queue
-from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
+from rmqstore.repair.salvage.evidence.values import Name, QueueSlot, key_of
 from rmqstore.scan.tiling import Kind
 
 _GAP = problem_codes.CL_QUEUE_OFFSET_GAP
@@ -116,11 +117,12 @@ class FramedRecords:
         misfiled = self._units_of_misfiled()
         suspects = self._suspects(found.listed)
         for suspect in suspects:
+            if _FLAG in suspect.codes:
+                self._fix_flag(suspect)
+        for suspect in suspects:
             if _GAP in suspect.codes:
                 self._fill_gap(suspect)
         for suspect in suspects:
-            if _FLAG in suspect.codes:
-                self._fix_flag(suspect)
             if suspect.codes - {_GAP, _FLAG, _HOST}:
                 self._fix_place_and_text(suspect, misfiled.get(suspect.start))
             if _HOST in suspect.codes:
@@ -141,6 +143,11 @@ class FramedRecords:
                 f"{unlisted:,} more records with a damaged header, topic or properties: run recover again after this"
             )
         return self
+
+    def slots(self) -> frozenset[tuple[str, int, int]]:
+        """Return the slots (`QueueSlot.key`) of all corrected records: nothing lost had them."""
+        records = (parse_message(fix.new)[0] for fix in self.fixes.values() if fix.new is not None)
+        return frozenset(key_of(message) for message in records if message is not None)
 
     # --- records and their fixes ----------------------------------------------------------------------------------
 
@@ -210,8 +217,8 @@ class FramedRecords:
         for at, slot in self.evidence.strangers.items():
             log = self.evidence.logs.at(at)
             now = self._now(log, at)
-            new = set_fields(now[0], slot) if now is not None else None
-            if now is None or new is None or now[1].physical_offset != at:
+            new = set_fields(now[0], slot) if now is not None and slot is not None else None
+            if now is None or slot is None or new is None or now[1].physical_offset != at:
                 continue
             self._placed.add(at)
             self._filled.add(slot.key)
@@ -424,11 +431,25 @@ class FramedRecords:
     # --- other fields ---------------------------------------------------------------------------------------------
 
     def _fix_flag(self, suspect: _Suspect) -> None:
-        """Correct the compression bits of SYSFLAG if the body proves them, and no record CRC confirms the old ones."""
+        """Correct the compression bits of SYSFLAG if the body proves them, and no record CRC confirms the old ones.
+
+        A queue offset proves that the message is of a queue, whatever its transaction bits say.
+        """
         now = self._now(suspect.log, suspect.start)
         if now is None:
             return
         raw, message = now
+        says = {f.facts.get("says") for f in suspect.findings if f.code == _FLAG}
+        if says & {PREPARED, ROLLED_BACK}:
+            new = set_fields(raw, sys_flag=dispatched_flag(message))
+            if new is not None:
+                name = message.topic_text, message.queue_id
+                self._filled.add((*name, message.queue_offset))
+                reason = "transaction bits of SYSFLAG corrected: it has a queue offset"
+                self._change(suspect.log, suspect.start, new, reason, [name]).proofs.add(DamagedPart.FLAG)
+                raw, message = new, replace(message, sys_flag=dispatched_flag(message))
+            if says <= {PREPARED, ROLLED_BACK}:
+                return
         proved = None if carries_crc(message) else proved_sys_flag(message.sys_flag, message.body)
         if proved is None:
             self.left.add((suspect.start - suspect.log.lead, _FLAG))

@@ -31,7 +31,7 @@ _MISFILED = (
     problem_codes.CL_QUEUE_OFFSET_GAP,
     problem_codes.CL_QUEUE_OFFSET_REPEAT,
 )
-_FLAGGED = (problem_codes.CQ_DANGLING_UNIT, problem_codes.CL_QUEUE_OFFSET_GAP)
+_FLAGGED = (problem_codes.CQ_DANGLING_UNIT, problem_codes.CL_QUEUE_OFFSET_GAP, problem_codes.CL_SYSFLAG)
 _TAGS = (problem_codes.CQ_WRONG_TAG, problem_codes.CL_CONTRADICTED)
 
 
@@ -53,7 +53,9 @@ _KINDS = (
     _ProofKind(
         DamagedPart.QUEUE, "proved_queues", _MISFILED, "topics or QUEUEIDs", "the only unit that points to them"
     ),
-    _ProofKind(DamagedPart.FLAG, "proved_flags", _FLAGGED, "SYSFLAGs", "the unit that points to them"),
+    _ProofKind(
+        DamagedPart.FLAG, "proved_flags", _FLAGGED, "SYSFLAGs", "the unit that points to them, or by their queue offset"
+    ),
     _ProofKind(DamagedPart.OFFSET, "proved_offsets", _SHIFTED, "QUEUEOFFSETs", "the order of the queue"),
     _ProofKind(DamagedPart.BATCH, "proved_batches", _BATCHES, "headers or properties", "the unit of the batch"),
 )

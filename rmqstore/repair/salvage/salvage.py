@@ -53,6 +53,7 @@ class _Salvage:
         steps, evidence = self.steps, self.evidence
         damages = self._damages()
         framed = FramedRecords(evidence).solve()
+        evidence.corrected = framed.slots()
         spans = [(d.start, d.stop) for d in damages]
         known, ranges = evidence.about(spans), Ranges(spans)
         evidence.add_ends(known, ranges)

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.formats.message import HEAD
-from tests import damage
 from tests.command import run, run_json
-from tests.repair.salvaging import pick
+from tests.repair.salvaging import pick, roll_back
 from tests.stores import copy_store
 
 
@@ -20,8 +18,7 @@ def test_a_repeated_unit_before_the_second_message_leaves_nothing_to_plan(name: 
     """The only message before the gap is the first of its queue: the repeated unit is not its second proof."""
     store = copy_store(name, tmp_path)
     row = pick(store, lambda r: r.slot == ("log-15445", 3, 1))
-    flag = row.at + HEAD.at("sys_flag")
-    damage.overwrite(row.path, flag, (row.message.sys_flag | 12).to_bytes(4, "big"))  # a rollback is in no queue
+    roll_back(row)
     shutil.rmtree(store / "consumequeue" / "log-15445")
     words = ("recover", str(store), "--accept-shift")
     plan = json.loads(run(*words, "--json").stdout)

@@ -103,7 +103,8 @@ class Evidence:
     """The evidence table of one store.
 
     `mends_end`: messages after the last good record of the log are kept where they are proved. `end` is the global
-    offset where the log ends then; `reach.py` sets it.
+    offset where the log ends then; `reach.py` sets it. `corrected` are the slots (`QueueSlot.key`) of records whose
+    header a plan corrects: no message with these slots is lost.
     """
 
     def __init__(self, store: Store, verified: Verified, *, mends_end: bool = True) -> None:
@@ -112,6 +113,7 @@ class Evidence:
         self.logs: Logs = verified.logs
         self.mends_end = mends_end
         self.end: int | None = None
+        self.corrected: frozenset[tuple[str, int, int]] = frozenset()
 
     @cached_property
     def progress(self) -> ConsumerProgress:
@@ -119,9 +121,14 @@ class Evidence:
         return ConsumerProgress(self.store)
 
     @cached_property
-    def strangers(self) -> dict[int, QueueSlot]:
+    def strangers(self) -> dict[int, QueueSlot | None]:
         """Return records with a damaged TOPIC or QUEUEID by global offset, with the slot where they belong."""
-        return strangers(self.logs)
+        return strangers(self.logs, self._queue_numbers or {})
+
+    @cached_property
+    def _queue_numbers(self) -> dict[str, int] | None:
+        """Return the configured number of queues of every topic; None without a usable topics.json."""
+        return queue_numbers(self.store.files, self.store.root)
 
     @cached_property
     def rows(self) -> tuple[Testimony, ...]:
@@ -162,17 +169,21 @@ class Evidence:
         for row in self.rows if names else ():
             if row.field != CONSUMED or row.value[:2] not in names:
                 continue
-            topic, queue_id, numbers = row.value
-            label, count = f"{topic}/{queue_id}", numbers.stop - numbers.start
+            topic, queue_id, read = row.value
+            there = {n for *name, n in self.corrected if name == [topic, queue_id] and n in read}
+            label, count = f"{topic}/{queue_id}", len(read) - len(there)  # `read` may be of garbage, and long
             if count > ranges.room(row.start, end):
                 known.notes.append(
-                    f"{label} ends at {numbers.start:,} in the log, its consumers are at {numbers.stop:,}: more "
+                    f"{label} ends at {read.start:,} in the log, its consumers are at {read.stop:,}: more "
                     "messages than the damage there can have contained"
                 )
                 continue
+            if not count:
+                continue
             words = "1 message" if count == 1 else f"{count:,} messages"
-            known.notes.append(f"{label} lost {words} at its end: its consumers are at {numbers.stop:,}")
-            known.between += [(row.start, row.stop, QueueSlot(topic, queue_id, number)) for number in numbers]
+            known.notes.append(f"{label} lost {words} at its end: its consumers are at {read.stop:,}")
+            lost = (number for number in read if number not in there)
+            known.between += [(row.start, row.stop, QueueSlot(topic, queue_id, number)) for number in lost]
 
     def open_ends(self, known: Known, ranges: Ranges) -> tuple[Name, ...]:
         """Return queues of unknown end: with damage after their last good message, and no unit that points there."""
@@ -199,7 +210,7 @@ class Evidence:
         }
         if not found:
             return True
-        numbers = queue_numbers(self.store.files, self.store.root)
+        numbers = self._queue_numbers
         known = Counter(topic for topic, _ in self.logs.queues if topic not in found and not properties.is_lmq(topic))
         return any(numbers is None or count < numbers.get(topic, 0) for topic, count in known.items())
 
@@ -272,7 +283,7 @@ class Evidence:
     def _add_gaps(self, known: Known, ranges: Ranges) -> None:
         """Add queue offsets that neither a record nor a unit has, in queues with damage where they should be."""
         placed: dict[Name, set[int]] = {}
-        elsewhere = self.logs.misfiled.units | {slot.key for slot in self.strangers.values()}
+        elsewhere = self.logs.misfiled.units | self.corrected
         added: set[tuple[str, int, int]] = set()
         for expected in known.at.values():
             slot = expected.slot

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from rmqstore.formats.consumequeue import UNIT
-from rmqstore.formats.message import HEAD
 from rmqstore.formats.properties import INNER_MULTI_DISPATCH, lmq_queues, parse_properties
 from rmqstore.repair.salvage.evidence.table import MISSED, Evidence
 from rmqstore.repair.salvage.evidence.values import Testimony as EvidenceRow
 from tests import damage
 from tests.command import run_json
-from tests.repair.salvaging import Row, apply, log_faults, look, pick, rows, salvage
+from tests.repair.salvaging import Row, apply, log_faults, look, pick, roll_back, rows, salvage
 from tests.stores import VERSIONS, copy_store
 
 
@@ -33,8 +32,7 @@ def test_queue_offset_without_message_and_queue_needs_confirmation(version: str,
     store = copy_store(f"{version}-clean", tmp_path)
     row = pick(store, plain, 10)
     topic, queue_id, offset = row.slot
-    for bit in (2, 3):  # now a rollback record, which is in no queue
-        damage.flip(row.path, row.at + HEAD.at("sys_flag") + 3, bit)
+    roll_back(row)
     shutil.rmtree(store / "consumequeue" / topic / str(queue_id))
     plan = run_json("recover", str(store), exit_code=1)
     assert f"{topic}/{queue_id}: no message in the log has queue offset {offset};" in texts(plan["brakes"])
@@ -54,8 +52,7 @@ def test_zeros_in_place_of_a_unit_without_message_end_the_queue_for_a_broker(tmp
     store = copy_store("5.4.0-clean", tmp_path)
     row = pick(store, plain, 10)
     topic, queue_id, offset = row.slot
-    for bit in (2, 3):
-        damage.flip(row.path, row.at + HEAD.at("sys_flag") + 3, bit)
+    roll_back(row)
     path = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
     before = UNIT.parse(path.read_bytes(), (offset - 1) * UNIT.size)
     damage.zero(path, offset * UNIT.size, UNIT.size)
