@@ -338,7 +338,16 @@ class LogCopier:
     def _finish(self) -> None:
         named = any(not branch.damage for branch in self.copied.branches)
         if self.known and self.queue.start > self.known_end:
-            self._diverge(self.known_end, damage=False)
+            time = max((file.last_time for file in self.known.values()), default=-1)
+            gap = Divergence(
+                self.queue.name,
+                self.known_end,
+                time if time >= 0 else None,
+                self.options.since,
+                damage=False,
+                missing_to=self.queue.start,
+            )
+            self.copied.branches.append(gap)
         elif self.known_end > max(self.wrote, self.queue.start) and not named:  # its end is missing
             self._diverge(max(self.wrote, self.queue.start), damage=False)
         self.copied.log = self._log(complete=False)

@@ -80,6 +80,7 @@ class Divergence:
 
     `offset`: the first different byte (global offset). `time`: store time of the last equal message (ms), None if
     nothing is equal. `since`: the snapshot that has the other bytes. `damage`: the store's bytes there are damaged.
+    `missing_to`: the store's log begins only there, and the repository ends at `offset`; None if both have the bytes.
     """
 
     log: str
@@ -87,6 +88,7 @@ class Divergence:
     time: int | None
     since: str
     damage: bool
+    missing_to: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +352,8 @@ class _Reader:
         if not is_snapshot(since):
             raise Unsound
         moment = None if time is None else _number(time, -_MOST)
-        return Divergence(str(data["log"]), _number(data["offset"]), moment, since, bool(data["damage"]))
+        missing = None if data["missing_to"] is None else _number(data["missing_to"])
+        return Divergence(str(data["log"]), _number(data["offset"]), moment, since, bool(data["damage"]), missing)
 
 
 def _number(value: object, least: int = 0) -> int:

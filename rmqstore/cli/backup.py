@@ -212,6 +212,7 @@ def branch_row(branch: Any) -> dict[str, Any]:
         "timestamp": branch.time,
         "since": branch.since,
         "damage": branch.damage,
+        "missing_to": branch.missing_to,
     }
 
 
@@ -243,7 +244,12 @@ def branch_lines(store: str, folder: StoreFolder, branch: Any) -> Iterator[str]:
     """Say where a log no longer continues the repository, and how to heal a damaged one."""
     repository, name = folder.storage.address, folder.name
     after = f", after the message of {time_text(branch.time, exact=True)}" if branch.time is not None else ""
-    if branch.damage:
+    if branch.missing_to is not None:
+        yield (
+            f"The {branch.log} has expired from {branch.offset:,} to {branch.missing_to:,}{after}: these messages are"
+            " in no snapshot. Make snapshots more often."
+        )
+    elif branch.damage:
         yield f"The {branch.log} is damaged at {branch.offset:,}{after}. {name}@{branch.since} has other bytes there."
         yield f"    -> rmqstore recover {store} --replica {shlex.quote(f'{repository}::{name}@{branch.since}')}"
     else:

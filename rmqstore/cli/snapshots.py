@@ -156,6 +156,9 @@ def _snapshot_lines(manifest: Manifest) -> Iterator[str]:
     sizes = f"{bytes_text(manifest.new_bytes)} new, {bytes_text(manifest.size)} in all"
     yield (f"  {manifest.snapshot}  the log to {manifest.end:,}{last}, {many(manifest.messages, 'message')}, {sizes}")
     for branch in manifest.branches:
+        if branch.missing_to is not None:
+            yield f"      {branch.log}: {branch.offset:,} to {branch.missing_to:,} are missing"
+            continue
         what = "damaged" if branch.damage else "a new branch"
         yield f"      {branch.log}: {what} from {branch.offset:,} on"
     with contextlib.suppress(ValueError):

@@ -188,6 +188,19 @@ def test_another_store_under_the_same_name_is_a_branch(grown: GrowingStore, tmp_
     assert all((repo / "a" / key).exists() for key in objects)
 
 
+def test_messages_that_expired_between_two_snapshots_are_named(grown: GrowingStore, tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    first = backed_up(grown.root, repo).manifest
+    grown.grow(150)
+    grown.expire(4)
+    begin = int(grown.log_files[0].name)
+    row = run_json("backup", str(grown.root), str(repo), "--name", "a", exit_code=1)
+    (branch,) = row["branches"]  # type: ignore[misc]
+    assert (branch["offset"], branch["missing_to"], branch["since"]) == (first.end, begin, first.snapshot)
+    assert branch["timestamp"] == first.last_time
+    assert backed_up(grown.root, repo).exit_code == 0
+
+
 # --- faults ----------------------------------------------------------------------------------------------------------
 
 
