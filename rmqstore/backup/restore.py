@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,6 +46,7 @@ from rmqstore.repair.recover import plan_recovery
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
+from rmqstore.scan.workers import one_ahead
 
 Progress = Callable[[int], None]
 MASTER, SLAVE, CONTROLLER, MEMBER = "master", "slave", "controller", "dledger"
@@ -226,17 +228,18 @@ class _Build:
     def _log_file(self, log: LogCopy, file: LogFile, path: Path) -> None:
         """Write one file in its full size. Errors: CouldNotCheck for an object with other bytes."""
         content = self._pieces(file, min(self.cut - file.start, log.file_size))
-        write_new_file(path, log.file_size, content, file.mtime_ns)
+        with closing(one_ahead(content)) as ready:
+            write_new_file(path, log.file_size, ready, file.mtime_ns)
 
     def _pieces(self, file: LogFile, stop: int) -> Iterator[memoryview]:
         """Yield the first `stop` bytes of a file; each object is read to its end, and compared with its hash."""
         storage, key = self.files.folder.storage, self.files.folder.key
-        buffer = memoryview(bytearray(_BLOCK))
         start = 0
         for piece in file.pieces:
             digest, at = hashlib.sha256(), 0
             while at < piece.size and start < stop:
-                count = storage.read_into(key(piece.object), buffer[: piece.size - at], at)
+                buffer = memoryview(bytearray(min(_BLOCK, piece.size - at)))  # the one before is being written
+                count = storage.read_into(key(piece.object), buffer, at)
                 if count <= 0:
                     break
                 digest.update(buffer[:count])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rmqstore.append.files.disk import create_file, explain, make_directories, sync_directory, write_all
 from rmqstore.errors import OutputExists, Refused
+from rmqstore.files.disk.writeback import start_writing
 
 
 @contextmanager
@@ -77,6 +78,7 @@ def write_new_file(path: Path, size: int, content: Iterable[bytes | memoryview],
         for data in content:
             if data[0] or bytes(data).lstrip(b"\0"):
                 write_all(descriptor, data, at)
+                start_writing(descriptor, at, len(data))
             at += len(data)
         os.fsync(descriptor)
         if mtime_ns:

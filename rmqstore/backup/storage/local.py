@@ -13,6 +13,7 @@ from rmqstore.append.files.disk import FILE_MODE, make_directories, sync_directo
 from rmqstore.backup.storage.storage import ObjectWriter, Storage, StoredObject, check_key
 from rmqstore.errors import OutputExists, Refused
 from rmqstore.files.disk.disk_errors import explain
+from rmqstore.files.disk.writeback import start_writing
 
 PART = ".part"
 """Suffix of a file that is being written."""
@@ -152,6 +153,7 @@ class LocalWriter(ObjectWriter):
         try:
             if data[:1] != b"\0" or data.lstrip(b"\0"):
                 write_all(self._descriptor, data, self._at)
+            start_writing(self._descriptor, self._at, len(data))
             self._at += len(data)
             if self._at - self._dropped >= _DROP:  # spare the pages of a broker on the same machine
                 os.posix_fadvise(self._descriptor, 0, self._dropped, os.POSIX_FADV_DONTNEED)
