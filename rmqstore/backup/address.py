@@ -43,8 +43,12 @@ def is_address(text: str) -> bool:
 def storage_of(repository: str) -> Storage:
     """Return the storage at an address. Errors: UsageError for an unknown kind of storage."""
     scheme, mark, _ = repository.partition("://")
+    if mark and scheme == "s3":
+        from rmqstore.backup.storage.s3 import S3Storage
+
+        return S3Storage(repository)
     if mark:
-        raise UsageError(f"{scheme}:// is not supported", "name a directory")
+        raise UsageError(f"{scheme}:// is not supported", "name a directory, or s3://BUCKET/PREFIX")
     return LocalStorage(Path(repository))
 
 

@@ -66,7 +66,7 @@ class How:
     report=True,
     examples=(
         "rmqstore backup /data/rocketmq/store /backup/rocketmq -c /etc/rocketmq/broker.conf",
-        "rmqstore backup /data/rocketmq/store /backup/rocketmq --name broker-a --keep 30d",
+        "rmqstore backup /data/rocketmq/store s3://backups/rocketmq --name broker-a --keep 30d",
         "rmqstore backup /data/rocketmq/store /backup/rocketmq --every 60s --max-rate 50M \\\n"
         "      --metrics /var/lib/node_exporter/rmqstore.prom",
     ),
@@ -95,11 +95,12 @@ def backup(
 ) -> int:
     """Add a snapshot of a store to a repository, beside a running broker or a stopped one.
 
-    REPO is a directory, which is created if it does not exist. Only what is new since the last snapshot is read and
-    written. The log is verified while it is copied: damage goes into the snapshot as it is and is named, and what the
-    repository already has stays. If the log no longer continues what the repository has, as after a truncation, the
-    place is named, and both versions are kept. Consume queues and index are not stored: `rmqstore restore` rebuilds
-    them.
+    REPO is a directory, which is created if it does not exist, or s3://BUCKET/PREFIX: then endpoint and credentials
+    come from AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and the other usual variables and files. Only what is new since the
+    last snapshot is read and written. The log is verified while it is copied: damage goes into the snapshot as it is
+    and is named, and what the repository already has stays. If the log no longer continues what the repository has, as
+    after a truncation, the place is named, and both versions are kept. Consume queues and index are not stored:
+    `rmqstore restore` rebuilds them.
 
     Without --keep and --keep-bytes, everything is kept, also log files that the broker has deleted. Exit code 0: done;
     1: the log is damaged, or no longer continues the repository; 5: refused.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -119,8 +120,11 @@ def _end_with_parent() -> None:
 
 
 def can_fork() -> bool:
-    """Return whether workers can be forks of this process, which share its memory and start at once."""
-    return hasattr(os, "fork") and threading.active_count() == 1
+    """Return whether workers can be forks of this process, which share its memory and start at once.
+
+    The threads of an S3 client, which Python does not count, do not survive a fork.
+    """
+    return hasattr(os, "fork") and threading.active_count() == 1 and "pyarrow._s3fs" not in sys.modules
 
 
 @contextmanager

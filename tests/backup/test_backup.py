@@ -195,7 +195,8 @@ def test_messages_that_expired_between_two_snapshots_are_named(grown: GrowingSto
     grown.expire(4)
     begin = int(grown.log_files[0].name)
     row = run_json("backup", str(grown.root), str(repo), "--name", "a", exit_code=1)
-    (branch,) = row["branches"]  # type: ignore[misc]
+    assert isinstance(row["branches"], list)
+    (branch,) = row["branches"]
     assert (branch["offset"], branch["missing_to"], branch["since"]) == (first.end, begin, first.snapshot)
     assert branch["timestamp"] == first.last_time
     assert backed_up(grown.root, repo).exit_code == 0

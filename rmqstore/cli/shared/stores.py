@@ -36,6 +36,9 @@ def open_snapshot(path: Path, config: BrokerConfig) -> list[Store]:
     from rmqstore.backup.snapshot_files import open_logs
     from rmqstore.cli.printing.quantities import parse_time
 
-    address = Address.parse(str(path))
+    text = str(path)
+    if text.startswith("s3:/") and not text.startswith("s3://"):  # a Path has lost the second slash
+        text = f"s3://{text[4:]}"
+    address = Address.parse(text)
     folder = folder_of(address)
     return open_logs(folder, find_snapshot(folder, address.snapshot, parse_time), config, path)

@@ -1,0 +1,246 @@
+"""A repository in S3-compatible object storage, through pyarrow (extra `arrow`).
+
+Endpoint, region and credentials come from the usual environment variables and files: AWS_ENDPOINT_URL_S3 or
+AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and so on. They are in no address, so that none gets into a log.
+
+An object appears when its upload is complete. S3 has no exclusive creation that every service supports, so the lock is
+an object that its holder renews: after three minutes without, it counts as left by a process that was killed.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from rmqstore.backup.storage.storage import ObjectWriter, Storage, StoredObject, check_key
+from rmqstore.errors import (
+    CouldNotCheck,
+    NoSpace,
+    NotReadable,
+    OutputExists,
+    Refused,
+    RmqStoreError,
+    UsageError,
+    install_command,
+)
+
+_RENEW, _STALE = 60, 180  # seconds
+_OPEN = 32  # objects that stay open for reading
+_TRIES = 8  # attempts of a request
+_SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID")
+
+
+class S3Storage(Storage):
+    """Objects below `s3://BUCKET/PREFIX`. Errors: UsageError for an address without a bucket, or with credentials."""
+
+    def __init__(self, address: str) -> None:
+        parts = urlsplit(address)
+        if parts.scheme != "s3" or not parts.netloc or parts.query or parts.fragment:
+            raise UsageError(f"{address} is not an address", "write s3://BUCKET/PREFIX")
+        if "@" in parts.netloc or ":" in parts.netloc:
+            raise UsageError(
+                "an address has no credentials and no endpoint in it",
+                "set AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and so on",
+            )
+        self._base = "/".join([parts.netloc, *(part for part in parts.path.split("/") if part)])
+        self._fs: Any = None
+        self._open: OrderedDict[str, Any] = OrderedDict()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_base": self._base, "_fs": None, "_open": OrderedDict()}
+
+    @property
+    def address(self) -> str:
+        return f"s3://{self._base}"
+
+    @property
+    def _system(self) -> Any:
+        if self._fs is None:
+            self._fs = _connected()
+        return self._fs
+
+    def _path(self, key: str) -> str:
+        return f"{self._base}/{check_key(key)}"
+
+    def _info(self, path: str) -> Any:
+        with _explained(self.address):
+            return self._system.get_file_info(path)
+
+    def exists(self) -> bool:
+        from pyarrow.fs import FileSelector, FileType
+
+        bucket = self._base.partition("/")[0]
+        if self._info(bucket).type is FileType.NotFound:
+            raise NotReadable(f"s3://{bucket}: no such bucket", "create the bucket, or check the endpoint")
+        with _explained(self.address):
+            return bool(self._system.get_file_info(FileSelector(self._base, allow_not_found=True)))
+
+    def create(self, key: str, data: bytes) -> None:
+        if self.size(key) is not None:
+            raise OutputExists(f"{self.address}/{key} already exists")
+        self.replace(key, data)
+
+    def replace(self, key: str, data: bytes) -> None:
+        self._open.pop(key, None)
+        with _explained(f"{self.address}/{key}"), self._system.open_output_stream(self._path(key)) as stream:
+            stream.write(data)
+
+    def writer(self, key: str) -> ObjectWriter:
+        self._open.pop(key, None)
+        with _explained(f"{self.address}/{key}"):
+            return S3Writer(self, key, self._system.open_output_stream(self._path(key)))
+
+    def size(self, key: str) -> int | None:
+        info = self._info(self._path(key))
+        return int(info.size) if info.is_file else None
+
+    def read_into(self, key: str, buffer: memoryview, at: int) -> int:
+        with _explained(f"{self.address}/{key}"):
+            file = self._open.get(key)
+            if file is None:
+                file = self._open[key] = self._system.open_input_file(self._path(key))
+                if len(self._open) > _OPEN:
+                    self._open.popitem(last=False)
+            data = file.read_at(min(len(buffer), max(file.size() - at, 0)), at) if at < file.size() else b""
+        buffer[: len(data)] = data
+        return len(data)
+
+    def objects(self, prefix: str) -> Iterator[StoredObject]:
+        from pyarrow.fs import FileSelector
+
+        selector = FileSelector(self._path(prefix), allow_not_found=True, recursive=True)
+        with _explained(self.address):
+            found = self._system.get_file_info(selector)
+        for info in found:
+            if info.is_file:
+                yield StoredObject(info.path.removeprefix(f"{self._base}/"), int(info.size))
+
+    def folders(self) -> list[str]:
+        from pyarrow.fs import FileSelector, FileType
+
+        with _explained(self.address):
+            found = self._system.get_file_info(FileSelector(self._base, allow_not_found=True))
+        return sorted(info.base_name for info in found if info.type is FileType.Directory)
+
+    def delete(self, key: str) -> None:
+        self._open.pop(key, None)
+        with _explained(f"{self.address}/{key}"), suppress(FileNotFoundError):
+            self._system.delete_file(self._path(key))
+
+    def clean(self, prefix: str) -> None:
+        """Do nothing: an upload that was interrupted is no object."""
+
+    @contextmanager
+    def locked(self, key: str) -> Iterator[None]:
+        mine = uuid.uuid4().hex
+        info = self._info(self._path(key))
+        if info.is_file and time.time() - info.mtime.timestamp() < _STALE:
+            raise Refused(
+                f"another process is writing to {self.address}/{key.rpartition('/')[0]}: {self._holder(key)}",
+                f"wait until that backup has ended; if it was killed, wait {_STALE // 60} minutes",
+            )
+        text = {"token": mine, "host": socket.gethostname(), "pid": os.getpid()}
+        self.replace(key, json.dumps(text).encode())
+        if mine not in self._holder(key):
+            raise Refused(f"another process has just begun to write to {self.address}", "wait until it has ended")
+        ended = threading.Event()
+
+        def renew() -> None:
+            other = S3Storage(self.address)  # a file system of its own: the main one may be in a long upload
+            while not ended.wait(_RENEW):
+                with suppress(RmqStoreError):
+                    other.replace(key, json.dumps(text).encode())
+
+        thread = threading.Thread(target=renew, name="renew-lock", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+            with suppress(RmqStoreError):
+                self.delete(key)
+
+    def _holder(self, key: str) -> str:
+        self._open.pop(key, None)
+        return (self.read(key, 4096) or b"").decode("utf-8", "replace")
+
+
+class S3Writer(ObjectWriter):
+    """Uploads one object in parts."""
+
+    def __init__(self, storage: S3Storage, key: str, stream: Any) -> None:
+        self._storage = storage
+        self._key = key
+        self._stream = stream
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        with _explained(f"{self._storage.address}/{self._key}"):
+            self._stream.write(data)
+        self._size += len(data)
+
+    def finish(self) -> None:
+        where = f"{self._storage.address}/{self._key}"
+        with _explained(where):
+            self._stream.close()
+        if self._storage.size(self._key) != self._size:
+            raise CouldNotCheck(f"{where} does not have the {self._size:,} bytes that were uploaded", "run it again")
+
+    def abandon(self) -> None:
+        with suppress(OSError, RmqStoreError):  # pyarrow completes an upload when its stream is closed
+            self._stream.close()
+        with suppress(RmqStoreError):
+            self._storage.delete(self._key)
+
+
+def _connected() -> Any:
+    """Return the file system that the environment describes. Errors: CouldNotCheck without pyarrow."""
+    try:
+        from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
+    except ImportError as error:
+        raise CouldNotCheck(
+            "object storage needs the package pyarrow", f"to install it, run `{install_command('arrow')}`"
+        ) from error
+    given: dict[str, Any] = {"retry_strategy": AwsStandardS3RetryStrategy(max_attempts=_TRIES)}
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        parts = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
+        given |= {"endpoint_override": parts.netloc, "scheme": parts.scheme}
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if region or endpoint:
+        given["region"] = region or "us-east-1"
+    with _explained(endpoint or "s3"):
+        return S3FileSystem(request_timeout=60, connect_timeout=10, **given)
+
+
+@contextmanager
+def _explained(where: str) -> Iterator[None]:
+    """Turn errors of pyarrow into those of this project, without credentials."""
+    try:
+        yield
+    except OSError as error:
+        text = " ".join(str(error).split())
+        for name in _SECRETS:
+            if (secret := os.environ.get(name)) and len(secret) > 3:
+                text = text.replace(secret, "…")
+        text = text[:300]
+        if isinstance(error, FileNotFoundError):
+            raise NotReadable(
+                f"{where}: no such object", "`rmqstore snapshots --check` shows what is missing"
+            ) from None
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) or "QuotaExceeded" in text or "XMinioStorageFull" in text:
+            raise NoSpace(f"{where}: {text}", "free space, then run the command again") from None
+        if isinstance(error, PermissionError) or "ACCESS_DENIED" in text or "AccessDenied" in text:
+            raise NotReadable(f"{where}: {text}", "check AWS_ACCESS_KEY_ID and what it may do") from None
+        raise CouldNotCheck(f"{where}: {text}", "check AWS_ENDPOINT_URL and the network, then run it again") from None
