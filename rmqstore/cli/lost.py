@@ -22,6 +22,7 @@ from rmqstore.errors import NotAStore, NotReadable, Refused, UsageError
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
+    from rmqstore.checks.verify import Verified
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.repair.journal.folder import JournalFolder
@@ -137,20 +138,20 @@ def lost(
     view = LostMessages(opened)
     folder = None if asked.next_start else _journal(opened, asked.journal)
     if folder is not None:
-        report = None
+        verified = None
         losses = view.in_repair(folder, folder.load_plan())
         out.note(
             f"note: these are the losses of the repair {folder.name}; --next-start shows those of the next broker start"
         )
     else:
-        opened, view, losses, report = _before(out, opened, work)
+        opened, view, losses, verified = _before(out, opened, work)
     if words := tier_words(opened.files, opened.root):
         out.note(f"note: {words}")
     rows = _rows(view, losses, wanted)
     if asked.bodies is not None:
         rows = _saved(out, rows, asked.bodies)
-    found = _write(out, store, losses, rows, folder, report, asked.body)
-    return _exit_code(losses, found, report)
+    found = _write(out, opened, losses, rows, folder, verified, asked.body)
+    return _exit_code(losses, found, None if verified is None else verified.report)
 
 
 def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOptions) -> int:
@@ -169,7 +170,8 @@ def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOpt
         hits = records_of(opened, texts, workers, options)
     kept = LostMessages(opened)
     lost = [(folder.name, kept.in_repair(folder, plan).damaged) for folder, plan in applied_repairs(opened)]
-    look, view, losses, report = _before(out, opened, work)
+    look, view, losses, verified = _before(out, opened, work)
+    report = verified.report
     now = itertools.chain(losses.damaged, view.cut(losses))
     found = list(verdicts(look, texts, hits, [*lost, ("", now)]))
     rows = [one.to_json() for one in found]
@@ -242,7 +244,7 @@ def _journal(opened: Store, path: Path | None) -> JournalFolder | None:
 
 
 def _before(out: Output, opened: Store, work: WorkOptions) -> Any:
-    """Return the store that was examined, a view of it, what it loses, and the report."""
+    """Return the store that was examined, a view of it, what it loses, and what was verified."""
     from rmqstore.checks.expiring import while_files_expire
     from rmqstore.checks.verify import examine_lasting
     from rmqstore.repair.plan.recover_options import SALVAGE, RecoverOptions
@@ -265,7 +267,7 @@ def _before(out: Output, opened: Store, work: WorkOptions) -> Any:
     for name in names_of_copies(look, verified):
         out.note(f"note: {name} is a copy of a damaged log file: `rmqstore recover` restores messages from it")
     view = LostMessages(look)
-    return look, view, view.at_next_start(verified, plan), report
+    return look, view, view.at_next_start(verified, plan), verified
 
 
 def _rows(view: LostMessages, losses: Losses, wanted: list[str] | None) -> Iterator[Row]:
@@ -365,23 +367,24 @@ def _left_of_body(one: LostMessage, style: str) -> dict[str, Any]:
 
 def _write(
     out: Output,
-    store: Path,
+    store: Store,
     losses: Losses,
     rows: Iterator[Row],
     folder: JournalFolder | None,
-    report: Report | None,
+    verified: Verified | None,
     body: str | None,
 ) -> int:
     """Write the list; return the number of messages in it."""
     from rmqstore.views.deleted_topics import deleted_topics
 
-    deleted = deleted_topics(report.findings.listed) if report is not None else []
+    report = None if verified is None else verified.report
+    deleted = [] if verified is None else deleted_topics(store, verified)
     if out.as_json:
         listed = [_json_row(row, body) for row in rows]
         out.report(
             {
                 "schema": "rmqstore.lost/1",
-                "store": str(store),
+                "store": str(store.path),
                 "when": losses.when,
                 "journal": None if folder is None else str(folder.path),
                 "verdict": None if report is None else report.verdict,
@@ -395,14 +398,14 @@ def _write(
         return len(listed)
     if out.format == "table":
         kept = list(rows)
-        out.lines(itertools.chain(_text(losses, kept, report, out.width), _deleted(store, deleted)), wrap=True)
+        out.lines(itertools.chain(_text(losses, kept, report, out.width), _deleted(store.path, deleted)), wrap=True)
         return len(kept)
     made = (_json_row(row, body) for row in rows)
     count = write_rows(out, map(_flat, made) if out.format == "csv" else made)
     for line in _unlisted(losses):
         out.note(f"note: {line}")
     for one in deleted:
-        out.note(f"note: {_still_there(one)}; `rmqstore export {store} --topic {printable(one.topic)}` saves them")
+        out.note(f"note: {_still_there(one)}; `rmqstore export {store.path} --topic {printable(one.topic)}` saves them")
     return count
 
 

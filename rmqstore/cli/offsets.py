@@ -325,11 +325,13 @@ def _change_lines(store: Store, plan: Plan, changes: Sequence[OffsetChange]) -> 
         if found is not None:
             known = describe(found)
             key = known["keys"] or known["unique_key"] or ""
-            following = f"; next: {key} stored {time_text(found.message.store_timestamp)}"
+            following = f"; next message: {key}, stored {time_text(found.message.store_timestamp)}"
         where = f"{change.group} in {change.topic}/{change.queue_id}"
         yield f"  {where}: {old} -> {change.new:,}{what}{following}"
     if len(changes) > _SHOWN:
         yield f"  … and {many(len(changes) - _SHOWN, 'more offset')} (--json lists all)"
+    for group in sorted({c.group for c in changes} - {c.group for c in changes if c.old is not None}):
+        yield f"  {group} has no offset there yet: its consumers will begin at these."
     yield ""
     places = sorted({str(step["path"]).rpartition("/")[0] for step in plan.summaries()})
     yield f"Writes to {', '.join(places)} in {many(len(plan.steps), 'step')}."

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from rmqstore.append.importing import topic_config
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.report import Finding
+from rmqstore.checks.problems.report import QueueState
+from rmqstore.checks.verify import Verified
+from rmqstore.files.store import Store
+from rmqstore.formats.properties import is_lmq, is_system_topic
+from rmqstore.views.lookup import QueueUnits
 
 
 @dataclass(slots=True)
@@ -41,11 +44,32 @@ class DeletedTopic:
         }
 
 
-def deleted_topics(findings: Iterable[Finding]) -> list[DeletedTopic]:
-    """Return the deleted topics that the findings of `verify` name, by name."""
+def deleted_topics(store: Store, verified: Verified) -> list[DeletedTopic]:
+    """Return the topics of messages that topics.json does not name, by name.
+
+    If their queues are gone, `verify` has findings. If not, no broker serves the queues either (TOPIC_NOT_EXIST): so it
+    is after a topics.json was restored that is too old.
+    """
     found: dict[str, DeletedTopic] = {}
-    for finding in findings:
+    for finding in verified.report.findings.listed:
         if finding.code == codes.CQ_DELETED_TOPIC:
             topic, _, queue_id = finding.queue.rpartition("/")
             found.setdefault(topic, DeletedTopic(topic)).add(int(queue_id), finding.facts)
+    known = verified.logs.topics
+    for label, state in verified.report.queues.items():
+        topic, _, queue_id = label.rpartition("/")
+        served = known is None or topic in known or is_system_topic(topic) or is_lmq(topic)
+        if not served and state.max > state.min:
+            found.setdefault(topic, DeletedTopic(topic)).add(int(queue_id), _facts(store, topic, int(queue_id), state))
     return [found[topic] for topic in sorted(found)]
+
+
+def _facts(store: Store, topic: str, queue_id: int, state: QueueState) -> dict[str, int]:
+    """Return the facts of `DeletedTopic.add` for a queue."""
+    units = QueueUnits(store, topic, queue_id)
+    first, last = units.at(state.min), units.at(state.max - 1)
+    return {
+        "messages": state.max - state.min,
+        "first_offset": 0 if first is None else first.offset,
+        "last_offset": 0 if last is None else last.offset,
+    }

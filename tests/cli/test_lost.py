@@ -334,6 +334,21 @@ def test_a_list_of_expected_messages_that_names_none_is_refused(tmp_path: Path) 
         assert words in result.stderr
 
 
+def test_a_topic_that_only_topics_json_lacks_is_listed_too(tmp_path: Path) -> None:
+    """A broker does not serve its queues: so it is after an older topics.json was restored."""
+    store = copy_store(STORE, tmp_path)
+    assert lost(store, exit_code=0)["deleted_topics"] == []
+    topics = store / "config" / "topics.json"
+    table = json.loads(topics.read_text())
+    del table["topicConfigTable"]["Order_11"]
+    topics.write_text(json.dumps(table))
+    (deleted,) = lost(store, exit_code=0)["deleted_topics"]
+    messages = [r for r in find_records(store) if r.topic == "Order_11"]
+    assert (deleted["topic"], deleted["messages"], deleted["queues"]) == ("Order_11", len(messages), 4)
+    assert deleted["first_offset"] == min(r.position for r in messages)
+    assert deleted["last_offset"] == max(r.position for r in messages)
+
+
 def test_messages_of_a_deleted_topic_are_listed_and_can_be_brought_back(tmp_path: Path) -> None:
     store = copy_store(STORE, tmp_path)
     before = run("dump", str(store), "--what", "consumequeue", "--topic", "Order_11", "--format", "ndjson").stdout

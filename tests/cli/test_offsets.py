@@ -225,3 +225,13 @@ def test_pop_progress_is_in_the_list() -> None:
         for state, count in row["pop"].items():
             states[state] = states.get(state, 0) + count
     assert states == {"acknowledged": 20, "returned": 20, "invisible": 20}
+
+
+def test_a_group_without_offsets_is_pointed_out(tmp_path: Path) -> None:
+    """A group that is spelled wrong would otherwise look like a change."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    known, unknown = (
+        run("offsets", str(store), "--set", name, "Order_11", "--to", "10") for name in ("CG_part_11", "No")
+    )
+    assert "has no offset there yet" not in known.output
+    assert "No has no offset there yet" in unknown.output
