@@ -24,7 +24,7 @@ from tests.stores import ROOT, copy_store
 PAGES = (
     *("README.md", "README.zh-CN.md", "CHANGELOG.md", "CONTRIBUTING.md", "fixtures/README.md"),
     *("docs/architecture.md", "docs/decisions.md", "docs/pipeline.md", "docs/python.md"),
-    *("docs/how-to.md", "docs/monitoring.md", "docs/tutorial.md", "docs/how-a-broker-starts.md"),
+    *("docs/how-to.md", "docs/incidents.md", "docs/monitoring.md", "docs/tutorial.md", "docs/how-a-broker-starts.md"),
     *("docs/compatibility.md", "docs/fleet.md", "docs/speed.md"),
 )
 _OF_THIS_RUN = re.compile(r"\d{8}T\d{6}\.\d{6}Z|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC(?=: recover)")

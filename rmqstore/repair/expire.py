@@ -137,24 +137,26 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
     legacy = store.commitlog if store.commitlog is not None and store.commitlog.files else None
     group = store.dledger if store.dledger is not None and store.dledger.data.files else None
     if legacy is not None:
+        log_disk, own = disk_of_log(legacy, root_disk, store.root, ask)
         plain = decide_commitlog(
             _candidates(legacy),
             rules,
             now=now,
             hour=hour,
-            log_disk=min((ask(d) for d in legacy.directories), key=lambda d: d.ratio),
-            queue_disk=root_disk,
+            log_disk=log_disk,
+            queue_disk=root_disk if own else None,
             legacy=group is not None,
         )
         _take(draft, legacy, plain, 0)
         logs.append((legacy, plain))
     if group is not None:
+        log_disk, own = disk_of_log(group.data, root_disk, store.root, ask)
         data = decide_dledger(
             _candidates(group.data),
             rules,
             now=now,
             hour=hour,
-            disks=DLedgerDisks(root_disk, min((ask(d) for d in group.data.directories), key=lambda d: d.ratio)),
+            disks=DLedgerDisks(root_disk, log_disk if own else None),
             legacy=plain is not None and bool(plain.keep),
         )
         _take(draft, group.data, data, dledger.ENTRY.size)
@@ -166,6 +168,20 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
     _explain(draft, rules, hour, plain, data, root_disk)
     draft.facts["expire"] = _facts(plain, data, minimum, root_disk)
     return Expiry(draft.plan([directory for queue, _ in logs for directory in queue.directories]), plain, data)
+
+
+def disk_of_log(
+    queue: MappedFileQueue, root_disk: FileSystem, root: Path, ask: Callable[[Path], FileSystem]
+) -> tuple[FileSystem, bool]:
+    """Return the least used disk of a log, and whether it is another one than the store's root: a clean-up of the log
+    frees space on the root's disk, too, if both are the same.
+    """
+    disk, directory = min(((ask(d), d) for d in queue.directories), key=lambda found: found[0].ratio)
+    try:
+        same = directory.stat().st_dev == root.stat().st_dev and disk.total == root_disk.total
+    except OSError:
+        same = False
+    return (root_disk, False) if same else (disk, True)
 
 
 def _candidates(queue: MappedFileQueue) -> list[Candidate]:

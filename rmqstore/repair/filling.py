@@ -23,6 +23,7 @@ from rmqstore.files.log_ends import find_end, record_at, store_timestamp
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger
+from rmqstore.repair.expire import disk_of_log
 
 DAY = 24 * HOUR
 _HEAD = 256  # bytes; longer than the head of any record, with a DLedger header
@@ -127,17 +128,16 @@ def outlook(store: Store, rules: RetentionRules, now: int, ask: Callable[[Path],
         return None
     queue, lead = found
     root = ask(store.root)
-    disk = min((ask(directory) for directory in queue.directories), key=lambda disk: disk.ratio)
-    is_root = disk == root
+    disk, own = disk_of_log(queue, root, store.root, ask)
     legacy = lead != 0 and store.commitlog is not None and bool(store.commitlog.files)
 
     def decide(files: Sequence[Candidate], at: int, filled: FileSystem) -> Decision:
         hour = time.localtime(at // 1000).tm_hour
-        base = filled if is_root else root
         if lead:
-            disks = DLedgerDisks(base, None if is_root else filled)
+            disks = DLedgerDisks(root, filled) if own else DLedgerDisks(filled)
             return decide_dledger(files, rules, now=at, hour=hour, disks=disks, legacy=legacy)
-        return decide_commitlog(files, rules, now=at, hour=hour, log_disk=filled, queue_disk=base)
+        queue_disk = root if own else None
+        return decide_commitlog(files, rules, now=at, hour=hour, log_disk=filled, queue_disk=queue_disk)
 
     files = [Candidate(str(f.path), f.start, f.length, f.mtime_ns // 1_000_000) for f in queue.files]
     room = max(0, queue.stop - rate.wrote)

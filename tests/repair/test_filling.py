@@ -15,7 +15,7 @@ from rmqstore.brokers.clean_up import HOUR, Candidate, Decision, FileSystem, Ret
 from rmqstore.brokers.filling import HORIZON, Filling, Growth, forecast_filling
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
-from rmqstore.repair.expire import rules_of
+from rmqstore.repair.expire import ExpireOptions, plan_expire, rules_of
 from rmqstore.repair.filling import log_rate, outlook
 from tests.append.writing import OPTIONS
 from tests.command import run, run_json
@@ -125,6 +125,22 @@ def test_the_outlook_obeys_the_rules_of_broker_conf(growing: Path) -> None:
     queue = opened.commitlog
     assert queue is not None and (rate := log_rate(queue, 0)) is not None
     assert wide.rate == rate
+
+
+def test_on_one_disk_a_full_disk_deletes_only_until_there_is_room(growing: Path) -> None:
+    opened = open_store(growing / "store", BrokerConfig.read(growing / "broker.conf"))
+    assert opened.commitlog is not None
+    files = len(opened.commitlog.files)
+    size = opened.commitlog.file_size
+    assert files > 30
+    now = max(f.mtime_ns for f in opened.commitlog.files) // 1_000_000
+    disk = FileSystem(880 * size, 1000 * size)  # 88 % of a disk that the root shares
+    found = plan_expire(opened, ExpireOptions(now=now, disk_of=lambda path: disk))
+    assert found.commitlog is not None and found.commitlog.forced
+    assert len(found.commitlog.delete) == 30, "rounds of ten files, until at most 85 % are used"
+    wide = outlook(opened, rules_of(opened.config), now, lambda path: FileSystem(840 * size, 1000 * size))
+    assert wide is not None and wide.filling.early is not None and wide.filling.least_age is not None
+    assert wide.filling.least_age > HOUR
 
 
 def test_expire_says_when_files_go_and_whether_it_is_enough(growing: Path) -> None:
