@@ -274,11 +274,11 @@ def _text(
     blocks += [_loss(store, lost, sorted(answer.named[place]), width) for place, lost in answer.lost.items()]
     unknown = answer.unanswered(texts)
     if unknown:
-        lines = [_nothing(text, answer) for text in unknown]
+        answers = [_nothing(text, answer) for text in unknown]
         if any(_unknown(text, answer) == "never" for text in unknown) and not answer.damage:
             command = f"rmqstore lost {shlex.quote(str(store))} --stale"
-            lines.append(f"  {fitted(title('earlier logs'), 13)}{command}")
-        blocks.append(iter(lines))
+            answers.append(f"  {fitted(title('earlier logs'), 13)}{command}")
+        blocks.append(iter(answers))
     for number, lines in enumerate(blocks):
         if number:
             yield ""

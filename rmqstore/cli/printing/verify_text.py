@@ -380,8 +380,8 @@ def _next(report: Report, width: int) -> Iterator[Styled]:
     store = store_words(report.repairable, report.config)
     if sizes := wrong_sizes(report):
         yield from _wrapped(f"Next: set {', '.join(sizes)} in {report.config}. Then:", width)
-        command = f"rmqstore verify {store_words(report.store, report.config)}"
-        yield Styled(_NEXT + command)
+        again = f"rmqstore verify {store_words(report.store, report.config)}"
+        yield Styled(_NEXT + again)
         return
     codes = _curable(report)
     if not codes:
