@@ -110,6 +110,7 @@ class SendOptions:
         "rmqstore send /data/rocketmq/store --topic Order --since today --namesrv 10.0.0.1:9876 --dry-run",
         "rmqstore send order.ndjson --namesrv 10.0.0.1:9876 --rocketmq-home /opt/rocketmq --journal sent.journal",
         "rmqstore send /backup/store --list lost.csv --namesrv 10.0.0.1:9876 --journal lost.journal --rate 500",
+        "rmqstore send /backup/repo::broker-a --topic Order --namesrv 10.0.0.1:9876 --journal order.journal",
     ),
 )
 @click.argument("source", type=click.Path(path_type=Path, readable=False), metavar="SOURCE")
@@ -178,7 +179,7 @@ class SendOptions:
 def send(
     out: Output, source: Path, broker_conf: Path | None, filters: FilterOptions, to: To, what: What, how: SendOptions
 ) -> int:
-    """Send messages of a store, or of a file of `rmqstore export`, to a running cluster.
+    """Send messages of a store, of a snapshot, or of a file of `rmqstore export`, to a running cluster.
 
     RocketMQ's own Java client sends them, in the order of SOURCE; messages of one queue go to one queue. Keys, tags,
     unique id and properties of users are kept; the properties rmqstore_store, rmqstore_queue, rmqstore_offset,
@@ -192,14 +193,15 @@ def send(
     from rmqstore.append.sending.client import Client
     from rmqstore.append.sending.journal import SendJournal
     from rmqstore.append.sending.send import Sending, count_rows, send_rows
+    from rmqstore.cli.shared.stores import is_snapshot_address
     from rmqstore.views.dump.messages import Skipped
 
     if how.journal is None and not how.dry_run:
         raise UsageError("--journal is missing", "without it, a second run would send everything again; or --dry-run")
     config = read_config(out, broker_conf)
     selection = what.selection(filters)
-    is_store = source.is_dir()
-    if is_store:
+    is_store = source.is_dir() or is_snapshot_address(source)
+    if source.is_dir():
         out.keep_out_of(source)
         if how.journal is not None:
             refuse_inside(how.journal, source)
@@ -247,20 +249,25 @@ def send(
 def _of_store(
     out: Output, source: Path, config: BrokerConfig, selection: Selection, damage: Skipped
 ) -> Iterator[Numbered]:
-    """Yield the messages of a store, numbered by their log offset. Errors: NotAStore, when the first one is taken."""
+    """Yield the messages of a store or a snapshot, numbered by their log offset.
+
+    Errors: NotAStore, when the first one is taken.
+    """
     from rmqstore.append.sending.send import Numbered
+    from rmqstore.cli.shared.stores import is_snapshot_address, open_snapshot
     from rmqstore.files.store import open_store
     from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.messages import CHUNK, ExportOptions, read_messages
 
-    opened = open_store(source, config)
-    refuse_without_log(opened)
-    damage.live = note_live(out, opened, "what it writes from now on may be missing")
-    note_unknown_topics(out, opened, selection.topics, selection.queues)
-    options = ExportOptions(positions=True, scan=ScanOptions(drop_cache=damage.live, chunk=CHUNK))
-    for rows in read_messages(opened, "messages", options.job(selection, "text"), damage):
-        for row in rows:
-            yield Numbered(int(row["offset"]), f"{source}: message at {row['offset']}", row)
+    in_snapshot = is_snapshot_address(source)
+    for opened in open_snapshot(source, config) if in_snapshot else [open_store(source, config)]:
+        refuse_without_log(opened)
+        damage.live = note_live(out, opened, "what it writes from now on may be missing")
+        note_unknown_topics(out, opened, selection.topics, selection.queues)
+        options = ExportOptions(positions=True, scan=ScanOptions(drop_cache=damage.live, chunk=CHUNK))
+        for rows in read_messages(opened, "messages", options.job(selection, "text"), damage):
+            for row in rows:
+                yield Numbered(int(row["offset"]), f"{source}: message at {row['offset']}", row)
 
 
 def _of_file(path: Path, selection: Selection) -> Iterator[Numbered]:

@@ -408,6 +408,21 @@ def test_a_batch_record_is_sent_message_by_message(cluster: Cluster, tmp_path: P
     assert [one["properties"]["KEYS"] for one in cluster.got] == ["k-bb"]
 
 
+def test_a_snapshot_is_sent_like_its_store(cluster: Cluster, tmp_path: Path) -> None:
+    store, repository = copy_store("5.4.0-dledger-mixed", tmp_path), tmp_path / "repo"
+    assert run("backup", str(store), str(repository), "--name", "a").exit_code == 0
+    words = ("--topic", "Order_11", "--journal")
+    cluster.send(store, *words, str(tmp_path / "j1"))
+    sent = cluster.got
+    cluster.order()
+    answer = cluster.send(Path(f"{repository}::a"), *words, str(tmp_path / "j2"))
+    again = cluster.got
+    assert answer["sent"] == len(sent) > 0
+    for one in (*sent, *again):
+        del one["properties"]["rmqstore_store"]
+    assert again == sent
+
+
 def test_a_broken_batch_and_a_damaged_body_are_refused(cluster: Cluster, tmp_path: Path) -> None:
     broken = {**batch(1, 1, "a"), "body": "not a batch of messages"}
     rows = [broken, batch(2, 2, "a"), {**row(2), "sys_flag": 1}, row(3)]
