@@ -21,7 +21,7 @@ PAIRS = [
     ("4.9.7-clean", "4.9.7-clean"),
     ("5.1.4-formats", "5.1.4-formats"),
     ("5.4.0-dledger-mixed", "5.4.0-dledger-mixed"),
-    ("5.5.1-slave", "5.5.1-master"),
+    ("5.5.1-master", "5.5.1-master"),
     ("5.5.1-formats", "5.5.1-formats"),
     ("5.5.1-dledger", "5.5.1-dledger"),
 ]

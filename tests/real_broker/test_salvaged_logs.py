@@ -102,7 +102,7 @@ def test_real_store_reads_all_that_was_not_hit(
     break_it(store, rows(store))
     options = ("--merge-neighbours",) if break_it is short else ()
     # if zeros hit only a record's properties, the message stays, and its unit shows that its tag was different
-    tags_gone = break_it is pages and "dledger" in name and made.version != "4.9.7"
+    tags_gone = break_it is pages and name in ("5.1.4-dledger", "5.4.0-dledger")
     done = run_json("recover", str(store), *options, "--apply", exit_code=1 if tags_gone else 0)
     assert done["remaining"] == {"counts": {codes.CQ_WRONG_TAG: 2} if tags_gone else {}}
     result = read_all(oracle_servers, made.version, store, made.oracle_args)

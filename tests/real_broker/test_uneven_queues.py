@@ -26,7 +26,7 @@ from tests.stores import VERSIONS, copy_store, meta, write_broker_conf
 
 KINDS = ("clean", "killed", "dledger", "dledger-killed", "dledger-mixed")
 SEEDS = seeds(12)
-QUICK = {"4.9.7": (3,), "5.1.4": (3,), "5.4.0": (7, 9)}
+QUICK = {"4.9.7": (3,), "5.1.4": (3,), "5.4.0": (7, 9), "5.5.1": (7, 9)}
 """All DLedger: what is not committed yet, and what 5.4.0 cuts too early."""
 
 _NUMBERS = re.compile(r"(?:drop|leave|deliver|put) (\d+) messages?")
