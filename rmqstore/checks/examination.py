@@ -372,7 +372,7 @@ class Examination:
         if store.has_pop_rows:
             from rmqstore.checks.rows.pop_rows import check_pop_rows
 
-            check_pop_rows(store, self.report, self.queue_range)
+            self.verified.popped = check_pop_rows(store, self.report, self.queue_range)
         check_compaction(store, self.findings, live=live)
         if any(result.fillers for result in results) or store.files.has_entry(store.journal_directory):
             from rmqstore.checks.filler_notes import find_fillers

@@ -14,7 +14,7 @@ from rmqstore.brokers.simulate import in_dledger_mode, simulate_start
 from rmqstore.checks.beside.checkpoint import TIMES
 from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.log import delay_levels
-from rmqstore.checks.newer_formats import NewerFormat, newer_finding, newer_formats
+from rmqstore.checks.newer_formats import NewerFormat, newer_finding, newer_formats, unserved_messages
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.damage_words import damage_words
 from rmqstore.checks.problems.report import Fact, Finding, Report
@@ -88,8 +88,8 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         facts: dict[str, Fact] = {"messages": gone.messages, "queues": gone.queues}
         facts["broker"] = forecast.version
         found.add(Finding(problem_codes.CQ_LEFT_BEHIND, "consumequeue", "", 0, 0, facts))
-    if answer.newer:
-        found.add(newer_finding(answer.newer, forecast))
+    if newer := [*answer.newer, *answer.unserved]:
+        found.add(newer_finding(newer, forecast))
     if forecast.starts and answer.taken and report.clean and not report.live:
         facts = {"messages": answer.taken, "broker": forecast.version}
         found.add(Finding(problem_codes.BR_START_LOSES, "store", "", 0, 0, facts))
@@ -104,11 +104,15 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a start would do to the messages. `taken`: messages that it takes from consumers."""
+    """What a start would do to the messages. `taken`: messages that it takes from consumers.
+
+    `newer`: formats that this version cannot read; `unserved`: messages that wait for a service that it lacks.
+    """
 
     sentence: str
     left: Left
     newer: list[NewerFormat]
+    unserved: list[NewerFormat]
     taken: int
 
 
@@ -120,8 +124,7 @@ def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: 
         exceptions = (misplaced.verdict if misplaced is not None else "") + _not_here(report)
         exceptions += rights_words(report.findings)
     newer = newer_formats(store, forecast) if forecast.starts else []
-    if newer:
-        exceptions += f", because it cannot read {' and '.join(one.words for one in newer)}"
+    unserved = unserved_messages(store, verified, forecast.version) if forecast.starts else []
     deleted = {f.queue: int(f.facts["messages"] or 0) for f in report.findings.listed if f.code == _DELETED}
     rows_beside = forecast.reads_rows_beside
     left = Left(Undelivered(), Undelivered()) if rows_beside else _left(store, verified, forecast, deleted)
@@ -130,7 +133,13 @@ def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: 
         no_rows = rows_beside or _unseen(store, forecast)
         gone = never_dispatched(store.commitlog, forecast.not_dispatched, None if no_rows else parts)
         left = replace(left, gone=gone)
-    left = replace(left, withheld=withheld_words(report.findings) if forecast.starts else "")
+    withheld: tuple[str, ...] = ()
+    if forecast.starts:
+        withheld = (withheld_words(report.findings, rules_for(forecast.version)), *(one.words for one in unserved))
+    left = replace(left, withheld=" and ".join(filter(None, withheld)))
+    if newer:
+        link = "but" if left.is_nothing(forecast) else "because"
+        exceptions += f", {link} it cannot read {' and '.join(one.words for one in newer)}"
     damage = damage_words(report.findings)
     if not forecast.consume_queues_simulated and problem_codes.CQ_MISSING_UNIT in report.findings.counts:
         damage = damage or "Consumers do not get all messages"  # the forecast does not know these rows
@@ -142,7 +151,7 @@ def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: 
     # messages without units may belong to a deleted topic; only those of DLedger that the broker ignores are taken
     ignored = _leaves_dledger(store, options) or _leaves_separate_rocksdb(store, forecast)
     taken = forecast.messages_taken or (left.gone.messages if ignored else 0)
-    return _Answer(sentence, left, newer, taken)
+    return _Answer(sentence, left, newer, unserved, taken)
 
 
 def _left(store: Store, verified: Verified, forecast: StartForecast, deleted: Container[str]) -> Left:

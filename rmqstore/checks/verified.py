@@ -70,6 +70,8 @@ class Verified:
     index: IndexCatalog | None = None
     timer: TimerFacts | None = None
     rows: MessageRowFacts | None = None
+    popped: int = 0
+    """Messages in kvStore/ that POP consumers received, and did not acknowledge."""
     misplaced: Misplaced | None = None
     units: UnitKeeper | None = None
     unreadable_rows: Mapping[tuple[str, int], int] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,50 @@ def test_a_version_that_is_too_old_is_told_why(name: str) -> None:
     text = " ".join(command.run("verify", str(unpack(name)), "--broker", "4.9.7").stdout.split())
     assert "because it cannot read records of version 2" in text and "DLedger" not in text
     assert verified(unpack(name), exit_code=0)["clean"] is True
+
+
+TIMED, HALF = "timed messages", "half messages in rocksdbstore/"
+POPPED = "messages that POP consumers did not acknowledge"
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "words", "since"),
+    [
+        ("5.5.1-pop-kv", "4.9.7", f"29 {POPPED}", "5.3.2"),
+        ("5.5.1-trans-rocksdb", "5.1.4", f"12 {HALF}", "5.4.0"),
+        ("5.5.1-timer-rocksdb-pending", "4.9.7", f"14 {TIMED} in rocksdbstore/", "5.0.0"),
+        ("5.5.1-formats", "4.9.7", f"4 {TIMED}", "5.1.0"),
+        ("5.5.1-config-v2", "4.9.7", "topics, groups and consumer offsets in RocksDB (config/rdb/)", "5.3.2"),
+        ("5.5.1-rocksdb", "5.1.4", "topics, groups and consumer offsets in RocksDB (config/consumerOffsets/)", "5.2.0"),
+    ],
+)
+def test_an_older_version_is_told_what_it_lacks(name: str, version: str, words: str, since: str) -> None:
+    report = verified(unpack(name), "--broker", version, exit_code=1)
+    (facts,) = [finding["facts"] for finding in report["findings"] if finding["code"] == "BR-TOO-OLD"]
+    assert words in facts["cannot_read"]
+    assert facts["readable_from"] == since
+    assert words in report["verdict"]
+    assert "BR-TOO-OLD" not in verified_again(name)["counts"]
+
+
+def verified_again(name: str) -> dict[str, Any]:
+    """Verify a store for its own version, in which it may have other problems."""
+    return dict(json.loads(command.run("verify", str(unpack(name)), "--json").stdout))
+
+
+def test_a_version_without_a_start_that_loses_messages_is_not_said_to_lose_them_by_a_format() -> None:
+    verdict = verified(unpack("5.5.1-rocksdb"), "--broker", "4.9.7", exit_code=1)["verdict"]
+    assert verdict.startswith(
+        "RocketMQ 4.9.7 would start and lose nothing, but it cannot read consume queues in RocksDB"
+    )
+
+
+def test_timed_messages_in_rocksdb_are_not_lost_where_the_timer_queue_is_read_again() -> None:
+    """5.3 reads the timer queue from the position in timercheck, which the service with RocksDB leaves at 0."""
+    report = verified_again("5.5.1-timer-rocksdb-pending")
+    words = {row["newest"]: row["words"] for row in report["brokers"]}
+    assert "timed" in words["4.9.8"] and "timed" not in words["5.3.4"]
+    assert "10 timed messages" in words["5.5.1"]
 
 
 def test_messages_of_a_deleted_topic_have_one_statement(tmp_path: Path) -> None:

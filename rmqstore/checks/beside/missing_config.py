@@ -1,4 +1,4 @@
-"""Configuration that a broker has written, and that is gone: topics.json and consumerOffset.json.
+"""Configuration that is gone, or that a broker never wrote: topics and consumer offsets.
 
 `delay_offsets.py` does the same for delayOffset.json. A broker writes all files of config/ every few seconds, also
 empty ones (BrokerController#initializeScheduledTasks). A store that only rmqstore made has topics.json at most. So a
@@ -8,11 +8,12 @@ messages of its own topics.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rmqstore.checks.beside.config import JSON_FILES, ConfigFacts
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.config_databases import TABLES, TOPICS, V2
 from rmqstore.files.store import Store
 from rmqstore.formats.properties import is_lmq, is_system_topic
 
@@ -33,12 +34,14 @@ def check_missing_config(store: Store, config: ConfigFacts, queues: Iterable[str
     """
     queues = list(queues)
     names = _names(store)
+    if config.databases.get(TOPICS) == V2:
+        _check_stored_topics(config, _own(_topics(queues)), findings)
     if _DATABASES & set(store.rocksdb_config) or not broker_has_run(store, queues):
         return
     topics = _topics(queues)
     with_topics = not names or bool(names & _WITH_TOPICS)
     if with_topics and "topics.json" not in names and codes.CFG_NO_TOPICS not in findings.counts:
-        own = [t for t in topics if not (is_system_topic(t) or is_lmq(t) or t.startswith((_RETRY, _DEAD)))]
+        own = _own(topics)
         if own:
             findings.add(Finding(codes.CFG_LOST_TOPICS, "config", "topics.json", facts=_listed("topics", own)))
     if not names & _OFFSETS:
@@ -47,6 +50,18 @@ def check_missing_config(store: Store, config: ConfigFacts, queues: Iterable[str
         if groups:
             facts = _listed("groups", groups)
             findings.add(Finding(codes.CFG_NO_OFFSETS, "config", "consumerOffset.json", facts=facts))
+
+
+def _check_stored_topics(config: ConfigFacts, own: Sequence[str], findings: Findings) -> None:
+    """Report topics with queues that version 2 of the configuration did not store.
+
+    Source: TopicConfigManager#createTopicInSendMessageMethod, which calls #putTopicConfig, and TopicConfigManagerV2,
+    which stores topics only in #updateTopicConfig (RocketMQ 5.5.1; after a restart, whole brokers do not know them)
+    """
+    table = config.tables[TOPICS].get(TABLES[TOPICS])
+    stored = table if isinstance(table, dict) else {}
+    if lacking := [topic for topic in own if topic not in stored]:
+        findings.add(Finding(codes.CFG_UNSTORED_TOPICS, "config", V2, facts=_listed("topics", lacking)))
 
 
 def broker_has_run(store: Store, queues: Iterable[str]) -> bool:
@@ -67,6 +82,11 @@ def _names(store: Store) -> set[str]:
 
 def _topics(queues: Iterable[str]) -> list[str]:
     return sorted({name.rpartition("/")[0] for name in queues})
+
+
+def _own(topics: Iterable[str]) -> list[str]:
+    """Return the topics that users create: not those of the broker, of retries, of dead letters, or light queues."""
+    return [t for t in topics if not (is_system_topic(t) or is_lmq(t) or t.startswith((_RETRY, _DEAD)))]
 
 
 def _listed(what: str, names: list[str]) -> dict[str, Fact]:

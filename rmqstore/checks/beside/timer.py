@@ -42,10 +42,14 @@ class LogRange:
 
 @dataclass(slots=True)
 class TimerFacts:
-    """Number of units in the timer log, and the offset after the last good one (bytes)."""
+    """Number of units in the timer log, and the offset after the last good one (bytes).
+
+    `waiting`: units of messages that are still to be delivered, if the timer log and the wheel are sound.
+    """
 
     units: int = 0
     wrote: int = 0
+    waiting: int = 0
 
 
 def check_timer(
@@ -62,7 +66,7 @@ def check_timer(
         _log(store.timer_log, log, findings, facts, live)
     _wheels(store, findings, live)
     if store.timer_log is not None and store.part is None and not live:
-        _slots(store, store.timer_log, findings)
+        facts.waiting = _slots(store, store.timer_log, findings)
     top = queue_range(TIMER_TOPIC, 0) if queue_range is not None else None
     _timercheck(store, facts, top, findings, live, since=log.latest if log is not None else None)
     if top is not None and log is not None and store.part is None and not live:
@@ -156,15 +160,18 @@ def _wheels(store: Store, findings: Findings, live: bool) -> None:
         findings.add(Finding(codes.TM_WHEEL_LENGTH, "timerwheel", name, 0, length, facts))
 
 
-def _slots(store: Store, queue: MappedFileQueue, findings: Findings) -> None:
-    """Check slots and chains as the next start leaves them, unless the timer log or the wheel needs a repair first."""
+def _slots(store: Store, queue: MappedFileQueue, findings: Findings) -> int:
+    """Check slots and chains as the next start leaves them, unless the timer log or the wheel needs a repair first.
+
+    Return the number of units that are still to be read.
+    """
     if codes.TM_LOG in findings.counts or codes.TM_WHEEL_LENGTH in findings.counts:
-        return
+        return 0
     from rmqstore.checks.beside.timer_wheel import judge
 
     judged = judge(store, queue)
     if judged is None:
-        return
+        return 0
     for reason, numbers in (("lost", judged.lost), ("foreign", judged.foreign), ("behind the end", judged.behind)):
         if len(numbers):
             facts: dict[str, Fact] = {"reason": reason, "count": len(numbers)}
@@ -184,6 +191,7 @@ def _slots(store: Store, queue: MappedFileQueue, findings: Findings) -> None:
             "messages": judged.waiting if judged.endless else judged.unlinked,
         }
         findings.add(Finding(codes.TM_CHAIN, "timerlog", queue.name_at(first), first, _UNIT.size, facts))
+    return judged.waiting
 
 
 def latest_read_time(written: float) -> int:

@@ -278,6 +278,24 @@ CONFIG: Rows = (
         ),
     ),
     Problem(
+        code=codes.CFG_UNSTORED_TOPICS,
+        title="topics with consume queues are not in config/rdb/",
+        severity=_W,
+        needs_operator=OperatorTask(
+            why="the queues name the topics, but not their settings",
+            do=(
+                "create the topics with `mqadmin updateTopic`, with at least as many queues as before: this stores "
+                "them. Best do it before the broker stops, because it still knows them"
+            ),
+        ),
+        about=(
+            "With configManagerVersion=v2, a broker does not store topics that it created automatically when a "
+            "producer sent the first message (TopicConfigManagerV2 stores only those of `mqadmin updateTopic`; 5.5.1). "
+            "After its next start it does not know them: consumers get `topic not exist` until a producer sends a "
+            "message, or somebody creates them. Messages, consume queues and consumer offsets stay."
+        ),
+    ),
+    Problem(
         code=codes.CFG_NO_OFFSETS,
         title="consumerOffset.json is missing, and groups have consumed",
         severity=_W,
@@ -646,9 +664,11 @@ BROKER: Rows = (
             ),
         ),
         about=(
-            "The log has records, or the store has queues, that this version cannot read: its start stops at the first "
-            "such record and cuts off the rest of the log, or leaves messages without consume queue units. No repair "
-            "changes that."
+            "The log has records, or the store has queues or configuration, that this version cannot read: its start "
+            "stops at the first such record and cuts off the rest of the log, leaves messages without consume queue "
+            "units, or forgets topics, groups and consumer offsets. Or messages wait for a service that this version "
+            "does not have: timed messages, those that POP consumers did not acknowledge, half messages in "
+            "rocksdbstore/. No repair changes that."
         ),
     ),
     Problem(

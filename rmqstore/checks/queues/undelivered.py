@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rmqstore.brokers.rules.forecast import StartForecast
+from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.checks.log.commitlog import Misfiled
 from rmqstore.checks.log.logs import Name
 from rmqstore.checks.log.queue_parts import QueuePart
@@ -109,13 +110,20 @@ class Left:
         return start + ", and ".join(then) + ("" if forecast.messages_taken else forecast.caveat)
 
 
-def withheld_words(findings: Findings) -> str:
-    """Return how many messages the services for timed and delayed messages do not deliver; "" for none."""
+def withheld_words(findings: Findings, rules: BrokerRules) -> str:
+    """Return how many messages the services for timed and delayed messages do not deliver; "" for none.
+
+    Services that the version does not have are left out.
+    """
+    serves = {Area.TIMER: rules.timer_wheel, Area.ROWS: rules.message_rows_limit_start}
+    lacks = {area for area, there in serves.items() if not there}
     timed = delayed = 0
     limit = False
     for finding in findings.listed:
         row = finding.problem
         if not row.withholds or not (messages := int(finding.facts.get("messages") or 0)):
+            continue
+        if row.area in lacks:
             continue
         if row.area in (Area.TIMER, Area.ROWS):
             timed, limit = timed + messages, limit or row.withholds_at_most

@@ -17,21 +17,23 @@ from rmqstore.formats.pop import KV_DIRECTORY
 from rmqstore.formats.text.counts import many
 
 
-def check_pop_rows(store: Store, report: Report, queue_range: QueueRange | None) -> None:
+def check_pop_rows(store: Store, report: Report, queue_range: QueueRange | None) -> int:
     """Compare the rows of kvStore/ with the ends of their queues; `queue_range` None: do not compare.
 
-    Rows before a queue's minimum are no problem: their messages have expired, and the broker drops them.
+    Return the number of rows: messages that POP consumers received, and did not acknowledge. Rows before a queue's
+    minimum are no problem: their messages have expired, and the broker drops them.
     Errors: none; see `unchecked` of the report.
     """
     if not is_readable():
         report.unchecked.append(
             f"{KV_DIRECTORY}/: messages that POP consumers received are not checked: that {missing_extra()}"
         )
-        return
+        return 0
     beyond: Counter[tuple[str, int]] = Counter()
-    other = 0
+    other = count = 0
     try:
         for _, _, row in pop_rows(store):
+            count += 1
             if row is None:
                 other += 1
             elif queue_range is not None:
@@ -40,11 +42,10 @@ def check_pop_rows(store: Store, report: Report, queue_range: QueueRange | None)
                     beyond[row.topic, row.queue_id] += 1
     except CannotRead as e:
         report.unchecked.append(f"{KV_DIRECTORY}/: this RocksDB cannot be read: {e}")
-        return
+        return count
     if other:
         report.unchecked.append(f"{KV_DIRECTORY}/: {many(other, 'row')} cannot be read")
-    if report.live:
-        return
-    for (topic, queue_id), count in sorted(beyond.items()):
-        facts: dict[str, Fact] = {"topic": topic, "queue_id": queue_id, "rows": count}
+    for (topic, queue_id), rows in sorted(beyond.items()) if not report.live else ():
+        facts: dict[str, Fact] = {"topic": topic, "queue_id": queue_id, "rows": rows}
         report.findings.add(Finding(codes.RDB_POP_BEYOND, f"{topic}/{queue_id}", KV_DIRECTORY, facts=facts))
+    return count
