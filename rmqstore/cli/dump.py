@@ -21,7 +21,7 @@ from rmqstore.cli.shared.filters import (
     refuse_filters,
     refuse_with_positions,
 )
-from rmqstore.cli.shared.options import WorkOptions, command, gathered
+from rmqstore.cli.shared.options import VERSIONS, WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage, write_text
 from rmqstore.errors import NotAStore, UsageError
 
@@ -140,7 +140,7 @@ class DumpOptions:
 @click.option(
     "--broker",
     metavar="VERSION",
-    help="With --positions: the broker version whose recovery is simulated (4.3 … 5.4; default: the newest).",
+    help=f"With --positions: the broker version whose recovery is simulated ({VERSIONS}).",
 )
 @gathered("asked", DumpOptions)
 def dump(

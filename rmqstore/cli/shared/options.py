@@ -46,7 +46,7 @@ UNTIL = (
     "Only messages stored before this time. Of a log over 64 MiB, only the part from one minute before --since to one"
     " minute after --until is read; the minute covers a clock that was set back."
 )
-VERSIONS = "4.3 … 5.4"
+VERSIONS = "4.3 … 5.5.1; default: the newest that can have written the store, at least 5.4.0"
 ALONE = 32 << 20  # bytes of logs up to which a single process is faster than several
 FILE = click.Path(path_type=Path, dir_okay=False)
 _BROKER_CONF = "broker.conf with the paths, file sizes and DLedger settings."
@@ -161,7 +161,7 @@ def command(
 
 def broker_option(function: Callable[..., int]) -> Callable[..., int]:
     """Return the option --broker, which becomes a part of `work`."""
-    words = f"Broker version whose start-up to forecast ({VERSIONS}; default: the newest)."
+    words = f"Broker version whose start-up to forecast ({VERSIONS})."
     return click.option("--broker", metavar="VERSION", help=words)(function)
 
 

@@ -182,7 +182,10 @@ def _message_rows(verified: Verified) -> list[MigrationRefusal]:
     if rows.counts[TIMER_FAMILY] or rows.positions[TIMER_FAMILY]:
         count = many(rows.pending_timers, "pending timed message")
         reason = f"rocksdbstore/ keeps how far the broker has read the timer queue, and the addresses of {count}"
-        out.append(MigrationRefusal(reason, "this is not supported"))
+        advice = (
+            "let the broker deliver its timed messages, and send the other messages to a new broker: `rmqstore send`"
+        )
+        out.append(MigrationRefusal(reason, advice))
     if rows.counts[TRANS_FAMILY]:
         count = many(rows.counts[TRANS_FAMILY], "half message")
         advice = "let the broker finish the open transactions first"
