@@ -19,6 +19,8 @@ from rmqstore.errors import UsageError
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
+    from rmqstore.formats.inner_batch import InnerMessage
+    from rmqstore.messages.rows import BodyStyle
     from rmqstore.views.find.lost_messages import MissingMessage
     from rmqstore.views.lookup import Found
 
@@ -188,6 +190,7 @@ def _plain_body(out: Output, found: Found) -> bytes:
 
 def _row(found: Found, body: str) -> dict[str, Any]:
     """Return the fields of `dump`, with decoded flags, the position in the file and the fault."""
+    from rmqstore.formats.inner_batch import messages_in
     from rmqstore.formats.message import Fault
     from rmqstore.messages.rows import BodyStyle, message_row
 
@@ -199,9 +202,41 @@ def _row(found: Found, body: str) -> dict[str, Any]:
     flags = [text for bit, text in _FLAGS.items() if message.sys_flag & bit]
     transaction = _TRANSACTION.get(message.transaction_type)
     row["flags"] = [*flags, transaction] if transaction else flags
+    if inner := messages_in(message):
+        row["inner"] = [_inner_row(message.queue_offset + number, one, style) for number, one in enumerate(inner)]
     row["position_in_file"] = found.at
     row["fault"] = None if found.fault is Fault.NONE else found.fault.name.lower()
     return row
+
+
+def _inner_row(queue_offset: int, one: InnerMessage, style: BodyStyle) -> dict[str, Any]:
+    """Return the fields of a message in a batch."""
+    from rmqstore.formats import properties
+    from rmqstore.messages.rows import body_fields
+
+    known = properties.parse_properties(one.properties)
+    row: dict[str, Any] = {
+        "queue_offset": queue_offset,
+        "flag": one.flag,
+        "tags": known.get(properties.TAGS),
+        "keys": known.get(properties.KEYS),
+        "unique_key": known.get(properties.UNIQ_KEY),
+        "properties": known,
+        "body_length": len(one.body),
+    }
+    return row | (dict(body_fields(0, one.body, style)) if style.style else {})
+
+
+def _inner_lines(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the messages in a batch, one line each, with the body of each if it is text."""
+    inner = row.get("inner") or []
+    if inner:
+        yield f"  {many(len(inner), 'message')} in this batch"
+    for one in inner:
+        names = [value for value in (one["keys"], one["unique_key"], one["tags"]) if value]
+        yield AsIs(f"    {one['queue_offset']:,}  {printable('  '.join(names))}")
+        if isinstance(one.get("body"), str):
+            yield AsIs(f"      {one['body']}")
 
 
 def _text(found: Found, row: Mapping[str, Any], *, short: bool, width: int | None) -> Iterator[str]:
@@ -225,6 +260,7 @@ def _text(found: Found, row: Mapping[str, Any], *, short: bool, width: int | Non
     yield from (f"  {fitted(name, 13)}{text}" for name, text in rows.items())
     yield "  properties"
     yield from (AsIs(f"    {name} = {value}") for name, value in row["properties"].items())
+    yield from _inner_lines(row)
     yield from body_lines(row, message.body_length, compressed="compressed" in row["flags"], short=short, width=width)
 
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from construct import Int16sb, Int32sb
 
+from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.layout import Field, Layout
+from rmqstore.formats.message import INNER_BATCH, Message
 
 HEAD = Layout(
     "inner message",
@@ -45,6 +47,16 @@ class BatchError(ValueError):
 def inner_messages(body: bytes) -> list[InnerMessage]:
     """Split the body of a batch record, decompressed if it was compressed. Errors: BatchError."""
     return list(_split(body))
+
+
+def messages_in(message: Message) -> list[InnerMessage]:
+    """Return the messages in a batch record; none for another record, or if its body is damaged."""
+    if not message.sys_flag & INNER_BATCH:
+        return []
+    try:
+        return inner_messages(decompress(message.sys_flag, message.body))
+    except (BatchError, BodyError):
+        return []
 
 
 def _split(body: bytes) -> Iterator[InnerMessage]:

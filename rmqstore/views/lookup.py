@@ -23,6 +23,7 @@ from rmqstore.files.rocksdb.queues import RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.topic_types import configured_types
 from rmqstore.formats import consumequeue, index, messageid, properties
+from rmqstore.formats.inner_batch import messages_in
 from rmqstore.formats.message import Fault, Message, check_message, parse_message
 from rmqstore.views.dump.batches import Array
 from rmqstore.views.dump.rocksdb import bounds_of
@@ -279,6 +280,7 @@ def queue_reader(store: Store) -> Callable[[str, int], QueueUnits]:
 
 
 def has_key(message: Message, key: str) -> bool:
-    """Return whether a text is a message's unique id or one of its keys."""
-    topic = message.topic_text
-    return index.key_text(topic, key) in properties.index_keys(topic, properties.parse_properties(message.properties))
+    """Return whether a text is the unique id or a key of a message, or of a message in it if it is a batch."""
+    topic, wanted = message.topic_text, index.key_text(message.topic_text, key)
+    texts = (message.properties, *(one.properties for one in messages_in(message)))
+    return any(wanted in properties.index_keys(topic, properties.parse_properties(text)) for text in texts)

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from rmqstore.errors import UsageError
 from rmqstore.formats import properties
 from rmqstore.formats.bodies import BodyError, decompress
-from rmqstore.formats.message import Message
+from rmqstore.formats.inner_batch import messages_in
+from rmqstore.formats.message import COMPRESSED, INNER_BATCH, Message
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.fillers import filler_mask
 from rmqstore.scan.kernels import Bool
@@ -170,7 +171,8 @@ class Selector:
     def _texts(self, columns: Columns, out: Bool | None) -> Bool:
         n = len(columns)
         out = np.ones(n, dtype=np.bool_) if out is None else out
-        if self._needles and n:
+        packed = (columns.sys_flag & (INNER_BATCH | COMPRESSED)) == INNER_BATCH | COMPRESSED
+        if self._needles and n and not packed.any():
             raw = columns.buf[int(columns.at[0]) : int(columns.at[-1] + columns.size[-1])].tobytes()
             if not any(needle in raw for needle in self._needles):
                 return np.zeros(n, dtype=np.bool_)
@@ -180,6 +182,9 @@ class Selector:
             text = bytes(view[at : at + int(columns.properties_length[i])])
             msg_id = columns.message(i).offset_message_id() if self.selection.msg_ids else ""
             out[i] = self.selection.wants_texts(text, msg_id)
+            if not out[i] and columns.sys_flag[i] & INNER_BATCH:  # the messages of a batch have keys and ids, too
+                inner = messages_in(columns.message(i))
+                out[i] = any(self.selection.wants_texts(one.properties, msg_id) for one in inner)
             if out[i] and self._pattern is not None:
                 out[i] = matches(self._pattern, columns.message(i))
         return out
