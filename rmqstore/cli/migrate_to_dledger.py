@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from rmqstore.cli.shared.apply_command import (
     open_other,
     read_plan,
     save_plan,
+    tell_differences,
     tell_refusals,
 )
 from rmqstore.cli.shared.options import Applying, WorkOptions, applying, broker_option, command, gathered
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rmqstore.files.store import Store
     from rmqstore.repair.migrate.to_dledger import DLedgerMigration
     from rmqstore.repair.migrate.to_dledger_preflight import ReplicaCheck, Target
+    from rmqstore.repair.plan.outcome import Outcome
     from rmqstore.repair.plan.plan import Plan
 
 
@@ -86,37 +88,45 @@ def migrate_to_dledger(
     With more than one peer, give --check-replica for each other node: if nodes close their commitlogs at different
     offsets, they can never agree again. Exit code 0: done; 1: the plan was not applied; 5: refused.
     """
-    from rmqstore.checks.verify import VerifyOptions, examine
+    from rmqstore.checks.verify import examine
     from rmqstore.files.store import open_store
     from rmqstore.repair.journal.liveness import refuse_in_use
     from rmqstore.repair.migrate.to_dledger import plan_migration_to_dledger
+    from rmqstore.repair.plan.outcome import Outcome
+    from rmqstore.repair.planned.examined import measure
+    from rmqstore.repair.planned.known_parts import FirstParts
 
     opened = open_store(store, config)
     refuse_in_use(opened.root, opened.places, stopped=applying.stopped or not applying.apply_it)
     target = _target(opened, member, work.broker)
     migration: DLedgerMigration | None = None
+    outcome: Outcome | None = None
     if applying.plan_file is not None:
         plan, document = _saved(opened, applying.plan_file)
     else:
         checks = [_compare(opened, path, work.jobs) for path in replicas]
+        first = FirstParts()
+        options = work.verifying(last_run=first)
         with out.progress("verify", opened.log_bytes) as progress:
-            verified = examine(opened, work.verifying(progress.add))
+            verified = examine(opened, replace(options, progress=progress.add))
         migration = plan_migration_to_dledger(opened, verified, target, replicas=checks)
         document = migration.to_json() | {"applied": False, "journal": None}
         if migration.plan is None:
             return tell_refusals(out, target.store, document, migration.refusals)
-        plan = migration.plan
+        plan, outcome = measure(opened, migration.plan, verified.report, options, first)
+        document["forecast"] = outcome.headline
     if applying.plan_out is not None:
         save_plan(applying.plan_out, plan, store)
     if not applying.apply_it:
         _tell(out, document, _plan_lines(plan, migration))
         return 1
     out.check()
-    with apply_and_verify(out, opened, plan, applying, VerifyOptions(jobs=work.jobs)) as (journal, after):
+    with apply_and_verify(out, opened, plan, applying, work.verifying()) as (journal, after):
         left = _remaining(after)
-        document |= {"applied": True, "journal": str(journal), "remaining": {"counts": left}}
+        differs = outcome.differences(Outcome.of(after)) if outcome is not None else []
+        document |= {"applied": True, "journal": str(journal), "remaining": {"counts": left}, "differs": differs}
         _tell(out, document, _done_lines(plan, migration, journal, left))
-    return 1 if left else 0
+    return tell_differences(differs, journal) or (1 if left else 0)
 
 
 def _tell(out: Output, document: dict[str, Any], lines: Iterable[str]) -> None:

@@ -10,10 +10,10 @@ from rmqstore.checks.expiring import while_files_expire
 from rmqstore.checks.verify import Verified, VerifyOptions, examine_lasting
 from rmqstore.files.store import Store
 from rmqstore.repair.log.store_guard import data_roots, refuse_whole
-from rmqstore.repair.plan.outcome import Outcome, measured
+from rmqstore.repair.plan.outcome import Outcome
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.planned.examined import after, examine_again
+from rmqstore.repair.planned.examined import measure
 from rmqstore.repair.planned.known_parts import FirstParts
 from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 
@@ -59,8 +59,7 @@ def examine_and_plan(
         made = plan(look, verified)
         if made.empty or verified.report.live or options.quick:
             return Planned(look, verified, made)
-        outcome = Outcome.of(examine_again(after(look, made), replace(keeping, progress=None), first).report)
-        return Planned(look, verified, measured(made, verified.report, outcome), outcome)
+        return Planned(look, verified, *measure(look, made, verified.report, keeping, first))
 
     return while_files_expire(store, work)
 

@@ -159,10 +159,15 @@ def finish(out: Output, change: Change, applying: Applying) -> int:
     with apply_and_verify(out, change.store, plan, applying, again) as (journal, after):
         differs = change.outcome.differences(Outcome.of(after)) if change.outcome is not None else []
         _print(out, change, applied=True, journal=journal, after=after, plan_shown=shown, differs=differs)
-    if differs:
-        tell_error("bug", _not_as_planned(differs), _ADVICE.format(undo_command(journal)), as_json=False)
-        return BrokenPlan.exit_code
-    return after.exit_code
+    return tell_differences(differs, journal) or after.exit_code
+
+
+def tell_differences(differs: Sequence[str], journal: Path | None) -> int:
+    """Say what verify found otherwise than the plan said; return the exit code, 0 if nothing differs."""
+    if not differs:
+        return 0
+    tell_error("bug", _not_as_planned(differs), _ADVICE.format(undo_command(journal)), as_json=False)
+    return BrokenPlan.exit_code
 
 
 def _not_as_planned(differs: Sequence[str]) -> str:

@@ -348,7 +348,8 @@ def _describe_outcome(plan: Plan) -> Iterator[str]:
     if isinstance(unchecked, Sequence) and unchecked and not numbers:
         left = "no problems, but not everything can be checked"
     yield ""
-    yield f"After this repair: {left}. {str(row.get('verdict')).rstrip('.')}."
+    then = f"{left}. {str(row.get('verdict')).rstrip('.')}."
+    yield f"After this repair: {then}" if "strategy" in plan.facts else f"After this change: {then}"
 
 
 def _with_why(line: str, why: str) -> str:

@@ -48,6 +48,7 @@ def test_plan_names_pad_first_file_and_settings_and_writes_nothing(tmp_path: Pat
     assert tree(store) == before
     assert document["pad"] == {"file": LAST, "at": at, "size": FILE_SIZE - at}
     assert (document["ready"], document["applied"], document["journal"]) == (True, False, None)
+    assert document["forecast"] == "RocketMQ 5.4.0 would start and lose nothing"
     assert (document["divided_commitlog_offset"], document["first_dledger_file"]) == (DIVIDED, FIRST)
     assert document["broker_conf"] == [
         "enableDLegerCommitLog=true",
@@ -88,6 +89,7 @@ def test_undo_after_apply_restores_every_byte(tmp_path: Path) -> None:
     assert after[FIRST] == bytes(FILE_SIZE)
     assert f"commitlog/{DIVIDED:020d}" not in after
     assert document["remaining"] == {"counts": {}}
+    assert document["differs"] == []
     assert run("undo", str(document["journal"])).exit_code == 0
     assert tree(store) == before
 
