@@ -126,6 +126,7 @@ def making(store: Path, folder: Path) -> Iterator[Document]:
     for more in (("--dry-run",), ()):
         words = ("migrate-to-commitlog", store, "--output", folder / "plain", *more, "--json")
         yield from documents("migrate-to-commitlog", *words)
+    yield from documents("seed", "seed", store, folder / "seeded", "--role", "slave", "--json")
     repository = folder / "repository"
     yield from documents("backup", "backup", store, repository, "--name", "a", "--json")
     yield from documents("snapshots", "snapshots", repository, "--check", "--json")

@@ -39,6 +39,7 @@ READING: dict[str, list[list[str]]] = {
     "expire": [["--any-hour", "--reserved", "0"]],
     "migrate-to-dledger": [["--self-id", "n0"]],
     "migrate-to-commitlog": [["--output", "NEW", "--dry-run"]],
+    "seed": [["SEED", "--role", "slave"]],
     "backup": [["REPO"], ["REPO", "--full", "--json"]],
 }
 WITHOUT_STORE = {"import", "snapshots", "restore", "undo", "resume", "pipeline"}
@@ -68,7 +69,7 @@ def test_nothing_is_changed_without_apply(
     store, (command, *options) = stores[name], words
     places = {"OTHER": str(stores["5.4.0-clean"]), "PLAN": str(tmp_path / "plan.json"), "NEW": str(tmp_path / "new")}
     places["BUNDLE"] = str(tmp_path / "bundle.tar.gz")
-    places["REPO"] = str(tmp_path / "repo")
+    places |= {"REPO": str(tmp_path / "repo"), "SEED": str(tmp_path / "seed")}
     places |= {"PAGE": str(tmp_path / "page.html"), "JOURNAL": str(tmp_path / "journal")}
     if "CLUSTER" in options:
         options = [*options[:-1], *Cluster(tmp_path / "rocketmq").words]

@@ -16,11 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.append.files.disk import make_directories
-from rmqstore.append.files.new_store import building_store, remove_tree, write_new_file
+from rmqstore.append.files.new_store import building_store, remove_tree, take_file, write_new_file
 from rmqstore.backup.layout import config_of
 from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile
 from rmqstore.backup.repository import StoreFolder
 from rmqstore.backup.snapshot_files import SnapshotFiles, log_directory
+from rmqstore.backup.storage.local import LocalStorage
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Report, problem_counts
@@ -65,13 +66,15 @@ _EPOCHS = "epochFileCheckpoint"
 class RestoreOptions:
     """What to restore: the log before a store time (ms), or up to a global offset; None: all of the snapshot.
 
-    `role`: what the broker will be; "" for what it was. `broker`: version for the forecast, "" for the newest.
+    `role`: what the broker will be; "" for what it was. `broker`: version for the forecast, "" for the newest. `take`:
+    the repository is a temporary one, whose complete log files may be moved.
     """
 
     until: int | None = None
     at: int | None = None
     role: str = ""
     broker: str = ""
+    take: bool = False
     jobs: int | None = None
     copied: Progress | None = None
     verified: Progress | None = None
@@ -227,7 +230,13 @@ class _Build:
 
     def _log_file(self, log: LogCopy, file: LogFile, path: Path) -> None:
         """Write one file in its full size. Errors: CouldNotCheck for an object with other bytes."""
-        content = self._pieces(file, min(self.cut - file.start, log.file_size))
+        stop = min(self.cut - file.start, log.file_size)
+        storage, pieces = self.files.folder.storage, file.pieces
+        whole = stop == log.file_size and len(pieces) == 1 and pieces[0].length == pieces[0].size == stop
+        if self.options.take and whole and isinstance(storage, LocalStorage):
+            take_file(storage.path_of(self.files.folder.key(pieces[0].object)), path, file.mtime_ns)
+            return
+        content = self._pieces(file, stop)
         with closing(one_ahead(content)) as ready:
             write_new_file(path, log.file_size, ready, file.mtime_ns)
 

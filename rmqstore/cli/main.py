@@ -56,6 +56,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "migrate-to-commitlog": ("migrate_to_commitlog", MAKING, "Make a plain store from a DLedger store."),
     "import": ("import_", MAKING, "Make a store from exported messages."),
     "backup": ("backup", MAKING, "Add a snapshot of a store, also a live one, to a repository."),
+    "seed": ("seed", MAKING, "Make a new replica from a live master."),
     "restore": ("restore", MAKING, "Build a store from a snapshot, at any point in time."),
     "undo": ("undo", REPAIRS, "Undo a repair, byte for byte."),
     "resume": ("resume", REPAIRS, "Continue an interrupted repair."),

@@ -73,10 +73,10 @@ def restore(out: Output, snapshot: str, target: Path, place: Place, jobs: int | 
     from rmqstore.backup.restore import restore as run
     from rmqstore.backup.snapshot_files import SnapshotFiles
 
-    _check_target(target)
+    check_target(target)
     address = Address.parse(snapshot)
     folder = folder_of(address)
-    options = RestoreOptions(place.until, place.at, place.role or "", place.broker or "", jobs)
+    options = RestoreOptions(place.until, place.at, place.role or "", place.broker or "", jobs=jobs)
     if address.snapshot:
         manifest = find_snapshot(folder, address.snapshot, parse_time)
     else:
@@ -98,13 +98,14 @@ def restore(out: Output, snapshot: str, target: Path, place: Place, jobs: int | 
     with out.progress("restore", manifest.size) as copying:
         done = run(folder, manifest, target, _with_progress(options, copying.add))
     if out.as_json:
-        out.report(document | _result(done))
+        out.report(document | result_of(done))
     else:
-        out.lines(_lines(done, target), wrap=True)
+        name = f"{manifest.name}@{manifest.snapshot}"
+        out.lines(result_lines(done, target, f"Restored {name} to {target}"), wrap=True)
     return done.exit_code
 
 
-def _check_target(target: Path) -> None:
+def check_target(target: Path) -> None:
     """Errors: OutputExists, NotReadable."""
     if target.is_symlink() or target.exists():
         raise OutputExists(f"{target} already exists")
@@ -130,7 +131,8 @@ def _document(repository: str, manifest: Manifest, target: Path, place: Place) -
     }
 
 
-def _result(done: Restored) -> dict[str, Any]:
+def result_of(done: Restored) -> dict[str, Any]:
+    """Return the fields of a store that was built."""
     from rmqstore.checks.problems.report import problem_counts
 
     return {
@@ -145,12 +147,13 @@ def _result(done: Restored) -> dict[str, Any]:
     }
 
 
-def _lines(done: Restored, target: Path) -> Iterator[str]:
+def result_lines(done: Restored, target: Path, what: str) -> Iterator[str]:
+    """Say what was built; `what` is the first sentence."""
     from rmqstore.checks.problems.report import problem_counts
 
     manifest = done.manifest
     last = f", the last one of {time_text(done.last_time, exact=True)}" if done.last_time else ""
-    yield f"Restored {manifest.name}@{manifest.snapshot} to {target}: {many(done.messages, 'message')}{last}."
+    yield f"{what}: {many(done.messages, 'message')}{last}."
     yield f"  the log from {manifest.begin:,} to {done.cut:,}"
     counts = problem_counts(done.report)
     if done.report.verdict:

@@ -67,6 +67,16 @@ def remove_tree(directory: Path) -> None:
         raise explain(error, directory) from error
 
 
+def take_file(source: Path, path: Path, mtime_ns: int) -> None:
+    """Move a complete file of a temporary place on the same disk into the new store. Errors: NotReadable, NoSpace."""
+    try:
+        source.rename(path)
+        os.utime(path, ns=(mtime_ns, mtime_ns))
+        sync_directory(path.parent)
+    except OSError as error:
+        raise explain(error, path) from error
+
+
 def write_new_file(path: Path, size: int, content: Iterable[bytes | memoryview], mtime_ns: int = 0) -> None:
     """Create a file of `size` bytes that begins with `content`; blocks of zeros become holes. It is fsynced.
 

@@ -41,6 +41,10 @@ class LocalStorage(Storage):
     def _path(self, key: str) -> Path:
         return self.directory / check_key(key)
 
+    def path_of(self, key: str) -> Path:
+        """Return the file of an object."""
+        return self._path(key)
+
     def create(self, key: str, data: bytes) -> None:
         with self.writer(key) as writer:
             writer.write(data)

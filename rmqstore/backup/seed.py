@@ -1,0 +1,53 @@
+"""seed: make a new replica from a live master, in one step.
+
+The master's store is copied into a temporary repository beside the new store, from which the new store is built.
+Complete files of the log are moved and not copied again, so that the disk needs room for one copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqstore.append.files.new_store import remove_tree
+from rmqstore.backup.backup import BackupOptions, back_up
+from rmqstore.backup.repository import Repository
+from rmqstore.backup.restore import CONTROLLER, SLAVE, Restored, RestoreOptions, restore
+from rmqstore.backup.storage.local import LocalStorage
+from rmqstore.errors import Refused
+from rmqstore.files.store import Store
+
+ROLES = (SLAVE, CONTROLLER)
+_NAME = "seed"
+
+
+@dataclass(frozen=True, slots=True)
+class SeedOptions:
+    """What the new replica will be, and how it is made: bytes per second to read (0: no limit), processes."""
+
+    role: str
+    max_rate: int = 0
+    broker: str = ""
+    jobs: int | None = None
+    progress: Callable[[int], None] | None = None
+
+
+def seed(store: Store, target: Path, options: SeedOptions) -> Restored:
+    """Build a replica of a store, which may be in use, at `target`.
+
+    Errors: those of `back_up` and `restore`; Refused for a DLedger store: a new member has another id.
+    """
+    if store.dledger is not None:
+        raise Refused(
+            f"{store.path} is a DLedger store", "add the member to the group: it gets the entries from the leader"
+        )
+    home = target.absolute().with_name(f".{target.name}.seeding")
+    remove_tree(home)
+    try:
+        folder = Repository.open_or_create(LocalStorage(home)).of(_NAME)
+        made = back_up(store, folder, BackupOptions(options.max_rate, progress=options.progress))
+        how = RestoreOptions(role=options.role, broker=options.broker, jobs=options.jobs, take=True)
+        return restore(folder, made.manifest, target, how)
+    finally:
+        remove_tree(home)
