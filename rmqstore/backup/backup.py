@@ -42,7 +42,7 @@ class Backup:
 
     @property
     def exit_code(self) -> int:
-        return int(self.manifest.damaged or bool(self.manifest.branches))
+        return int(self.manifest.damaged or bool(self.manifest.branches or self.manifest.unread))
 
 
 def back_up(store: Store, folder: StoreFolder, options: BackupOptions | None = None) -> Backup:
@@ -60,10 +60,16 @@ def back_up(store: Store, folder: StoreFolder, options: BackupOptions | None = N
         before = folder.latest()
         started = now()
         snapshot = folder.next_name(started)
-        made = while_files_expire(store, lambda look: _Run(look, folder, before, snapshot, options).run(started))
+        attempts = [folder.is_unfinished]
+
+        def run(look: Store) -> Manifest:
+            attempts.append(True)
+            return _Run(look, folder, before, snapshot, options).run(started)
+
+        made = while_files_expire(store, run)
         folder.save(made)
         forgotten = Forgotten((), 0, 0)
-        if not options.keep.everything:
+        if not options.keep.everything or sum(attempts) > 1:  # an earlier attempt has left objects
             forgotten = folder.forget(options.keep, started)
     return Backup(made, before.snapshot if before is not None else "", forgotten)
 
@@ -85,6 +91,9 @@ class _Run:
     def run(self, started: int) -> Manifest:
         """Copy everything that the repository lacks; return the manifest, which is not written yet."""
         live = self.store.is_live()
+        if self.unfinished is None:
+            blank = Manifest(self.folder.name, self.snapshot, started, layout_of(self.store), (), ())
+            self.folder.save_unfinished(blank)  # until the end: a later run knows that this one was interrupted
         others = OtherFiles(self.store, self.folder, self.before.others if self.before is not None else ())
         others.copy_before_log()
         if live:
@@ -93,7 +102,7 @@ class _Run:
         blank = Manifest(self.folder.name, self.snapshot, started, layout, (), ())
         counts: Counter[str] = Counter()
         branches: list[Divergence] = []
-        new_bytes = 0
+        new_bytes = unread = 0
         logs = self.store.logs
         for queue, lead in logs:
             options = CopyOptions(
@@ -111,6 +120,7 @@ class _Run:
             counts.update(copied.counts)
             branches += copied.branches
             new_bytes += copied.new_bytes
+            unread += copied.unread
         others.copy_after_log()
         return replace(
             blank,
@@ -119,6 +129,7 @@ class _Run:
             counts=dict(sorted(counts.items())),
             branches=tuple(branches),
             new_bytes=new_bytes + others.new_bytes,
+            unread=unread,
         )
 
     def _save(self, blank: Manifest, log: LogCopy) -> None:

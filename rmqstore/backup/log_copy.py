@@ -64,6 +64,7 @@ class CopiedLog:
     counts: Counter[str] = field(default_factory=Counter)
     branches: list[Divergence] = field(default_factory=list)
     new_bytes: int = 0
+    unread: int = 0
 
 
 class LogCopier:
@@ -177,13 +178,14 @@ class LogCopier:
     # --- reading and copying --------------------------------------------------------------------------------------
 
     def _groups(self, last: MappedFile) -> Iterator[list[MappedFile]]:
-        """Yield runs of adjacent files that have to be read."""
+        """Yield runs of adjacent files that have to be read, of a few hundred MiB unless a file is larger."""
         group: list[MappedFile] = []
         for file in self.queue.files:
             if file.start > last.start:
                 break
             needed = self.position[file.start] < min(file.length, file.file_size)
-            if group and (not needed or self.position[file.start] or group[-1].stop != file.start):
+            full = len(group) * file.file_size >= _SAVE_AFTER
+            if group and (full or not needed or self.position[file.start] or group[-1].stop != file.start):
                 yield group
                 group = []
             if needed:
@@ -221,7 +223,7 @@ class LogCopier:
         work = PassWork(progress=options.progress, mapper=mapper)
         result = read_log_from(part, begin, passing, findings, self.lead, work)
         whole = Findings(keep=10_000)
-        check_log(result, whole, last_part=at_end, followed=followed)
+        check_log(result, whole, last_part=at_end, followed=not at_end)
         check_missing_files(result, whole, Pointing())
         if at_end:
             self.wrote = result.wrote
@@ -238,6 +240,7 @@ class LogCopier:
             part = function(replace(split, file=replace(file, files=CopiedFiles(file.files, writer))))
             if not part.vanished:
                 self._add(file, writer.finish(opened, min(file.length, file.file_size)))
+                self.copied.unread += writer.unread
         return part
 
     def _copy_last(self, file: MappedFile, result: LogResult) -> None:
@@ -251,6 +254,7 @@ class LogCopier:
             return
         with file.open() as opened, PieceWriter(self.folder, self._key(file, start), start) as writer:
             self._add(file, writer.finish(opened, min(stop, file.length)))
+            self.copied.unread += writer.unread
 
     def _key(self, file: MappedFile, start: int) -> str:
         name = f"log/{self.queue.name}/{offset_to_file_name(file.start)}"

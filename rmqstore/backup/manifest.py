@@ -165,6 +165,7 @@ class Layout:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """A snapshot. `time`: when it was made (ms); `new_bytes`: bytes that it added to the repository.
+    `unread`: bytes of the log that the disk could not read, for which it has zeros.
 
     `counts`: code → number of findings in the part of the log that the snapshot contains. `branches`: where the log
     no longer continued the snapshot before.
@@ -179,6 +180,7 @@ class Manifest:
     counts: Mapping[str, int] = field(default_factory=dict)
     branches: tuple[Divergence, ...] = ()
     new_bytes: int = 0
+    unread: int = 0
 
     @property
     def begin(self) -> int:
@@ -290,6 +292,7 @@ class _Reader:
             _counts(data["counts"]),
             tuple(self.branch(one) for one in data["branches"]),
             _number(data["new_bytes"]),
+            _number(data["unread"]),
         )
 
     def log(self, data: Mapping[str, Any]) -> LogCopy:

@@ -13,6 +13,7 @@ from rmqstore.backup.repository import StoreFolder
 from rmqstore.files.disk.files import DirEntry, Files, OpenFile
 
 _BLOCK = 4 << 20
+_SECTOR = 1 << 12
 _WAITING = 4  # blocks that are not hashed and written yet
 
 
@@ -23,6 +24,8 @@ class PieceWriter:
         self.key = key
         self.start = self.mark = start
         self._writer = folder.storage.writer(folder.key(key))
+        self.unread = 0
+        """Bytes that the disk could not read, for which the object has zeros."""
         self._digest = hashlib.sha256()
         self._pools = (ThreadPoolExecutor(1), ThreadPoolExecutor(1))
         self._waiting: deque[Future[None]] = deque()
@@ -51,7 +54,8 @@ class PieceWriter:
 
     def _read(self, source: OpenFile, stop: int) -> None:
         while self.mark < stop:
-            data = source.read(min(_BLOCK, stop - self.mark), self.mark)
+            data, unread = _read_what_can_be_read(source, min(_BLOCK, stop - self.mark), self.mark)
+            self.unread += unread
             if not data:
                 return
             self._put(data)
@@ -71,6 +75,22 @@ class PieceWriter:
             pool.shutdown(cancel_futures=True)
         if kind is not None or self.mark == self.start:
             self._writer.abandon()
+
+
+def _read_what_can_be_read(source: OpenFile, size: int, at: int) -> tuple[bytes, int]:
+    """Read bytes of a file; blocks that the disk cannot read become zeros. Return also how many bytes these are."""
+    try:
+        return source.read(size, at), 0
+    except OSError:
+        parts, unread = [], 0
+        for start in range(at, min(at + size, source.length), _SECTOR):
+            length = min(_SECTOR, at + size - start)
+            try:
+                parts.append(source.read(length, start))
+            except OSError:
+                parts.append(bytes(min(length, source.length - start)))
+                unread += len(parts[-1])
+        return b"".join(parts), unread
 
 
 class CopiedFile(OpenFile):

@@ -169,6 +169,11 @@ class StoreFolder:
         """Note what a running backup has copied."""
         self.storage.replace(self.key(UNFINISHED), manifest.to_json())
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether the last backup was interrupted."""
+        return self.storage.size(self.key(UNFINISHED)) is not None
+
     def unfinished(self) -> Manifest | None:
         """Return what an interrupted backup has copied; None if that is unknown."""
         data = self.storage.read(self.key(UNFINISHED))

@@ -197,7 +197,8 @@ def _document(folder: StoreFolder, made: Backup) -> dict[str, Any]:
         "messages": manifest.messages,
         "new_bytes": manifest.new_bytes,
         "bytes": manifest.size,
-        "verified": True,
+        "verified": not manifest.unread,
+        "unread_bytes": manifest.unread,
         "branches": [branch_row(branch) for branch in manifest.branches],
         "counts": dict(manifest.counts),
         "forgotten": list(made.forgotten.snapshots),
@@ -237,8 +238,11 @@ def _lines(store: Store, folder: StoreFolder, made: Backup) -> Iterator[str]:
         yield "The log is damaged; the damage is in the snapshot as it is:"
         yield from (f"  {code} x {count:,}" for code, count in manifest.counts.items())
         yield f"    -> rmqstore verify {shlex.quote(str(store.path))}"
-    elif not manifest.branches:
+    elif not manifest.branches and not manifest.unread:
         yield "  no damage was found in the log"
+    if manifest.unread:
+        yield ""
+        yield f"The disk could not read {bytes_text(manifest.unread)} of the log; the snapshot has zeros there."
 
 
 def branch_lines(store: str, folder: StoreFolder, branch: Any) -> Iterator[str]:

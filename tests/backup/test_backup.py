@@ -41,6 +41,16 @@ def faults(repository: Path) -> list[tuple[str, str]]:
     return list(folder.check(folder.manifest(name) for name in folder.snapshots()))
 
 
+def orphans(repository: Path) -> set[str]:
+    """Return the objects that no snapshot needs."""
+    folder = folder_in(LocalStorage(repository))
+    needed = {key for name in folder.snapshots() for key, _, _ in folder.manifest(name).objects()}
+    there = {
+        entry.key.removeprefix("a/") for part in ("log", "config") for entry in folder.storage.objects(f"a/{part}")
+    }
+    return there - needed
+
+
 def log_objects(repository: Path) -> list[str]:
     return sorted(path.name for path in (repository / "a" / "log").rglob("*") if path.is_file())
 
@@ -225,6 +235,7 @@ def test_killed_at_every_operation(grown: GrowingStore, tmp_path: Path) -> None:
             assert (made.end, made.branches) == (grown.end, ())
             assert faults(repo) == []
             assert not list(repo.rglob("*.part"))
+            assert orphans(repo) == set()
         shutil.rmtree(repo)
     assert at > 15
 
@@ -263,6 +274,37 @@ def test_an_interrupted_first_backup_reads_complete_files_once(
     now = {name: (repo / "a" / "log" / "commitlog" / name).stat().st_ino for name in log_objects(repo)}
     assert have.items() <= now.items()
     assert faults(repo) == []
+
+
+def test_a_sector_that_cannot_be_read(grown: GrowingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the disk still gives is in the snapshot; the rest is named."""
+    from rmqstore.files.disk import files
+
+    victim, bad = grown.log_files[1], 8192
+    real_into, real = files.LocalFile.read_into, files.LocalFile.read
+    inode = victim.stat().st_ino
+
+    def is_bad(file: files.LocalFile, size: int, at: int) -> bool:
+        return os.fstat(file._descriptor).st_ino == inode and at <= bad < at + size
+
+    def read_into(self: files.LocalFile, buffer: memoryview, at: int) -> int:
+        if is_bad(self, len(buffer), at):
+            raise OSError(5, "Input/output error")
+        return real_into(self, buffer, at)
+
+    def read(self: files.LocalFile, size: int, at: int) -> bytes:
+        if is_bad(self, size, at):
+            raise OSError(5, "Input/output error")
+        return real(self, size, at)
+
+    monkeypatch.setattr(files.LocalFile, "read_into", read_into)
+    monkeypatch.setattr(files.LocalFile, "read", read)
+    made = backed_up(grown.root, tmp_path / "repo")
+    assert (made.exit_code, made.manifest.unread) == (1, 4096)
+    log = made.manifest.logs[0]
+    stored = (tmp_path / "repo" / "a" / log.files[1].pieces[0].object).read_bytes()
+    good = victim.read_bytes()
+    assert stored == good[:bad] + bytes(4096) + good[bad + 4096 :]
 
 
 def test_two_backups_at_once(grown: GrowingStore, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class LocalStorage(Storage):
 
     def exists(self) -> bool:
         try:
-            return any(os.scandir(self.directory))
+            return any(entry.name != "lost+found" for entry in os.scandir(self.directory))
         except FileNotFoundError:
             return False
         except OSError as error:
