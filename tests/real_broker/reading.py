@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.real_broker.oracle import OracleResult, Setting, StoredMessage
 from tests.real_broker.oracle_server import Cell, OracleServers
 from tests.repair.salvaging import rows
-from tests.stores import unpack
+from tests.stores import BROKER_STORES, VERSIONS, meta, unpack
 
 UNIT = 20
 _MOST = 8 << 20  # bytes; no file of a fixture's log or queues is longer
@@ -57,6 +57,21 @@ def sound(name: str) -> Sound:
         {row.offset: contents[row.path][row.at : row.stop] for row in found},
         {row.offset: (row.path.relative_to(store).as_posix(), row.at) for row in found},
     )
+
+
+def versions_reading(name: str) -> tuple[str, ...]:
+    """Return the versions that read all of a sound fixture.
+
+    Older ones do not know V2 records and inner batches, or have no classes for rows in RocksDB.
+    """
+    if name not in BROKER_STORES:
+        return VERSIONS
+    settings = meta(name).oracle_args
+    if settings.get("storeType") == "defaultRocksDB" and settings.get("useSeparateStorePathForRocksdbCQ") == "true":
+        return VERSIONS[3:]
+    if "storeType" in settings or any(key.endswith("RocksDBEnable") for key in settings):
+        return VERSIONS[2:]
+    return VERSIONS[1:] if name.endswith("formats") else VERSIONS
 
 
 def countable(name: str, damaged: Path) -> frozenset[Place]:

@@ -18,17 +18,12 @@ from tests.cases.case import Case, case_names, make, options, read_case
 from tests.command import run_json
 from tests.real_broker.oracle import OracleResult, Setting
 from tests.real_broker.oracle_server import Cell
-from tests.real_broker.reading import Sounds, messages, not_the_same, sound, unreadable
+from tests.real_broker.reading import Sounds, messages, not_the_same, sound, unreadable, versions_reading
 from tests.stores import BROKER_STORES, VERSIONS, meta
 from tests.untouched import content_only, snapshot
 
 JOURNAL = ".rmqstore"
 
-KNOWS_THE_FORMAT: Mapping[str, tuple[str, ...]] = {
-    "5.1.4-formats": ("5.1.4", "5.4.0", "5.5.1"),
-    "5.4.0-formats": ("5.1.4", "5.4.0", "5.5.1"),
-    "5.4.0-rocksdb": ("5.4.0", "5.5.1"),
-}
 NOT_BY_4_9_7 = ("5.1.4-formats", "5.4.0-formats", "5.5.1-formats")
 WHY_NOT = "earlier versions do not know V2 records, inner batches or RocksDB: they do not read the sound store, either"
 
@@ -52,7 +47,7 @@ def _curable() -> list[Case]:
 def _matrix() -> list[object]:
     out: list[object] = []
     for case in _curable():
-        known = KNOWS_THE_FORMAT.get(case.store, VERSIONS)
+        known = versions_reading(case.store)
         out.append(pytest.param(case.name, known, id=f"{case.name}-{'-'.join(known)}"))
         for version in VERSIONS:
             if version not in known:
@@ -68,7 +63,7 @@ def _one_of_each_code() -> list[object]:
     for number, case in enumerate(_curable()):
         if case.code not in seen:
             seen.add(case.code)
-            known = KNOWS_THE_FORMAT.get(case.store, VERSIONS)
+            known = versions_reading(case.store)
             cell = known[number % len(known)], bool(number // len(known) % 2)
             out.append(pytest.param(case.name, cell, id=f"{case.name}-{cell[0]}{'-abort' * cell[1]}"))
     return out
