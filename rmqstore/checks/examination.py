@@ -251,6 +251,7 @@ class Examination:
         units = sum(s.max for s in (self.states if results else alone).values())
         if units and not any(r.messages for r in results) and self.partial is None:
             name, at = (results[-1].queue.name, results[-1].min_offset) if results else ("commitlog", 0)
+            units = sum(max(0, s.max - s.min) for s in alone.values()) or units
             findings.add(Finding(codes.CL_NO_MESSAGES, name, "", at, 0, {"units": units}))
         if self.crosscheck:
             from rmqstore.checks.queues.consumequeue_ext import check_queue_extensions

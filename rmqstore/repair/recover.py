@@ -153,9 +153,19 @@ class Recovery:
             refuse_rows(self.store)
         if self.store.rocksdb_beside and not self._beside() and draft.steps:
             tell_left(draft, touches_log=touches_log)
+        if draft.steps:
+            self._lose_whole_log()
         if not self.verified.report.clean:
             draft.facts["stays"] = unrepaired_problems(self.verified.report, draft, options, self.choice)
         return draft.plan(data_roots(self.store))
+
+    def _lose_whole_log(self) -> None:
+        """Count the messages that consume queues name if the log has no record left."""
+        for finding in self.verified.report.findings.listed:
+            units = finding.facts.get("units")
+            if finding.code == codes.CL_NO_MESSAGES and not self.results and isinstance(units, int):
+                self.draft.lost_messages += units
+                self.draft.more["at_least"] = True
 
     # --- the log --------------------------------------------------------------------------------------------------
 

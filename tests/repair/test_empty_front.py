@@ -73,3 +73,14 @@ def test_empty_file_far_before_the_log_proves_no_loss(store_copy: Copy) -> None:
     counts = run_json("verify", str(store), exit_code=1)["counts"]
     assert isinstance(counts, dict)
     assert "CL-MISSING-FILE" not in counts
+
+
+def test_a_log_without_any_record_is_not_nothing(store_copy: Copy) -> None:
+    """The only file is empty, and another one has a name that no log file can have: recover moves both away."""
+    store = store_copy("5.4.0-timer-rocksdb-pending")
+    _emptied(store, "commitlog")
+    (store / "commitlog" / f"{65_536:020}").rename(store / "commitlog" / f"{6_553:019}")
+    named = {row.slot for row in rows(unpack("5.4.0-timer-rocksdb-pending"))}
+    loss = run_json("recover", str(store), "--role", "single", exit_code=1)["loss"]
+    assert isinstance(loss, dict)
+    assert (loss["messages"], loss["at_least"]) == (len(named), True)

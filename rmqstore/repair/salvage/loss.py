@@ -99,8 +99,8 @@ def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[SpanLayo
     """Count messages that may have been in unknown cells; `queues` are those of unknown end.
 
     Cells of messages that are only known from a gap in their queue are of unknown length: others may have been there,
-    if a whole file is missing, or if the index has more messages there. At least one was in each span. If whole queues
-    are missing, messages may have been in every cell, also where a BLANK will be.
+    if a whole file is missing, or if the index has more messages there. At least one was in each span within a file. If
+    whole queues are missing, messages may have been in every cell, also where a BLANK will be.
     """
     size = roomy = entries = held = floating = hidden = spans = 0
     for layout in layouts:
@@ -127,7 +127,8 @@ def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[SpanLayo
         if hides:
             roomier = [c for c in (*gaps, *(c for c in layout.cells if c.blank)) if c.length >= 2 * MIN_SIZE]
             hidden += sum(c.length for c in (*unknown, *roomier))
-        spans += not placed and sum(c.length for c in (*unknown, *gaps)) >= MIN_SIZE
+        ends = layout.damage.at_end  # all of it can have been a BLANK
+        spans += not ends and not placed and sum(c.length for c in (*unknown, *gaps)) >= MIN_SIZE
     count = max(0, entries + max(0, held - floating), spans - floating)
     if queues and (size or held > floating):
         _bound_by_ends(ledger, size or roomy, count, queues)
