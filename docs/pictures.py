@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
@@ -62,6 +63,9 @@ def main() -> None:
         subprocess.run(
             [sys.executable, "-m", "rmqstore", "report", "store", "-o", "report.html"], cwd=folder, check=False
         )
+        page = folder / "report.html"  # without the names of this machine
+        text = page.read_text("utf-8").replace(str(folder.resolve()), "/data")
+        page.write_text(text.replace(f"<dd>{socket.gethostname()}</dd>", "<dd>broker-a</dd>"), "utf-8")
         chromium = next(filter(shutil.which, ("chromium", "chromium-browser", "google-chrome")), None)
         if chromium is None:
             print("no chromium: the picture of the report is not made again")
@@ -69,7 +73,7 @@ def main() -> None:
         size = ("--window-size=1000,860", "--force-device-scale-factor=1", "--hide-scrollbars")
         picture = folder / "report.png"
         words = (chromium, "--headless", "--no-sandbox", "--disable-gpu", *size, f"--screenshot={picture}")
-        subprocess.run([*words, (folder / "report.html").as_uri()], check=True, capture_output=True)
+        subprocess.run([*words, page.as_uri()], check=True, capture_output=True)
         shutil.copy(picture, IMAGES / "report.png")
 
 

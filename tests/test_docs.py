@@ -153,3 +153,31 @@ def test_the_number_of_starts_on_the_pages_is_that_of_the_recorded_ones() -> Non
     for page in ("README.md", "CHANGELOG.md"):
         [hundreds] = re.findall(r"more than (\d+)00 recorded\s+starts", (ROOT / page).read_text("utf-8"))
         assert int(hundreds) == starts // 100, page
+
+
+_KINDS = ("5.4.0-clean", "5.4.0-dledger", "5.4.0-dledger-mixed", "5.4.0-rocksdb", "5.4.0-rocksdb-double")
+_MORE = {
+    "find": ("no-such-key",),
+    "export": ("-o", "out.ndjson"),
+    "report": ("-o", "out.html"),
+    "bundle": ("-o", "out.tar.gz"),
+    "rebuild": ("cq",),
+    "migrate-to-dledger": ("--self-id", "n1"),
+    "migrate-to-commitlog": ("-o", "new", "--include-uncommitted"),
+}
+
+
+@pytest.mark.quick_rows(1)
+@pytest.mark.parametrize("kind", _KINDS)
+def test_each_command_works_with_the_kinds_of_stores_that_compatibility_says(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "compatibility.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", page.partition("## Commands by kind")[2], re.MULTILINE)
+    assert len(rows) == 15
+    store = copy_store(kind, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for command, cells in rows:
+        says = cells.split(" | ")[_KINDS.index(kind)]
+        result = run(command, str(store), *_MORE.get(command, ()))
+        assert result.exit_code in ((0, 1) if says == "yes" else (5,)), f"{command}: {result.output}"
