@@ -56,7 +56,8 @@ _SILENT_KEYWORDS = {
 }
 _LABEL_CALLS = {"_row", "_wrapped", "row", "Styled", "append", "section", "title", "heading", "HtmlTable", "_columns"}
 _CODE = re.compile(
-    r"^(SELECT|CREATE|INSERT|COPY|SET|PRAGMA|WITH|FROM|ATTACH)\b|::|^\W*$|^<[/!]?\w+|/\*|^rmqstore |^chmod |^chown "
+    r"^(SELECT|CREATE|INSERT|COPY|SET|PRAGMA|WITH|FROM|ATTACH)\b|(?<!REPO)::|^\W*$|^<[/!]?\w+|/\*"
+    r"|^rmqstore |^chmod |^chown "
     r'|"\w+": |^java\.|^load exception'
     r"|^\w+ (string|int|long|binary|boolean|timestamp)\b"
 )
