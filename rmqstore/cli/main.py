@@ -289,8 +289,8 @@ def cli(ctx: click.Context) -> int | None:
     forecast what the next broker start would do, and repair it.
 
     STORE is a broker's storePathRootDir, a part of it (commitlog/, consumequeue/TOPIC/0/, index/, dledger-n0/), or one
-    file. For reading commands it can also be REPO::NAME[@SNAPSHOT], the log of a snapshot. Commands that read never
-    change a store, and work beside a running broker.
+    file. For reading commands it can also be REPO::NAME, the log of a snapshot. Commands that read never change a
+    store, and work beside a running broker.
     """
     if ctx.invoked_subcommand is None:
         warn(ctx.get_help())
