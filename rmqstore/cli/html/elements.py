@@ -54,7 +54,7 @@ user-select:all;margin:8px 0}svg{display:block;width:100%}svg text{fill:var(--so
 .axis{stroke:var(--grid)}.ends{display:flex;justify-content:space-between}figure{margin:8px 0}
 li{margin:6px 0}
 @media print{:root{--bg:#fff;--fg:#000;--soft:#444;--line:#bbb;--card:#f3f3f3;--ok:#0b5c36;--bad:#a01015;--mid:#6b4500}
-body{font-size:11px}main{max-width:none;padding:0}h2,h3{break-after:avoid}tr,figure,pre,.verdict{break-inside:avoid}
+html{font-size:11px}body{font-size:1rem}main{max-width:none;padding:0}h2,h3{break-after:avoid}tr,figure,pre,.verdict{break-inside:avoid}
 thead{display:table-header-group}*{print-color-adjust:exact}@page{margin:14mm}}
 @media screen and (max-width:640px){.map{grid-template-columns:1fr;gap:0}.map svg{margin-bottom:6px}
 dl{grid-template-columns:1fr}dd{margin-bottom:6px}
