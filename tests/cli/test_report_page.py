@@ -118,6 +118,25 @@ def test_the_page_of_a_damaged_store_has_findings_cures_and_forecasts(tmp_path: 
     assert output.count(f"rmqstore recover {store}") == 2, "once for its problems, and once at their end"
 
 
+def test_a_version_that_does_not_start_loses_no_number_of_messages(tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    last = max((store / "commitlog").iterdir())
+    (store / "commitlog" / f"{int(last.name) + last.stat().st_size:020d}").touch()
+    text = made(store, tmp_path / "x.html", 1)
+    assert 'class="verdict error"' in text, "the version that wrote the store does not start"
+    rows = re.findall(r'data-label="starts">(yes|no)</td><td class="n" data-label="messages lost">(.*?)</td>', text)
+    assert {lost for starts, lost in rows if starts == "no"} == {"–"}
+    assert {lost for starts, lost in rows if starts == "yes"} == {"0"}
+
+
+def test_no_green_banner_over_lost_messages(tmp_path: Path) -> None:
+    store = broken(tmp_path)
+    assert run("recover", str(store), "--apply").exit_code == 0
+    text = made(store, tmp_path / "x.html", 0)
+    assert 'class="verdict warning"' in text and "could not be kept in earlier repairs" in text
+    assert 'class="verdict ok"' in made(unpack(STORE), tmp_path / "y.html", 0)
+
+
 def test_the_map_shows_damage_zeros_fillers_and_missing_files_where_they_are(tmp_path: Path) -> None:
     store = broken(tmp_path)
     first, second, third = (r.position for r in damaged_records(store))
