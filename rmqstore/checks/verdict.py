@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _DELETED = problem_codes.CQ_DELETED_TOPIC
 _TAILS = {problem_codes.CL_DIRTY_TAIL, problem_codes.DL_DIRTY_TAIL}
 THOROUGH_BELOW = 256 << 20  # bytes of log up to which the forecast parses every record
+_MANY_QUEUES = 1000  # a start recovers each of them
 
 
 def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> None:
@@ -69,7 +70,8 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     answer = _answer(store, verified, options, forecast)
     report.verdict = answer.sentence + _assumed_size(store)
     if options.ranges:
-        narrow = units is None and size > THOROUGH_BELOW  # each start would read the end of the log again
+        rereads = units is None and size > THOROUGH_BELOW  # each start would read the end of the log again
+        narrow = rereads or len(verified.logs.queues) > _MANY_QUEUES
 
         def answer_of(version: str) -> VersionAnswer:
             if version == forecast.version:
