@@ -60,7 +60,7 @@ class Generator:
         letters = np.frombuffer(b'abcdefghijklmnopqrstuvwxyz0123456789 ,:"{}ABCDEFGHIJKLMNOPQRSTUV', dtype=np.uint8)
         self.pool = letters[self.rng.integers(0, 64, size=min(POOL, max(1 << 20, options.size)), dtype=np.uint8)]
         self.head = message.head(options.ipv6, options.ipv6)
-        self.lead = dledger.ENTRY.size if options.dledger else 0  # bytes before a message record
+        self.body_offset = dledger.ENTRY.size if options.dledger else 0  # bytes before a message record
         self.next_of = np.zeros(options.topics * options.queues, dtype=np.int64)
         self.buffer = np.empty(0, dtype=np.uint8)
         self.made = Made()
@@ -77,7 +77,7 @@ class Generator:
     def _drawn(self) -> Iterator[Batch]:
         """Yield batches of about `BATCH` bytes, without physical offsets and queue offsets."""
         o, number = self.options, 0
-        least = self.head.size + self.lead + int(self.tails.length.min())
+        least = self.head.size + self.body_offset + int(self.tails.length.min())
         mean = int(body_lengths(o.body, 1000, np.random.default_rng(o.seed)).mean())
         while True:
             count = max(1, BATCH // (least + mean))
@@ -98,7 +98,7 @@ class Generator:
         for batch in self._drawn():
             first = 0
             while first < len(batch.size):
-                whole = batch.size[first:] + self.lead
+                whole = batch.size[first:] + self.body_offset
                 if int(whole[0]) + message.BLANK_SIZE > o.file_size:
                     raise ValueError("a record does not fit into a file: raise --file-size")
                 ends = np.cumsum(whole)
@@ -106,7 +106,7 @@ class Generator:
                 fits = int(np.searchsorted(ends, left - message.BLANK_SIZE, side="right"))
                 count = min(fits, int(np.searchsorted(ends, o.size - at, side="right")))
                 part = Batch(*(getattr(batch, name)[first : first + count] for name in Batch.__slots__))
-                part.offset = at + self.lead + ends[:count] - whole[:count]
+                part.offset = at + self.body_offset + ends[:count] - whole[:count]
                 over = count < len(whole)  # at least one message does not fit into this file or into the store
                 full = over and count == fits and at + left + int(whole[count]) <= o.size
                 yield part, full
@@ -129,8 +129,8 @@ class Generator:
     def _bytes(self, batch: Batch, uniq: Array, keys: Array) -> Array:
         """Return the bytes of a batch with its offsets set."""
         o, count = self.options, len(batch.size)
-        start = batch.offset - self.lead - (batch.offset[0] - self.lead)
-        total = int(start[-1]) + self.lead + int(batch.size[-1])
+        start = batch.offset - self.body_offset - (batch.offset[0] - self.body_offset)
+        total = int(start[-1]) + self.body_offset + int(batch.size[-1])
         cut = int(self.rng.integers(0, len(self.pool)))
         if total > len(self.buffer):  # reuse one buffer: page faults of new memory take longer than filling it
             self.buffer = np.empty(total + (1 << 20), dtype=np.uint8)
@@ -140,7 +140,7 @@ class Generator:
             piece = self.pool[cut : cut + total - filled]
             out[filled : filled + len(piece)] = piece
             filled, cut = filled + len(piece), 0
-        body_at = start + self.lead + self.head.size
+        body_at = start + self.body_offset + self.head.size
         view = memoryview(out.data)
         stops = (body_at + batch.body).tolist()
         crc = [crc32(view[a:b]) for a, b in zip(body_at.tolist(), stops, strict=True)]
@@ -155,11 +155,11 @@ class Generator:
         heads["body_length"] = batch.body
         if o.dledger:
             entry: Array = np.zeros(count, dtype=dledger.ENTRY.dtype)
-            entry["magic"], entry["size"] = dledger.MAGIC, batch.size + self.lead
-            entry["index"], entry["pos"] = batch.number, batch.offset - self.lead
+            entry["magic"], entry["size"] = dledger.MAGIC, batch.size + self.body_offset
+            entry["index"], entry["pos"] = batch.number, batch.offset - self.body_offset
             entry["body_length"] = batch.size
-            void_window(out, self.lead)[start] = as_rows(entry)
-        void_window(out, self.head.size)[start + self.lead] = as_rows(heads)
+            void_window(out, self.body_offset)[start] = as_rows(entry)
+        void_window(out, self.head.size)[start + self.body_offset] = as_rows(heads)
         pair = batch.topic * o.tags + batch.tag
         shape = self.tails.shape_of[pair]
         for which, (length, uniq_at, key_at) in enumerate(self.tails.shapes):
@@ -193,13 +193,13 @@ class Generator:
             if len(batch.size):
                 order, counts = self._queue_offsets(batch)
                 uniq, keys = uniq_characters(batch.number, batch.stamp), key_characters(batch.number)
-                self.log.write(int(batch.offset[0]) - self.lead, self._bytes(batch, uniq, keys))
+                self.log.write(int(batch.offset[0]) - self.body_offset, self._bytes(batch, uniq, keys))
                 if o.consumequeue:
                     self._units(batch, order, counts)
                 if self.entries:
                     units: Array = np.empty(len(batch.size), dtype=dledger.INDEX_UNIT.dtype)
-                    units["magic"], units["pos"] = dledger.MAGIC, batch.offset - self.lead
-                    units["size"], units["index"], units["term"] = batch.size + self.lead, batch.number, 0
+                    units["magic"], units["pos"] = dledger.MAGIC, batch.offset - self.body_offset
+                    units["size"], units["index"], units["term"] = batch.size + self.body_offset, batch.number, 0
                     self.entries.write(int(batch.number[0]) * dledger.INDEX_UNIT.size, units.tobytes())
                 if self.index:
                     self.index.add(batch, uniq, keys)

@@ -217,7 +217,7 @@ def _count(store: MessageStore) -> int:
     end = store.log.queue.max_offset
     for file in store.log.queue.files:
         readable = FileToRead(file.path, file.start, file.file_size, file.file_size)
-        for run in scan_file(readable, lead=store.log.lead, options=ScanOptions(crc=False)):
+        for run in scan_file(readable, body_offset=store.log.body_offset, options=ScanOptions(crc=False)):
             if run.kind is Kind.RECORDS and run.start < end:
                 count += run.count
     return count

@@ -104,7 +104,7 @@ class _Run:
         branches: list[Divergence] = []
         new_bytes = unread = 0
         logs = self.store.logs
-        for queue, lead in logs:
+        for queue, body_offset in logs:
             options = CopyOptions(
                 self.snapshot,
                 since=self.before.snapshot if self.before is not None else "",
@@ -115,7 +115,9 @@ class _Run:
                 progress=self.options.progress,
                 saved=lambda log: self._save(blank, log),
             )
-            copied = LogCopier(self.store, queue, lead, self.folder, self._known(queue.name, started), options).copy()
+            copied = LogCopier(
+                self.store, queue, body_offset, self.folder, self._known(queue.name, started), options
+            ).copy()
             self.done.append(copied.log)
             counts.update(copied.counts)
             branches += copied.branches

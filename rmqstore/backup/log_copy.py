@@ -74,14 +74,14 @@ class LogCopier:
         self,
         store: Store,
         queue: MappedFileQueue,
-        lead: int,
+        body_offset: int,
         folder: StoreFolder,
         known: LogCopy | None,
         options: CopyOptions,
     ) -> None:
         self.store = store
         self.queue = queue
-        self.lead = lead
+        self.body_offset = body_offset
         self.folder = folder
         self.options = options
         self.files: dict[int, LogFile] = {}
@@ -89,10 +89,10 @@ class LogCopier:
         """Start of a file → the position from which on it has to be read."""
         self.before: dict[int, LogFile] = {}
         """Files whose bytes in the repository differ from the store's."""
-        self.copied = CopiedLog(LogCopy(queue.name, queue.file_size, lead, queue.start, queue.start, ()))
+        self.copied = CopiedLog(LogCopy(queue.name, queue.file_size, body_offset, queue.start, queue.start, ()))
         self.wrote = queue.start
         self._unsaved = 0
-        if known is not None and (known.file_size, known.lead) == (queue.file_size, lead):
+        if known is not None and (known.file_size, known.body_offset) == (queue.file_size, body_offset):
             self.known = {file.start: file.cut(known.end - file.start) for file in known.files}
             self.known_end = known.end
         else:
@@ -169,7 +169,7 @@ class LogCopier:
                 continue  # created ahead
             tiling = Tiling(file.start + start)
             options = ScanOptions(crc=False)
-            runs = scan_file(file, start=start, lead=self.lead, exact=True, options=options)
+            runs = scan_file(file, start=start, body_offset=self.body_offset, exact=True, options=options)
             tiling.extend(Run(run.kind, run.start, run.stop, run.count) for run in runs)
             if tiling.records() or start:
                 return reach_of(tiling)
@@ -221,7 +221,7 @@ class LogCopier:
 
         findings = Findings(keep=10_000)
         work = PassWork(progress=options.progress, mapper=mapper)
-        result = read_log_from(part, begin, passing, findings, self.lead, work)
+        result = read_log_from(part, begin, passing, findings, self.body_offset, work)
         whole = Findings(keep=10_000)
         check_log(result, whole, last_part=at_end, followed=not at_end)
         check_missing_files(result, whole, Pointing())
@@ -328,7 +328,9 @@ class LogCopier:
         times = -1
         if file is not None and offset > file.start:
             options = ScanOptions(crc=False)
-            for run in scan_file(file, stop=offset - file.start, lead=self.lead, exact=True, options=options):
+            for run in scan_file(
+                file, stop=offset - file.start, body_offset=self.body_offset, exact=True, options=options
+            ):
                 if run.kind is Kind.RECORDS and run.columns is not None and run.start < offset:
                     ends = run.columns.offset + run.columns.size <= offset
                     times = int(run.columns.store_timestamp[ends][-1]) if ends.any() else times
@@ -371,7 +373,7 @@ class LogCopier:
             files = {start: file for start, file in files.items() if file.length == size}
         ordered = tuple(files[start] for start in sorted(files))
         end = max((file.start + size for file in ordered), default=begin) if complete else self.wrote
-        return LogCopy(self.queue.name, size, self.lead, begin, end, ordered)
+        return LogCopy(self.queue.name, size, self.body_offset, begin, end, ordered)
 
     def _continues(self, begin: int) -> bool:
         """Whether the log continues what the repository has, at least in its first bytes."""

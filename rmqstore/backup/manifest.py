@@ -96,12 +96,12 @@ class LogCopy:
     """One log of a snapshot.
 
     `begin`: global offset of the first byte that the store had; earlier files are kept after the broker expired them.
-    `end`: the cut, the end of the last good message. `lead`: bytes before each message, 48 in DLedger data.
+    `end`: the cut, the end of the last good message. `body_offset`: bytes before each message, 48 in DLedger data.
     """
 
     name: str
     file_size: int
-    lead: int
+    body_offset: int
     begin: int
     end: int
     files: tuple[LogFile, ...]
@@ -303,10 +303,10 @@ class _Reader:
         starts = [file.start for file in files]
         if size < 1 or any(start % size for start in starts) or starts != sorted(set(starts)):
             raise Unsound
-        lead = _number(data["lead"])
-        if lead not in (0, 48):
+        body_offset = _number(data["body_offset"])
+        if body_offset not in (0, 48):
             raise Unsound
-        return LogCopy(data["name"], size, lead, _number(data["begin"]), _number(data["end"]), files)
+        return LogCopy(data["name"], size, body_offset, _number(data["begin"]), _number(data["end"]), files)
 
     def file(self, data: Mapping[str, Any], log: str, size: int) -> LogFile:
         file = LogFile(

@@ -189,7 +189,7 @@ def _cut_in(files: SnapshotFiles, log: LogCopy, options: RestoreOptions) -> int 
         if (until is not None and file.last_time < until) or (at is not None and mapped.stop < at):
             continue
         end = file.start
-        for run in scan_file(mapped, lead=log.lead, options=ScanOptions(crc=False)):
+        for run in scan_file(mapped, body_offset=log.body_offset, options=ScanOptions(crc=False)):
             columns = run.columns
             if run.kind is not Kind.RECORDS or columns is None or run.start >= log.end:
                 continue
@@ -197,7 +197,7 @@ def _cut_in(files: SnapshotFiles, log: LogCopy, options: RestoreOptions) -> int 
             late = columns.store_timestamp >= until if until is not None else ends > (at or 0)
             if late.any():
                 first = int(np.argmax(late))
-                return int(columns.offset[first]) - log.lead if first else end
+                return int(columns.offset[first]) - log.body_offset if first else end
             end = int(ends[-1])
         if at is not None:
             return end

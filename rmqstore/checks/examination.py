@@ -151,8 +151,8 @@ class Examination:
         if options.last_run is not None:
             options.last_run.begin()
         deadline = self.started + options.max_duration if options.max_duration else None
-        for queue, lead in store.logs:
-            part = queue if self.narrow.is_whole else self.narrow.of(queue, lead)
+        for queue, body_offset in store.logs:
+            part = queue if self.narrow.is_whole else self.narrow.of(queue, body_offset)
             if not part.files:
                 continue
             work = PassWork(
@@ -164,11 +164,11 @@ class Examination:
                 options.units,
                 options.last_run,
             )
-            bounded = replace(passing, stop_before=end_of_log(part, lead)) if report.live else passing
-            result = read_log(part, bounded, self.findings, lead=lead, work=work)
+            bounded = replace(passing, stop_before=end_of_log(part, body_offset)) if report.live else passing
+            result = read_log(part, bounded, self.findings, body_offset=body_offset, work=work)
             self.verified.batch_topics |= result.inner
             passing = replace(passing, batch_topics=self.verified.batch_topics)
-            if lead:
+            if body_offset:
                 self.verified.dledger = result
             else:
                 self.verified.legacy = result
@@ -206,7 +206,7 @@ class Examination:
             last_part = not followed and self.partial is None
             check_log(result, self.findings, last_part=last_part, followed=followed)
             if result.unreadable:
-                report.unchecked.append(f"{result.name}: a disk error occurred; the data behind it was not read")
+                report.unchecked.append(f"{result.name}: a disk error occurred; the data after it was not read")
         self._compare_index(committed)
         types = verified.config.queue_types
         # every broker configures topics of its own: an empty table, as in databases of version 2, tells nothing

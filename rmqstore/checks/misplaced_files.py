@@ -58,7 +58,7 @@ class MisplacedFile(NamedTuple):
     """A misplaced file; `why_not` says why it keeps its name, "" if it can be renamed."""
 
     log: str
-    lead: int
+    body_offset: int
     claim: Claim
     why_not: str = ""
 
@@ -79,7 +79,7 @@ class MisplacedFile(NamedTuple):
         facts["goes_back"] = not self.why_not
         if self.why_not:
             facts["because"] = self.why_not
-        return Finding(CODES[self.lead], self.log, file.name, max(0, file.start), file.length, facts)
+        return Finding(CODES[self.body_offset], self.log, file.name, max(0, file.start), file.length, facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +115,15 @@ def find_misplaced(store: Store) -> Misplaced:
     logs: dict[str, MappedFileQueue] = {}
     moved: dict[Path, Path] = {}
     left_out: set[Path] = set()
-    for queue, lead in ((legacy, 0), (entries, ENTRY_SIZE)):
+    for queue, body_offset in ((legacy, 0), (entries, ENTRY_SIZE)):
         if queue is None or not queue.files or not all(map(store.files.is_directory, queue.directories)):
             continue
         if store.part is not None and store.files.is_file(store.path):
             continue
-        work = _LogClaims(queue, lead, store)
-        if lead and legacy is not None and legacy.files:
+        work = _LogClaims(queue, body_offset, store)
+        if body_offset and legacy is not None and legacy.files:
             work.low = legacy.stop
-        elif not lead and entries is not None and entries.files:
+        elif not body_offset and entries is not None and entries.files:
             work.high = entries.start
         work.judge()
         found += work.found()
@@ -145,7 +145,7 @@ class _LogClaims:
     """
 
     queue: MappedFileQueue
-    lead: int
+    body_offset: int
     store: Store
     low: int = 0
     high: int = 1 << 62
@@ -161,14 +161,14 @@ class _LogClaims:
         misnamed = {odd.path for odd in self.queue.odd if odd.kind is OddKind.MISNAMED}
         twice = {odd.path.name for odd in self.queue.odd if odd.kind is OddKind.DUPLICATE}
         for file in self.queue.files:
-            claim = _claim(file, self.lead)
+            claim = _claim(file, self.body_offset)
             if claim is None and file.path in misnamed and offset_to_file_name(file.start) not in twice:
-                claim = Claim(file, file.start, *_count(file, self.lead)[:2])
+                claim = Claim(file, file.start, *_count(file, self.body_offset)[:2])
             if claim is not None:
                 self.claims.append(claim)
         own = {f.start for f in self.queue.files} - {c.file.start for c in self.claims}
         for file in self._strays():
-            claim = _claim(file, self.lead)
+            claim = _claim(file, self.body_offset)
             if claim is not None:
                 whole = file.length == self.queue.file_size
                 (self.claims if whole and claim.holds not in own else self.beside).append(claim)
@@ -250,7 +250,7 @@ class _LogClaims:
             if there.path in self.stays:
                 return claim, "the file there cannot be moved"
             if there.path not in self._good:
-                self._good[there.path] = _count(there, self.lead)[0]
+                self._good[there.path] = _count(there, self.body_offset)[0]
             if self._good[there.path]:
                 return claim, "the file there is in its right place"
             if self._chain_start(claim) == _NOWHERE:
@@ -268,7 +268,7 @@ class _LogClaims:
 
         if claim.file.path not in self._fitting:
             file = replace(claim.file, start=claim.holds)
-            self._fitting[claim.file.path] = count_fitting(store, file, self.lead, _SAMPLE)[:2]
+            self._fitting[claim.file.path] = count_fitting(store, file, self.body_offset, _SAMPLE)[:2]
         messages, fit = self._fitting[claim.file.path]
         return messages >= LEAST and not fit
 
@@ -281,13 +281,13 @@ class _LogClaims:
 
     def found(self) -> Iterator[MisplacedFile]:
         for claim in self.claims:
-            yield MisplacedFile(self.queue.name, self.lead, claim, self.stays.get(claim.file.path, ""))
+            yield MisplacedFile(self.queue.name, self.body_offset, claim, self.stays.get(claim.file.path, ""))
 
     def other_copies(self) -> Iterator[MisplacedFile]:
         """Yield the files that keep their names, and may have bytes that the log lost."""
         stay = [c for c in self.claims if self.stays.get(c.file.path, COPY) not in (COPY, IN_PLACE)]
         for claim in (*self.beside, *stay):
-            yield MisplacedFile(self.queue.name, self.lead, claim, self.stays.get(claim.file.path, ""))
+            yield MisplacedFile(self.queue.name, self.body_offset, claim, self.stays.get(claim.file.path, ""))
 
     def arranged(self) -> MappedFileQueue:
         queue = self.queue
@@ -302,22 +302,22 @@ class _LogClaims:
         return {path: path.parent / offset_to_file_name(start) for path, start in self.targets.items()}
 
 
-def _claim(file: MappedFile, lead: int) -> Claim | None:
+def _claim(file: MappedFile, body_offset: int) -> Claim | None:
     """Return the place of a file according to its records; None if its name is right, or the records do not agree."""
-    head = file.read_at(lead + HEAD.size, 0)
-    if _is_in_place(head, file.start, lead):
+    head = file.read_at(body_offset + HEAD.size, 0)
+    if _is_in_place(head, file.start, body_offset):
         return None
-    holds = _first_base(file, lead)
+    holds = _first_base(file, body_offset)
     if holds is None or holds == file.start or holds % file.file_size:
         return None
-    good, others, stretches = _count(replace(file, start=holds), lead)
+    good, others, stretches = _count(replace(file, start=holds), body_offset)
     if not good or others * 100 > good * _MOST_OTHERS:
         return None
     if stretches > 1 and stretches >= good:  # records with something between them: a file of the other log
         return None
-    if good < _LEAST and not _count(replace(file, start=holds), lead, crc=True)[0]:
+    if good < _LEAST and not _count(replace(file, start=holds), body_offset, crc=True)[0]:
         return None
-    if file.start >= 0 and _count(file, lead)[0]:  # some records are in place: the others are stale
+    if file.start >= 0 and _count(file, body_offset)[0]:  # some records are in place: the others are stale
         return None
     return Claim(file, holds, good, others)
 
@@ -333,17 +333,20 @@ def _equal(one: MappedFile, other: MappedFile) -> bool:
     return True
 
 
-def _is_in_place(head: bytes, start: int, lead: int) -> bool:
+def _is_in_place(head: bytes, start: int, body_offset: int) -> bool:
     """Return whether the first record of a file names the start of this file."""
-    if len(head) < lead + HEAD.size or int.from_bytes(head[lead + 4 : lead + 8], "big") not in _MAGICS:
+    if (
+        len(head) < body_offset + HEAD.size
+        or int.from_bytes(head[body_offset + 4 : body_offset + 8], "big") not in _MAGICS
+    ):
         return False
-    at = lead + PHYSICAL_OFFSET_AT
-    if int.from_bytes(head[at : at + 8], "big", signed=True) != start + lead:
+    at = body_offset + PHYSICAL_OFFSET_AT
+    if int.from_bytes(head[at : at + 8], "big", signed=True) != start + body_offset:
         return False
-    return not lead or int(dledger.ENTRY.parse(head)["pos"]) == start
+    return not body_offset or int(dledger.ENTRY.parse(head)["pos"]) == start
 
 
-def _first_base(file: MappedFile, lead: int) -> int | None:
+def _first_base(file: MappedFile, body_offset: int) -> int | None:
     """Return the start of a file according to its first whole record; None without one."""
     try:
         window = Window(file, ScanOptions())
@@ -354,8 +357,8 @@ def _first_base(file: MappedFile, lead: int) -> int | None:
         stop = min(at + _SEARCH, window.end)
         while at < stop:
             block = window.pread(_BLOCK + HEAD.size, at)
-            found = block.find(_PREFIX, lead + 4)
-            while 0 <= found < _BLOCK + lead + 4:
+            found = block.find(_PREFIX, body_offset + 4)
+            while 0 <= found < _BLOCK + body_offset + 4:
                 begin = found - 4
                 raw = block[begin + PHYSICAL_OFFSET_AT : begin + PHYSICAL_OFFSET_AT + 8]
                 base = int.from_bytes(raw, "big", signed=True) - (at + begin)
@@ -369,14 +372,14 @@ def _first_base(file: MappedFile, lead: int) -> int | None:
     return None
 
 
-def _count(file: MappedFile, lead: int, *, crc: bool = False) -> tuple[int, int, int]:
+def _count(file: MappedFile, body_offset: int, *, crc: bool = False) -> tuple[int, int, int]:
     """Count records in place for the file's `start`, framed ones not in place, and stretches without records.
 
     `crc`: check the bodies too.
     """
     good = others = stretches = 0
     try:
-        for run in scan_file(file, lead=lead, options=ScanOptions(crc=crc)):
+        for run in scan_file(file, body_offset=body_offset, options=ScanOptions(crc=crc)):
             if run.kind is Kind.RECORDS:
                 good += run.count
             elif run.kind is Kind.DIRTY:

@@ -231,7 +231,7 @@ def _later_messages(listed: list[Finding]) -> str:
     dangling = [f for f in listed if f.code == problem_codes.IX_DANGLING_ENTRY]
     entries = sum(int(f.facts["count"] or 0) for f in dangling if "wrote" in f.facts)  # others point into the log
     if entries:
-        return f", but {many(entries, 'index entry points', 'index entries point')} behind the end of the log"
+        return f", but {many(entries, 'index entry points', 'index entries point')} after the end of the log"
     ahead = (f for f in listed if f.code == problem_codes.CK_AHEAD and f.facts["field"] in TIMES)
     if any(not f.facts.get("in_future") for f in ahead):
         return ", but the checkpoint has the time of a later message"

@@ -33,13 +33,13 @@ class VerifyRange(NamedTuple):
             return "messages outside of the given time range"
         return None
 
-    def of(self, queue: MappedFileQueue, lead: int) -> MappedFileQueue:
+    def of(self, queue: MappedFileQueue, body_offset: int) -> MappedFileQueue:
         """Return the files of a log that may have messages in the range, as a queue."""
         files = list(queue.files)
         if self.start_at is not None:
             files = [f for f in files if f.stop > self.start_at.get(queue.name, 0)]
         if self.since is not None or self.until is not None:
-            times = [first_store_time(f, lead) for f in files]
+            times = [first_store_time(f, body_offset) for f in files]
             kept = []
             for i, file in enumerate(files):
                 later = next((t for t in times[i + 1 :] if t is not None), None)
@@ -53,11 +53,11 @@ class VerifyRange(NamedTuple):
         return MappedFileQueue(queue.name, queue.directories, queue.file_size, files, queue.odd, queue.size_from)
 
 
-def first_store_time(file: MappedFile, lead: int) -> int | None:
+def first_store_time(file: MappedFile, body_offset: int) -> int | None:
     """Return the store time (ms) of the first record of a file; None without a record at its start."""
-    head = file.read_at(4, lead)
+    head = file.read_at(4, body_offset)
     size = int.from_bytes(head, "big", signed=True) if len(head) == 4 else 0
     if not 0 < size <= MAX_RECORD:
         return None
-    message, _ = parse_message(file.read_at(size, lead))
+    message, _ = parse_message(file.read_at(size, body_offset))
     return message.store_timestamp if message is not None else None

@@ -313,9 +313,9 @@ def _hex(out: Output, store: Store, what: str, selection: Selection, *, shown: b
             for log in logs:
                 if log.queue.start <= selection.start < log.queue.stop:
                     at = selection.start
-                    if log.lead and log.queue.pread(8, at)[4:8] == b"":
+                    if log.body_offset and log.queue.pread(8, at)[4:8] == b"":
                         continue
-                    show(hex_lines(annotate(log.queue, _entry_start(log, at), log.lead, body=shown)))
+                    show(hex_lines(annotate(log.queue, _entry_start(log, at), log.body_offset, body=shown)))
                     return 0
             raise UsageError(f"no log has the offset {selection.start:,}", "see `rmqstore info` for its range")
         entries = what == "dledger"
@@ -323,16 +323,20 @@ def _hex(out: Output, store: Store, what: str, selection: Selection, *, shown: b
             for row in rows:
                 at = int(row["offset"])
                 log = next(one for one in logs if one.queue.start <= at < one.queue.stop)
-                show(hex_lines(annotate(log.queue, at - (0 if entries else log.lead), log.lead, body=shown)))
+                show(
+                    hex_lines(
+                        annotate(log.queue, at - (0 if entries else log.body_offset), log.body_offset, body=shown)
+                    )
+                )
     return tell_damage(out, damage)
 
 
 def _entry_start(log: Any, at: int) -> int:
     """Return the start of the record at an offset, which in DLedger data may be that of the entry or of its message."""
-    if not log.lead:
+    if not log.body_offset:
         return at
     head = log.queue.pread(8, at)
     from rmqstore.formats.message import MAGIC_V1, MAGIC_V2
 
     is_message = int.from_bytes(head[4:8], "big", signed=True) in (MAGIC_V1, MAGIC_V2)
-    return at - log.lead if is_message and at - log.lead >= log.queue.start else at
+    return at - log.body_offset if is_message and at - log.body_offset >= log.queue.start else at

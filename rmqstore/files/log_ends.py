@@ -90,38 +90,39 @@ def store_timestamp(head: bytes) -> int:
     return _i64(head, layout.at("store_timestamp"))
 
 
-def record_at(head: bytes, position: int, lead: int) -> int | None:
+def record_at(head: bytes, position: int, body_offset: int) -> int | None:
     """Return the size of the record that starts with `head` at a global position; None if it is not a record.
 
-    `lead` is the size of the DLedger entry header before the record, which counts as part of it; 0 in a commitlog.
+    `body_offset` is the size of the DLedger entry header before the record, which counts as part of it; 0 in a
+    commitlog.
     """
-    if len(head) < lead + HEAD.size:
+    if len(head) < body_offset + HEAD.size:
         return None
-    if lead and (_u32(head, 0) != dledger.MAGIC or _i64(head, _ENTRY_POS_AT) != position):
+    if body_offset and (_u32(head, 0) != dledger.MAGIC or _i64(head, _ENTRY_POS_AT) != position):
         return None
-    size = _u32(head, lead)
+    size = _u32(head, body_offset)
     if (
-        _u32(head, lead + _MAGIC_AT) not in (MAGIC_V1_U32, MAGIC_V2_U32)
+        _u32(head, body_offset + _MAGIC_AT) not in (MAGIC_V1_U32, MAGIC_V2_U32)
         or size < MIN_SIZE
-        or _i64(head, lead + PHYSICAL_OFFSET_AT) != position + lead
+        or _i64(head, body_offset + PHYSICAL_OFFSET_AT) != position + body_offset
     ):
         return None
-    if lead and _u32(head, _ENTRY_SIZE_AT) != size + lead:
+    if body_offset and _u32(head, _ENTRY_SIZE_AT) != size + body_offset:
         return None
-    return size + lead
+    return size + body_offset
 
 
-def first_timestamp(queue: MappedFileQueue, lead: int) -> int | None:
+def first_timestamp(queue: MappedFileQueue, body_offset: int) -> int | None:
     """Return the store time (ms) of the record at the start of a file, from the first of four files that has one."""
     for file in queue.files[:4]:
         with SmallReads(file) as f:
             head = f.pread(_LONGEST_HEAD, 0)
-        if record_at(head, file.start, lead) is not None:
-            return store_timestamp(head[lead:])
+        if record_at(head, file.start, body_offset) is not None:
+            return store_timestamp(head[body_offset:])
     return None
 
 
-def find_end(queue: MappedFileQueue, lead: int, hint: int) -> LogEnd:
+def find_end(queue: MappedFileQueue, body_offset: int, hint: int) -> LogEnd:
     """Find the end of a log by walking from the record or entry at the global offset `hint` (-1: unknown).
 
     Without a record at `hint`, or if it is torn, the walk starts at the last file that begins with a record.
@@ -130,20 +131,20 @@ def find_end(queue: MappedFileQueue, lead: int, hint: int) -> LogEnd:
         with SmallReads(file) as f:
             if file.start <= hint < file.stop:
                 at = hint - file.start
-                if record_at(f.pread(_LONGEST_HEAD, at), hint, lead) is not None:
-                    end = _walk(f, file, at, lead, "consume queues" if not lead else "DLedger index")
-                    if end.wrote > hint or record_at(f.pread(_LONGEST_HEAD, 0), file.start, lead) is None:
+                if record_at(f.pread(_LONGEST_HEAD, at), hint, body_offset) is not None:
+                    end = _walk(f, file, at, body_offset, "consume queues" if not body_offset else "DLedger index")
+                    if end.wrote > hint or record_at(f.pread(_LONGEST_HEAD, 0), file.start, body_offset) is None:
                         return end
                     # that record is torn, and earlier ones may be too: walk the whole file
-            if record_at(f.pread(_LONGEST_HEAD, 0), file.start, lead) is None:
+            if record_at(f.pread(_LONGEST_HEAD, 0), file.start, body_offset) is None:
                 continue
             if file.start < hint < queue.stop and hint >= file.stop:
                 continue
-            return _walk(f, file, 0, lead, "last file")
+            return _walk(f, file, 0, body_offset, "last file")
     return LogEnd(queue.start, None, "")
 
 
-def _walk(f: SmallReads, file: MappedFile, at: int, lead: int, found_by: str) -> LogEnd:
+def _walk(f: SmallReads, file: MappedFile, at: int, body_offset: int, found_by: str) -> LogEnd:
     """Walk from record to record by their heads, then drop torn records at the end, which are read in full."""
     limit = min(file.length, file.file_size)
     block, base = b"", at
@@ -152,23 +153,23 @@ def _walk(f: SmallReads, file: MappedFile, at: int, lead: int, found_by: str) ->
         if at - base + _LONGEST_HEAD > len(block):
             block, base = f.pread(min(_BLOCK, limit - at), at), at
         head = block[at - base : at - base + _LONGEST_HEAD]
-        size = record_at(head, file.start + at, lead)
+        size = record_at(head, file.start + at, body_offset)
         if size is None or at + size > limit:
             break
-        last.append((at, size, store_timestamp(head[lead:])))
+        last.append((at, size, store_timestamp(head[body_offset:])))
         at += size
     end, time = at, last[-1][2] if last else None
-    while last and not _is_whole(f, *last[-1][:2], lead):
+    while last and not _is_whole(f, *last[-1][:2], body_offset):
         at, _, _ = last.pop()
         time = last[-1][2] if last else time
     return LogEnd(file.start + at, time, found_by, end - at)
 
 
-def _is_whole(f: SmallReads, at: int, size: int, lead: int) -> bool:
+def _is_whole(f: SmallReads, at: int, size: int, body_offset: int) -> bool:
     """Return whether the record that follows a valid head is complete, by its lengths and body CRC."""
     if size > _LONGEST_READ:
         return True
-    message, _ = parse_message(f.pread(size, at), lead)
+    message, _ = parse_message(f.pread(size, at), body_offset)
     return message is not None and check_message(message, None) is not Fault.BODY_CRC
 
 

@@ -155,7 +155,7 @@ def _vote(files: Sequence[tuple[int, int]], unit: int) -> int | None:
 def _misnamed(files: Sequence[MappedFile]) -> list[MappedFile]:
     """Return the files without a name of 20 digits, if a broker does not sort them, and the next file, by offset.
 
-    A broker sorts files as texts: 65536 is behind 00000000000000131072.
+    A broker sorts files as texts: 65536 comes after 00000000000000131072.
     """
     names = [f.name for f in files]
     if all(len(name) == NAME_DIGITS for name in names):

@@ -320,7 +320,7 @@ class Store(StoreQueues):
     def logs(self) -> list[tuple[MappedFileQueue, int]]:
         """The logs that have files, with the bytes before each message: the commitlog (0), DLedger's data (48)."""
         logs = ((self.commitlog, 0), (self.dledger.data if self.dledger is not None else None, ENTRY.size))
-        return [(queue, lead) for queue, lead in logs if queue is not None and queue.files]
+        return [(queue, body_offset) for queue, body_offset in logs if queue is not None and queue.files]
 
     @property
     def log_start(self) -> int:

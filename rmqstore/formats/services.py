@@ -1,7 +1,7 @@
 """What the broker's services read in the messages of their topics.
 
 Without these properties, a message is never delivered. The timer, and a delay level of 4.9, retry it forever and never
-reach the messages behind it; a delay level of 5.x skips it. A transaction can be neither committed nor checked.
+reach the messages after it; a delay level of 5.x skips it. A transaction can be neither committed nor checked.
 Source: ScheduleMessageService#messageTimeup, TimerMessageStore#enqueue and #convertMessage,
 EndTransactionProcessor#endMessageTransaction, TransactionalMessageServiceImpl#fillOpRemoveMap (RocketMQ 4.9.7 to 5.4.0)
 """

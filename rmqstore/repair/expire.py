@@ -188,20 +188,20 @@ def _candidates(queue: MappedFileQueue) -> list[Candidate]:
     return [Candidate(str(f.path), f.start, f.length, f.mtime_ns // 1_000_000) for f in queue.files]
 
 
-def _take(draft: PlanBuilder, queue: MappedFileQueue, decision: Decision, lead: int) -> None:
+def _take(draft: PlanBuilder, queue: MappedFileQueue, decision: Decision, body_offset: int) -> None:
     reasons = {candidate.path: why for candidate, why in decision.delete}
     for file in queue.files:
         why = reasons.get(str(file.path))
         if why is not None:
             draft.discard(file.path, str(why.value))
-            queues, size = _inside(file, lead)
+            queues, size = _inside(file, body_offset)
             draft.lose(queues, size)
 
 
-def _inside(file: MappedFile, lead: int) -> tuple[Counter[str], int]:
+def _inside(file: MappedFile, body_offset: int) -> tuple[Counter[str], int]:
     """Count messages per queue in a file, and their bytes."""
     table, counts, size = QueueTable(), Counter[int](), 0
-    for run in scan_file(file, lead=lead, options=ScanOptions(crc=False)):
+    for run in scan_file(file, body_offset=body_offset, options=ScanOptions(crc=False)):
         if run.kind is Kind.RECORDS and run.columns is not None:
             numbers, times = np.unique(table.of(run.columns), return_counts=True)
             counts.update(dict(zip(numbers.tolist(), times.tolist(), strict=True)))

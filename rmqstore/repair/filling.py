@@ -55,7 +55,7 @@ class LogRate:
         return self.until - self.since < _SHORT
 
 
-def log_rate(queue: MappedFileQueue, lead: int) -> LogRate | None:
+def log_rate(queue: MappedFileQueue, body_offset: int) -> LogRate | None:
     """Return the rate of the last day of a log, or of as much of it as there is; None without messages of two times.
 
     Reads the first record of each file, and the last ones.
@@ -63,9 +63,9 @@ def log_rate(queue: MappedFileQueue, lead: int) -> LogRate | None:
     marks: list[tuple[int, int]] = []
     for file in queue.files:
         head = file.read_at(_HEAD, 0)
-        if record_at(head, file.start, lead) is not None:
-            marks.append((store_timestamp(head[lead:]), file.start))
-    end = find_end(queue, lead, -1)
+        if record_at(head, file.start, body_offset) is not None:
+            marks.append((store_timestamp(head[body_offset:]), file.start))
+    end = find_end(queue, body_offset, -1)
     if end.last_timestamp is None or not marks:
         return None
     last = end.last_timestamp
@@ -126,14 +126,14 @@ def outlook(store: Store, rules: RetentionRules, now: int, ask: Callable[[Path],
     rate = log_rate(*found) if found is not None else None
     if found is None or rate is None:
         return None
-    queue, lead = found
+    queue, body_offset = found
     root = ask(store.root)
     disk, own = disk_of_log(queue, root, store.root, ask)
-    legacy = lead != 0 and store.commitlog is not None and bool(store.commitlog.files)
+    legacy = body_offset != 0 and store.commitlog is not None and bool(store.commitlog.files)
 
     def decide(files: Sequence[Candidate], at: int, filled: FileSystem) -> Decision:
         hour = time.localtime(at // 1000).tm_hour
-        if lead:
+        if body_offset:
             disks = DLedgerDisks(root, filled) if own else DLedgerDisks(filled)
             return decide_dledger(files, rules, now=at, hour=hour, disks=disks, legacy=legacy)
         queue_disk = root if own else None

@@ -18,7 +18,7 @@ from rmqstore.scan.window import Window
 GoodBefore = Callable[[int], int | None]
 
 
-def is_contradicted(window: Window, at: int, claimed: int, lead: int, good_before: GoodBefore) -> bool:
+def is_contradicted(window: Window, at: int, claimed: int, body_offset: int, good_before: GoodBefore) -> bool:
     """Whether the bytes after the BLANK at `at`, or the start of the next file, prove that it is false.
 
     With a wrong size, any nonzero byte after it proves that. With the right size, it takes a good record after it that
@@ -34,13 +34,13 @@ def is_contradicted(window: Window, at: int, claimed: int, lead: int, good_befor
         return False
     if claimed not in (end - at, window.file.file_size - at):
         return True
-    found, _ = resync(window, blank_end, base, end, lead)
-    if found is None or frame_size(window, found + lead, base, end) is None:
+    found, _ = resync(window, blank_end, base, end, body_offset)
+    if found is None or frame_size(window, found + body_offset, base, end) is None:
         return False
-    if not _next_fits(window, window.file.file_size - at, lead):
+    if not _next_fits(window, window.file.file_size - at, body_offset):
         return False
     before = good_before(at)
-    return before is None or _store_time(window, found + lead) >= _store_time(window, before + lead)
+    return before is None or _store_time(window, found + body_offset) >= _store_time(window, before + body_offset)
 
 
 def _store_time(window: Window, at: int) -> int:
@@ -49,14 +49,14 @@ def _store_time(window: Window, at: int) -> int:
     return int.from_bytes(window.pread(8, at + field_at), "big", signed=True)
 
 
-def _next_fits(window: Window, left: int, lead: int) -> bool:
+def _next_fits(window: Window, left: int, body_offset: int) -> bool:
     """Whether the first record of the next file would have fit into `left` bytes, with a BLANK after it."""
     path = window.file.path.with_name(offset_to_file_name(window.file.stop))
-    head = window.file.files.read_at(path, lead + HEAD.size, 0)
-    if len(head) < lead + HEAD.size or int.from_bytes(head[lead + 4 : lead + 8], "big") not in (
+    head = window.file.files.read_at(path, body_offset + HEAD.size, 0)
+    if len(head) < body_offset + HEAD.size or int.from_bytes(head[body_offset + 4 : body_offset + 8], "big") not in (
         MAGIC_V1_U32,
         MAGIC_V2_U32,
     ):
         return False
-    size = int.from_bytes(head[dledger.ENTRY.at("size") :][:4] if lead else head[:4], "big", signed=True)
+    size = int.from_bytes(head[dledger.ENTRY.at("size") :][:4] if body_offset else head[:4], "big", signed=True)
     return 0 < size + BLANK.size <= left

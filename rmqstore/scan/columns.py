@@ -50,21 +50,21 @@ LAYOUT = np.array(
 class Columns:
     """The message records at positions `at` of a chunk, as columns of signed 64-bit numbers of shape (n,).
 
-    `base` is the global offset of the chunk's first byte, `lead` the size of the DLedger entry header before each
-    message (0 in a commitlog). The scan reuses the buffer `raw`: gather columns before you fetch the next run.
+    `base` is the global offset of the chunk's first byte, `body_offset` the size of the DLedger entry header before
+    each message (0 in a commitlog). The scan reuses the buffer `raw`: gather columns before you fetch the next run.
     """
 
-    def __init__(self, raw: bytearray, base: int, at: I64, lead: int = 0) -> None:
+    def __init__(self, raw: bytearray, base: int, at: I64, body_offset: int = 0) -> None:
         self.raw = raw
         self.buf: U8 = np.frombuffer(raw, dtype=np.uint8)
         self.base = base
         self.at = at
-        self.lead = lead
+        self.body_offset = body_offset
 
     @classmethod
-    def of(cls, raw: bytearray, base: int, lead: int, found: native.Framed) -> Columns:
+    def of(cls, raw: bytearray, base: int, body_offset: int, found: native.Framed) -> Columns:
         """Make columns from the results of the compiled loops."""
-        columns = cls(raw, base, found.columns["at"], lead)
+        columns = cls(raw, base, found.columns["at"], body_offset)
         columns.__dict__.update(found.columns)
         columns.__dict__.update(elsewhere=found.elsewhere, has_tail=found.has_tail, port_tops=found.odd_port)
         if found.wrong_crc is not None:
@@ -83,13 +83,13 @@ class Columns:
         n = len(self.at)
         if start == 0 and stop == n:
             return self
-        part = Columns(self.raw, self.base, self.at[start:stop], self.lead)
+        part = Columns(self.raw, self.base, self.at[start:stop], self.body_offset)
         part.__dict__.update((name, column[start:stop]) for name, column in self._gathered())
         return part
 
     def copied(self) -> Columns:
         """Return the records with a copy of the chunk, which the scan does not change; gathered columns are kept."""
-        copy = Columns(bytearray(self.raw), self.base, self.at, self.lead)
+        copy = Columns(bytearray(self.raw), self.base, self.at, self.body_offset)
         copy.__dict__.update(self._gathered())
         return copy
 
@@ -97,12 +97,16 @@ class Columns:
         """Yield the names and values of the columns that were gathered so far."""
         n = len(self.at)
         for name, value in self.__dict__.items():
-            if name not in ("raw", "buf", "base", "at", "lead") and isinstance(value, np.ndarray) and len(value) == n:
+            if (
+                name not in ("raw", "buf", "base", "at", "body_offset")
+                and isinstance(value, np.ndarray)
+                and len(value) == n
+            ):
                 yield name, value
 
     def take(self, index: I64 | Bool) -> Columns:
         """Return the records selected by an index array or a mask."""
-        return Columns(self.raw, self.base, self.at[index], self.lead)
+        return Columns(self.raw, self.base, self.at[index], self.body_offset)
 
     def i32(self, position: I64) -> I64:
         """Read signed 32-bit numbers at positions in the chunk."""
@@ -124,9 +128,9 @@ class Columns:
 
         Shape: (n, lead + 88)
         """
-        width = self.lead + HEAD.size
+        width = self.body_offset + HEAD.size
         at_every_byte = np.ndarray((len(self.buf) - width + 1,), dtype=f"V{width}", buffer=self.buf, strides=(1,))
-        return at_every_byte[self.at - self.lead].view(np.uint8).reshape(len(self.at), width)
+        return at_every_byte[self.at - self.body_offset].view(np.uint8).reshape(len(self.at), width)
 
     def _field(self, code: str, at: int) -> I64:
         """Return a field of all heads; `at` is its position in the message."""
@@ -137,7 +141,7 @@ class Columns:
         head = self.head
         if not len(head):
             return np.empty(0, dtype=code)
-        return np.ndarray((len(head),), dtype=code, buffer=head, offset=self.lead + at, strides=(head.shape[1],))
+        return np.ndarray((len(head),), dtype=code, buffer=head, offset=self.body_offset + at, strides=(head.shape[1],))
 
     @cached_property
     def moved(self) -> bool:

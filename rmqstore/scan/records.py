@@ -106,15 +106,15 @@ def scan_file(
     *,
     start: int = 0,
     stop: int | None = None,
-    lead: int = 0,
+    body_offset: int = 0,
     exact: bool = False,
     options: ScanOptions | None = None,
 ) -> Iterator[Run]:
     """Yield the runs of a file from position `start` on, including the whole last record that starts before `stop`.
 
-    `lead` is 0 for a commitlog, 48 for DLedger data. Unless `start` is 0 or `exact`, the first run begins at the first
-    record that `resync` finds from `start` on; if it finds none, there are no runs. If the file is too short, the last
-    run is a HOLE.
+    `body_offset` is 0 for a commitlog, 48 for DLedger data. Unless `start` is 0 or `exact`, the first run begins at the
+    first record that `resync` finds from `start` on; if it finds none, there are no runs. If the file is too short, the
+    last run is a HOLE.
     Units: `start` and `stop` are positions in the file, runs have global offsets.
     Errors: OSError only if the file cannot be opened; a failing read ends the file early, so that the rest is a HOLE.
     """
@@ -122,7 +122,7 @@ def scan_file(
     kernels.keep_freed_memory()
     window = Window(file, options)
     try:
-        yield from _Scan(window, lead).runs(start, file.file_size if stop is None else stop, exact)
+        yield from _Scan(window, body_offset).runs(start, file.file_size if stop is None else stop, exact)
     finally:
         window.close()
 
@@ -134,21 +134,26 @@ def scan_split(split: Split, options: ScanOptions | None = None) -> Iterator[Run
     """
     try:
         yield from scan_file(
-            split.file, start=split.start, stop=split.stop, lead=split.lead, exact=split.exact, options=options
+            split.file,
+            start=split.start,
+            stop=split.stop,
+            body_offset=split.body_offset,
+            exact=split.exact,
+            options=options,
         )
     except FileNotFoundError:
         return
 
 
 class _Scan:
-    def __init__(self, window: Window, lead: int) -> None:
+    def __init__(self, window: Window, body_offset: int) -> None:
         self.window = window
-        self.lead = lead
-        self.size_at = _SIZE_AT_IN_ENTRY if lead else 0
-        self.least = MIN_SIZE + lead
+        self.body_offset = body_offset
+        self.size_at = _SIZE_AT_IN_ENTRY if body_offset else 0
+        self.least = MIN_SIZE + body_offset
         self.base = window.file.start
         self.options = window.options
-        self.entries = _Entries() if lead else None
+        self.entries = _Entries() if body_offset else None
         self.limit = _UNLIMITED
         self.last_good: int | None = None  # position in the file of the last good record
         self.loops = native.load()
@@ -163,7 +168,7 @@ class _Scan:
             elif at >= stop:
                 return
         elif start and not exact:
-            found, _ = resync(self.window, start, self.base, self.window.end, self.lead, until=stop)
+            found, _ = resync(self.window, start, self.base, self.window.end, self.body_offset, until=stop)
             if found is None or found >= stop:
                 return
             at = found
@@ -177,9 +182,9 @@ class _Scan:
         window = self.window
         at = max(0, start - _LOOK_BACK)
         if at:
-            found, _ = resync(window, at, self.base, window.end, self.lead, until=start)
+            found, _ = resync(window, at, self.base, window.end, self.body_offset, until=start)
             if found is None or found >= start:
-                found, _ = resync(window, start, self.base, window.end, self.lead)
+                found, _ = resync(window, start, self.base, window.end, self.body_offset)
                 return window.end if found is None else found
             at = found
         for run in self._from(at, start):
@@ -196,7 +201,7 @@ class _Scan:
             return self.last_good
         window = Window(self.window.file, self.options)
         try:
-            earlier = _Scan(window, self.lead)
+            earlier = _Scan(window, self.body_offset)
             back = max(0, at - _LOOK_BACK)
             for _ in earlier.runs(back, at, exact=not back):
                 pass
@@ -255,26 +260,26 @@ class _Scan:
 
     def _framed(self, lo: int, stop: int) -> tuple[Columns, bool]:
         """Return the framed records in the buffer that start in [lo, stop), and whether a bad record ends them."""
-        window, lead = self.window, self.lead
+        window, body_offset = self.window, self.body_offset
         base = self.base + window.base
         if self.loops is not None:
             found = self.loops.read(
                 (np.frombuffer(window.buf, np.uint8), window.have, base),
                 (lo, stop),
-                (lead, self.size_at, self.least),
+                (body_offset, self.size_at, self.least),
                 LAYOUT,
                 crc=self.options.crc and self.loops.has_crcs,
                 room=self.room,
             )
             n = len(found.columns["at"])
             self.room = 2 * n if n == self.room else max(n + n // 4, _LEAST_ROOM)
-            return Columns.of(window.buf, base, lead, found), found.odd
+            return Columns.of(window.buf, base, body_offset, found), found.odd
         borders = kernels.walk(window.view, lo, window.have, self.size_at, self.least, self.limit)
         starts, stops = borders[:-1], borders[1:]
         if len(starts) and int(starts[-1]) >= stop:
             count = int(np.searchsorted(starts, stop))
             starts, stops = starts[:count], stops[:count]
-        columns = Columns(window.buf, base, starts + lead, lead)
+        columns = Columns(window.buf, base, starts + body_offset, body_offset)
         if not len(starts):
             return columns, False
         ok = framed(columns, stops)
@@ -298,7 +303,7 @@ class _Scan:
             elsewhere = columns.elsewhere
             if elsewhere.any():
                 fault[elsewhere] = Fault.PHYSICAL_OFFSET
-        starts = columns.offset - self.lead
+        starts = columns.offset - self.body_offset
         end = int(columns.offset[-1] + columns.size[-1])
         all_bad = np.flatnonzero(fault).tolist()
         runs = []
@@ -321,11 +326,11 @@ class _Scan:
         window, base, end = self.window, self.base, self.window.end
         head = window.pread(8, at)
         first, second = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
-        magic, claimed = (first, second) if self.lead else (second, first)
-        if len(head) == 8 and magic == (_ENTRY_BLANK_MAGIC if self.lead else BLANK_MAGIC_U32):
-            if self.lead and internal.head_of_log(window, at, claimed, base, end):
+        magic, claimed = (first, second) if self.body_offset else (second, first)
+        if len(head) == 8 and magic == (_ENTRY_BLANK_MAGIC if self.body_offset else BLANK_MAGIC_U32):
+            if self.body_offset and internal.head_of_log(window, at, claimed, base, end):
                 return [Run(Kind.BLANK, base + at, base + at + claimed, claimed=claimed)]
-            if not blanks.is_contradicted(window, at, claimed, self.lead, self._good_before):
+            if not blanks.is_contradicted(window, at, claimed, self.body_offset, self._good_before):
                 return [Run(Kind.BLANK, base + at, base + end, claimed=claimed)]
             return self._damage(at, at + 1, self._cause(head, at), all_zero_until=at)
         if self.entries is not None and magic in internal.TYPES:
@@ -337,12 +342,12 @@ class _Scan:
             data = window.zeros_until(at)
             if data >= end:
                 return [Run(Kind.ZERO, base + at, base + end)]
-            search = max(at + 1, data - self.lead - HEAD.size)
+            search = max(at + 1, data - self.body_offset - HEAD.size)
             return self._damage(at, search, Fault.MAGIC, all_zero_until=data)
-        size = frame_size(window, at + self.lead, base, end, check_offset=self.options.check_offset)
+        size = frame_size(window, at + self.body_offset, base, end, check_offset=self.options.check_offset)
         if size is not None:
-            size += self.lead
-            if not self.lead or int.from_bytes(window.pread(4, at + _SIZE_AT_IN_ENTRY), "big") == size:
+            size += self.body_offset
+            if not self.body_offset or int.from_bytes(window.pread(4, at + _SIZE_AT_IN_ENTRY), "big") == size:
                 if size > len(window.buf) - SLACK:
                     window.grow(size)
                     window.fill(at)
@@ -359,7 +364,7 @@ class _Scan:
         if not 0 <= at - window.base <= window.have - size:
             window.fill(at)
         lo = at - window.base
-        columns = Columns(window.buf, self.base + window.base, np.array([lo + self.lead]), self.lead)
+        columns = Columns(window.buf, self.base + window.base, np.array([lo + self.body_offset]), self.body_offset)
         if self.entries is not None and self.entries.next_index is not None:
             self.entries.next_index += 1
         start = self.base + at
@@ -368,7 +373,7 @@ class _Scan:
     def _damage(self, at: int, search: int, cause: Fault, all_zero_until: int) -> list[Run]:
         """Return the runs from `at` to the next record or BLANK, which is searched for from `search` on."""
         window, base, end = self.window, self.base, self.window.end
-        found, last = resync(window, search, base, end, self.lead)
+        found, last = resync(window, search, base, end, self.body_offset)
         if self.entries is not None:
             self.entries.next_index = None  # the number of lost entries is unknown
             self.entries.term = -1
@@ -376,7 +381,7 @@ class _Scan:
             kind = Kind.ZERO if found <= all_zero_until else Kind.DIRTY
             return [Run(kind, base + at, base + found, cause=Fault.NONE if kind is Kind.ZERO else cause)]
         last = max(last, at + 1, all_zero_until)
-        own = not self.lead and self.options.check_offset and all_zero_until == at
+        own = not self.body_offset and self.options.check_offset and all_zero_until == at
         if own and are_remains(window.file, at, last):
             return [Run(Kind.ZERO, base + at, base + end)]
         runs = [Run(Kind.DIRTY, base + at, base + last, cause=cause)]
@@ -389,13 +394,13 @@ class _Scan:
         left = self.window.end - at
         if len(head) < 8:
             return Fault.SHORT
-        if self.lead:
+        if self.body_offset:
             magic = int.from_bytes(head[:4], "big")
             if magic != dledger.MAGIC:
                 return Fault.ENTRY_MAGIC
             size = int.from_bytes(head[4:8], "big", signed=True)
-            message = int.from_bytes(self.window.pread(4, at + self.lead + HEAD.at("magic")), "big")
-            if size < MIN_SIZE + self.lead or size > left:
+            message = int.from_bytes(self.window.pread(4, at + self.body_offset + HEAD.at("magic")), "big")
+            if size < MIN_SIZE + self.body_offset or size > left:
                 return Fault.ENTRY_SIZE
             return Fault.LENGTHS if message in (MAGIC_V1_U32, MAGIC_V2_U32) else Fault.MAGIC
         size, magic = int.from_bytes(head[:4], "big", signed=True), int.from_bytes(head[4:8], "big")

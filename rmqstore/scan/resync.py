@@ -78,9 +78,9 @@ def frame_size(source: Bytes, at: int, base: int, end: int, *, check_offset: boo
 
 
 def resync(
-    source: Bytes, at: int, base: int, end: int, lead: int = 0, *, until: int | None = None
+    source: Bytes, at: int, base: int, end: int, body_offset: int = 0, *, until: int | None = None
 ) -> tuple[int | None, int]:
-    """Find the next record or BLANK from `at` on; with `lead`, a record starts with its DLedger entry header.
+    """Find the next record or BLANK from `at` on; with `body_offset`, a record starts with its DLedger entry header.
 
     Returns its position or None, and the position after the last nonzero byte before it. `until` ends the search early;
     a record after `until` may still be found.
@@ -91,16 +91,16 @@ def resync(
     lo = at
     stop = end if until is None else min(end, until)
     while lo < stop:
-        lo = max(lo, source.data_from(lo) - lead - 8)  # the zeros at the start of a record may be part of a hole
+        lo = max(lo, source.data_from(lo) - body_offset - 8)  # the zeros at the start of a record may be part of a hole
         if lo >= stop:
             break
         # blocks overlap by the start of a head, which may cross the end of a block
-        block = source.pread(min(size + lead + 8, end - lo), lo)
+        block = source.pread(min(size + body_offset + 8, end - lo), lo)
         if len(block) < 8:
             tail = block.rstrip(b"\0")
             return None, lo + len(tail) if tail else last_nonzero
         own = min(size, len(block))
-        found = _in_block(source, block, lo, own, base, end, lead)
+        found = _in_block(source, block, lo, own, base, end, body_offset)
         used = block[: own if found is None else found - lo]
         stripped = len(used.rstrip(b"\0")) if used else 0
         if stripped:
@@ -112,12 +112,12 @@ def resync(
     return None, last_nonzero
 
 
-def _in_block(source: Bytes, block: bytes, lo: int, own: int, base: int, end: int, lead: int) -> int | None:
+def _in_block(source: Bytes, block: bytes, lo: int, own: int, base: int, end: int, body_offset: int) -> int | None:
     """Return the first acceptable record or BLANK that starts within the first `own` bytes of a block."""
     message = None
-    hit = block.find(_PREFIX, lead + 4)
+    hit = block.find(_PREFIX, body_offset + 4)
     while hit >= 0:
-        start = hit - 4 - lead
+        start = hit - 4 - body_offset
         if start >= own:
             break
         is_magic = hit + 3 < len(block) and block[hit + 3] in _LAST_BYTES
@@ -125,20 +125,20 @@ def _in_block(source: Bytes, block: bytes, lo: int, own: int, base: int, end: in
             message = lo + start
             break
         hit = block.find(_PREFIX, hit + 1)
-    blank = _blank_in(block, lo, min(own, (message - lo) if message is not None else own), end, lead)
+    blank = _blank_in(block, lo, min(own, (message - lo) if message is not None else own), end, body_offset)
     if blank is not None:
         return blank
     return message
 
 
-def _blank_in(block: bytes, lo: int, before: int, end: int, lead: int) -> int | None:
+def _blank_in(block: bytes, lo: int, before: int, end: int, body_offset: int) -> int | None:
     words = u32(np.frombuffer(block, dtype=np.uint8))
     n = min(before, len(words) - 4)
     if n <= 0:
         return None
     first, second = words[:n], words[4 : 4 + n]
-    magic, size = (first, second) if lead else (second, first)
-    blank_magic = 0xFFFFFFFF if lead else BLANK_MAGIC_U32
+    magic, size = (first, second) if body_offset else (second, first)
+    blank_magic = 0xFFFFFFFF if body_offset else BLANK_MAGIC_U32
     hits = np.flatnonzero(magic == np.uint32(blank_magic))
     for i in hits.tolist():
         if int(size[i]) == end - lo - i:

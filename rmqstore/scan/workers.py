@@ -36,7 +36,7 @@ class Split:
     file: MappedFile
     start: int
     stop: int
-    lead: int = 0
+    body_offset: int = 0
     exact: bool = False
 
 
@@ -68,7 +68,7 @@ class Workers:
     mapper: Mapper | None = None
 
 
-def plan_splits(queue: MappedFileQueue, *, lead: int = 0, size: int = SPLIT_SIZE) -> list[Split]:
+def plan_splits(queue: MappedFileQueue, *, body_offset: int = 0, size: int = SPLIT_SIZE) -> list[Split]:
     """Cut all files of a queue, in address order, into splits of about `size` bytes.
 
     The last split of a file extends to `file_size`, so that it reports the hole at the end of a short file.
@@ -80,7 +80,7 @@ def plan_splits(queue: MappedFileQueue, *, lead: int = 0, size: int = SPLIT_SIZE
         step = -(-length // count)
         for i in range(count):
             stop = file.file_size if i == count - 1 else (i + 1) * step
-            splits.append(Split(file, i * step, stop, lead, exact=i == 0))
+            splits.append(Split(file, i * step, stop, body_offset, exact=i == 0))
     return splits
 
 

@@ -59,8 +59,8 @@ class Found:
 
 def by_offset(store: Store, offset: int) -> Found | None:
     """Return the message at a log offset; in DLedger, also at the offset of its entry."""
-    for log, lead in store.logs:
-        for at in dict.fromkeys((offset, offset + lead)):
+    for log, body_offset in store.logs:
+        for at in dict.fromkeys((offset, offset + body_offset)):
             message = message_at(log, at)
             file = log.find(at)
             if message is not None and file is not None:

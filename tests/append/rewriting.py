@@ -18,10 +18,10 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 
 
-def messages_of(queue: MappedFileQueue, lead: int = 0) -> Iterator[Message]:
+def messages_of(queue: MappedFileQueue, body_offset: int = 0) -> Iterator[Message]:
     """Yield all good records of a log in order."""
     for file in queue.files:
-        for run in scan_file(file, lead=lead):
+        for run in scan_file(file, body_offset=body_offset):
             if run.kind is Kind.RECORDS and run.columns is not None:
                 for i in range(len(run.columns)):
                     yield run.columns.message(i)
@@ -85,13 +85,13 @@ def options_like(
     )
 
 
-def log_bytes(queue: MappedFileQueue, lead: int = 0) -> dict[str, bytes]:
+def log_bytes(queue: MappedFileQueue, body_offset: int = 0) -> dict[str, bytes]:
     """Return the files of a log by name, each up to the 8 bytes of its BLANK."""
     out = {}
     for file in queue.files:
         data = file.path.read_bytes()
-        for run in scan_file(file, lead=lead):
-            if run.kind is Kind.BLANK and not lead:
+        for run in scan_file(file, body_offset=body_offset):
+            if run.kind is Kind.BLANK and not body_offset:
                 at = run.start - file.start + 8
                 data = data[:at] + bytes(len(data) - at)
         out[file.name] = data

@@ -107,7 +107,7 @@ def test_an_asynchronous_put_is_with_the_system_when_it_returns(
     found = open_store(tmp_path / "s")
     log = found.dledger.data if found.dledger else found.commitlog
     assert log is not None
-    assert len(list(messages_of(log, store.log.lead))) == there
+    assert len(list(messages_of(log, store.log.body_offset))) == there
     store.crash()
 
 

@@ -42,7 +42,7 @@ def tree(root: Path) -> dict[str, str]:
     return {str(p.relative_to(root)): hashlib.sha256(p.read_bytes()).hexdigest() for p in found}
 
 
-def log(folder: Path, lead: int = 0) -> list[tuple[int, Message]]:
+def log(folder: Path, body_offset: int = 0) -> list[tuple[int, Message]]:
     """Check and return all messages of a log in order; every file except the last has to end with a BLANK."""
     found: list[tuple[int, Message]] = []
     files = sorted(folder.iterdir())
@@ -52,17 +52,17 @@ def log(folder: Path, lead: int = 0) -> list[tuple[int, Message]]:
         assert start == number * FILE_SIZE
         at = 0
         while True:
-            parsed, _ = parse_message(data, at + lead)
+            parsed, _ = parse_message(data, at + body_offset)
             if parsed is None:
                 break
-            assert check_message(parsed, start + at + lead) == Fault.NONE
+            assert check_message(parsed, start + at + body_offset) == Fault.NONE
             found.append((start + at, parsed))
-            at += lead + parsed.size
+            at += body_offset + parsed.size
         left = FILE_SIZE - at
         if file == files[-1]:
             assert data[at:] == b"\0" * left
         else:
-            blank = dledger.BLANK if lead else message.BLANK
+            blank = dledger.BLANK if body_offset else message.BLANK
             assert data[at:] == blank.build(size=left).ljust(left, b"\0")
     return found
 
@@ -198,7 +198,7 @@ def test_dledger_entries_and_index_belong_together(tmp_path: Path) -> None:
     root = tmp_path / "store"
     made = generate(replace(options(root), dledger=True, index=False))
     group = root / "dledger-n0"
-    found = log(group / "data", lead=dledger.ENTRY.size)
+    found = log(group / "data", body_offset=dledger.ENTRY.size)
     assert len(found) == made.messages
     numbers = dledger.INDEX_UNIT.array((group / "index" / f"{0:020d}").read_bytes()[: 1 << 20])
     for number, (pos, m) in enumerate(found):

@@ -27,9 +27,9 @@ def pass_over_log(store: Store, catalog: IndexCatalog) -> tuple[IndexTally, int]
     reader = KeyReader(table)
     tally = IndexTally()
     wrote = 0
-    for queue, lead in store.logs:
+    for queue, body_offset in store.logs:
         for file in queue.files:
-            for run in scan_file(file, lead=lead):
+            for run in scan_file(file, body_offset=body_offset):
                 if run.kind is Kind.RECORDS and run.columns is not None:
                     keys = reader.keys(run.columns, table.of(run.columns))
                     catalog.check(run.start, run.stop, keys, tally)

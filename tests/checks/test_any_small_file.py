@@ -68,7 +68,7 @@ def test_wrecked_files_cause_only_findings(tmp_path: Path, name: str, seed: int)
     if store.dledger is not None:
         tally = EntryTally()
         for file in store.dledger.data.files:
-            for run in scan_file(file, lead=48):
+            for run in scan_file(file, body_offset=48):
                 if run.kind is Kind.RECORDS and run.columns is not None:
                     add_entries(run.columns, store.dledger.index, tally)
         check_dledger(store, store.dledger, tally, findings)

@@ -130,13 +130,13 @@ def test_units_behind_the_end_of_the_log_are_part_of_the_verdict(tmp_path: Path)
     close_early(store, -1, 5)
     report = verify(open_store(store.path))
     assert report.findings.counts["CQ-BEYOND-LOG"] == 2
-    assert report.verdict.endswith("but 5 consume queue units point behind the end of the log")
+    assert report.verdict.endswith("but 5 consume queue units point after the end of the log")
 
 
 @pytest.mark.parametrize(
     ("gone", "words"),
     [
-        (("consumequeue",), "but 45 index entries point behind the end of the log"),
+        (("consumequeue",), "but 45 index entries point after the end of the log"),
         (("consumequeue", "index"), "but the checkpoint has the time of a later message"),
     ],
 )
@@ -182,7 +182,7 @@ def shift_entries(store: Store, by: int) -> None:
     """Add to the queue offsets of Order_11/0 in DLedger's part; the legacy part contains 42 of its messages."""
     assert store.dledger is not None
     for file in store.dledger.data.files:
-        for run in scan_file(file, lead=48):
+        for run in scan_file(file, body_offset=48):
             columns = run.columns
             if run.kind is not Kind.RECORDS or columns is None:
                 continue

@@ -94,9 +94,9 @@ def test_columns_give_the_same_fillers_as_records(name: str, tmp_path: Path, mon
         if not loops:
             monkeypatch.setattr(native, "load", lambda: None)
         found = []
-        for log, lead in open_store(store).logs:
+        for log, body_offset in open_store(store).logs:
             for file in log.files:
-                for run_ in scan_file(file, lead=lead):
+                for run_ in scan_file(file, body_offset=body_offset):
                     columns = run_.columns
                     if columns is None:
                         continue

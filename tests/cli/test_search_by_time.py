@@ -50,7 +50,7 @@ def spans(times: list[int]) -> Iterator[tuple[int | None, int | None]]:
 
 def searched(store: Store, since: int | None, until: int | None) -> int:
     """Return the number of log bytes that are read for a time span."""
-    bounds = (offsets_between(log.queue, log.lead, since, until) for log in logs_of(store))
+    bounds = (offsets_between(log.queue, log.body_offset, since, until) for log in logs_of(store))
     return sum(stop - start for start, stop in bounds)
 
 

@@ -33,7 +33,7 @@ def test_a_store_one_level_further_down_is_named(tmp_path: Path) -> None:
 )
 def test_the_logs_of_a_store_are_in_address_order(name: str, logs: list[tuple[str, int]]) -> None:
     store = open_store(unpack(name))
-    assert [(queue.directories[0].name, lead) for queue, lead in store.logs] == logs
+    assert [(queue.directories[0].name, body_offset) for queue, body_offset in store.logs] == logs
     assert store.log_start == 0
 
 

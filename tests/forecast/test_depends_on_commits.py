@@ -33,10 +33,9 @@ def test_what_is_skipped_depends_on_commits_only_behind_the_committed_position(
     zero(row.path, row.at, row.size)  # the entry header stays, so DLedger's own recovery accepts the entry
     forecast = simulate_start(open_store(store), version="5.4.0")
     assert forecast.starts
-    assert forecast.depends_on_commits == (row.offset - row.lead if depends else None)
-    text = (
-        f"; after the damage at {row.offset - row.lead:,} it may skip more messages, depending on when a leader commits"
-    )
+    assert forecast.depends_on_commits == (row.offset - row.body_offset if depends else None)
+    start = row.offset - row.body_offset
+    text = f"; after the damage at {start:,} it may skip more messages, depending on when a leader commits"
     assert (text in forecast.sentence()) == depends
     report = verify(open_store(store))
     assert (text in str(report.verdict)) == depends

@@ -43,12 +43,12 @@ def forecast_of(case: Case, store: Store, tiling: Tiling | None = None, *, thoro
     return simulate_start(store, tiling, version=case.version, options=StartOptions(thorough, case.start, HEAP))
 
 
-def tiling_of(queue: MappedFileQueue, lead: int = 0) -> Tiling:
+def tiling_of(queue: MappedFileQueue, body_offset: int = 0) -> Tiling:
     tiling = Tiling(queue.start)
     tiling.breaks = frozenset(f.start for f in queue.files)
     for file in queue.files:
         tiling.add(Run(Kind.HOLE, tiling.stop, file.start))
-        tiling.extend(scan_file(file, lead=lead))
+        tiling.extend(scan_file(file, body_offset=body_offset))
     return tiling
 
 

@@ -35,7 +35,7 @@ def expected(store: Path, words: list[str]) -> list[dict[str, Any]]:
     rows = []
     for log in logs_of(open_store(store)):
         for file in log.queue.files:
-            for run in scan_file(file, lead=log.lead):
+            for run in scan_file(file, body_offset=log.body_offset):
                 if run.kind is Kind.RECORDS and run.columns is not None:
                     messages = [run.columns.message(i) for i in range(len(run.columns))]
                     rows += [exported(m, decode="--decode" in words, text="--text" in words) for m in messages]

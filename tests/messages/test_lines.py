@@ -80,10 +80,10 @@ def test_text_equals_rows_on_real_stores(name: str) -> None:
     ways = [MessageLines(entries=entries, csv=as_csv) for entries in (False, True) for as_csv in (False, True)]
     for log in logs_of(open_store(unpack(name))):
         for file in log.queue.files:
-            for run in scan_file(file, lead=log.lead):
+            for run in scan_file(file, body_offset=log.body_offset):
                 if run.columns is None:
                     continue
-                for lines in ways[: 4 if log.lead else 2]:
+                for lines in ways[: 4 if log.body_offset else 2]:
                     rows = rows_of(lines, run.columns, file.name)
                     compared += len(rows)
                     text = text_of(lines, run.columns, file.name)
@@ -100,9 +100,9 @@ def test_text_equals_rows_on_real_stores(name: str) -> None:
 def test_text_with_bodies_equals_rows(name: str, style: str, raw: bool) -> None:
     seen = 0
     for log in logs_of(open_store(unpack(name))):
-        lines = MessageLines(BodyStyle(style, raw), entries=log.lead == dledger.ENTRY.size)
+        lines = MessageLines(BodyStyle(style, raw), entries=log.body_offset == dledger.ENTRY.size)
         for file in log.queue.files:
-            for run in scan_file(file, lead=log.lead):
+            for run in scan_file(file, body_offset=log.body_offset):
                 if run.columns is not None:
                     rows = rows_of(lines, run.columns, file.name)
                     seen += sum("body" in key for row in rows for key in row.get("message", row))

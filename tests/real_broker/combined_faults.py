@@ -64,7 +64,7 @@ def _field(row: Row, dice: random.Random) -> str:
 
 
 def _head(row: Row, dice: random.Random) -> str:
-    byte = row.at - row.lead + dice.randrange(row.lead + HEAD.size)
+    byte = row.at - row.body_offset + dice.randrange(row.body_offset + HEAD.size)
     damage.garble(row.path, byte, 1, dice.randrange(1000))
     return f"byte {byte - row.at} of the header at {row.offset}"
 

@@ -112,10 +112,10 @@ def test_the_real_store_reads_every_message_by_queue_and_key_appends_and_starts_
     assert again.readable == again.offsets == 510
 
 
-def indexed_queries(log: MappedFileQueue, lead: int) -> list[KeyQuery]:
+def indexed_queries(log: MappedFileQueue, body_offset: int) -> list[KeyQuery]:
     """Return queries for all keys and unique keys of the messages of a log."""
     asked: dict[KeyQuery, None] = {}
-    for message in messages_of(log, lead):
+    for message in messages_of(log, body_offset):
         for name in ("UNIQ_KEY", "KEYS"):
             for key in parse_properties(message.properties).get(name, "").split():
                 asked[KeyQuery(message.topic_text, key)] = None

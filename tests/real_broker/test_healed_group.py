@@ -22,7 +22,7 @@ NewBroker = Callable[..., WholeBroker]
 def break_log(store: Path) -> None:
     found = rows(store)
     for row in (found[12], found[90], found[91]):
-        damage.garble(row.path, row.at - row.lead, 200)
+        damage.garble(row.path, row.at - row.body_offset, 200)
     sorted({row.path for row in found})[1].unlink()
 
 

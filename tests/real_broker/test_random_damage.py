@@ -329,8 +329,8 @@ def _unexpected(report: Mapping[str, Any], facts: Mapping[str, Any]) -> list[dic
 
 
 def _message_of(finding: Mapping[str, Any]) -> int:
-    lead = dledger.ENTRY.size if finding["queue"] == "dledger" else 0
-    return int(finding["facts"].get("commitlog_offset", (finding["offset"] or 0) + lead))
+    body_offset = dledger.ENTRY.size if finding["queue"] == "dledger" else 0
+    return int(finding["facts"].get("commitlog_offset", (finding["offset"] or 0) + body_offset))
 
 
 def _cell(name: str, seed: int) -> Cell:

@@ -38,7 +38,7 @@ JOURNAL = ".rmqstore"
 _NOTHING = ("nothing can be taken from the replicas", "has no damage that a replica can repair")
 DLEDGER = ("5.4.0-dledger3-n0", "5.4.0-dledger3-n1", "5.4.0-dledger3-n2")
 CLASSIC = ("5.4.0-master", "5.4.0-slave")
-"""Without epochs and terms: behind the last equal record, the index of the damaged store is the only proof."""
+"""Without epochs and terms: after the last equal record, the index of the damaged store is the only proof."""
 GROUPS = (
     CLASSIC,
     ("5.5.1-master", "5.5.1-slave"),
@@ -140,7 +140,7 @@ def lose_the_end(store: Path) -> list[str]:
     first = next(row for row in found if row.path == path)
     if path == found[0].path:
         return []
-    damage.zero(path, first.at - first.lead, path.stat().st_size - first.at + first.lead)
+    damage.zero(path, first.at - first.body_offset, path.stat().st_size - first.at + first.body_offset)
     return [f"{path.name} is empty"]
 
 
@@ -160,7 +160,7 @@ def without_unread(content: bytes, found: Sequence[Row]) -> bytes:
     """Return a file without the fields of DLedger entries that no broker uses: channel, chainCrc, bodyCrc."""
     out = bytearray(content)
     for row in found:
-        if row.lead:
+        if row.body_offset:
             out[row.at - 16 : row.at - 4] = bytes(12)
     return bytes(out)
 

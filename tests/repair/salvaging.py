@@ -33,7 +33,7 @@ class Row:
     path: Path
     at: int
     offset: int
-    lead: int
+    body_offset: int
     message: Message
 
     @property
@@ -53,25 +53,25 @@ class Row:
 def rows(store: Path) -> list[Row]:
     """Return the good records of all logs in offset order."""
     return [
-        Row(file.path, offset - file.start, offset, lead, message)
-        for queue, lead in open_store(store).logs
+        Row(file.path, offset - file.start, offset, body_offset, message)
+        for queue, body_offset in open_store(store).logs
         for file in queue.files
-        for offset, message in _records(file, lead, hashlib.sha256(file.path.read_bytes()).digest())
+        for offset, message in _records(file, body_offset, hashlib.sha256(file.path.read_bytes()).digest())
     ]
 
 
 _known: dict[tuple[int, int, bytes], list[tuple[int, Message]]] = {}
 
 
-def _records(file: MappedFile, lead: int, content: bytes) -> list[tuple[int, Message]]:
+def _records(file: MappedFile, body_offset: int, content: bytes) -> list[tuple[int, Message]]:
     """Return the good records of a file, cached by content, because most files of copies equal those of a master."""
-    key = (file.start, lead, content)
+    key = (file.start, body_offset, content)
     if key not in _known:
         if len(_known) > _KEPT:
             _known.clear()
         _known[key] = [
             (int(run.columns.offset[i]), run.columns.message(i))
-            for run in scan_file(file, lead=lead)
+            for run in scan_file(file, body_offset=body_offset)
             if run.kind is Kind.RECORDS and run.columns is not None
             for i in range(len(run.columns))
         ]
@@ -116,11 +116,11 @@ def shrink(row: Row, by: int) -> None:
         append_crc=carries_crc(old),
     )
     assert len(record) == row.size - by
-    if row.lead:
-        head = dledger.ENTRY.parse(row.path.read_bytes(), row.at - row.lead)
+    if row.body_offset:
+        head = dledger.ENTRY.parse(row.path.read_bytes(), row.at - row.body_offset)
         head["size"] -= by
         head["body_length"] -= by
-        damage.overwrite(row.path, row.at - row.lead, dledger.ENTRY.build(**head))
+        damage.overwrite(row.path, row.at - row.body_offset, dledger.ENTRY.build(**head))
     damage.overwrite(row.path, row.at, record)
     damage.garble(row.path, row.at + len(record), by)
 

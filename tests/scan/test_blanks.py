@@ -17,22 +17,22 @@ from tests.stores import copy_store
 FILE = 65_536
 
 
-def runs(folder: Path, number: int, lead: int = 0) -> list[tuple[str, int, int]]:
+def runs(folder: Path, number: int, body_offset: int = 0) -> list[tuple[str, int, int]]:
     """Return kind, start in the file and number of records of each run of one file."""
     queue = MappedFileQueue.open("log", [folder], file_size=FILE, default=FILE)
     file = queue.files[number]
     tiling = Tiling(file.start)
-    tiling.extend(scan_file(file, lead=lead))
+    tiling.extend(scan_file(file, body_offset=body_offset))
     return [(run.kind.name, run.start - file.start, run.count) for run in tiling]
 
 
-def starts(path: Path, lead: int = 0) -> list[int]:
+def starts(path: Path, body_offset: int = 0) -> list[int]:
     """Return the positions of the records or entries of a sound file."""
     data, out, at = path.read_bytes(), [], 0
-    magic = (dledger.MAGIC,) if lead else (message.MAGIC_V1, message.MAGIC_V2)
-    while int.from_bytes(data[at + (0 if lead else 4) :][:4], "big", signed=True) in magic:
+    magic = (dledger.MAGIC,) if body_offset else (message.MAGIC_V1, message.MAGIC_V2)
+    while int.from_bytes(data[at + (0 if body_offset else 4) :][:4], "big", signed=True) in magic:
         out.append(at)
-        at += int.from_bytes(data[at + (4 if lead else 0) :][:4], "big")
+        at += int.from_bytes(data[at + (4 if body_offset else 0) :][:4], "big")
     return out
 
 

@@ -105,7 +105,7 @@ def written(root: Path, count: int = 61, noops: tuple[int, ...] = NOOPS, unit_ma
 def kinds(store: Store) -> list[tuple[str, int]]:
     assert store.dledger is not None
     (file,) = store.dledger.data.files
-    return [(run.kind.name, run.count) for run in scan_file(file, lead=ENTRY)]
+    return [(run.kind.name, run.count) for run in scan_file(file, body_offset=ENTRY)]
 
 
 def problems(store: Store, split_size: int | None = None) -> dict[str, int]:

@@ -45,11 +45,11 @@ def compiled() -> native.Native:
     return found
 
 
-def _seen(file: MappedFile, lead: int, options: ScanOptions) -> list[Any]:
+def _seen(file: MappedFile, body_offset: int, options: ScanOptions) -> list[Any]:
     """Return the whole result of a scan of a file."""
     out: list[Any] = []
     table = QueueTable()
-    for run in scan_file(file, lead=lead, options=options):
+    for run in scan_file(file, body_offset=body_offset, options=options):
         out.append((run.kind, run.start, run.stop, run.count, run.cause, run.claimed))
         columns = run.columns
         if columns is None:
@@ -89,19 +89,19 @@ def test_c_and_numpy_say_the_same_of_damaged_logs(name: str, tmp_path: Path, com
     for turn in range(6):
         path = copy_store(name, tmp_path / str(turn))
         store = open_store(path)
-        log, lead = (store.dledger.data, 48) if store.dledger is not None else (store.commitlog, 0)
+        log, body_offset = (store.dledger.data, 48) if store.dledger is not None else (store.commitlog, 0)
         assert log is not None
         file = log.files[0]
         wrote = len(file.path.read_bytes().rstrip(b"\0"))
         if turn:
             _damage(file.path, rng, wrote)
         options = ScanOptions(crc=turn != 3, chunk=(2 << 20, 4096, 30_000)[turn % 3])
-        by_c = _seen(file, lead, options)
+        by_c = _seen(file, body_offset, options)
         without_crc = native.Native(ctypes.CDLL(str(native.LIBRARY)), None)
         for other in (None, without_crc):
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(native, "load", lambda other=other: other)
-                by_other = _seen(file, lead, options)
+                by_other = _seen(file, body_offset, options)
             assert len(by_c) == len(by_other) > 1
             for ours, theirs in zip(by_c, by_other, strict=True):
                 assert ours == theirs

@@ -29,29 +29,29 @@ LOGS = {
 }
 
 
-def records_of(data: bytes, base: int, lead: int) -> dict[int, int]:
+def records_of(data: bytes, base: int, body_offset: int) -> dict[int, int]:
     """Return the sizes of all records by physical offset, from an independent walk over sound bytes."""
     out: dict[int, int] = {}
     at = 0
-    while at + lead < len(data):
-        message, _ = parse_message(data, at + lead)
+    while at + body_offset < len(data):
+        message, _ = parse_message(data, at + body_offset)
         if message is None:
             break
-        out[base + at] = message.size + lead
-        at += message.size + lead
+        out[base + at] = message.size + body_offset
+        at += message.size + body_offset
     return out
 
 
-def scan(path: Path, base: int, size: int, lead: int, chunk: int = 1 << 20) -> list[Run]:
+def scan(path: Path, base: int, size: int, body_offset: int, chunk: int = 1 << 20) -> list[Run]:
     file = MappedFile(path, base, path.stat().st_size, size)
-    return list(scan_file(file, lead=lead, options=ScanOptions(chunk=chunk)))
+    return list(scan_file(file, body_offset=body_offset, options=ScanOptions(chunk=chunk)))
 
 
 @pytest.mark.parametrize("log", ["plain", "dledger"])
 def test_a_chunk_of_sound_records_is_one_run(log: str) -> None:
-    name, folder, lead = LOGS[log]
+    name, folder, body_offset = LOGS[log]
     path = min((unpack(name) / folder).glob("0*"))
-    runs = scan(path, 0, path.stat().st_size, lead, chunk=16 << 10)
+    runs = scan(path, 0, path.stat().st_size, body_offset, chunk=16 << 10)
     starts = [run.start for run in runs if run.kind is Kind.RECORDS]
     assert len(starts) > 2
     # each run except the last leaves less than two records of its chunk to the next run
@@ -59,13 +59,13 @@ def test_a_chunk_of_sound_records_is_one_run(log: str) -> None:
     assert min(steps) > 8 << 10, steps
 
 
-def record_starts(path: Path, base: int, size: int, lead: int) -> set[int]:
+def record_starts(path: Path, base: int, size: int, body_offset: int) -> set[int]:
     """Collect the starts of all good records of a scan, while its chunks are valid."""
     out: set[int] = set()
     file = MappedFile(path, base, path.stat().st_size, size)
-    for run in scan_file(file, lead=lead, options=ScanOptions(chunk=1 << 14)):
+    for run in scan_file(file, body_offset=body_offset, options=ScanOptions(chunk=1 << 14)):
         if run.kind is Kind.RECORDS and run.columns is not None:
-            out.update((run.columns.offset - lead).tolist())
+            out.update((run.columns.offset - body_offset).tolist())
     return out
 
 
@@ -74,12 +74,12 @@ def record_starts(path: Path, base: int, size: int, lead: int) -> set[int]:
 @given(seed=st.integers(0, 2**32), spans=st.integers(1, 4))
 @settings(max_examples=25)
 def test_damage_is_tiled_and_all_other_records_are_found(log: str, seed: int, spans: int, tmp_path: Path) -> None:
-    name, folder, lead = LOGS[log]
+    name, folder, body_offset = LOGS[log]
     noise = random.Random(seed)
     source = sorted((unpack(name) / folder).iterdir())[noise.randrange(3)]
     data = bytearray(source.read_bytes())
     base, size = int(source.name), len(data)
-    sound = records_of(bytes(data), base, lead)
+    sound = records_of(bytes(data), base, body_offset)
     damaged: list[tuple[int, int]] = []
     for _ in range(spans):
         at = noise.randrange(size - 600)
@@ -90,12 +90,12 @@ def test_damage_is_tiled_and_all_other_records_are_found(log: str, seed: int, sp
     path = tmp_path / source.name
     path.write_bytes(data)
 
-    runs = scan(path, base, size, lead)
+    runs = scan(path, base, size, body_offset)
     assert runs[0].start == base
     assert runs[-1].stop == base + size
     assert all(a.stop == b.start for a, b in itertools.pairwise(runs))
 
-    found = record_starts(path, base, size, lead)
+    found = record_starts(path, base, size, body_offset)
     untouched = {
         start for start, n in sound.items() if not any(start < stop and begin < start + n for begin, stop in damaged)
     }
@@ -107,12 +107,12 @@ def test_damage_is_tiled_and_all_other_records_are_found(log: str, seed: int, sp
     assert found <= untouched | touched or in_blank
 
 
-@given(data=st.binary(min_size=0, max_size=3000), lead=st.sampled_from([0, 48]))
+@given(data=st.binary(min_size=0, max_size=3000), body_offset=st.sampled_from([0, 48]))
 @settings(max_examples=examples(150))
-def test_any_bytes_are_tiled_exactly(data: bytes, lead: int, tmp_path: Path) -> None:
+def test_any_bytes_are_tiled_exactly(data: bytes, body_offset: int, tmp_path: Path) -> None:
     path = tmp_path / "00000000000000004096"
     path.write_bytes(data)
-    runs = scan(path, 4096, 4096, lead, chunk=512)
+    runs = scan(path, 4096, 4096, body_offset, chunk=512)
     tiling = Tiling(4096)
     tiling.extend(Run(r.kind, r.start, r.stop, r.count, r.cause, r.claimed) for r in runs)
     assert tiling.stop == 4096 + 4096
@@ -122,15 +122,15 @@ def test_any_bytes_are_tiled_exactly(data: bytes, lead: int, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("log", LOGS)
 def test_chunk_size_does_not_change_the_runs(log: str) -> None:
-    name, folder, lead = LOGS[log]
+    name, folder, body_offset = LOGS[log]
     for source in sorted((unpack(name) / folder).iterdir())[:3]:
         base, size = int(source.name), source.stat().st_size
 
         def tiling(
-            chunk: int, source: Path = source, base: int = base, size: int = size, lead: int = lead
+            chunk: int, source: Path = source, base: int = base, size: int = size, body_offset: int = body_offset
         ) -> list[Run]:
             t = Tiling(base)
-            t.extend(Run(r.kind, r.start, r.stop, r.count) for r in scan(source, base, size, lead, chunk))
+            t.extend(Run(r.kind, r.start, r.stop, r.count) for r in scan(source, base, size, body_offset, chunk))
             return list(t)
 
         assert tiling(200) == tiling(4096) == tiling(1 << 20)

@@ -36,7 +36,9 @@ ALL = ReadOptions(MessageOptions(properties=True))
 
 def rows_of(store: Path, size: int, options: ReadOptions = ALL) -> list[dict[str, Any]]:
     pieces = [
-        piece for name, queue, lead in logs_of(open_store(store)) for piece in log_pieces("s", name, queue, lead, size)
+        piece
+        for name, queue, body_offset in logs_of(open_store(store))
+        for piece in log_pieces("s", name, queue, body_offset, size)
     ]
     return [row for batch in read_messages(pieces, options) for row in batch.to_pylist()]
 

@@ -12,7 +12,7 @@ from rmqstore.formats.dledger import BODY_OFFSET
 class DLedgerLog:
     """A `RecordLog` that appends every record as the body of one DLedger entry."""
 
-    lead = BODY_OFFSET
+    body_offset = BODY_OFFSET
 
     def __init__(self, store: DLedgerMmapFileStore) -> None:
         self.store = store

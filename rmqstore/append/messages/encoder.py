@@ -239,12 +239,12 @@ class Prepared:
         return set_record_crc(record) if self.append_crc else record
 
 
-def refuse_oversize(size: int, file_size: int, lead: int = 0) -> None:
+def refuse_oversize(size: int, file_size: int, body_offset: int = 0) -> None:
     """Refuse a record that does not fit into a file together with a BLANK after it.
 
     Errors: MessageRefused.
     """
-    if size + lead + BLANK_SIZE > file_size:
+    if size + body_offset + BLANK_SIZE > file_size:
         raise MessageRefused(f"record of {size} bytes does not fit into a file of {file_size} bytes")
 
 

@@ -18,9 +18,9 @@ from rmqstore.scan.kernels import I64
 
 
 class RecordLog(Protocol):
-    """A log of records; `lead` bytes precede each record (0, or 48 for the header of a DLedger entry)."""
+    """A log of records; `body_offset` bytes precede each record (0, or 48 for the header of a DLedger entry)."""
 
-    lead: int
+    body_offset: int
     queue: WritableMappedFileQueue
 
     def reserve(self, *sizes: int) -> int:
@@ -59,7 +59,7 @@ class RecordLog(Protocol):
 class CommitLog:
     """The commitlog of a plain store."""
 
-    lead = 0
+    body_offset = 0
 
     def __init__(self, queue: WritableMappedFileQueue, start: int = 0) -> None:
         self.queue = queue

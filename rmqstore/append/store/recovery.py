@@ -67,7 +67,7 @@ def recover(
     else:
         log.queue.load(version)
     _load_queues(root, dispatcher, version)
-    first = _start_file(log.queue, log.lead, checkpoint.min_timestamp(), last_exit_ok)
+    first = _start_file(log.queue, log.body_offset, checkpoint.min_timestamp(), last_exit_ok)
     end = _end_of(log, first)
     walk = _Walk(legacy, log, end)
     first_start = log.queue.files[first].start if log.queue.files else 0
@@ -114,14 +114,14 @@ class _Walk:
 
     def __init__(self, legacy: Sequence[FileToRead], log: RecordLog, end: int) -> None:
         self.end = end
-        self._files = [(file, 0) for file in legacy] + [(_to_read(file), log.lead) for file in log.queue.files]
+        self._files = [(file, 0) for file in legacy] + [(_to_read(file), log.body_offset) for file in log.queue.files]
 
     def records(self, begin: int, *, crc: bool) -> Iterator[Columns]:
         """Yield chunks of records, starting with the file that contains `begin`."""
-        for file, lead in self._files:
+        for file, body_offset in self._files:
             if not begin < file.stop or file.start >= self.end:
                 continue
-            for run in scan_file(file, lead=lead, options=ScanOptions(crc=crc)):
+            for run in scan_file(file, body_offset=body_offset, options=ScanOptions(crc=crc)):
                 if run.kind is Kind.RECORDS and run.columns is not None and run.start < self.end:
                     yield run.columns
 
@@ -295,21 +295,21 @@ def _load_queues(root: Path, dispatcher: Dispatcher, version: str | None) -> Non
         state.batch.load(version)
 
 
-def _start_file(queue: WritableMappedFileQueue, lead: int, before: int, last_exit_ok: bool) -> int:
+def _start_file(queue: WritableMappedFileQueue, body_offset: int, before: int, last_exit_ok: bool) -> int:
     """Return the index of the file where recovery begins: the third last, or by checkpoint after an abnormal exit."""
     if last_exit_ok:
         return max(0, len(queue.files) - LAST_FILES)
     for i in range(len(queue.files) - 1, -1, -1):
-        message, _ = parse_message(_first_record(queue.files[i], lead))
+        message, _ = parse_message(_first_record(queue.files[i], body_offset))
         if message is not None and 0 < message.store_timestamp <= before:
             return i
     return 0
 
 
-def _first_record(file: WritableMappedFile, lead: int) -> bytes:
-    raw = file.read(lead, _HEAD)
+def _first_record(file: WritableMappedFile, body_offset: int) -> bytes:
+    raw = file.read(body_offset, _HEAD)
     size = int.from_bytes(raw[:4], "big", signed=True)
-    return raw if size <= len(raw) else file.read(lead, min(size, file.file_size - lead))
+    return raw if size <= len(raw) else file.read(body_offset, min(size, file.file_size - body_offset))
 
 
 def _to_read(file: WritableMappedFile) -> FileToRead:
@@ -326,7 +326,7 @@ def _end_of(log: RecordLog, first: int) -> int:
     for file in queue.files[first:]:
         if not stopped:
             end = file.start
-        for run in scan_file(_to_read(file), lead=log.lead):
+        for run in scan_file(_to_read(file), body_offset=log.body_offset):
             if run.kind is Kind.RECORDS:
                 if stopped:
                     raise Refused(
@@ -336,7 +336,7 @@ def _end_of(log: RecordLog, first: int) -> int:
                 end = run.stop
             elif run.kind is Kind.BLANK and not stopped:
                 # like a broker, overwrite the BLANK of the last commitlog file
-                end = run.stop if file is not queue.files[-1] or log.lead else run.start
+                end = run.stop if file is not queue.files[-1] or log.body_offset else run.start
             else:
                 stopped = True
     return end

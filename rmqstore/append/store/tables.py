@@ -44,11 +44,11 @@ def encode(table: MessageTable, options: StoreOptions, log: RecordLog) -> Encode
     Errors: RowRefused for the first refused message.
     """
     columns = encode_table(table, options.limits)
-    too_big = columns.size + log.lead + BLANK_SIZE > log.queue.file_size
+    too_big = columns.size + log.body_offset + BLANK_SIZE > log.queue.file_size
     if too_big.any():
         row = int(np.argmax(too_big))
         try:
-            refuse_oversize(int(columns.size[row]), log.queue.file_size, log.lead)
+            refuse_oversize(int(columns.size[row]), log.queue.file_size, log.body_offset)
         except MessageRefused as error:
             raise RowRefused(row, error) from error
     texts = PropertyTexts(columns)

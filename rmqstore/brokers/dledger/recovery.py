@@ -207,9 +207,9 @@ class DLedgerRecovery:
         before = np.concatenate(([state.end_index if state.end_index != -1 else int(index[0]) - 1], index[:-1]))
         ok = index == before + 1
         ok &= term >= np.maximum.accumulate(np.concatenate(([state.end_term], term[:-1])))
-        ok &= (columns.entry_pos == columns.offset - columns.lead) & (columns.entry_magic == dledger.MAGIC)
+        ok &= (columns.entry_pos == columns.offset - columns.body_offset) & (columns.entry_magic == dledger.MAGIC)
         ok &= columns.i32(columns.entry_at + _BODY_LENGTH_AT) + dledger.BODY_OFFSET == size
-        stops = np.append(columns.offset[1:], columns.offset[-1] + columns.size[-1] + columns.lead)
+        stops = np.append(columns.offset[1:], columns.offset[-1] + columns.size[-1] + columns.body_offset)
         ok &= size == stops - columns.offset
         n = leading(ok)
         if not n:
@@ -230,7 +230,7 @@ class DLedgerRecovery:
         m = len(units)
         same[:m] = (
             (units["magic"] == columns.entry_magic[:m])
-            & (units["pos"] == (columns.offset - columns.lead)[:m])
+            & (units["pos"] == (columns.offset - columns.body_offset)[:m])
             & (units["size"] == columns.entry_size[:m])
             & (units["index"] == columns.entry_index[:m])
             & (units["term"] == columns.entry_term[:m])

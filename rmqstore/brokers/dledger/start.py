@@ -57,8 +57,10 @@ class DLedgerStart(PlainStart):
         fits = group is not None and tiling is not None and tiling.start == group.data.start
         tiled = frozenset(f.path for f in group.data.files) if group is not None and fits else frozenset()
         scanned = Scanned(None if legacy else tiling, tiled)
-        lead = dledger.ENTRY.size
-        self.entries = LogReader(self.data.files, size, rules, self.parser, scanned, thorough=self.thorough, lead=lead)
+        body_offset = dledger.ENTRY.size
+        self.entries = LogReader(
+            self.data.files, size, rules, self.parser, scanned, thorough=self.thorough, body_offset=body_offset
+        )
         self.state = DLedgerState()
         self.divided = -1
         self._before_cut: dict[QueueKey, int] = {}

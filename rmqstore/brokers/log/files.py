@@ -37,8 +37,8 @@ class Scanned(NamedTuple):
 class LogFiles:
     """The loaded files of a log, with their tiling if there is one.
 
-    `lead` is 0 for a commitlog, 48 for DLedger data, where an entry header precedes each message. `units`, if set,
-    belong to the tiling's good records: a range that holds nothing else is dispatched from them, without reading.
+    `body_offset` is 0 for a commitlog, 48 for DLedger data, where an entry header precedes each message. `units`, if
+    set, belong to the tiling's good records: a range that holds nothing else is dispatched from them, without reading.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class LogFiles:
         scanned: Scanned,
         *,
         thorough: bool = True,
-        lead: int = 0,
+        body_offset: int = 0,
     ) -> None:
         self.files = files
         self.file_size = file_size
@@ -59,7 +59,7 @@ class LogFiles:
         self.tiling = scanned.tiling
         self.tiled = scanned.files
         self.thorough = thorough
-        self.lead = lead
+        self.body_offset = body_offset
         self.units: KnownUnits | None = None
         newer = self.tiling.newer if self.tiling is not None and self.tiled else None
         if newer is None:
@@ -85,7 +85,7 @@ class LogFiles:
         end of the file; re-dispatch, which adds the size of the entry header, sees a message without a topic.
         Source: CommitLog#checkMessageAndReturnSize, DLedgerCommitLog#checkMessageAndReturnSize
         """
-        if self.lead:
+        if self.body_offset:
             raw = read(8, at)
             if limit - at < 8 or len(raw) < 8:
                 return Checked(-1, False, "no bytes left"), 0
@@ -93,9 +93,9 @@ class LogFiles:
             if second not in (BLANK_MAGIC, MAGIC_V1) and not (self.rules.v2 and second == MAGIC_V2):
                 if first == dledger.BLANK_MAGIC:
                     return Checked(0, True, "end of file"), 0
-                at += self.lead
+                at += self.body_offset
                 checked = check_message_and_return_size(read, at, limit, self.rules, self.settings, body=body)
-                return checked, checked.size + self.lead if checked.size >= 0 else 0
+                return checked, checked.size + self.body_offset if checked.size >= 0 else 0
         checked = check_message_and_return_size(read, at, limit, self.rules, self.settings, body=body)
         return checked, max(0, checked.size)
 
@@ -115,20 +115,20 @@ class LogFiles:
         mapped = MappedFile(file.path, file.start, self.file_size, self.file_size, files=file.files)
         if self.tiling is None or file.path not in self.tiled:
             options = ScanOptions(crc=self.settings.check_crc)
-            yield from scan_file(mapped, start=start, lead=self.lead, options=options)
+            yield from scan_file(mapped, start=start, body_offset=self.body_offset, options=options)
             return
         at = file.start + start
         while at < file.start + self.file_size:
             run = self.tiling.find(at)
             if run is None:  # the tiling ends early: a broker has written to the store since the scan
-                yield from scan_file(mapped, start=at - file.start, lead=self.lead)
+                yield from scan_file(mapped, start=at - file.start, body_offset=self.body_offset)
                 return
             stop = min(run.stop, file.start + self.file_size)
             wanted = columns and (above is None or stop > above or (search and self._suspicious(file, at, stop)))
             if run.kind is Kind.RECORDS and wanted:
                 options = ScanOptions(crc=False)
                 begin, end = at - file.start, stop - file.start
-                yield from scan_file(mapped, start=begin, stop=end, lead=self.lead, options=options)
+                yield from scan_file(mapped, start=begin, stop=end, body_offset=self.body_offset, options=options)
             else:
                 yield Run(run.kind, max(run.start, file.start), stop, run.count, run.cause, run.claimed)
             at = stop
@@ -155,7 +155,7 @@ class LogFiles:
         """Return whether the tiling proves that none of these records needs the exact parser."""
         if self.tiling is None or file.path not in self.tiled or not len(part):
             return False
-        return self.tiling.is_plain(int(part.offset[0]) - self.lead, int(part.offset[-1]) + 1)
+        return self.tiling.is_plain(int(part.offset[0]) - self.body_offset, int(part.offset[-1]) + 1)
 
     def known_from(self, start: int, queues: Queues) -> int | None:
         """Return the end of the last good record if `units` hold everything to dispatch from `start` on, else None."""

@@ -134,7 +134,9 @@ class LogReader(LogFiles):
         """Walk from the start of file `index` until a record fails or the last file ends; dispatch to `queues`."""
         manner = manner or Manner()
         start = self.files[index].start
-        known = self.known_from(start, queues) if queues is not None and not self.lead and not manner.begin else None
+        known = (
+            self.known_from(start, queues) if queues is not None and not self.body_offset and not manner.begin else None
+        )
         if queues is not None and known is not None and self.units is not None:
             walked = self.walk(index, None, condition, manner)
             if walked.stop >= known:
@@ -182,14 +184,14 @@ class LogReader(LogFiles):
             while at < run_end:
                 if aligned and run.kind is Kind.RECORDS and not self.all_exact:
                     part = run.columns
-                    if part is not None and part.offset[0] != file.start + at + self.lead:
-                        part = part.take(part.offset >= file.start + at + self.lead)
+                    if part is not None and part.offset[0] != file.start + at + self.body_offset:
+                        part = part.take(part.offset >= file.start + at + self.body_offset)
                     refused = None if part is None else self._take(part, read, file, out, target)
                     if refused is not None:
                         at, bad = refused
                         out.stop = file.start + at
                         return self._ends(bad, out)
-                    out.sizes += run_end - at - self.lead * (run.count if part is None else len(part))
+                    out.sizes += run_end - at - self.body_offset * (run.count if part is None else len(part))
                     at = run_end
                     out.stop = file.start + at
                     continue
@@ -201,7 +203,7 @@ class LogReader(LogFiles):
                 if manner.misses(checked, file.start, self.file_size):
                     out.reason = _OTHER_FILE
                     return True
-                aligned = checked.success and checked.physical_offset == file.start + at + self.lead
+                aligned = checked.success and checked.physical_offset == file.start + at + self.body_offset
                 self._one(checked, aligned, out, target)
                 at += advance
                 out.sizes += checked.size
@@ -215,7 +217,7 @@ class LogReader(LogFiles):
             if manner.misses(checked, file.start, self.file_size):
                 out.reason = _OTHER_FILE
                 return True
-            self._one(checked, checked.physical_offset == file.start + at + self.lead, out, target)
+            self._one(checked, checked.physical_offset == file.start + at + self.body_offset, out, target)
             at += advance
             out.sizes += checked.size
             out.stop = file.start + at
@@ -244,7 +246,7 @@ class LogReader(LogFiles):
         chosen = target.mask(part)
         done = 0
         for i in sorted(set(odd)):
-            at = int(part.offset[i]) - file.start - self.lead
+            at = int(part.offset[i]) - file.start - self.body_offset
             checked, _ = self.check(read, at, self.file_size)
             if checked.success and not chosen[i]:
                 continue
@@ -276,7 +278,7 @@ class LogReader(LogFiles):
                 if run.columns is not None:
                     part = run.columns
                     if run.start < stop:
-                        part = part.take(part.offset - self.lead >= stop)
+                        part = part.take(part.offset - self.body_offset >= stop)
                     count = len(part)
                     numbers, times = np.unique(table.of(part), return_counts=True)
                     for number, n in zip(numbers.tolist(), times.tolist(), strict=True):
@@ -293,7 +295,7 @@ class LogReader(LogFiles):
                 continue
             for run in self.runs(index, 0, True, start, search=False):
                 if run.kind is Kind.RECORDS and run.columns is not None and run.stop > start:
-                    begin = run.columns.offset - self.lead
+                    begin = run.columns.offset - self.body_offset
                     yield run.columns.take((begin >= start) & (begin < stop))
 
     # --- re-dispatch ----------------------------------------------------------------------------------------------
@@ -342,7 +344,7 @@ class LogReader(LogFiles):
             while place.buffer < run_end and not place.ended:
                 if run.kind is Kind.RECORDS and run.columns is not None and place.buffer == place.at:
                     part = run.columns
-                    begin = part.offset - self.lead - file.start
+                    begin = part.offset - self.body_offset - file.start
                     inside = (begin >= place.at) & (part.offset + part.size <= file.start + readable)
                     if (aligned or bool((begin == place.at).any())) and inside.any():
                         part = part.take(inside)

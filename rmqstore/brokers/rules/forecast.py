@@ -127,7 +127,7 @@ class StartForecast:
 
     @property
     def unreadable(self) -> str:
-        """A clause about messages behind damaged RocksDB rows, to be appended to "would start"; may be empty."""
+        """A clause about messages after damaged RocksDB rows, to be appended to "would start"; may be empty."""
         if not self.unreadable_rows:
             return ""
         count = many(sum(self.unreadable_rows.values()), "message")

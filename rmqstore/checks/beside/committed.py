@@ -48,7 +48,9 @@ def _in_data(data: MappedFileQueue, tiling: Tiling, index: int) -> int | None:
             continue
         start, stop = run.start - file.start, run.stop - file.start
         options = ScanOptions(crc=False)
-        for part in scan_file(file, start=start, stop=stop, lead=dledger.ENTRY.size, exact=True, options=options):
+        for part in scan_file(
+            file, start=start, stop=stop, body_offset=dledger.ENTRY.size, exact=True, options=options
+        ):
             if part.columns is None:
                 continue
             for number, pos, size in zip(

@@ -17,7 +17,7 @@ def report_contradicted(logs: Logs, findings: Findings, only: Collection[int] | 
     reported = {(f.queue, f.offset) for f in findings.listed if f.problem.alters_keys}
     for result in logs.results:
         for _, one in sorted(result.index.contradicted.items()):
-            start = one.offset - result.lead
+            start = one.offset - result.body_offset
             if only is not None and one.offset not in only:
                 continue
             if (result.name, start) in reported or one.offset in logs.misfiled.offsets:
@@ -31,4 +31,4 @@ def report_contradicted(logs: Logs, findings: Findings, only: Collection[int] | 
                 "keys": one.keys,
                 "entries": one.entries,
             }
-            findings.add(result.finding(codes.CL_CONTRADICTED, start, one.size + result.lead, facts))
+            findings.add(result.finding(codes.CL_CONTRADICTED, start, one.size + result.body_offset, facts))

@@ -141,7 +141,7 @@ class _FileCheck:
     def _wrong_count(self, head: dict[str, Any], last: int, top: int) -> bool:
         """Return whether the count in the header is wrong, and not the units after it.
 
-        Units behind the count are normal after an unfinished put, or if two files got the same name (two full files in
+        Units after the count are normal after an unfinished put, or if two files got the same name (two full files in
         one millisecond): then the end offset in the header is that of the last counted entry.
         """
         if last > top:

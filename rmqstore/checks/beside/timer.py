@@ -172,7 +172,7 @@ def _slots(store: Store, queue: MappedFileQueue, findings: Findings) -> int:
     judged = judge(store, queue)
     if judged is None:
         return 0
-    for reason, numbers in (("lost", judged.lost), ("foreign", judged.foreign), ("behind the end", judged.behind)):
+    for reason, numbers in (("lost", judged.lost), ("foreign", judged.foreign), ("after the end", judged.behind)):
         if len(numbers):
             facts: dict[str, Fact] = {"reason": reason, "count": len(numbers)}
             if reason == "lost":
@@ -255,7 +255,7 @@ def _timercheck(
             if live or limit is None or value <= limit:
                 continue
             if name != "last_read_time":
-                facts |= {"reason": "behind the end", "end": limit}
+                facts |= {"reason": "after the end", "end": limit}
             else:
                 facts |= {"reason": "in the future"}
                 if store.timer_log is not None and since is not None:

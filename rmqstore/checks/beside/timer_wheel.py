@@ -67,7 +67,7 @@ class Judged:
     foreign: I64
     """Slots without units that lead to units of other slots."""
     behind: I64
-    """Slots without units that point behind the end of the timer log."""
+    """Slots without units that point after the end of the timer log."""
     messages: int
     """Number of units of the lost slots; some of them may still be read."""
     rows: Any

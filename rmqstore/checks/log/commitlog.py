@@ -56,14 +56,14 @@ class Misfiled:
 class LogResult(LogContents):
     """The result of the pass over one log. Offsets are global, in bytes; times in ms.
 
-    `lead`: bytes before each record, 0 in a commitlog and 48 in DLedger data. `stale_from`: start of old records of a
-    truncated log; None if there are none. `expired_to`: the end of the files that a live broker deleted during the
+    `body_offset`: bytes before each record, 0 in a commitlog and 48 in DLedger data. `stale_from`: start of old records
+    of a truncated log; None if there are none. `expired_to`: the end of the files that a live broker deleted during the
     pass. `cut_at`: where the deadline ended the pass.
     """
 
     queue: MappedFileQueue
     tiling: Tiling
-    lead: int
+    body_offset: int
     index: IndexTally = field(default_factory=IndexTally)
     batches: dict[tuple[str, int], list[BatchRow]] = field(default_factory=dict)
     inner: set[str] = field(default_factory=set)  # topics that have a BatchCQ according to their messages only
@@ -130,7 +130,7 @@ class LogResult(LogContents):
     def numbers(self) -> dict[str, Any]:
         """Return the object `commitlog` or `dledger` of the report."""
         times = {"first_timestamp": self.first_time, "last_timestamp": self.max_time} if self.messages else {}
-        if self.lead:
+        if self.body_offset:
             return {
                 "group_dir": "",
                 "first_index": self.entries.first_index,
@@ -221,7 +221,7 @@ def read_log(
     options: PassOptions,
     findings: Findings,
     *,
-    lead: int = 0,
+    body_offset: int = 0,
     work: PassWork | None = None,
 ) -> LogResult:
     """Read all files of a log, add the findings about single records to `findings`, and return the joined parts."""
@@ -230,13 +230,13 @@ def read_log(
     if units is not None:
         options = replace(options, keep_units=True)
         units.begin_log()
-    splits = plan_splits(queue, lead=lead, size=work.split_size)
-    result = _pass(queue, lead, options, splits, findings, work)
+    splits = plan_splits(queue, body_offset=body_offset, size=work.split_size)
+    result = _pass(queue, body_offset, options, splits, findings, work)
 
     def reread(options: PassOptions, splits: Sequence[Split], work: PassWork) -> LogResult:
         if units is not None:
             units.forget_log()
-        return _pass(queue, lead, options, splits, Findings(keep=0), replace(work, progress=None))
+        return _pass(queue, body_offset, options, splits, Findings(keep=0), replace(work, progress=None))
 
     if result.inner:
         options = replace(options, batch_topics=options.batch_topics | result.inner)
@@ -257,25 +257,25 @@ def read_log(
 
 
 def read_log_from(
-    queue: MappedFileQueue, begin: int, options: PassOptions, findings: Findings, lead: int, work: PassWork
+    queue: MappedFileQueue, begin: int, options: PassOptions, findings: Findings, body_offset: int, work: PassWork
 ) -> LogResult:
     """Read a log from a global offset on at which a record starts, one split per file, and join the parts.
 
     The records before `begin` are unknown, so batch topics and stale records are those of the part that is read.
     """
     splits = [
-        Split(file, max(begin - file.start, 0), file.file_size, lead, exact=True)
+        Split(file, max(begin - file.start, 0), file.file_size, body_offset, exact=True)
         for file in queue.files
         if file.stop > begin
     ]
-    result = _pass(queue, lead, options, splits, findings, work, begin)
+    result = _pass(queue, body_offset, options, splits, findings, work, begin)
     _find_stale(result)
     return result
 
 
 def _pass(
     queue: MappedFileQueue,
-    lead: int,
+    body_offset: int,
     options: PassOptions,
     splits: Sequence[Split],
     findings: Findings,
@@ -283,7 +283,7 @@ def _pass(
     begin: int | None = None,
 ) -> LogResult:
     unit_at = unit_reader(options)
-    result = LogResult(queue, Tiling(queue.begin if begin is None else begin), lead)
+    result = LogResult(queue, Tiling(queue.begin if begin is None else begin), body_offset)
     result.tiling.breaks = frozenset(f.start for f in queue.files)
     result.tiling.parsed = set() if options.crosscheck or options.forecast else None
     for split, part in work.parts(splits, options):
@@ -364,12 +364,12 @@ def _find_stale(result: LogResult) -> None:
         result.stale_from = start
 
 
-def end_of_log(queue: MappedFileQueue, lead: int = 0) -> int:
+def end_of_log(queue: MappedFileQueue, body_offset: int = 0) -> int:
     """Return the current end of a log, which the broker may be writing, from its last file with records."""
     for file in reversed(queue.files):
         tiling = Tiling(file.start)
         try:
-            for run in scan_file(file, lead=lead, options=ScanOptions(crc=False)):
+            for run in scan_file(file, body_offset=body_offset, options=ScanOptions(crc=False)):
                 tiling.add(Run(run.kind, run.start, run.stop, run.count))
         except FileNotFoundError:
             continue

@@ -33,12 +33,15 @@ class ControlTally:
         """Count the records `rows` of a chunk."""
         for i in rows:
             if not self.messages:
-                self.first, self.size = int(columns.offset[i]) - columns.lead, int(columns.size[i]) + columns.lead
+                self.first, self.size = (
+                    int(columns.offset[i]) - columns.body_offset,
+                    int(columns.size[i]) + columns.body_offset,
+                )
                 found = properties.parse_properties(columns.properties(i))
                 self.facts = record_facts(columns, i)
                 self.facts |= {"unique_key": found.get(properties.UNIQ_KEY), "keys": found.get(properties.KEYS)}
             self.messages += 1
-            self.last = int(columns.offset[i]) - columns.lead
+            self.last = int(columns.offset[i]) - columns.body_offset
             time = int(columns.store_timestamp[i])
             self.begin, self.end = min(self.begin, time), max(self.end, time)
             self.topics[columns.topic(i).decode("utf-8", "backslashreplace")] += 1

@@ -38,13 +38,13 @@ _MIN_UNKNOWN = 4  # fewer records in a row with an unknown magic may be noise
 
 
 def _codes_of(result: LogResult) -> _Codes:
-    return _DLEDGER if result.lead else _COMMITLOG
+    return _DLEDGER if result.body_offset else _COMMITLOG
 
 
 def check_log(result: LogResult, findings: Findings, *, last_part: bool = True, followed: bool = False) -> None:
     """Add the findings that need the whole log.
 
-    `last_part`: the log ends where the store ends. `followed`: DLedger continues behind this log; its first start
+    `last_part`: the log ends where the store ends. `followed`: DLedger continues after this log; its first start
     closed this log's last file with a BLANK.
     """
     wrote = result.wrote
@@ -60,11 +60,11 @@ def check_log(result: LogResult, findings: Findings, *, last_part: bool = True, 
         elif run.kind is Kind.ZERO and (run.start < wrote or followed):
             file = result.queue.find(run.start)
             at_end = file is not None and run.stop == file.stop
-            zeros = codes.DL_HEADER if result.lead else codes.CL_ZERO_HOLE
+            zeros = codes.DL_HEADER if result.body_offset else codes.CL_ZERO_HOLE
             findings.add(
                 result.finding(_codes_of(result).no_blank if at_end else zeros, run.start, run.stop - run.start)
             )
-        elif run.kind is Kind.BLANK and not result.lead:
+        elif run.kind is Kind.BLANK and not result.body_offset:
             left = _left(result.queue, run)
             if run.claimed not in (run.stop - run.start, left):
                 findings.add(
@@ -89,13 +89,13 @@ def _damage(result: LogResult, i: int, wrote: int, last_part: bool) -> Finding |
         file = result.queue.find(run.start)
         if behind.kind is Kind.ZERO and file is not None and behind.stop == file.stop:
             return result.finding(own.no_blank, run.start, behind.stop - run.start, {"damaged": True})
-    unknown = unknown_records(result.queue, run) if run.cause is Fault.MAGIC and not result.lead else None
+    unknown = unknown_records(result.queue, run) if run.cause is Fault.MAGIC and not result.body_offset else None
     if unknown is not None:
         magic, records = unknown
         return result.finding(codes.CL_UNKNOWN_MAGIC, run.start, length, {"magic": f"{magic:08X}", "records": records})
     if run.count:
         return None
-    code = own.dirty_tail if run.start >= wrote and last_part else code_of(run.cause, result.lead)
+    code = own.dirty_tail if run.start >= wrote and last_part else code_of(run.cause, result.body_offset)
     return result.finding(code, run.start, length, {"cause": run.cause.name.lower()})
 
 
@@ -111,7 +111,12 @@ def check_missing_files(result: LogResult, findings: Findings, pointing: Pointin
     `check_dledger` reports those of DLedger data.
     """
     for run in result.tiling:
-        if run.kind is not Kind.HOLE or result.lead or run.stop <= result.expired_to or result.queue.find(run.start):
+        if (
+            run.kind is not Kind.HOLE
+            or result.body_offset
+            or run.stop <= result.expired_to
+            or result.queue.find(run.start)
+        ):
             continue
         facts: dict[str, Fact] = {"from": run.start, "to": run.stop}
         facts |= _lost_facts(pointing, run.start)
@@ -126,7 +131,7 @@ def _check_times(result: LogResult, wrote: int, findings: Findings) -> None:
         file = result.queue.name_at(result.stale_from)
         length = result.tiling.wrote() - wrote
         findings.add(Finding(_codes_of(result).stale_tail, result.name, file, wrote, length, facts))
-    elif result.back_from is not None and not result.lead:
+    elif result.back_from is not None and not result.body_offset:
         facts = {"youngest": result.back_max, "before": result.max_time}
         findings.add(result.finding(codes.CL_TIME_BACK, result.back_from, wrote - result.back_from, facts))
 
@@ -141,7 +146,7 @@ def check_false_blanks(result: LogResult, findings: Findings, pointing: Pointing
             continue
         home = result.queue.find(run.start)
         if home is not None and run.start == home.start and run.stop < home.stop:
-            continue  # DLedger 0.4 discards the entries behind a snapshot in this way; the queues keep their units
+            continue  # DLedger 0.4 discards the entries after a snapshot in this way; the queues keep their units
         result.mark_dirty(run.start)
         facts = _lost_facts(pointing, run.start)
         findings.add(result.finding(_codes_of(result).false_blank, run.start, run.stop - run.start, facts))
@@ -217,4 +222,4 @@ class _QueueOffsets:
             return
         result = self.logs.result_at(at)
         place: dict[str, Fact] = {"topic": self.name[0], "queue_id": self.name[1]}
-        self.findings.add(result.finding(code, at - result.lead, 0, place | facts))
+        self.findings.add(result.finding(code, at - result.body_offset, 0, place | facts))

@@ -38,13 +38,13 @@ class LogContents:
     def add_times(self, columns: Columns, sound: I64 | slice) -> None:
         """Add the times of the `sound` records of a chunk."""
         times, offset = columns.store_timestamp[sound], columns.offset[sound]
-        first_at, high = int(offset[0]) - columns.lead, int(times.max())
+        first_at, high = int(offset[0]) - columns.body_offset, int(times.max())
         if self.first_time < 0:
             self.first_time, self.first_at = int(times[0]), first_at
         self.last_time = int(times[-1])
         top = int(np.flatnonzero(times == high)[-1])
         behind = times[top + 1 :]
-        next_at = int(offset[top + 1]) - columns.lead if len(behind) else None
+        next_at = int(offset[top + 1]) - columns.body_offset if len(behind) else None
         self._add_back(high, first_at, next_at, int(behind.max()) if len(behind) else -1)
 
     def append(self, part: LogContents) -> None:

@@ -94,16 +94,16 @@ class LogPart(LogContents):
     beside: BesideSplit | None = None  # what the split was compared with
 
 
-def watched_reads(lead: int, options: PassOptions) -> WatchedReads:
-    """Return readers that note everything that a split of a log (`lead` 0 or 48) is compared with."""
+def watched_reads(body_offset: int, options: PassOptions) -> WatchedReads:
+    """Return readers that note everything that a split of a log (`body_offset` 0 or 48) is compared with."""
     from rmqstore.checks.log.beside_split import WatchedReads
 
     store = opened(options.store, options.given, options.run_id, options.files)
-    return WatchedReads(_units(options), options.index, _entry_units(store, lead))
+    return WatchedReads(_units(options), options.index, _entry_units(store, body_offset))
 
 
-def _entry_units(store: Store, lead: int) -> MappedFileQueue | None:
-    files = store.dledger if lead else None
+def _entry_units(store: Store, body_offset: int) -> MappedFileQueue | None:
+    files = store.dledger if body_offset else None
     return files.index if files is not None and files.index.directories else None
 
 
@@ -140,7 +140,12 @@ def scan_split(split: Split, options: PassOptions) -> LogPart:
     scan = _SplitScan(part, split, options)
     try:
         for run in scan_file(
-            split.file, start=split.start, stop=split.stop, lead=split.lead, exact=split.exact, options=options.scan
+            split.file,
+            start=split.start,
+            stop=split.stop,
+            body_offset=split.body_offset,
+            exact=split.exact,
+            options=options.scan,
         ):
             if run.start >= options.stop_before:
                 part.end = split.file.start + split.file.file_size  # written after the pass began, or stale
@@ -168,7 +173,7 @@ def _until(run: Run, stop: int) -> Run:
     columns = run.columns
     if run.kind is not Kind.RECORDS or columns is None:
         return run
-    n = int(np.searchsorted(columns.offset - columns.lead, stop))
+    n = int(np.searchsorted(columns.offset - columns.body_offset, stop))
     end = int(columns.offset[n - 1] + columns.size[n - 1])
     return Run(Kind.RECORDS, run.start, end, n, columns=columns.slice(0, n))
 
@@ -181,7 +186,7 @@ class _SplitScan:
         self.split = split
         self.options = options
         self.store = opened(options.store, options.given, options.run_id, options.files)
-        self.watched = watched_reads(split.lead, options) if options.watch else None
+        self.watched = watched_reads(split.body_offset, options) if options.watch else None
         units = _units(options)
         self.levels = options.levels or delay_levels(self.store)
         stored = self.watched if self.watched is not None and units is not None else units
@@ -192,7 +197,7 @@ class _SplitScan:
             from rmqstore.checks.index.keys import KeyReader
 
             self.keys = KeyReader(self.table)
-        index = _entry_units(self.store, split.lead)
+        index = _entry_units(self.store, split.body_offset)
         self.entry_units: EntryUnits | None = self.watched if index is not None and self.watched is not None else index
         self.queues = QueueNames(self.table, options.batch_topics, lambda topic, _: is_sound_topic(topic))
         self.dispatch = Dispatch(self.queues, self.levels, options.fans_out)
@@ -211,8 +216,8 @@ class _SplitScan:
         if run.kind is Kind.RECORDS and columns is not None:
             self.records(columns)
         elif run.kind is Kind.INTERNAL:
-            head = self.split.file.read_at(self.split.lead, run.start - self.split.file.start)
-            if len(head) == self.split.lead:
+            head = self.split.file.read_at(self.split.body_offset, run.start - self.split.file.start)
+            if len(head) == self.split.body_offset:
                 add_internal(head, run.start, self.entry_units, part.entries)
 
     def records(self, columns: Columns) -> None:
@@ -222,7 +227,7 @@ class _SplitScan:
         untimely = wrong_times(columns)
         part.findings.extend(time_findings(columns, untimely, self.split.file.name))
         part.add_times(columns, np.delete(np.arange(len(columns)), untimely) if len(untimely) else slice(None))
-        if columns.lead:
+        if columns.body_offset:
             add_entries(columns, self.entry_units, part.entries)
         number = self.table.of(columns)
         self.queues.learn()
@@ -232,12 +237,14 @@ class _SplitScan:
             stop = int(columns.offset[-1] + columns.size[-1])
             keys = self.keys.keys(columns, number, properties_of)
             seen = self.watched.index if self.watched is not None else None
-            self.options.index.check(int(columns.offset[0]) - columns.lead, stop, keys, part.index, columns, seen)
+            self.options.index.check(
+                int(columns.offset[0]) - columns.body_offset, stop, keys, part.index, columns, seen
+            )
         part.findings.extend(flag_findings(columns, self.split.file.name))
         part.findings.extend(host_findings(columns, self.split.file.name))
         texts = read_texts(columns, tags=tags, texts=properties_of)
         if texts.parsed:
-            part.parsed.update(((columns.offset[texts.parsed] - columns.lead) >> BLOCK_BITS).tolist())
+            part.parsed.update(((columns.offset[texts.parsed] - columns.body_offset) >> BLOCK_BITS).tolist())
         part.newer |= columns.newer
         fillers = filler_mask(columns)
         if fillers is not None:

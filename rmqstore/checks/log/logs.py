@@ -21,7 +21,7 @@ class Logs:
 
     `topics`: the names in topics.json; None: unreadable, or only in a backup of it. `lag_is_normal`: the broker was
     killed or is running, so the last messages may not be dispatched yet. `committed`: entries from here on are
-    dispatched only after a leader has committed them (DLedger). `grows`: the log may continue behind the part that was
+    dispatched only after a leader has committed them (DLedger). `grows`: the log may continue after the part that was
     read. `queues`: joined over all logs. `foreign_from`: start of the first file of another broker, from which on queue
     offsets are not checked.
     """

@@ -41,9 +41,9 @@ _DLEDGER_CODES = {
 _NAMED_TOPICS = 5
 
 
-def code_of(cause: Fault, lead: int) -> str:
-    """Return the problem code of a damaged run in a commitlog (`lead` 0) or in DLedger data."""
-    if lead:
+def code_of(cause: Fault, body_offset: int) -> str:
+    """Return the problem code of a damaged run in a commitlog (`body_offset` 0) or in DLedger data."""
+    if body_offset:
         return _DLEDGER_CODES.get(cause, codes.DL_BODY)
     return _COMMITLOG_CODES.get(cause, codes.CL_MAGIC)
 
@@ -65,7 +65,7 @@ def record_facts(columns: Columns, i: int) -> dict[str, Fact]:
 
 def damage_finding(run: Run, columns: Columns, file: str) -> Finding:
     """Return the finding of a framed but damaged record, the only one in `columns`."""
-    lead = columns.lead
+    body_offset = columns.body_offset
     facts = record_facts(columns, 0)
     if run.cause is Fault.BODY_CRC:
         start = int(columns.body_at[0])
@@ -76,33 +76,35 @@ def damage_finding(run: Run, columns: Columns, file: str) -> Finding:
     elif run.cause is Fault.PHYSICAL_OFFSET:
         facts["physical_offset"] = int(columns.physical_offset[0])
         facts["expected"] = int(columns.offset[0])
-    if lead:
+    if body_offset:
         facts["index"] = int(columns.entry_index[0])
         facts["term"] = int(columns.entry_term[0])
         facts["pos"] = int(columns.entry_pos[0])
         facts["entry_size"] = int(columns.entry_size[0])
         facts["fault"] = run.cause.name.lower()
-    return Finding(code_of(run.cause, lead), _log_name(columns), file, run.start, run.stop - run.start, facts)
+    return Finding(code_of(run.cause, body_offset), _log_name(columns), file, run.start, run.stop - run.start, facts)
 
 
 def record_finding(code: str, columns: Columns, i: int, file: str, facts: dict[str, Fact]) -> Finding:
     """Return a finding about record i, including the DLedger header before it."""
-    start, size = int(columns.offset[i]) - columns.lead, int(columns.size[i]) + columns.lead
+    start, size = int(columns.offset[i]) - columns.body_offset, int(columns.size[i]) + columns.body_offset
     return Finding(code, _log_name(columns), file, start, size, record_facts(columns, i) | facts)
 
 
 def text_finding(columns: Columns, i: int, faults: list[str], file: str) -> Finding:
     """Return the finding of a record with damaged properties."""
-    return record_finding(code_of(Fault.PROPERTIES, columns.lead), columns, i, file, {"faults": "; ".join(faults[:4])})
+    return record_finding(
+        code_of(Fault.PROPERTIES, columns.body_offset), columns, i, file, {"faults": "; ".join(faults[:4])}
+    )
 
 
 def topic_finding(columns: Columns, i: int, file: str) -> Finding:
     """Return the finding of a record whose topic is not valid text."""
-    return record_finding(code_of(Fault.TOPIC, columns.lead), columns, i, file, {})
+    return record_finding(code_of(Fault.TOPIC, columns.body_offset), columns, i, file, {})
 
 
 def _log_name(columns: Columns) -> str:
-    return "dledger" if columns.lead else "commitlog"
+    return "dledger" if columns.body_offset else "commitlog"
 
 
 def add_service_faults(columns: Columns, number: I64, queues: QueueNames, faults: dict[int, list[str]]) -> None:

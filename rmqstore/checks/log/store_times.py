@@ -31,7 +31,7 @@ def wrong_times(columns: Columns) -> I64:
     times = columns.store_timestamp
     if len(times) < 3 or not bool(_far(times[1:], times[:-1]).any()):
         return _NONE
-    # compare with the records before and behind; at the ends of a chunk with the two nearest
+    # compare with the records before and after; at the ends of a chunk with the two nearest
     n = len(times)
     at = np.arange(n)
     one, two = np.where(at == 0, 1, at - 1), np.where(at == n - 1, n - 3, at + 1)

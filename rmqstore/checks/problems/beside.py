@@ -463,7 +463,7 @@ TIMER: Rows = (
         about=(
             "A start relinks only the newest part of the timer log. Beyond that part, slots that have yet to be read "
             "do not lead to the last unit that is due in them: those timed messages are never delivered. Or they lead "
-            "to other units, or behind the end of the timer log, where units will be written later: those messages are "
+            "to other units, or after the end of the timer log, where units will be written later: those messages are "
             "delivered too early."
         ),
     ),
@@ -489,7 +489,7 @@ TIMER: Rows = (
         asked="`recover` changes timercheck only on request",
         withholds=True,
         about=(
-            "timercheck is too short, or its positions are behind the end of the timer log or of the timer queue. Or "
+            "timercheck is too short, or its positions are after the end of the timer log or of the timer queue. Or "
             "its read time is in the future: brokers never deliver timed messages that are due before it. Or a value "
             "is 0, although messages were due 15 seconds before the last message of the log: the next start "
             "delivers timed messages again."

@@ -130,7 +130,7 @@ COMMITLOG: Rows = (
             "The messages of this file have no units, and the units that point into the file meet no message: a file "
             "from another broker, or from another time, has taken the place of the right one. Brokers do not notice; "
             "consumers get other messages, errors or nothing. Restore the right file from a replica or a backup. If "
-            "you have neither, move this file out of the store: it then counts as a missing file. Queue offsets behind "
+            "you have neither, move this file out of the store: it then counts as a missing file. Queue offsets after "
             "this file are not checked."
         ),
     ),
@@ -146,7 +146,7 @@ COMMITLOG: Rows = (
             "The properties are not valid UTF-8, break their grammar, or contain control characters where no writer "
             "puts them: in names, in values that clients and brokers set, or eight in a row. Brokers accept the record "
             "and lose tags, keys or the real topic of delayed and transactional messages. Without the "
-            "properties that delivery needs, such a message is never delivered, and may block those behind it."
+            "properties that delivery needs, such a message is never delivered, and may block those after it."
         ),
     ),
     Problem(
@@ -205,7 +205,7 @@ COMMITLOG: Rows = (
         mendable=True,
         about=(
             "The port of BORNHOST or STOREHOST is negative or above 65535. One flipped bit is enough, and no checksum "
-            "covers it. No client can decode the message; the good messages behind it in the same pull are lost too. "
+            "covers it. No client can decode the message; the good messages after it in the same pull are lost too. "
             "The repair clears the upper two bytes, which are 0 in every port."
         ),
     ),
@@ -242,7 +242,7 @@ COMMITLOG: Rows = (
         extent=Extent.RECORD,
         mendable=True,
         about=(
-            "The records before and behind it in its queue leave only one possible queue offset, but this record has "
+            "The records before and after it in its queue leave only one possible queue offset, but this record has "
             "another: its header is damaged. A rebuild of the queue would shift or drop units. For a batch in a "
             "BatchCQ topic, INNER_BASE and the unit contradict QUEUEOFFSET, from which clients number the messages of "
             "the batch. Brokers do not stop there, so a replica is not cut there either."
@@ -269,7 +269,7 @@ COMMITLOG: Rows = (
             do="take the file from a replica or a backup; brokers deliver the message as it is",
         ),
         about=(
-            "STORETIMESTAMP differs by more than a minute from the records before and behind, and BORNTIMESTAMP agrees "
+            "STORETIMESTAMP differs by more than a minute from the records before and after, and BORNTIMESTAMP agrees "
             "with those: a damaged field, which no checksum covers, or a clock that was wrong for one message. The "
             "message is delivered, but a search by time may miss others, and the start of a broker may begin at "
             "another file."
@@ -307,21 +307,21 @@ COMMITLOG: Rows = (
     ),
     Problem(
         code=codes.CL_DIRTY_TAIL,
-        title="bytes behind the end of the log that are not a record",
+        title="bytes after the end of the log that are not a record",
         severity=_E,
         repair=Repair.SAFE,
         about=(
-            "Bytes behind the last good record are neither zero nor a record: an interrupted write. Recovery stops "
+            "Bytes after the last good record are neither zero nor a record: an interrupted write. Recovery stops "
             "before them; no broker ever erases them."
         ),
     ),
     Problem(
         code=codes.CL_STALE_TAIL,
-        title="old records behind the end of the log",
+        title="old records after the end of the log",
         severity=_E,
         repair=Repair.SAFE,
         about=(
-            "Records behind the end repeat queue offsets and times that the log already has: they are the tail of an "
+            "Records after the end repeat queue offsets and times that the log already has: they are the tail of an "
             "earlier log that was truncated. A later start may read on into them and bring them back (apache/rocketmq "
             "issue 10666)."
         ),
@@ -449,14 +449,14 @@ DLEDGER: Rows = (
     ),
     Problem(
         code=codes.DL_DIRTY_TAIL,
-        title="bytes behind the last entry",
+        title="bytes after the last entry",
         severity=_E,
         repair=Repair.SAFE,
-        about="Bytes behind the last entry are not an entry: an interrupted write.",
+        about="Bytes after the last entry are not an entry: an interrupted write.",
     ),
     Problem(
         code=codes.DL_STALE_TAIL,
-        title="old entries behind the end",
+        title="old entries after the end",
         severity=_E,
         repair=Repair.SAFE,
         about="Entries of an earlier log that was truncated follow the end. A later start may take them for its own.",
@@ -480,7 +480,7 @@ DLEDGER: Rows = (
             "A data or index file between others is missing: loading throws `check data file order failed before "
             "recovery`, and the broker does not start. On a single node, `recover --accept-fillers` puts a file of "
             "fillers in its place, which keeps all indexes and queue offsets. A member of a group is cut there and "
-            "gets the rest from its leader. Also reported in a mixed store when the first files behind the legacy "
+            "gets the rest from its leader. Also reported in a mixed store when the first files after the legacy "
             "commitlog are missing: brokers start, and consumers skip the messages of these files. Fillers take their "
             "place in the same way."
         ),
@@ -510,7 +510,7 @@ DLEDGER: Rows = (
     ),
     Problem(
         code=codes.DL_INDEX_GHOST,
-        title="index units behind the last entry",
+        title="index units after the last entry",
         severity=_N,
         repair=Repair.SAFE,
         points_behind_log=True,

@@ -83,7 +83,7 @@ class Problem:
     renames_only: bool = False
     """Whether the repair only renames files of the log."""
     points_behind_log: bool = False
-    """Whether something outside the log points behind the end of the log: evidence of lost messages."""
+    """Whether something outside the log points after the end of the log: evidence of lost messages."""
     lacks_units: bool = False
     """Whether units are only missing, so that `rebuild cq` alone repairs it."""
     migration_repairs: bool = False

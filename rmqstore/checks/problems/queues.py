@@ -152,8 +152,8 @@ CONSUME_QUEUE: Rows = (
     ),
     Problem(
         code=codes.CQ_BEYOND_LOG,
-        title="units point behind the end of the log",
-        not_here="behind the end of the log",
+        title="units point after the end of the log",
+        not_here="after the end of the log",
         severity=_E,
         repair=Repair.SAFE,
         points_behind_log=True,
@@ -164,11 +164,11 @@ CONSUME_QUEUE: Rows = (
     ),
     Problem(
         code=codes.CQ_GHOST_UNITS,
-        title="units behind the end of the queue",
+        title="units after the end of the queue",
         severity=_E,
         repair=Repair.SAFE,
         about=(
-            "Old units behind the end of the queue were never erased. When the queue grows up to them, they become "
+            "Old units after the end of the queue were never erased. When the queue grows up to them, they become "
             "valid and point to other messages."
         ),
     ),
@@ -188,7 +188,7 @@ CONSUME_QUEUE: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         about=(
-            "The queue has a new file without any unit behind a full one. 5.x may fail to load, 4.9 counts one unit "
+            "The queue has a new file without any unit after a full one. 5.x may fail to load, 4.9 counts one unit "
             "too many."
         ),
     ),
@@ -201,7 +201,7 @@ CONSUME_QUEUE: Rows = (
     ),
     Problem(
         code=codes.CQ_BAD_PRE_BLANK,
-        title="pre-blank unit behind real units",
+        title="pre-blank unit after real units",
         severity=_E,
         repair=Repair.SAFE,
         about="Pre-blank units belong only before the first unit of a queue.",
@@ -308,7 +308,7 @@ BATCH_CONSUME_QUEUE: Rows = (
     ),
     Problem(
         code=codes.BCQ_GHOST_UNITS,
-        title="batch units behind the end of the queue",
+        title="batch units after the end of the queue",
         severity=_E,
         repair=Repair.SAFE,
         about="Old units follow the end of the queue.",
@@ -351,7 +351,7 @@ INDEX: Rows = (
         repair=Repair.SAFE,
         points_behind_log=True,
         about=(
-            "Entries point behind the end of the log, or to a place where no record starts. Brokers never remove them."
+            "Entries point after the end of the log, or to a place where no record starts. Brokers never remove them."
         ),
     ),
     Problem(

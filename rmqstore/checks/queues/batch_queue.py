@@ -108,7 +108,7 @@ def _report_header(files: ConsumeQueueFiles, row: BatchRow, logs: Logs, findings
     log = next(r for r in logs.results if r.queue.find(row.offset) is not None)
     facts: dict[str, Fact] = {"topic": files.topic, "queue_id": files.queue_id}
     facts |= {"expected": row.base, "got": row.queue_offset}
-    findings.add(log.finding(codes.CL_QUEUE_OFFSET, row.offset - log.lead, 0, facts))
+    findings.add(log.finding(codes.CL_QUEUE_OFFSET, row.offset - log.body_offset, 0, facts))
 
 
 def _units(files: ConsumeQueueFiles) -> Iterator[tuple[int, np.void]]:

@@ -59,7 +59,7 @@ def check_consume_queues(
 def _report_missing(
     queues: list[tuple[Name, QueuePart, MappedFileQueue]], dispatched: int, logs: Logs, findings: Findings
 ) -> None:
-    """Report messages without a unit. Those behind all dispatched messages are only waiting, if a lag is normal."""
+    """Report messages without a unit. Those after all dispatched messages are only waiting, if a lag is normal."""
     waiting: list[Missing] = []
     for name, part, queue in queues:
         lost: list[Missing] = []
@@ -98,7 +98,7 @@ def _missing_units(name: Name, lost: list[Missing], queue: MappedFileQueue) -> I
 def check_queues_alone(store: Store, findings: Findings) -> dict[str, QueueState]:
     """Check simple consume queues without their log.
 
-    It finds invalid units in the middle, commitlog offsets that do not increase, pre-blanks behind real units or alone,
+    It finds invalid units in the middle, commitlog offsets that do not increase, pre-blanks after real units or alone,
     units after the end, and files that are missing or all zero.
     """
     states: dict[str, QueueState] = {}

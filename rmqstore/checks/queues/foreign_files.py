@@ -50,24 +50,26 @@ def _foreign_files(store: Store, logs: Logs) -> Iterator[Finding]:
             units = logs.pointing.nowhere[file.start]
             if units < LEAST:
                 continue
-            messages, fit, host = count_fitting(store, file, result.lead)
+            messages, fit, host = count_fitting(store, file, result.body_offset)
             if messages < LEAST or fit * 10 > messages:
                 continue
             facts: dict[str, Fact] = {"units": units, "messages_looked_at": messages, "messages_with_units": fit}
             facts["store_host"] = host
-            others = {count_fitting(store, f, result.lead, most=1)[2] for f in result.queue.files if f is not file}
+            others = {
+                count_fitting(store, f, result.body_offset, most=1)[2] for f in result.queue.files if f is not file
+            }
             others -= {""}
             if others and host not in others:
                 facts["store_host_of_other_files"] = min(others)
             yield result.finding(codes.CL_FOREIGN_FILE, file.start, file.length, facts)
 
 
-def count_fitting(store: Store, file: MappedFile, lead: int, most: int = _SAMPLE) -> tuple[int, int, str]:
+def count_fitting(store: Store, file: MappedFile, body_offset: int, most: int = _SAMPLE) -> tuple[int, int, str]:
     """Return how many of a file's first messages should have a unit, how many have it, and the store host."""
     queues: dict[tuple[str, int], MappedFileQueue] = {}
     seen = fit = 0
     host = ""
-    for message in _messages(file, lead):
+    for message in _messages(file, body_offset):
         name = (message.topic_text, message.queue_id)
         host = host or host_text(message.store_host)
         if message.transaction_type not in (0, TRANSACTION_COMMIT) or not _names_queues(message.topic):
@@ -86,9 +88,9 @@ def _names_queues(topic: bytes) -> bool:
     return is_sound_topic(topic) and consumequeue.is_directory_name(topic)
 
 
-def _messages(file: MappedFile, lead: int) -> Iterator[Message]:
+def _messages(file: MappedFile, body_offset: int) -> Iterator[Message]:
     """Yield the messages of a log file in order."""
-    for run in scan_file(file, lead=lead, options=ScanOptions(crc=False)):
+    for run in scan_file(file, body_offset=body_offset, options=ScanOptions(crc=False)):
         if run.kind is not Kind.RECORDS or run.columns is None:
             continue
         for offset, size in zip(run.columns.offset.tolist(), run.columns.size.tolist(), strict=True):

@@ -277,7 +277,9 @@ class QueueCheck:
         }
         log = logs.at(unit.offset)
         if log is not None:
-            self.findings.add(log.finding(codes.CL_HEADER, unit.offset - log.lead, unit.length + log.lead, facts))
+            self.findings.add(
+                log.finding(codes.CL_HEADER, unit.offset - log.body_offset, unit.length + log.body_offset, facts)
+            )
 
     def _owned(self, topic: str, queue_id: int, queue_offset: int, offset: int) -> bool:
         """Return whether a message has its own unit in its own queue."""

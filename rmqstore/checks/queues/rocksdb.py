@@ -319,7 +319,7 @@ class _RowsCheck(QueueCheck):
         return self.queues.queue(topic, queue_id)
 
     def _check_ends(self, ends: Mapping[str, Bound]) -> None:
-        """Report units outside of the ends, which no reader sees, and an end behind all units, where readers wait."""
+        """Report units outside of the ends, which no reader sees, and an end after all units, where readers wait."""
         accounted = self.part.accounted
         if not accounted and "max" not in ends:
             return
@@ -337,7 +337,7 @@ class _RowsCheck(QueueCheck):
             }
             self._add(codes.CQ_BEYOND_LOG, stop, end - stop, about)
         if low is not None and low.queue_offset > first >= 0:
-            self._report_unseen(first, min(low.queue_offset, stop), "the queue begins behind it")
+            self._report_unseen(first, min(low.queue_offset, stop), "the queue begins after it")
 
     def _report_unseen(self, start: int, stop: int, reason: str) -> None:
         about: dict[str, Fact] = {

@@ -88,7 +88,14 @@ class LastRun:
 
     def _place(self, split: Split) -> bytes:
         path = os.path.relpath(split.file.path, self._store)
-        where = [os.fsencode(path).hex(), split.file.start, split.file.file_size, split.start, split.stop, split.lead]
+        where = [
+            os.fsencode(path).hex(),
+            split.file.start,
+            split.file.file_size,
+            split.start,
+            split.stop,
+            split.body_offset,
+        ]
         return orjson.dumps(where)
 
     def _is_known(self, split: Split, options: PassOptions) -> bool:
@@ -107,7 +114,7 @@ class LastRun:
         begin = options.index.start if options.index is not None else None
         if begin is not None and (part.index_begin is None or begin < part.index_begin):
             return False  # more messages should have index entries now
-        return part.fits(split) and watched_reads(split.lead, options).finds_the_same(part.beside)
+        return part.fits(split) and watched_reads(split.body_offset, options).finds_the_same(part.beside)
 
     def _recall(self, split: Split) -> LogPart:
         place = self._place(split)

@@ -55,7 +55,7 @@ class _Template(NamedTuple):
     literals: list[str]
     holes: list[int]
     chinese: list[str]  # literal parts
-    order: list[int]  # the hole behind each
+    order: list[int]  # the hole after each
     counted: bool  # whether the one value is a number
 
     def values(self, text: str, masked: str) -> list[str] | None:

@@ -13,7 +13,7 @@ _PREFIX = re.compile(r"(?:note|warning|error|Note|Next): ")
 
 
 def sentences(text: str) -> list[str]:
-    """Split a text at line ends, behind sentences, and between columns."""
+    """Split a text at line ends, after sentences, and between columns."""
     return [part for line in text.split("\n") for part in _SENTENCE.split(line.strip()) if part]
 
 
@@ -67,7 +67,7 @@ _FIELD = re.compile(r"\{\{|\}\}|\{(\d+)\}")
 
 
 def parsed(template: str) -> tuple[list[str], list[int]]:
-    """(the literal parts, the number of the hole behind each but the last) of a text of the catalogue."""
+    """(the literal parts, the number of the hole after each but the last) of a text of the catalogue."""
     literals, holes, at = [""], [], 0
     for field in _FIELD.finditer(template):
         literals[-1] += template[at : field.start()]

@@ -316,7 +316,8 @@ def _plan_lines(change: Change, verbose: int) -> list[str]:
     if change.verdict is not None or (change.plan.empty and not verbose):
         return lines
     ends = list(_wrote_lines(change, verbose))
-    return [*lines, "", *ends] if ends else lines
+    before = "Before this repair:" if "strategy" in change.plan.facts else "Before this change:"
+    return [*lines, "", before, *ends] if ends else lines
 
 
 def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:

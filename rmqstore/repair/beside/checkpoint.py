@@ -44,7 +44,9 @@ def last_record_start(verified: Verified, end: int) -> int:
                 begin, stop = max(run.start, file.start) - file.start, min(run.stop, end) - file.start
                 found = 0
                 options = ScanOptions(crc=False)
-                for part in scan_file(file, start=begin, stop=stop, lead=result.lead, exact=True, options=options):
+                for part in scan_file(
+                    file, start=begin, stop=stop, body_offset=result.body_offset, exact=True, options=options
+                ):
                     if part.kind is Kind.RECORDS and part.columns is not None:
                         kept = part.columns.offset[part.columns.offset + part.columns.size <= end]
                         found = int(kept[-1]) if len(kept) else found

@@ -30,7 +30,7 @@ def contradicted_messages(verified: Verified, views: Sequence[RepairedLog]) -> M
         out |= {
             at: message
             for at, message in view.result.index.contradicted.items()
-            if (view.result.name, at - view.lead) in reported and at < view.end and not view.writes(at)
+            if (view.result.name, at - view.body_offset) in reported and at < view.end and not view.writes(at)
         }
     return out
 

@@ -61,8 +61,8 @@ def records_in(log: LogResult, file: MappedFile, start: int, stop: int, *, exact
     """Yield [start, stop) of the good records that start in a range of a file, as global offsets."""
     options = ScanOptions(crc=False, chunk=2 * _WINDOW)
     first, last = start - file.start, stop - file.start
-    for run in scan_file(file, start=first, stop=last, lead=log.lead, exact=exact, options=options):
+    for run in scan_file(file, start=first, stop=last, body_offset=log.body_offset, exact=exact, options=options):
         if run.kind is Kind.RECORDS and run.columns is not None:
-            begins = (run.columns.offset - log.lead).tolist()
+            begins = (run.columns.offset - log.body_offset).tolist()
             ends = (run.columns.offset + run.columns.size).tolist()
             yield from zip(begins, ends, strict=True)

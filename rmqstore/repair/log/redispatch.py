@@ -50,7 +50,7 @@ class Redispatch:
         for columns in view.chunks(start=start):
             self.columns(columns)
         for offset, message in view.patched():
-            if offset - view.lead >= start:
+            if offset - view.body_offset >= start:
                 self.message(offset, message)
 
     def columns(self, columns: Columns) -> None:

@@ -34,7 +34,7 @@ class Patch:
 
 
 class RepairedLog:
-    """One log, plain or DLedger (`lead` 0 or 48), up to `end` (global offset).
+    """One log, plain or DLedger (`body_offset` 0 or 48), up to `end` (global offset).
 
     `proved` are original records that no step writes, so that queues and index are not rebuilt to fit their damage.
     """
@@ -44,7 +44,7 @@ class RepairedLog:
     ) -> None:
         self.result = result
         self.queue: MappedFileQueue = result.queue
-        self.lead = result.lead
+        self.body_offset = result.body_offset
         self.end = end
         self.proved = [p for p in proved if p.start < end and not _meets(p, patches)]
         self.patches = sorted((*(p for p in patches if p.start < end), *self.proved), key=lambda p: p.start)
@@ -95,7 +95,9 @@ class RepairedLog:
             if file.start >= self.end or file.stop <= start:
                 continue
             stop = min(file.file_size, self.end - file.start)
-            for run in scan_file(file, stop=stop, lead=self.lead, exact=True, options=ScanOptions(crc=False)):
+            for run in scan_file(
+                file, stop=stop, body_offset=self.body_offset, exact=True, options=ScanOptions(crc=False)
+            ):
                 if run.kind is not Kind.RECORDS or run.columns is None or run.stop <= start:
                     continue
                 columns = self._kept(run.columns, run.start, run.stop, start)
@@ -106,7 +108,7 @@ class RepairedLog:
         damaged, covered = overlapping(self._damaged, low, high), overlapping(self._covered, low, high)
         if start <= low and high <= self.end and not damaged and not covered:
             return columns
-        begins, stops = columns.offset - self.lead, columns.offset + columns.size
+        begins, stops = columns.offset - self.body_offset, columns.offset + columns.size
         keep = (begins >= start) & (stops <= self.end)
         for a, b in (*damaged, *covered):
             keep &= (begins >= b) | (stops <= a)
@@ -121,12 +123,12 @@ class RepairedLog:
         straddled = sorted(self._straddled.items())
         for start, stop in straddled:
             raw, at = self.bytes_at(stop - start, start), 0
-            while at + self.lead + MIN_SIZE <= len(raw):
-                message, _ = parse_message(raw, at + self.lead)
+            while at + self.body_offset + MIN_SIZE <= len(raw):
+                message, _ = parse_message(raw, at + self.body_offset)
                 if message is None:
                     break
-                yield start + at + self.lead, message
-                at += self.lead + message.size
+                yield start + at + self.body_offset, message
+                at += self.body_offset + message.size
         for patch in self.patches:
             if not meets((patch.start, patch.stop), straddled):
                 yield from self._records(patch)
@@ -142,16 +144,16 @@ class RepairedLog:
     def _records(self, patch: Patch) -> Iterator[tuple[int, Message]]:
         reader = ContentReader(patch.content)
         at = patch.start
-        while at + self.lead + MIN_SIZE <= patch.stop:
-            head = reader.take(self.lead + 4)
-            size = int.from_bytes(head[self.lead :], "big", signed=True)
-            if len(head) < self.lead + 4 or not MIN_SIZE <= size <= MAX_RECORD:
+        while at + self.body_offset + MIN_SIZE <= patch.stop:
+            head = reader.take(self.body_offset + 4)
+            size = int.from_bytes(head[self.body_offset :], "big", signed=True)
+            if len(head) < self.body_offset + 4 or not MIN_SIZE <= size <= MAX_RECORD:
                 return
-            message, _ = parse_message(head[self.lead :] + reader.take(size - 4))
+            message, _ = parse_message(head[self.body_offset :] + reader.take(size - 4))
             if message is None:
                 return
-            yield at + self.lead, message
-            at += self.lead + size
+            yield at + self.body_offset, message
+            at += self.body_offset + size
 
     def bytes_at(self, size: int, offset: int) -> bytes:
         """Read bytes of the view at a global offset; bytes that neither a file nor a step has are zeros."""

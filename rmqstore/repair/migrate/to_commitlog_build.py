@@ -109,7 +109,7 @@ def _columns(log: LogResult, file: MappedFile) -> Iterator[Columns]:
     """Yield the good records of one file, up to the log's end."""
     if file.start >= log.wrote:
         return
-    for run in scan_file(file, lead=log.lead, options=ScanOptions()):
+    for run in scan_file(file, body_offset=log.body_offset, options=ScanOptions()):
         if run.kind is Kind.RECORDS and run.columns is not None and run.start < log.wrote:
             yield run.columns.copied().slice(0, int((run.columns.offset < log.wrote).sum()))
 

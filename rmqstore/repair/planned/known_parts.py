@@ -101,8 +101,8 @@ class PartsAfter:
         following = file.path.with_name(offset_to_file_name(file.stop))  # a BLANK is judged by the next file
         if split.stop >= min(file.length, file.file_size) and self._overlay.changes(following):
             return False
-        return watched_reads(split.lead, options).finds_the_same(known.beside)
+        return watched_reads(split.body_offset, options).finds_the_same(known.beside)
 
 
 def _place(split: Split) -> _Place:
-    return split.file.path, split.file.start, split.start, split.stop, split.lead
+    return split.file.path, split.file.start, split.start, split.stop, split.body_offset

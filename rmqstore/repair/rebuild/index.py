@@ -176,7 +176,7 @@ class IndexRebuild:
             late += [(at, _of_message(at, message, tag_keys)) for at, message in self._patched(view, start, stop)]
             late += [(at, _as_stored(self.kept[at])) for at in kept.tolist() if _within(at, view, start, stop)]
             late.sort(key=lambda row: row[0])
-            for columns in view.chunks(start=start - view.lead if start else 0):
+            for columns in view.chunks(start=start - view.body_offset if start else 0):
                 if int(columns.offset[0]) > stop:
                     break
                 keys = reader.keys(columns, table.of(columns))

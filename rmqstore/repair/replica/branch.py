@@ -36,7 +36,7 @@ def proved_until(store: Store, verified: Verified, replica: Replica, place: Plac
     found = [(span, m) for span, m in _records(replica, place) if span[1] <= place.stop]
     if not found:
         return place.start
-    if place.log.lead:
+    if place.log.body_offset:
         spans = [span for span, _ in found]
         units = dict(entries_behind(store, place.log))
         indexed = [stop for start, stop in spans if start in units and same_entry(replica, start, units[start])]
@@ -47,15 +47,15 @@ def proved_until(store: Store, verified: Verified, replica: Replica, place: Plac
 
 def _records(replica: Replica, place: Place) -> Iterator[tuple[Span, Message]]:
     """Yield the replica's sound records in a place."""
-    lead, at = place.log.lead, place.start
-    queue = replica.log(lead)
-    runs = within(overlapping(replica.sound(lead, [place.span]), *place.span), *place.span)
+    body_offset, at = place.log.body_offset, place.start
+    queue = replica.log(body_offset)
+    runs = within(overlapping(replica.sound(body_offset, [place.span]), *place.span), *place.span)
     while queue is not None and runs and at < runs[-1][1]:
-        message = message_at(queue, at + lead) if replica.sound_record(lead, at) else None
+        message = message_at(queue, at + body_offset) if replica.sound_record(body_offset, at) else None
         if message is None:
             at = next((start for start, _ in runs if start > at), place.stop)
             continue
-        stop = at + lead + message.size
+        stop = at + body_offset + message.size
         yield (at, stop), message
         at = stop
 
@@ -73,8 +73,8 @@ def indexed_keys(verified: Verified, place: Place) -> dict[int, set[int]]:
     """Return the key hashes that this store's index has for the messages of a place, by offset of the message."""
     out: dict[int, set[int]] = {}
     if verified.index is not None:
-        lead = place.log.lead
-        offset, hashes = verified.index.hashes(place.start + lead, place.stop + lead)
+        body_offset = place.log.body_offset
+        offset, hashes = verified.index.hashes(place.start + body_offset, place.stop + body_offset)
         for at, key in zip(offset.tolist(), hashes.tolist(), strict=True):
             out.setdefault(at, set()).add(key)
     return out
@@ -90,7 +90,7 @@ def key_remains(replica: Replica, place: Place) -> bool:
     """Return whether damaged bytes of this store still have the unique key of a replica's record, at its offset."""
     for (start, stop), message in _records(replica, place):
         key = properties.parse_properties(message.properties).get(properties.UNIQ_KEY, "").encode()
-        at = start + replica.bytes_at(place.log.lead, start, stop).rfind(key)
+        at = start + replica.bytes_at(place.log.body_offset, start, stop).rfind(key)
         if len(key) >= _KEY and place.log.queue.pread(len(key), at) == key:
             return True
     return False

@@ -120,7 +120,7 @@ class Healing:
             )
         allowed: dict[Place, list[Replica]] = {}
         for log in self.verified.logs.results:
-            having = [r for r in self.replicas if r.log(log.lead) is not None]
+            having = [r for r in self.replicas if r.log(log.body_offset) is not None]
             places = find_places(self.store, self.verified, log, having, self.heal_options)
             proofs = self._prove(log, having, places)
             for place in places:
@@ -199,8 +199,8 @@ class Healing:
 
         A DLedger entry that is not known to be committed needs this store's index entry: a group may discard it.
         """
-        if place.log.lead:
-            until = max(end.agreed, replica.committed_end(place.log.lead, place.start))
+        if place.log.body_offset:
+            until = max(end.agreed, replica.committed_end(place.log.body_offset, place.start))
             if until < place.stop:
                 self.unsupported.append(replace(place, start=until))
                 self.notes.append(

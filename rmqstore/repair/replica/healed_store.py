@@ -132,17 +132,17 @@ def _fill(file: HealedFile, folder: ScratchFolder) -> None:
     folder.copy(file.path if file.length is not None else None, file.copy, size)
     for piece in file.taken:
         for at in range(piece.start, piece.stop, CHUNK):
-            data = piece.replica.bytes_at(piece.place.log.lead, at, min(at + CHUNK, piece.stop))
+            data = piece.replica.bytes_at(piece.place.log.body_offset, at, min(at + CHUNK, piece.stop))
             folder.write_at(file.copy, data, at - file.start)
 
 
 def messages_in(healed: HealedStore, piece: Taken) -> int:
     """Count the records in taken bytes."""
-    queue = log_of(healed.store, piece.place.log.lead)
+    queue = log_of(healed.store, piece.place.log.body_offset)
     file = queue.find(piece.start) if queue is not None else None
     if file is None or not piece.good:
         return 0
     start, stop = piece.start - file.start, piece.stop - file.start
     options = ScanOptions(crc=False, chunk=min(max(stop - start, _LEAST_READ), _MOST_READ))
-    runs = scan_file(file, start=start, stop=stop, lead=piece.place.log.lead, exact=True, options=options)
+    runs = scan_file(file, start=start, stop=stop, body_offset=piece.place.log.body_offset, exact=True, options=options)
     return sum(run.count for run in runs if run.kind is Kind.RECORDS)

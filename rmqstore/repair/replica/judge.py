@@ -57,7 +57,7 @@ class _Judge:
         log = self.logs.get(finding.queue)
         if finding.code != codes.CL_CONTRADICTED or log is None:
             return None
-        at = finding.offset + log.lead
+        at = finding.offset + log.body_offset
         replica = self._taken_at(at)
         if replica is None or not replica.confirm_keys(at):
             return None
@@ -78,22 +78,22 @@ class _Judge:
     def _taken_at(self, at: int) -> Witnesses | None:
         """Return the replica's source of the record at a global offset; None for any other record."""
         for taken in self.good:
-            lead = taken.place.log.lead
-            if taken.start <= at - lead < taken.stop:
-                return taken.replica.witnesses(lead, [(taken.start, taken.stop)])
+            body_offset = taken.place.log.body_offset
+            if taken.start <= at - body_offset < taken.stop:
+                return taken.replica.witnesses(body_offset, [(taken.start, taken.stop)])
         return None
 
     def add_doubts(self) -> Iterator[int]:
         """Add findings that only the replicas have; yield the offsets of all records that are damaged there."""
         known = {at for log in self.after.logs.results for at in log.index.contradicted}
         for taken in self.good:
-            lead = taken.place.log.lead
-            read = taken.replica.witnesses(lead, [(taken.start, taken.stop)])
-            log = next(r for r in self.after.logs.results if r.lead == lead)
+            body_offset = taken.place.log.body_offset
+            read = taken.replica.witnesses(body_offset, [(taken.start, taken.stop)])
+            log = next(r for r in self.after.logs.results if r.body_offset == body_offset)
             if read is None or not overlapping(read.spans, taken.start, taken.stop):
                 continue
             for at in {*read.entries, *read.units, *read.text}:
-                if not taken.start <= at - lead < taken.stop:
+                if not taken.start <= at - body_offset < taken.stop:
                     continue
                 by_entries = at in read.entries and self._add_entries(log, at, read)
                 by_unit = at in read.units and self._add_unit(log, read.units[at])

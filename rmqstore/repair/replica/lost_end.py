@@ -50,17 +50,17 @@ class LostEnd:
 
 def compare_lost_end(store: Store, verified: Verified, replica: Replica, place: Place) -> LostEnd:
     """Compare a place, usually the end of a log, which no record of the log follows, with a replica's records."""
-    lead = place.log.lead
+    body_offset = place.log.body_offset
     keys = indexed_keys(verified, place)
     units = Evidence(store, verified).about([place.span]).at
-    entries = {pos + lead: unit for pos, unit in entries_behind(store, place.log)}
+    entries = {pos + body_offset: unit for pos, unit in entries_behind(store, place.log)}
     by_key, by_unit = LostEnd(place.start), LostEnd(place.start)
     for at in sorted({*keys, *units, *entries}):
-        start = at - lead
-        if not place.start <= start < place.stop or not _has(replica, lead, start, start + 1):
+        start = at - body_offset
+        if not place.start <= start < place.stop or not _has(replica, body_offset, start, start + 1):
             continue
-        message = _record(replica, lead, start)
-        stop = start + lead + message.size if message is not None else start
+        message = _record(replica, body_offset, start)
+        stop = start + body_offset + message.size if message is not None else start
         proved = _proved(replica, message, start, keys.get(at, set()), entries.get(at))
         agrees = proved if proved is not None else _fits(message, units.get(at))
         if proved is not None:
@@ -105,14 +105,18 @@ def _fits(message: Message | None, unit: Expected | None) -> bool | None:
     return theirs == (slot.topic, slot.queue_id, slot.queue_offset) and unit.size in (None, message.size)
 
 
-def _record(replica: Replica, lead: int, start: int) -> Message | None:
-    queue = replica.log(lead)
-    return message_at(queue, start + lead) if queue is not None and replica.sound_record(lead, start) else None
+def _record(replica: Replica, body_offset: int, start: int) -> Message | None:
+    queue = replica.log(body_offset)
+    return (
+        message_at(queue, start + body_offset)
+        if queue is not None and replica.sound_record(body_offset, start)
+        else None
+    )
 
 
-def _has(replica: Replica, lead: int, low: int, high: int) -> bool:
+def _has(replica: Replica, body_offset: int, low: int, high: int) -> bool:
     """Return whether a replica has good records in a range."""
-    return bool(overlapping(replica.sound(lead, [(low, high)]), low, high))
+    return bool(overlapping(replica.sound(body_offset, [(low, high)]), low, high))
 
 
 def _other_epoch(store: Store, replica: Replica, place: Place) -> int | None:
@@ -122,4 +126,4 @@ def _other_epoch(store: Store, replica: Replica, place: Place) -> int | None:
     reached = max([place.lost_until, *dirty])
     if not place.start <= end < min(reached, place.stop):
         return None
-    return end if _has(replica, place.log.lead, end, place.stop) else None
+    return end if _has(replica, place.log.body_offset, end, place.stop) else None

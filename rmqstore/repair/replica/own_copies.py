@@ -105,14 +105,14 @@ def _copies(store: Store, verified: Verified, folder: ScratchFolder) -> Iterator
     from rmqstore.repair.replica.replica import Replica
 
     names, numbers = PlanBuilder(store), count()
-    for queue, lead in store.logs:
+    for queue, body_offset in store.logs:
         misplaced = verified.misplaced.copies if verified.misplaced is not None else ()
         files = [(c.claim.file.path, c.right_name) for c in misplaced if c.log == queue.name]
         files += [(odd.path, odd.path.name) for odd in queue.odd if odd.kind is OddKind.DUPLICATE]
         folders = [(odd.path, "") for odd in queue.odd if odd.kind is OddKind.DIRECTORY]
         for path, name in (*files, *folders):
             root = folder.make_directory(str(next(numbers)))
-            home = _home(store, lead, root, folder)
+            home = _home(store, body_offset, root, folder)
             if name:
                 folder.make_directory(str(home.relative_to(folder.path)))
             folder.link(home / name, path.absolute())
@@ -120,9 +120,9 @@ def _copies(store: Store, verified: Verified, folder: ScratchFolder) -> Iterator
             yield Replica(names.name(path), open_store(root, config), own=True)
 
 
-def _home(store: Store, lead: int, root: Path, folder: ScratchFolder) -> Path:
+def _home(store: Store, body_offset: int, root: Path, folder: ScratchFolder) -> Path:
     """Return the directory of a log in a new store, which gets DLedger's other files: they show what was committed."""
-    if not lead or store.dledger is None:
+    if not body_offset or store.dledger is None:
         return root / "commitlog"
     own = store.dledger.directory
     group = folder.make_directory(f"{root.name}/{own.name}")

@@ -118,8 +118,12 @@ def _outvoted(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
 
 def _theirs(log: LogResult, replicas: Sequence[Replica], span: Span) -> list[bytes]:
     """Return the bytes of a span in all replicas with a sound record at its start that nothing there contradicts."""
-    lead = log.lead
-    return [r.bytes_at(lead, *span) for r in replicas if r.sound_record(lead, span[0]) and not r.doubtful(lead, span)]
+    body_offset = log.body_offset
+    return [
+        r.bytes_at(body_offset, *span)
+        for r in replicas
+        if r.sound_record(body_offset, span[0]) and not r.doubtful(body_offset, span)
+    ]
 
 
 def _differing(log: LogResult, replicas: Sequence[Replica], run: Run) -> Iterator[Span]:
@@ -127,7 +131,7 @@ def _differing(log: LogResult, replicas: Sequence[Replica], run: Run) -> Iterato
     for low in range(run.start, run.stop, _BLOCK):
         high = min(low + _BLOCK, run.stop)
         own = log.queue.pread(high - low, low)
-        if any(r.bytes_at(log.lead, low, high) != own for r in replicas):
+        if any(r.bytes_at(log.body_offset, low, high) != own for r in replicas):
             yield low, high
 
 
@@ -162,13 +166,13 @@ def _between(verified: Verified, log: LogResult, replicas: Sequence[Replica]) ->
     if legacy is None or entries is None or not legacy.queue.files:
         return
     low, high = legacy.tiling.stop, entries.tiling.start
-    begins = [queue.start for r in replicas if (queue := r.log(entries.lead)) is not None]
+    begins = [queue.start for r in replicas if (queue := r.log(entries.body_offset)) is not None]
     border = max(low, min([high, *begins]))
     if log is entries and border < high:
         yield Place(log, border, high, MISSING)
     elif log is legacy and low < border:
         size = log.queue.file_size
-        end = max((r.end(log.lead, low) for r in replicas), default=low)
+        end = max((r.end(log.body_offset, low) for r in replicas), default=low)
         if end > low:
             yield Place(log, low, min(-(-end // size) * size, border), MISSING)
 
@@ -208,10 +212,10 @@ def _suspects(verified: Verified, log: LogResult) -> set[int]:
 
 def _record_at(log: LogResult, at: int) -> Span | None:
     """Return the record at an offset, which in DLedger data may be that of its entry or of the record itself."""
-    for start in (at, at - log.lead):
-        message = message_at(log.queue, start + log.lead)
-        if message is not None and message.physical_offset == start + log.lead:
-            return start, start + log.lead + message.size
+    for start in (at, at - log.body_offset):
+        message = message_at(log.queue, start + log.body_offset)
+        if message is not None and message.physical_offset == start + log.body_offset:
+            return start, start + log.body_offset + message.size
     return None
 
 
@@ -228,7 +232,7 @@ def _tail(
     known = any(n and PROBLEMS[code].points_behind_log for code, n in verified.report.findings.counts.items())
     if not (dirty or known or heal_options.extend):
         return
-    ends = [(r.end if known else r.committed_end)(log.lead, log.wrote) for r in replicas]
+    ends = [(r.end if known else r.committed_end)(log.body_offset, log.wrote) for r in replicas]
     end = max(ends, default=log.wrote)
     stop = end if known or heal_options.extend else min(end, max(dirty))
     if stop > log.wrote:
@@ -238,7 +242,7 @@ def _tail(
 
 def _front(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
     """Yield the range of files that a replica has before the first one of the log."""
-    queues = [queue for r in replicas if (queue := r.log(log.lead)) is not None]
+    queues = [queue for r in replicas if (queue := r.log(log.body_offset)) is not None]
     first = min((q.start for q in queues if q.start % log.queue.file_size == 0), default=log.queue.start)
     if first < log.queue.start:
         yield Place(log, first, log.queue.start, MISSING)

@@ -57,7 +57,7 @@ def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Cal
     Errors: Refused if nothing proves that it is a replica.
     """
     _refuse_other_sizes(log, replica)
-    near = {at for place in places for at in place.span} | {replica.last_sound(log.lead, log.wrote)}
+    near = {at for place in places for at in place.span} | {replica.last_sound(log.body_offset, log.wrote)}
     spans = {*_samples(log), *(span for at in near for span in _around(log, at))}
     found: dict[_State, list[Span]] = {state: [] for state in _State}
     for span in sorted(filter(wanted, spans)):
@@ -67,7 +67,7 @@ def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Cal
         not equal
         and replica.own
         and not different
-        and not any(_inside(replica, log.lead, span) for span in found[_State.NOTHING])
+        and not any(_inside(replica, log.body_offset, span) for span in found[_State.NOTHING])
     ):
         return Proof(0, log.queue.start, None)  # the log has no record of this file left; other files may prove it
     if not equal:
@@ -78,7 +78,7 @@ def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Cal
     behind = next((start for start, _ in different if start >= until), None)
     if behind is None:  # after a divergence, few records of the two logs start at the same offset
         rest = (span for span in found[_State.NOTHING] if span[0] >= until)
-        behind = next((span[0] for span in rest if _inside(replica, log.lead, span)), None)
+        behind = next((span[0] for span in rest if _inside(replica, log.body_offset, span)), None)
     if behind is None:
         return Proof(len(equal), until, None)
     for span in records_between(log, until, behind):
@@ -97,7 +97,7 @@ def _refuse_other_sizes(log: LogResult, replica: Replica) -> None:
     crosses, as in a copy with joined files, the addresses are the same.
     Errors: Refused.
     """
-    theirs = replica.log(log.lead)
+    theirs = replica.log(log.body_offset)
     if theirs is None or theirs.file_size == log.queue.file_size:
         return
     small, large = sorted((theirs.file_size, log.queue.file_size))
@@ -115,8 +115,8 @@ def _refuse_other_sizes(log: LogResult, replica: Replica) -> None:
 
 def _crossed_there(log: LogResult, replica: Replica, border: int) -> bool:
     """Return whether a record of the replica crosses an offset."""
-    runs = overlapping(replica.sound(log.lead, [(border, border + 1)]), border, border + 1)
-    return bool(runs) and runs[0][0] < border and not replica.sound_record(log.lead, border)
+    runs = overlapping(replica.sound(log.body_offset, [(border, border + 1)]), border, border + 1)
+    return bool(runs) and runs[0][0] < border and not replica.sound_record(log.body_offset, border)
 
 
 def _crossed_here(log: LogResult, _: Replica, border: int) -> bool:
@@ -132,7 +132,7 @@ def _no_proof(log: LogResult, replica: Replica, different: Sequence[Span]) -> st
     if different:
         at = different[0][0]
         return f"{replica.name} is not a replica: its {name} has another record at offset {at:,}"
-    theirs = replica.log(log.lead)
+    theirs = replica.log(log.body_offset)
     if theirs is None:
         return f"{replica.name} is not a replica: it has no {name}"
     ranges = f"offsets {theirs.start:,} to {theirs.stop:,}, this store {log.queue.start:,} to {log.queue.stop:,}"
@@ -142,14 +142,14 @@ def _no_proof(log: LogResult, replica: Replica, different: Sequence[Span]) -> st
 def _state(log: LogResult, replica: Replica, span: Span) -> _State:
     start, stop = span
     own = log.queue.pread(stop - start, start)
-    if len(own) == stop - start and own == replica.bytes_at(log.lead, start, stop):
+    if len(own) == stop - start and own == replica.bytes_at(log.body_offset, start, stop):
         return _State.EQUAL
-    return _State.DIFFERENT if replica.sound_record(log.lead, start) else _State.NOTHING
+    return _State.DIFFERENT if replica.sound_record(log.body_offset, start) else _State.NOTHING
 
 
-def _inside(replica: Replica, lead: int, span: Span) -> bool:
+def _inside(replica: Replica, body_offset: int, span: Span) -> bool:
     """Return whether a record starts within the replica's good records."""
-    return bool(overlapping(replica.sound(lead, [span]), span[0], span[0] + 1))
+    return bool(overlapping(replica.sound(body_offset, [span]), span[0], span[0] + 1))
 
 
 def _samples(log: LogResult) -> Iterator[Span]:

@@ -49,33 +49,33 @@ class Replica:
     _sound: dict[int, list[Span]] = field(default_factory=dict)
     _index: IndexCatalog | None = None
 
-    def log(self, lead: int) -> MappedFileQueue | None:
-        """Return its commitlog (`lead` 0) or its DLedger data (48); None if it has no file of that log."""
-        return log_of(self.store, lead)
+    def log(self, body_offset: int) -> MappedFileQueue | None:
+        """Return its commitlog (`body_offset` 0) or its DLedger data (48); None if it has no file of that log."""
+        return log_of(self.store, body_offset)
 
-    def bytes_at(self, lead: int, start: int, stop: int) -> bytes:
+    def bytes_at(self, body_offset: int, start: int, stop: int) -> bytes:
         """Read bytes [start, stop) of a log (global offsets); fewer if a file ends early or is missing."""
-        queue = self.log(lead)
+        queue = self.log(body_offset)
         return queue.pread(stop - start, start) if queue is not None else b""
 
-    def sound_record(self, lead: int, start: int) -> bool:
+    def sound_record(self, body_offset: int, start: int) -> bool:
         """Return whether a record (in DLedger an entry) with this offset and sound CRCs starts at a global offset."""
-        queue = self.log(lead)
-        message = message_at(queue, start + lead) if queue is not None else None
-        if queue is None or message is None or check_message(message, start + lead) is not Fault.NONE:
+        queue = self.log(body_offset)
+        message = message_at(queue, start + body_offset) if queue is not None else None
+        if queue is None or message is None or check_message(message, start + body_offset) is not Fault.NONE:
             return False
-        raw = queue.pread(lead + message.size, start)
-        stored, computed = record_crc(raw, lead, message.size)
+        raw = queue.pread(body_offset + message.size, start)
+        stored, computed = record_crc(raw, body_offset, message.size)
         if stored not in (None, computed):
             return False
-        if not lead:
+        if not body_offset:
             return True
         entry = dledger.ENTRY.parse(raw)
-        return (entry["magic"], entry["pos"], entry["size"]) == (dledger.MAGIC, start, lead + message.size)
+        return (entry["magic"], entry["pos"], entry["size"]) == (dledger.MAGIC, start, body_offset + message.size)
 
-    def sound(self, lead: int, wanted: Sequence[Span]) -> list[Span]:
+    def sound(self, body_offset: int, wanted: Sequence[Span]) -> list[Span]:
         """Return runs of good records in the files with the wanted bytes, without fillers of earlier repairs."""
-        found = self.witnesses(lead, wanted)
+        found = self.witnesses(body_offset, wanted)
         if found is None:
             return []
         result = found.result
@@ -84,21 +84,21 @@ class Replica:
             self._sound[id(result)] = without(runs, filler_spans(self.store, result))
         return self._sound[id(result)]
 
-    def doubtful(self, lead: int, span: Span) -> bool:
+    def doubtful(self, body_offset: int, span: Span) -> bool:
         """Return whether a range meets a record whose properties its own queues or index contradict."""
-        found = self.witnesses(lead, [span])
+        found = self.witnesses(body_offset, [span])
         return found is not None and meets(span, found.spans)
 
-    def end(self, lead: int, since: int) -> int:
+    def end(self, body_offset: int, since: int) -> int:
         """Return the end of its log, at least `since`."""
-        found = self.witnesses(lead, [(since, 1 << 62)])
+        found = self.witnesses(body_offset, [(since, 1 << 62)])
         return since if found is None else max(found.result.wrote, since)
 
-    def committed_end(self, lead: int, since: int) -> int:
+    def committed_end(self, body_offset: int, since: int) -> int:
         """Return the end of its log, at least `since`; in DLedger data, of the entries known to be committed."""
-        found = self.witnesses(lead, [(since, 1 << 62)])
-        if found is None or not lead or self.store.dledger is None:
-            return self.end(lead, since)
+        found = self.witnesses(body_offset, [(since, 1 << 62)])
+        if found is None or not body_offset or self.store.dledger is None:
+            return self.end(body_offset, since)
         committed = self._committed(self.store.dledger, found.result) or since
         return max(min(found.result.wrote, committed), since)
 
@@ -110,12 +110,12 @@ class Replica:
             return result.wrote
         return committed_end(group, result.tiling)
 
-    def last_sound(self, lead: int, before: int) -> int:
+    def last_sound(self, body_offset: int, before: int) -> int:
         """Return the end of the last good record in its last files that start before an offset; `before` if none is."""
-        queue = self.log(lead)
+        queue = self.log(body_offset)
         files = [f for f in queue.files if f.start < before] if queue is not None else []
         for file in files[: -_LAST_FILES - 1 : -1]:  # a broker creates files ahead
-            if runs := overlapping(self.sound(lead, [(file.start, file.stop)]), file.start, file.stop):
+            if runs := overlapping(self.sound(body_offset, [(file.start, file.stop)]), file.start, file.stop):
                 return runs[-1][1]
         return before
 
@@ -124,26 +124,26 @@ class Replica:
         """Return whether its own log is damaged before its end; False for a log too large to read only for a hint."""
         if sum(queue.bytes_on_disk for queue in _logs(self.store)) > _SMALL:
             return False
-        read = [self.witnesses(lead, [(0, 1 << 62)]) for lead in _LEADS]
+        read = [self.witnesses(body_offset, [(0, 1 << 62)]) for body_offset in _LEADS]
         results = [found.result for found in read if found is not None]
         bad = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
         return any(run.kind in bad and run.start < result.wrote for result in results for run in result.tiling)
 
-    def witnesses(self, lead: int, wanted: Sequence[Span]) -> Witnesses | None:
+    def witnesses(self, body_offset: int, wanted: Sequence[Span]) -> Witnesses | None:
         """Read the files with the wanted bytes, and perhaps others; None if it has no such file."""
-        queue = self.log(lead)
+        queue = self.log(body_offset)
         if queue is None:
             return None
         wanted = joined(wanted)
         files = [f for f in queue.files if overlapping(wanted, f.start, f.stop)]
-        known = self._read.setdefault(lead, {})
+        known = self._read.setdefault(body_offset, {})
         starts = frozenset(f.start for f in files)
         read = next((found for have, found in known.items() if starts <= have), None)
         if read is None and files:
-            read = known[starts] = self._pass(queue, lead, files)
+            read = known[starts] = self._pass(queue, body_offset, files)
         return read
 
-    def _pass(self, queue: MappedFileQueue, lead: int, files: Sequence[MappedFile]) -> Witnesses:
+    def _pass(self, queue: MappedFileQueue, body_offset: int, files: Sequence[MappedFile]) -> Witnesses:
         """Read some of its files, without those that a broker deletes meanwhile."""
         store, live = self.store, self.store.is_live()
         if self._index is None and store.index_files:
@@ -164,7 +164,7 @@ class Replica:
             work = PassWork(jobs_or_default(self.jobs, part.bytes_on_disk))
             findings = Findings()
             try:
-                result = read_log(part, passing, findings, lead=lead, work=work)
+                result = read_log(part, passing, findings, body_offset=body_offset, work=work)
                 return Witnesses.of(result, self._index, findings.listed)
             except FileNotFoundError:
                 left = [f for f in files if f.files.exists(f.path)]
@@ -185,18 +185,18 @@ def _has_units(store: Store, *, live: bool) -> bool:
     return not live and open_rocksdb(store, Report(str(store.path), store.kind.value, Findings(keep=0))).queues
 
 
-def closes_file(queue: MappedFileQueue | None, lead: int, at: int, stop: int) -> bool:
+def closes_file(queue: MappedFileQueue | None, body_offset: int, at: int, stop: int) -> bool:
     """Return whether the bytes from `at` to `stop`, the end of a file of a log, are a valid BLANK."""
     if queue is None or stop - at < BLANK_SIZE:
         return stop == at
-    wanted = dledger.build_blank(stop - at) if lead else build_blank(stop - at)
+    wanted = dledger.build_blank(stop - at) if body_offset else build_blank(stop - at)
     return queue.pread(BLANK_SIZE, at) == wanted[:BLANK_SIZE]
 
 
-def log_of(store: Store, lead: int) -> MappedFileQueue | None:
-    """Return a store's commitlog (`lead` 0) or its DLedger data (48); None if it has no file of that log."""
+def log_of(store: Store, body_offset: int) -> MappedFileQueue | None:
+    """Return a store's commitlog (`body_offset` 0) or its DLedger data (48); None if it has no file of that log."""
     group = store.dledger
-    queue = (group.data if group is not None else None) if lead else store.commitlog
+    queue = (group.data if group is not None else None) if body_offset else store.commitlog
     return queue if queue is not None and queue.files else None
 
 
@@ -206,7 +206,7 @@ def filler_spans(store: Store, result: LogResult) -> list[Span]:
     for at in filler_offsets(store, Logs([result])):
         message = message_at(result.queue, at)
         if message is not None:
-            spans.append((at - result.lead, at + message.size))
+            spans.append((at - result.body_offset, at + message.size))
     return joined(spans)
 
 
@@ -236,7 +236,7 @@ def refuse_same(store: Store, replica: Replica) -> None:
 
 
 def _logs(store: Store) -> list[MappedFileQueue]:
-    return [queue for lead in _LEADS if (queue := log_of(store, lead)) is not None]
+    return [queue for body_offset in _LEADS if (queue := log_of(store, body_offset)) is not None]
 
 
 def _identity(file: MappedFile) -> tuple[int, int, int] | None:

@@ -41,11 +41,11 @@ def find_sources(allowed: Mapping[Place, Sequence[Replica]]) -> Sources:
     out = Sources()
     wanted: dict[int, list[Span]] = {}
     for place in allowed:
-        wanted.setdefault(place.log.lead, []).append(place.span)
-    files = {lead: joined(spans) for lead, spans in wanted.items()}
+        wanted.setdefault(place.log.body_offset, []).append(place.span)
+    files = {body_offset: joined(spans) for body_offset, spans in wanted.items()}
     for place, replicas in allowed.items():
         if replicas:
-            _take(place, replicas, files[place.log.lead], out)
+            _take(place, replicas, files[place.log.body_offset], out)
     return out
 
 
@@ -89,8 +89,8 @@ def _take(place: Place, replicas: Sequence[Replica], wanted: Sequence[Span], out
 
 def _is_blank_here(place: Place, gap: Span) -> bool:
     """Return whether this store's file ends with a BLANK there, which a replica's damage must not replace."""
-    queue, lead = place.log.queue, place.log.lead
-    return gap[1] % queue.file_size == 0 and closes_file(queue, lead, *gap)
+    queue, body_offset = place.log.queue, place.log.body_offset
+    return gap[1] % queue.file_size == 0 and closes_file(queue, body_offset, *gap)
 
 
 def _doubtful_last(
@@ -102,7 +102,7 @@ def _doubtful_last(
     """
     better: list[Span] = []
     for replica, found in good:
-        read = replica.witnesses(place.log.lead, wanted)
+        read = replica.witnesses(place.log.body_offset, wanted)
         clean = without(found, read.spans if read is not None else [])
         better = joined([*better, *clean])
         yield replica, clean
@@ -116,38 +116,42 @@ def _good(replica: Replica, place: Place, low: int, high: int, wanted: Sequence[
 
     Records of the replica that extend beyond the place contradict the records of this store beside it.
     """
-    lead, size = place.log.lead, place.log.queue.file_size
+    body_offset, size = place.log.body_offset, place.log.queue.file_size
     border = (low // size + 1) * size
     out: list[Span] = []
-    for run in overlapping(replica.sound(lead, wanted), low, high):
-        begin, end = _records_in(replica, lead, run, low, high)
+    for run in overlapping(replica.sound(body_offset, wanted), low, high):
+        begin, end = _records_in(replica, body_offset, run, low, high)
         if begin < low or (end > high and not (place.open_end and end <= border)):
             return None
         out.append((begin, end))
     last = max((end for _, end in out), default=low)
-    if high == border and last < high and closes_file(replica.log(lead), lead, last, high):
+    if high == border and last < high and closes_file(replica.log(body_offset), body_offset, last, high):
         out = joined([*out, (last, high)])
     return within(out, low, border)
 
 
-def _records_in(replica: Replica, lead: int, run: Span, low: int, high: int) -> Span:
+def _records_in(replica: Replica, body_offset: int, run: Span, low: int, high: int) -> Span:
     """Return the range of a run's records that share a byte with [low, high)."""
     begin, end = run
-    if begin < low and replica.sound_record(lead, low):
+    if begin < low and replica.sound_record(body_offset, low):
         begin = low
     if end > high:
-        end = high if replica.sound_record(lead, high) else _border_behind(replica, lead, (begin, end), high)
+        end = (
+            high
+            if replica.sound_record(body_offset, high)
+            else _border_behind(replica, body_offset, (begin, end), high)
+        )
     return begin, end
 
 
-def _border_behind(replica: Replica, lead: int, run: Span, at: int) -> int:
+def _border_behind(replica: Replica, body_offset: int, run: Span, at: int) -> int:
     """Return the end of the record that contains the byte before `at`."""
-    queue, start = replica.log(lead), run[0]
+    queue, start = replica.log(body_offset), run[0]
     while queue is not None and start < at:
-        message = message_at(queue, start + lead)
+        message = message_at(queue, start + body_offset)
         if message is None:
             return run[1]
-        start += lead + message.size
+        start += body_offset + message.size
     return start
 
 
@@ -157,8 +161,8 @@ def _first_disagreement(place: Place, replica: Replica, found: Sequence[Span], t
         for low, high in within(found, other.start, other.stop):
             for at in range(low, high, _BLOCK):
                 stop = min(at + _BLOCK, high)
-                mine = replica.bytes_at(place.log.lead, at, stop)
-                theirs = other.replica.bytes_at(place.log.lead, at, stop)
+                mine = replica.bytes_at(place.log.body_offset, at, stop)
+                theirs = other.replica.bytes_at(place.log.body_offset, at, stop)
                 if mine != theirs:
                     return at + next((i for i, (x, y) in enumerate(zip(mine, theirs, strict=False)) if x != y), 0)
     return None
@@ -169,7 +173,7 @@ def _raw(place: Place, gaps: Sequence[Span], replicas: Sequence[Replica]) -> lis
     out = []
     for low, high in gaps:
         for replica in replicas:
-            if len(replica.bytes_at(place.log.lead, low, high)) == high - low:
+            if len(replica.bytes_at(place.log.body_offset, low, high)) == high - low:
                 out.append(Taken(place, low, high, replica, good=False))
                 break
     return out

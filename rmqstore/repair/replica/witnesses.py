@@ -41,18 +41,18 @@ class Witnesses:
             if tags_in_doubt(finding) and isinstance(at, int):
                 out.units[at] = finding
             elif finding.problem.alters_keys and finding.queue == result.name:
-                out.text.add(finding.offset + result.lead)
+                out.text.add(finding.offset + result.body_offset)
         return out
 
     @property
     def spans(self) -> list[Span]:
         """The ranges of all records with damaged properties."""
         if self._spans is None:
-            lead, found = self.result.lead, []
+            body_offset, found = self.result.body_offset, []
             for at in (*self.entries, *self.units, *self.text):
                 message = message_at(self.result.queue, at)
                 if message is not None:
-                    found.append((at - lead, at + message.size))
+                    found.append((at - body_offset, at + message.size))
             self._spans = joined(found)
         return self._spans
 

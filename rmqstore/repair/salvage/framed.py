@@ -182,7 +182,7 @@ class FramedRecords:
             if log is None or not (handled or (finding.code == problem_codes.DL_BODY and whole)):
                 continue
             if not logs.damaged(finding.offset):
-                start = finding.offset + log.lead
+                start = finding.offset + log.body_offset
                 out.setdefault(start, _Suspect(log, start)).findings.append(finding)
         return [out[start] for start in sorted(out)]
 
@@ -265,12 +265,12 @@ class FramedRecords:
         gap = next((g for g in part.gaps if g.expected <= slot.queue_offset < g.got), None)
         if not rivals or gap is None or gap.at // log.queue.file_size != gap.before // log.queue.file_size:
             return False
-        low = gap.before - log.lead
+        low = gap.before - log.body_offset
         here = [
-            (at + log.lead, message)
+            (at + log.body_offset, message)
             for run in log.tiling
             if run.kind is Kind.RECORDS and run.start < gap.at and low < run.stop
-            for at, message in framed_records(log, max(run.start, low), min(run.stop, gap.at - log.lead))
+            for at, message in framed_records(log, max(run.start, low), min(run.stop, gap.at - log.body_offset))
             if (message.topic_text, message.queue_offset) == (slot.topic, slot.queue_offset)
             and message.queue_id in rivals
         ]
@@ -422,7 +422,7 @@ class FramedRecords:
     def _leave(self, suspect: _Suspect, message: Message) -> None:
         """Report a record whose queue and queue offset nothing proves."""
         codes = suspect.codes - {_FLAG, _HOST}
-        self.left.update((suspect.start - suspect.log.lead, code) for code in codes)
+        self.left.update((suspect.start - suspect.log.body_offset, code) for code in codes)
         self.refusals.append(
             f"{'/'.join(sorted(codes))} at {suspect.start:,}: nothing proves which queue and offset the message has "
             f"({message.topic_text!r}/{message.queue_id} {message.queue_offset}); it is left unchanged"
@@ -452,7 +452,7 @@ class FramedRecords:
                 return
         proved = None if carries_crc(message) else proved_sys_flag(message.sys_flag, message.body)
         if proved is None:
-            self.left.add((suspect.start - suspect.log.lead, _FLAG))
+            self.left.add((suspect.start - suspect.log.body_offset, _FLAG))
             self.refusals.append(
                 f"SYSFLAG 0x{message.sys_flag:X} at {suspect.start:,} ({message.topic_text}/{message.queue_id} "
                 f"{message.queue_offset}) means {compression_words(message.sys_flag)}, which its body is not; nothing "

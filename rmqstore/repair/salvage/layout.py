@@ -73,14 +73,14 @@ class Free:
     start: int
     stop: int
     last: bool
-    lead: int
+    body_offset: int
     single: bool = False
     slots: list[QueueSlot] = field(default_factory=list)
 
     def take(self, slot: QueueSlot, least: int) -> bool:
         """Place one more slot, with at least `least` bytes for each, unless `full`; return whether it fits."""
         least = 0 if self.single else least
-        used = sum(max(least, smallest_visible(s) + self.lead) for s in (*self.slots, slot))
+        used = sum(max(least, smallest_visible(s) + self.body_offset) for s in (*self.slots, slot))
         fits = used + (BLANK_SIZE if self.last else 0) <= self.stop - self.start
         if fits:
             self.slots.append(slot)
@@ -91,8 +91,8 @@ class Free:
         """Return whether there is no room for another filler."""
         if self.single and self.slots:
             return True
-        used = sum(smallest_visible(s) + self.lead for s in self.slots)
-        return self.stop - self.start - used < SMALLEST + self.lead
+        used = sum(smallest_visible(s) + self.body_offset for s in self.slots)
+        return self.stop - self.start - used < SMALLEST + self.body_offset
 
 
 @dataclass(slots=True)
@@ -110,8 +110,8 @@ class SpanLayout:
     merge: bool = False
 
     @property
-    def lead(self) -> int:
-        return self.damage.log.lead
+    def body_offset(self) -> int:
+        return self.damage.log.body_offset
 
     def finish(self) -> None:
         """Divide the free bytes into cells, so that the cells cover the span."""
@@ -123,7 +123,7 @@ class SpanLayout:
         """Merge cells too short for a record into a rebuilt neighbour, or into a good message if `merge` allows it."""
         out: list[Cell] = []
         for i, cell in enumerate(cells):
-            least = BLANK_SIZE if cell.blank else SMALLEST + self.lead
+            least = BLANK_SIZE if cell.blank else SMALLEST + self.body_offset
             known = cell.kept is not None or cell.expected is not None or cell.message is not None
             before = out[-1] if out and not out[-1].blank else None
             after = cells[i + 1] if i + 1 < len(cells) else None
@@ -157,24 +157,24 @@ def lay_out(
     was extended. `own` returns whether a record with another PHYSICALOFFSET may belong here; otherwise it is stale, and
     its size proves nothing.
     """
-    lead, cells, rest = damage.log.lead, {cell.start: cell for cell in taken}, damage.start
+    body_offset, cells, rest = damage.log.body_offset, {cell.start: cell for cell in taken}, damage.start
     if bounds and cells.keys() <= {start for start, _ in bounds}:
         for start, length in bounds:
             if start in cells:
                 cells[start].take_in(cells[start].stop, start + length - cells[start].stop)
                 continue
-            found = message_at(damage.log.queue, start + lead)
-            fits = found is not None and found.size == length - lead
-            cells[start] = Cell(start, length, expected.get(start + lead), found if fits else None)
+            found = message_at(damage.log.queue, start + body_offset)
+            fits = found is not None and found.size == length - body_offset
+            cells[start] = Cell(start, length, expected.get(start + body_offset), found if fits else None)
         rest = sum(bounds[-1])
     if rest < damage.stop:
         framed = {at: m for at, m in _sound_messages(damage, rest) if at not in cells}
         framed |= {at: m for at, m in _frames(damage) if at >= rest}
-        frames = [Cell(at, lead + m.size, message=m) for at, m in sorted(framed.items())]
-        moved = _moved(frames, lead)
+        frames = [Cell(at, body_offset + m.size, message=m) for at, m in sorted(framed.items())]
+        moved = _moved(frames, body_offset)
         for cell in frames:
-            cell.expected = expected.get(cell.start + lead)
-            if _is_here(cell, lead, moved, own):
+            cell.expected = expected.get(cell.start + body_offset)
+            if _is_here(cell, body_offset, moved, own):
                 cells[cell.start] = cell
         for cell in _named(damage, expected, sorted(cells.values(), key=lambda c: c.start)):
             cells[cell.start] = cell
@@ -183,7 +183,7 @@ def lay_out(
     for cell in (*layout.cells, Cell(damage.stop, 0)):
         if cell.start > at:
             last = damage.at_end and cell.start == damage.stop
-            layout.free.append(Free(at, cell.start, last, lead))
+            layout.free.append(Free(at, cell.start, last, body_offset))
         at = cell.stop
     return layout
 
@@ -197,22 +197,22 @@ def _frames(damage: Damage) -> Iterator[tuple[int, Message]]:
 
 def _sound_messages(damage: Damage, start: int) -> Iterator[tuple[int, Message]]:
     """Messages of DLedger entries that follow each other from `start` on, under damaged headers."""
-    lead = damage.log.lead
-    for at, message in framed_records(damage.log, start, damage.stop) if lead else ():
-        if check_message(message, at + lead) is not Fault.NONE:
+    body_offset = damage.log.body_offset
+    for at, message in framed_records(damage.log, start, damage.stop) if body_offset else ():
+        if check_message(message, at + body_offset) is not Fault.NONE:
             return
         yield at, message
 
 
-def _moved(frames: Sequence[Cell], lead: int) -> frozenset[int]:
+def _moved(frames: Sequence[Cell], body_offset: int) -> frozenset[int]:
     """Return shifts (bytes) that several records of a span share, as after a swap of files."""
-    shifts = Counter(f.message.physical_offset - f.start - lead for f in frames if f.message is not None)
+    shifts = Counter(f.message.physical_offset - f.start - body_offset for f in frames if f.message is not None)
     return frozenset(shift for shift, n in shifts.items() if n > 1 and shift)
 
 
-def _is_here(cell: Cell, lead: int, moved: frozenset[int], own: Callable[[Message, int], bool]) -> bool:
+def _is_here(cell: Cell, body_offset: int, moved: frozenset[int], own: Callable[[Message, int], bool]) -> bool:
     """Return whether a framed record belongs here, whatever its PHYSICALOFFSET is."""
-    message, at = cell.message, cell.start + lead
+    message, at = cell.message, cell.start + body_offset
     if message is None or message.physical_offset == at:
         return True
     if cell.expected is not None:
@@ -222,20 +222,21 @@ def _is_here(cell: Cell, lead: int, moved: frozenset[int], own: Callable[[Messag
 
 def _named(damage: Damage, expected: Mapping[int, Expected], frames: Sequence[Cell]) -> Iterator[Cell]:
     """Yield cells at the offsets of units, if they fit between the framed records and each other."""
-    lead = damage.log.lead
+    body_offset = damage.log.body_offset
     inside = sorted(
-        offset - lead
+        offset - body_offset
         for offset in expected
-        if damage.start <= offset - lead < damage.stop and not any(f.start <= offset - lead < f.stop for f in frames)
+        if damage.start <= offset - body_offset < damage.stop
+        and not any(f.start <= offset - body_offset < f.stop for f in frames)
     )
     limit = damage.stop - (BLANK_SIZE if damage.at_end else 0)
     for i, start in enumerate(inside):
-        one = expected[start + lead]
+        one = expected[start + body_offset]
         bound = min([limit, *inside[i + 1 : i + 2], *(f.start for f in frames if f.start > start)])
-        length = (one.size or 0) + lead
-        if length - lead < MIN_SIZE or start + length > bound:
+        length = (one.size or 0) + body_offset
+        if length - body_offset < MIN_SIZE or start + length > bound:
             length = bound - start  # the size is damaged too
-        if length >= smallest_visible(one.slot) + lead:
+        if length >= smallest_visible(one.slot) + body_offset:
             yield Cell(start, length, one)
 
 
@@ -250,8 +251,8 @@ def place(layouts: Sequence[SpanLayout], between: Sequence[Between]) -> list[Que
     """
     unplaced: list[QueueSlot] = []
     for least in (_ROOMY, 0):
-        unknown = [(c, layout.lead) for layout in layouts for c in layout.cells if c.unknown]
-        single = [Free(c.start, c.stop, False, lead, single=True) for c, lead in unknown]
+        unknown = [(c, layout.body_offset) for layout in layouts for c in layout.cells if c.unknown]
+        single = [Free(c.start, c.stop, False, body_offset, single=True) for c, body_offset in unknown]
         free = [f for layout in layouts for f in layout.free]
         for one in free:
             one.slots.clear()
@@ -291,12 +292,12 @@ def _divide(free: Free, file_size: int) -> Iterator[Cell]:
     at, ends = free.start, BLANK_SIZE if free.last else 0
     share = (free.stop - at - ends) // max(1, len(free.slots))
     for i, slot in enumerate(free.slots):
-        least, rest = smallest_visible(slot) + free.lead, free.slots[i + 1 :]
+        least, rest = smallest_visible(slot) + free.body_offset, free.slots[i + 1 :]
         length = max(least, min(share, _MOST))
         left = free.stop - at - length
-        if sum(smallest_visible(s) + free.lead for s in rest) + ends > left:
+        if sum(smallest_visible(s) + free.body_offset for s in rest) + ends > left:
             length = least
-        if not rest and not free.last and 0 < free.stop - at - length < SMALLEST + free.lead:
+        if not rest and not free.last and 0 < free.stop - at - length < SMALLEST + free.body_offset:
             length = free.stop - at
         yield Cell(at, length, Expected(slot))
         at += length
@@ -305,7 +306,7 @@ def _divide(free: Free, file_size: int) -> Iterator[Cell]:
 
 def _rest(at: int, free: Free, file_size: int) -> Iterator[Cell]:
     """Yield cells for the rest of free bytes: a BLANK at the end of a file, otherwise unseen fillers."""
-    least = SMALLEST + free.lead
+    least = SMALLEST + free.body_offset
     if free.last:
         if at % file_size == 0 and free.stop - at >= least + BLANK_SIZE:  # a file starts with a record
             yield Cell(at, least)

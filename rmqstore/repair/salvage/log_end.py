@@ -53,7 +53,7 @@ def plan_tail(draft: PlanBuilder, log: LogResult, end: int) -> None:
     A damaged record at the very end is removed too, as a broker does: no record follows it.
     """
     if log.stale_from is not None:
-        draft.cures.add(codes.DL_STALE_TAIL if log.lead else codes.CL_STALE_TAIL)
+        draft.cures.add(codes.DL_STALE_TAIL if log.body_offset else codes.CL_STALE_TAIL)
         zero_from(draft, log, log.wrote, "old records of a truncated log")
         return
     for run in log.tiling.tail():
@@ -61,8 +61,8 @@ def plan_tail(draft: PlanBuilder, log: LogResult, end: int) -> None:
         start = max(run.start, end)
         if run.kind is not Kind.DIRTY or file is None or draft.path(file.path) in draft.gone or run.stop <= start:
             continue
-        dirty = codes.DL_DIRTY_TAIL if log.lead else codes.CL_DIRTY_TAIL
-        draft.cures.add(code_of(run.cause, log.lead) if run.count else dirty)
+        dirty = codes.DL_DIRTY_TAIL if log.body_offset else codes.CL_DIRTY_TAIL
+        draft.cures.add(code_of(run.cause, log.body_offset) if run.count else dirty)
         damaged = run.count and run.cause is not Fault.PHYSICAL_OFFSET
         why = "damaged records at the very end" if damaged else "not a record: an interrupted write"
         _zero(draft, file, start - file.start, run.stop - file.start, why)
@@ -116,7 +116,7 @@ def drop_behind_hole(draft: PlanBuilder, log: LogResult) -> None:
         before = file
         if hole and draft.path(file.path) not in draft.gone:
             draft.discard(file.path, "after the end of the log, and after a missing file")
-            draft.cures.add(codes.DL_MISSING_FILE if log.lead else codes.CL_MISSING_FILE)
+            draft.cures.add(codes.DL_MISSING_FILE if log.body_offset else codes.CL_MISSING_FILE)
 
 
 def first_damage(log: LogResult, listed: list[int], end: int) -> int | None:

@@ -115,7 +115,7 @@ def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[SpanLayo
             size += sum(c.length for c in unknown)
             roomy += sum(c.length for c in gaps)
             size += sum(c.length for c in gaps) if layout.damage.file is None else 0
-        if layout.lead:  # every entry is a message
+        if layout.body_offset:  # every entry is a message
             entries += len(unknown)
             hidden += sum(c.length for c in unknown)
             continue
@@ -251,7 +251,7 @@ def _framed(log: LogResult, start: int) -> dict[int, QueueSlot]:
         if run.kind is Kind.DIRTY and run.count and run.start >= start and run.cause is not Fault.PHYSICAL_OFFSET:
             for at, message in framed_records(log, run.start, run.stop):
                 if message.is_dispatched:
-                    out[at + log.lead] = QueueSlot(message.topic_text, message.queue_id, message.queue_offset)
+                    out[at + log.body_offset] = QueueSlot(message.topic_text, message.queue_id, message.queue_offset)
     return out
 
 
@@ -277,7 +277,7 @@ def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
     numbers, offsets, sizes, counts = own.tolist()
     if doubtful:
         ledger.notes.append(
-            f"{doubtful:,} units behind the end of the log overlap others: left over from an earlier log, not counted"
+            f"{doubtful:,} units after the end of the log overlap others: left over from an earlier log, not counted"
         )
     for number, count in zip(numbers, counts, strict=True):
         ledger.queues[names[number]] += count
@@ -440,13 +440,13 @@ def _one_life(units: Table) -> tuple[Table, int]:
 
 def _entries_behind(evidence: Evidence, log: LogResult) -> set[int]:
     """Return the messages of the consecutive entries that DLedger's index has after the end of the data."""
-    return {pos + log.lead for pos, _ in entries_behind(evidence.store, log)}
+    return {pos + log.body_offset for pos, _ in entries_behind(evidence.store, log)}
 
 
 def entries_behind(store: Store, log: LogResult) -> Iterator[tuple[int, dict[str, int]]]:
     """Yield (position, unit) of the consecutive entries that DLedger's index has after the end of the data."""
     files = store.dledger
-    if files is None or not log.lead or not log.messages:
+    if files is None or not log.body_offset or not log.messages:
         return
     size, end, number = log.queue.file_size, log.wrote, log.entries.last_index + 1
     for chunk in unit_chunks(files.index, dledger.INDEX_UNIT, start=dledger.index_at(number), chunk=_CHUNK):
@@ -454,7 +454,7 @@ def entries_behind(store: Store, log: LogResult) -> Iterator[tuple[int, dict[str
             unit = {name: int(row[name]) for name in ("pos", "size", "index", "term")}
             pos, length = unit["pos"], unit["size"]
             fresh = pos % size == 0 and 0 <= pos - end < size
-            if unit["index"] != number or not (pos == end or fresh) or not log.lead < length <= size:
+            if unit["index"] != number or not (pos == end or fresh) or not log.body_offset < length <= size:
                 return
             yield pos, unit
             end, number = pos + length, number + 1
@@ -476,11 +476,11 @@ def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult, floor: int) ->
 
 def _unnamed_bytes(log: LogResult, end: int, offsets: Sequence[int], sizes: Sequence[int]) -> int:
     """Count the bytes after the end without evidence: dirty ones, and those before a known message."""
-    size, lead = log.queue.file_size, log.lead
+    size, body_offset = log.queue.file_size, log.body_offset
     total, at = 0, end
     for start, length in zip(offsets, sizes, strict=True):
-        gap = start - lead - at
-        if (start - lead) % size == 0 and gap < length + lead + BLANK_SIZE:
+        gap = start - body_offset - at
+        if (start - body_offset) % size == 0 and gap < length + body_offset + BLANK_SIZE:
             gap = 0  # the rest of a file was too short for this message
         total += gap if gap >= MIN_SIZE else 0
         at = start + length

@@ -70,7 +70,7 @@ def take_in_neighbours(
 
 
 def _short(damage: Damage) -> bool:
-    return not damage.at_end and damage.length < SMALLEST + damage.log.lead
+    return not damage.at_end and damage.length < SMALLEST + damage.log.body_offset
 
 
 def _touch(one: Damage, other: Damage) -> bool:
@@ -119,7 +119,9 @@ def _sides(damage: Damage) -> Iterator[_Side]:
     before = last_before(log, damage.start)[-1:] if damage.start % size else ()
     behind = first_behind(log, damage.stop)[:1] if damage.stop % size else ()
     for start, stop in (*before, *behind):
-        message = message_at(log.queue, start + log.lead) if damage.start == stop or damage.stop == start else None
+        message = (
+            message_at(log.queue, start + log.body_offset) if damage.start == stop or damage.stop == start else None
+        )
         if message is not None:
             yield _Side(start, stop, message)
 
@@ -127,13 +129,13 @@ def _sides(damage: Damage) -> Iterator[_Side]:
 def taken_cells(damage: Damage, levels: properties.DelayLevels) -> list[Cell]:
     """Return the good records by which a span was extended, as cells."""
     out: list[Cell] = []
-    lead = damage.log.lead
+    body_offset = damage.log.body_offset
     for start in damage.taken:
-        message = message_at(damage.log.queue, start + lead)
+        message = message_at(damage.log.queue, start + body_offset)
         if message is not None:
             slot = slot_of(message, levels)
-            at = start + lead
+            at = start + body_offset
             expected = None if slot is None else Expected(slot, at, message.size, message.store_timestamp)
             raw = damage.log.queue.pread(message.size, at)
-            out.append(Cell(start, lead + message.size, expected, message, kept=Keep(raw)))
+            out.append(Cell(start, body_offset + message.size, expected, message, kept=Keep(raw)))
     return out

@@ -46,7 +46,7 @@ def index_bounds(store: Store, damage: Damage) -> list[tuple[int, int]]:
     if damage.start >= log.wrote:
         return _bounds_behind(store, damage)
     after = next((r for r in log.tiling if r.kind is Kind.RECORDS and r.stop > damage.stop), None)
-    behind = header_at(log, max(after.start, damage.stop)) if log.lead and after is not None else None
+    behind = header_at(log, max(after.start, damage.stop)) if log.body_offset and after is not None else None
     index = behind.index - 1 if behind is not None else -1
     while len(out) < _MOST_ENTRIES and (unit := unit_of(store, index)) is not None and unit.pos >= damage.start:
         if unit.pos < damage.stop:
@@ -81,7 +81,7 @@ def number_entries(store: Store, layouts: Sequence[SpanLayout], begin: int | Non
     groups: dict[tuple[int, int], list[SpanLayout]] = {}
     around: dict[tuple[int, int], tuple[Run | None, Run | None]] = {}
     for layout in layouts:
-        if layout.lead:
+        if layout.body_offset:
             before, after = _runs_around(layout.damage)
             key = (before.start if before else -1, after.start if after else -1)
             groups.setdefault(key, []).append(layout)

@@ -57,7 +57,7 @@ def _is_named(cell: Cell, log: LogResult) -> bool:
     """Return whether the stored PHYSICALOFFSET of a kept record, or a unit, is its actual place."""
     if cell.kept is None:
         return False
-    at = cell.start + log.lead
+    at = cell.start + log.body_offset
     if cell.expected is not None and cell.expected.offset == at:
         return True
     return log.queue.pread(8, at + PHYSICAL_OFFSET_AT) == at.to_bytes(8, "big")

@@ -117,7 +117,7 @@ class _Salvage:
 
     def _blanks(self) -> None:
         """Correct the size of BLANKs that do not fill the rest of their file."""
-        log = next((r for r in self.logs.results if not r.lead), None)
+        log = next((r for r in self.logs.results if not r.body_offset), None)
         for finding in self.findings.listed:
             left = finding.facts.get("left")
             file = log.queue.find(finding.offset) if log is not None else None
@@ -173,7 +173,7 @@ class _Salvage:
 
     def _cures(self, framed: FramedRecords) -> tuple[str, ...]:
         out: set[str] = set()
-        corrected = {at - fix.log.lead for at, fix in framed.fixes.items() if fix.new is not None}
+        corrected = {at - fix.log.body_offset for at, fix in framed.fixes.items() if fix.new is not None}
         for finding in self.findings.listed:
             low, high = finding.offset, finding.offset + max(1, finding.length)
             if finding.code in (codes.CQ_WRONG_TAG, *BATCH_CODES):  # the unit is right, and its record was repaired

@@ -75,25 +75,25 @@ class Solver:
 
         out: list[SpanLayout] = []
         for damage in damages:
-            bounds = index_bounds(self.evidence.store, damage) if damage.log.lead else ()
+            bounds = index_bounds(self.evidence.store, damage) if damage.log.body_offset else ()
             out.append(lay_out(damage, known.at, bounds, taken_cells(damage, self.levels), own))
         return out
 
     def solve(self, layout: SpanLayout, known: Known) -> None:
         """Set the answer of every cell of a span, and search free bytes for records."""
-        damage, lead = layout.damage, layout.lead
+        damage, body_offset = layout.damage, layout.body_offset
         around = self.neighbours.around(damage.stop)
         slots = {expected.slot.key: at for at, expected in known.at.items()}
         for cell in layout.cells:
-            raw = damage.log.queue.pread(cell.length - lead, cell.start + lead)
-            if cell.kept is not None or cell.given_up or len(raw) < cell.length - lead:
+            raw = damage.log.queue.pread(cell.length - body_offset, cell.start + body_offset)
+            if cell.kept is not None or cell.given_up or len(raw) < cell.length - body_offset:
                 continue
             if cell.message is not None and cell.expected is None:
-                cell.expected = self.own_slot(cell.message, cell.start + lead, slots)
-            answer = self.answer(cell, raw, lead, around)
+                cell.expected = self.own_slot(cell.message, cell.start + body_offset, slots)
+            answer = self.answer(cell, raw, body_offset, around)
             cell.kept = answer if not isinstance(answer, Unrestorable) else None
         for free in list(layout.free):
-            start, length = free.start + lead, free.stop - free.start - lead
+            start, length = free.start + body_offset, free.stop - free.start - body_offset
             if free.last or length > MIN_SIZE << 16:
                 continue
             mended = mend_fields(damage.log.queue.pread(length, start), start, None, around)
@@ -104,15 +104,15 @@ class Solver:
                 layout.cells.append(Cell(free.start, free.stop - free.start, one, kept=Keep(mended.record)))
         layout.cells.sort(key=lambda c: c.start)
 
-    def answer(self, cell: Cell, raw: bytes, lead: int, around: Around) -> Answer:
+    def answer(self, cell: Cell, raw: bytes, body_offset: int, around: Around) -> Answer:
         """Return the answer for one record, of which `raw` are the bytes on disk."""
-        message, at, expected = cell.message, cell.start + lead, cell.expected
+        message, at, expected = cell.message, cell.start + body_offset, cell.expected
         slot = expected.slot if expected is not None else None
         lost = Unrestorable(slot)
         agrees = message is not None and (
             not message.is_dispatched or (slot is not None and key_of(message) == slot.key)
         )
-        if message is not None and lead and agrees and is_sound(message, raw, at):
+        if message is not None and body_offset and agrees and is_sound(message, raw, at):
             return self._with_sound_text(message, raw, slot)  # only the entry header is wrong
         dispatched = expected is not None and expected.offset == at  # it has a unit, regardless of SYSFLAG
         if message is not None and not message.is_dispatched and not dispatched:

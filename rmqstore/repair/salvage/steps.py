@@ -53,20 +53,20 @@ class Steps:
 
     def cover(self, layout: SpanLayout, numbers: EntryNumbers) -> None:
         """Add the step for a span, and count what is lost there."""
-        damage, lead = layout.damage, layout.lead
+        damage, body_offset = layout.damage, layout.body_offset
         around = self.neighbours.around(damage.stop)
         parts: list[Literal | Zeros] = []
         for cell in layout.cells:
             if cell.blank:
-                blank = dledger.build_blank(cell.length) if lead else records.build_blank(cell.length)
+                blank = dledger.build_blank(cell.length) if body_offset else records.build_blank(cell.length)
                 parts += [Literal(blank), Zeros(cell.length - len(blank))]
                 continue
-            record = cell.kept.record if cell.kept is not None else self._filler(cell, lead, around)
+            record = cell.kept.record if cell.kept is not None else self._filler(cell, body_offset, around)
             if isinstance(cell.kept, Mended) and cell.kept.restored is not None:
                 self.restored.append(cell.kept.restored)
             if cell.kept is not None and cell.expected is not None:
-                self._give_unit(cell.expected, cell.start + lead, len(record))
-            if lead:
+                self._give_unit(cell.expected, cell.start + body_offset, len(record))
+            if body_offset:
                 parts.append(Literal(numbers.head(cell, len(record))))
             parts += sparse(record)
         why = _why(layout)
@@ -87,8 +87,8 @@ class Steps:
             return
         for cell in layout.cells:
             if isinstance(cell.kept, Mended) and cell.kept.unproved:
-                self._list_damaged(cell.kept.record, cell.start + layout.lead, cell.kept.unproved)
-                self._save(damage.file, cell.start + layout.lead, cell.length - layout.lead, why)
+                self._list_damaged(cell.kept.record, cell.start + layout.body_offset, cell.kept.unproved)
+                self._save(damage.file, cell.start + layout.body_offset, cell.length - layout.body_offset, why)
         dirty = [run for run in damage.runs if run.kind is Kind.DIRTY]
         gone = [c for c in layout.cells if c.kept is None]
         lossy = any(not c.blank or any(run.stop > c.start for run in dirty) for c in gone)
@@ -123,9 +123,9 @@ class Steps:
 
     # --- fillers --------------------------------------------------------------------------------------------------
 
-    def _filler(self, cell: Cell, lead: int, around: Around) -> bytes:
+    def _filler(self, cell: Cell, body_offset: int, around: Around) -> bytes:
         """Return the bytes of the filler for a lost record."""
-        at, length, record = cell.start + lead, cell.length - lead, b""
+        at, length, record = cell.start + body_offset, cell.length - body_offset, b""
         if cell.expected is not None:
             slot, old = cell.expected.slot, cell.message
             old = old if old is not None and key_of(old) == slot.key else None  # its header agrees with its unit
@@ -140,17 +140,18 @@ class Steps:
             record = build_unseen(at, length, around)
             self.fillers.append(Filler(at, length, "unseen"))
         if cell.given_up:
-            self._note_given_up(cell, lead)
+            self._note_given_up(cell, body_offset)
         return record
 
-    def _note_given_up(self, cell: Cell, lead: int) -> None:
+    def _note_given_up(self, cell: Cell, body_offset: int) -> None:
         """Note a good message that is lost to the damage beside it."""
         self.given_up += 1
         what = str(cell.expected.slot) if cell.expected is not None else "a record of no queue"
         if self.given_up <= _LISTED:
             self.draft.notes.append(
                 f"a good message is given up ({what}): the damage beside it is too short for a record; its bytes are "
-                f"kept in lost+found, and {cell.length - lead:,} bytes from {cell.start + lead:,} on become its filler"
+                f"kept in lost+found, and {cell.length - body_offset:,} bytes from {cell.start + body_offset:,} on "
+                "become its filler"
             )
 
     def _time(self, expected: Expected, old: Message | None, around: Around) -> int:
@@ -191,14 +192,14 @@ class Steps:
             return
         if new is None and fix.slot is not None:  # it cannot be repaired, and gets a filler
             around = self.neighbours.around(at + len(fix.old))
-            cell = Cell(at - log.lead, len(fix.old) + log.lead, Expected(fix.slot, at, len(fix.old)))
-            new = self._filler(cell, log.lead, around)
+            cell = Cell(at - log.body_offset, len(fix.old) + log.body_offset, Expected(fix.slot, at, len(fix.old)))
+            new = self._filler(cell, log.body_offset, around)
             self.loss.bytes += len(fix.old)
         assert new is not None
         if fix.slot is not None or fix.unproved:
             self._save(file, at, len(fix.old), fix.why)
         self._write_changes(file, at, fix.old, new, fix.why)
-        self.covered.append((at - log.lead, at + len(fix.old)))
+        self.covered.append((at - log.body_offset, at + len(fix.old)))
         self.rebuild.update(fix.queues)
         if fix.unproved:
             self._list_damaged(new, at, fix.unproved)

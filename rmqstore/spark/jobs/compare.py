@@ -76,7 +76,12 @@ def read_rows(pieces: Iterable[Piece]) -> Iterator[Any]:
         if start is None:
             continue
         for run in scan_file(
-            piece.file, start=start, stop=piece.stop, lead=piece.lead, exact=True, options=ScanOptions(chunk=4 << 20)
+            piece.file,
+            start=start,
+            stop=piece.stop,
+            body_offset=piece.body_offset,
+            exact=True,
+            options=ScanOptions(chunk=4 << 20),
         ):
             if run.kind is not Kind.RECORDS or run.columns is None:
                 continue

@@ -92,10 +92,10 @@ class LogSegment:
 def segments_of(ref: StoreRef, store: Store, job: ExportJob, settings: str = "") -> Iterator[LogSegment]:
     """Yield the segments of a store's logs in address order."""
     live, unmarked = store.lock_state().held, unmarked_fillers(store)
-    for log, queue, lead in logs_of(store):
-        end = end_of(queue, lead, None)
+    for log, queue, body_offset in logs_of(store):
+        end = end_of(queue, body_offset, None)
         before = None
-        cut = log_pieces(ref.label, log, queue, lead, job.split_bytes)
+        cut = log_pieces(ref.label, log, queue, body_offset, job.split_bytes)
         pieces = (replace(piece, unmarked=unmarked) for piece in cut)
         for _, group in groupby(pieces, lambda piece: piece.file.start // job.segment_bytes):
             own = tuple(group)

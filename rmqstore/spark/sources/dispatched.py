@@ -115,8 +115,8 @@ class DispatchedReader(Reader):
         out: list[InputPartition] = []
         for ref, store in opened(refs_of_options(self.settings), skip=self.skip):
             batch = topics_of_batches(store)
-            for name, queue, lead in logs_of(store):
-                groups = packed(log_pieces(ref.label, name, queue, lead, size), size)
+            for name, queue, body_offset in logs_of(store):
+                groups = packed(log_pieces(ref.label, name, queue, body_offset, size), size)
                 out += [StorePieces(ref, batch, group) for group in groups]
         return out
 
@@ -146,7 +146,7 @@ def read_dispatched(
             if start is None:
                 continue
             for run in scan_file(
-                piece.file, start=start, stop=piece.stop, lead=piece.lead, exact=True, options=options
+                piece.file, start=start, stop=piece.stop, body_offset=piece.body_offset, exact=True, options=options
             ):
                 if run.kind is Kind.RECORDS and run.columns is not None:
                     dispatcher.columns(run.columns)

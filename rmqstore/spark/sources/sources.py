@@ -168,8 +168,8 @@ def plan_messages(settings: Mapping[str, str], options: ReadOptions, what: str) 
     def pieces() -> Iterator[Piece]:
         for ref, store in opened(refs_of_options(settings), skip=options.skip_unreadable):
             unmarked = unmarked_fillers(store)
-            for name, queue, lead in logs_of(store, what):
-                for piece in log_pieces(ref.label, name, queue, lead, size, low=low, high=high):
+            for name, queue, body_offset in logs_of(store, what):
+                for piece in log_pieces(ref.label, name, queue, body_offset, size, low=low, high=high):
                     segment = segments and segment_name(ref.label, name, piece.file.start, segment_bytes)
                     if segments is None or segment in segments:
                         yield replace(piece, unmarked=unmarked)

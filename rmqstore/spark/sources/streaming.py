@@ -44,26 +44,26 @@ class GrowingLogReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark
 
     def _logs(self) -> Iterator[tuple[str, str, MappedFileQueue, int]]:
         for ref, store in opened(refs_of_options(self.settings), skip=True):
-            for name, queue, lead in logs_of(store, self.what):
-                yield ref.label, name, queue, lead
+            for name, queue, body_offset in logs_of(store, self.what):
+                yield ref.label, name, queue, body_offset
 
     def initialOffset(self) -> Offsets:
         """Return where a new query begins."""
         out: Offsets = {}
-        for label, name, queue, lead in self._logs():
-            at = queue.start if self.starting == "earliest" else end_of(queue, lead, None)
+        for label, name, queue, body_offset in self._logs():
+            at = queue.start if self.starting == "earliest" else end_of(queue, body_offset, None)
             out.setdefault(label, {})[name] = at
         return out
 
     def latestOffset(self, start: Offsets | None = None, limit: object = None) -> Offsets:
         """Return where the next batch ends; never before its start, even if a log was truncated."""
         out: Offsets = {label: dict(logs) for label, logs in (start or {}).items()}
-        for label, name, queue, lead in self._logs():
+        for label, name, queue, body_offset in self._logs():
             known = self.known.get(label, {}).get(name)
             begun = out.get(label, {}).get(name, known)
             if begun is None and start is not None:
                 begun = queue.start
-            end = end_of(queue, lead, begun, self.most if start is not None else 0)
+            end = end_of(queue, body_offset, begun, self.most if start is not None else 0)
             out.setdefault(label, {})[name] = max(end, begun or 0)
         self.known = out
         return out
@@ -72,9 +72,11 @@ class GrowingLogReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark
         """Split the bytes between two offsets as in a batch load."""
         size = size_of(self.settings, "splitsize", SPLIT_SIZE)
         pieces = []
-        for label, name, queue, lead in self._logs():
+        for label, name, queue, body_offset in self._logs():
             stop = end.get(label, {}).get(name, 0)
-            pieces += list(pieces_between(label, name, queue, lead, start.get(label, {}).get(name, 0), stop, size))
+            pieces += list(
+                pieces_between(label, name, queue, body_offset, start.get(label, {}).get(name, 0), stop, size)
+            )
         return [Pieces(group) for group in packed(pieces, size)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -86,7 +88,7 @@ class GrowingLogReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark
 
 
 def pieces_between(
-    label: str, name: str, queue: MappedFileQueue, lead: int, start: int, stop: int, size: int
+    label: str, name: str, queue: MappedFileQueue, body_offset: int, start: int, stop: int, size: int
 ) -> Iterator[Piece]:
     """Yield the pieces between two record boundaries of a log, given as global offsets."""
     for file in queue.files:
@@ -94,11 +96,11 @@ def pieces_between(
         at = low
         while at < high:
             end = min(at + max(size, 4096), high)
-            yield Piece(label, name, lead, file, at, end, exact=at == low)
+            yield Piece(label, name, body_offset, file, at, end, exact=at == low)
             at = end
 
 
-def end_of(queue: MappedFileQueue, lead: int, start: int | None, most: int = 0) -> int:
+def end_of(queue: MappedFileQueue, body_offset: int, start: int | None, most: int = 0) -> int:
     """Return the end of the last good record at or after the record boundary `start`, as a global offset.
 
     `start` None means the last file with data. `most` limits the bytes to read, 0 for no limit. Errors: none.
@@ -114,14 +116,16 @@ def end_of(queue: MappedFileQueue, lead: int, start: int | None, most: int = 0) 
             break
         at = max(start - file.start, 0)
         stop = file.file_size if not most else min(file.file_size, max(at + 1, start + most - file.start))
-        end = max(end, _good_until(file, lead, at, stop))
+        end = max(end, _good_until(file, body_offset, at, stop))
     return end
 
 
-def _good_until(file: MappedFile, lead: int, at: int, stop: int) -> int:
+def _good_until(file: MappedFile, body_offset: int, at: int, stop: int) -> int:
     end = -1
     try:
-        for run in scan_file(file, start=at, stop=stop, lead=lead, exact=True, options=ScanOptions(chunk=4 << 20)):
+        for run in scan_file(
+            file, start=at, stop=stop, body_offset=body_offset, exact=True, options=ScanOptions(chunk=4 << 20)
+        ):
             if run.kind is Kind.RECORDS:
                 end = run.stop
     except OSError:

@@ -190,11 +190,11 @@ class _Builder:
         out: dict[Path, _Item] = {}
         for log in self.logs:
             for file in log.queue.files:
-                out[file.path] = _Item(file.path, partial(log_pieces, file, log.lead, self.names), True)
+                out[file.path] = _Item(file.path, partial(log_pieces, file, log.body_offset, self.names), True)
             for odd in log.queue.odd:
                 if odd.path not in out and odd.path.is_file():
                     file = _placed(odd.path, log)
-                    pieces = partial(log_pieces, file, log.lead, self.names, check_offset=False)
+                    pieces = partial(log_pieces, file, log.body_offset, self.names, check_offset=False)
                     out[odd.path] = _Item(odd.path, pieces, True)
         for one in self.store.consume_queues(*QueueKind):
             for path in (*(f.path for f in one.queue.files), *(o.path for o in one.queue.odd if o.path.is_file())):
@@ -267,7 +267,7 @@ class _Builder:
     def _name(self, path: Path) -> str:
         if not path.is_relative_to(self.root):  # a log directory configured in broker.conf
             log = next(log for log in self.logs if any(f.path == path for f in log.queue.files))
-            folder = f"{self.store.dledger.directory.name}/data" if log.lead and self.store.dledger else log.name
+            folder = f"{self.store.dledger.directory.name}/data" if log.body_offset and self.store.dledger else log.name
             return f"{STORE}/{folder}/{path.name}"
         parent = "" if self.store.part is None else self.root.name
         names = [STORE if self.store.part is None else self._component(parent, self.root.parent.name)]
@@ -306,9 +306,9 @@ def _some_offset(store: Store, log: Log, selection: Selection) -> int | None:
 def _placed(path: Path, log: Log) -> MappedFile:
     """Return a misnamed file of a log, with the start offset that its first record indicates."""
     length = path.stat().st_size
-    raw = LOCAL.read_at(path, log.lead + HEAD.size, 0)
-    at = log.lead + PHYSICAL_OFFSET_AT
-    start = max(0, int.from_bytes(raw[at : at + 8], "big", signed=True) - log.lead) if len(raw) > at + 8 else 0
+    raw = LOCAL.read_at(path, log.body_offset + HEAD.size, 0)
+    at = log.body_offset + PHYSICAL_OFFSET_AT
+    start = max(0, int.from_bytes(raw[at : at + 8], "big", signed=True) - log.body_offset) if len(raw) > at + 8 else 0
     return MappedFile(path, start, length, max(length, 1))
 
 

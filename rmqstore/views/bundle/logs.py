@@ -44,10 +44,10 @@ _HOSTS_AT = {
 }
 
 
-def log_pieces(file: MappedFile, lead: int, names: Pseudonyms, *, check_offset: bool = True) -> Iterator[Piece]:
+def log_pieces(file: MappedFile, body_offset: int, names: Pseudonyms, *, check_offset: bool = True) -> Iterator[Piece]:
     """Yield a converted log file, in order; bytes between the pieces are zeros.
 
-    `lead`: bytes before every message. Errors: OSError if the file cannot be read.
+    `body_offset`: bytes before every message. Errors: OSError if the file cannot be read.
     """
     with file.path.open("rb") as source:
 
@@ -56,7 +56,7 @@ def log_pieces(file: MappedFile, lead: int, names: Pseudonyms, *, check_offset: 
             return source.read(stop - start)
 
         end = min(file.length, file.file_size)
-        for run in scan_file(file, lead=lead, options=ScanOptions(check_offset=check_offset)):
+        for run in scan_file(file, body_offset=body_offset, options=ScanOptions(check_offset=check_offset)):
             start, stop = run.start - file.start, min(run.stop - file.start, file.length)
             if run.columns is not None:
                 yield start, _records(run, names)
@@ -67,7 +67,7 @@ def log_pieces(file: MappedFile, lead: int, names: Pseudonyms, *, check_offset: 
                 yield start, read(start, min(start + 8, stop))
                 yield from _raw(read, start + 8, stop)
             elif run.kind is Kind.DIRTY:
-                yield from _dirty(read, start, stop, file.start, lead, names)
+                yield from _dirty(read, start, stop, file.start, body_offset, names)
         yield from _raw(read, end, file.length)  # a file longer than the file size of its queue
 
 
@@ -75,7 +75,7 @@ def _records(run: Run, names: Pseudonyms) -> bytes:
     """Return the converted records of a run, with their DLedger entry headers."""
     columns = run.columns
     assert columns is not None
-    first = int(columns.at[0]) - columns.lead
+    first = int(columns.at[0]) - columns.body_offset
     out = bytearray(columns.raw[first : first + run.stop - run.start])
     for lo, size in zip((columns.at - first).tolist(), columns.size.tolist(), strict=True):
         out[lo : lo + size] = record(bytes(out[lo : lo + size]), names)
@@ -126,44 +126,44 @@ def _raw(read: Read, start: int, stop: int) -> Iterator[Piece]:
         yield at, byte_noise(read(at, min(at + _BLOCK, stop)))
 
 
-def _dirty(read: Read, start: int, stop: int, base: int, lead: int, names: Pseudonyms) -> Iterator[Piece]:
+def _dirty(read: Read, start: int, stop: int, base: int, body_offset: int, names: Pseudonyms) -> Iterator[Piece]:
     """Yield damaged bytes as noise, except heads of records: a bundle must show what is wrong with them."""
     for at in range(start, stop, _BLOCK):
         data = read(at, min(at + _BLOCK, stop))
         out = bytearray(byte_noise(data))
-        for lo in _heads(data, base + at, lead):
-            head = lo + lead
+        for lo in _heads(data, base + at, body_offset):
+            head = lo + body_offset
             flag = int.from_bytes(data[head + SYS_FLAG_AT : head + SYS_FLAG_AT + 4], "big") & 0x30
             size = HEADS_BY_FLAG[flag].size
             kept = bytearray(data[lo : head + size])
-            if len(kept) == lead + size:
-                fixed = kept[lead:]
+            if len(kept) == body_offset + size:
+                fixed = kept[body_offset:]
                 _hosts(fixed, flag, names)
-                kept[lead:] = fixed
+                kept[body_offset:] = fixed
             out[lo : lo + len(kept)] = kept
         yield at, bytes(out)
 
 
-def _heads(data: bytes, base: int, lead: int) -> Iterator[int]:
+def _heads(data: bytes, base: int, body_offset: int) -> Iterator[int]:
     """Yield the positions of damaged records whose heads can be recognized."""
     at = 0
     while 0 <= at < len(data):
-        if not _is_head(data, at, base, lead):
-            at = _next(data, at + 1, lead)
+        if not _is_head(data, at, base, body_offset):
+            at = _next(data, at + 1, body_offset)
             continue
         yield at
-        size = int.from_bytes(data[at + lead : at + lead + 4], "big")
-        follows = size >= MIN_SIZE and _is_head(data, at + lead + size, base, lead)
-        at = at + lead + size if follows else _next(data, at + 1, lead)
+        size = int.from_bytes(data[at + body_offset : at + body_offset + 4], "big")
+        follows = size >= MIN_SIZE and _is_head(data, at + body_offset + size, base, body_offset)
+        at = at + body_offset + size if follows else _next(data, at + 1, body_offset)
 
 
-def _next(data: bytes, at: int, lead: int) -> int:
-    found = data.find(MAGIC_V1_U32.to_bytes(4, "big")[:3], at + lead + 4)
-    return found - lead - 4 if found >= 0 else -1
+def _next(data: bytes, at: int, body_offset: int) -> int:
+    found = data.find(MAGIC_V1_U32.to_bytes(4, "big")[:3], at + body_offset + 4)
+    return found - body_offset - 4 if found >= 0 else -1
 
 
-def _is_head(data: bytes, at: int, base: int, lead: int) -> bool:
-    head = at + lead
+def _is_head(data: bytes, at: int, base: int, body_offset: int) -> bool:
+    head = at + body_offset
     magic = int.from_bytes(data[head + 4 : head + 8], "big")
     near = min((magic ^ known).bit_count() for known in (MAGIC_V1_U32, MAGIC_V2_U32)) <= _DAMAGED_BITS
     own = int.from_bytes(data[head + PHYSICAL_OFFSET_AT : head + PHYSICAL_OFFSET_AT + 8], "big")

@@ -197,7 +197,7 @@ def side_of(log: LogRows) -> Side:
     """Return the summary of a store."""
     last = log.results[-1]
     entries = None
-    if last.lead and log.store.dledger is not None:
+    if last.body_offset and log.store.dledger is not None:
         tally = last.entries
         committed = committed_index(log.store.dledger)
         entries = {"first_index": tally.first_index, "last_index": tally.last_index, "term": tally.last_term}
@@ -218,7 +218,7 @@ def side_of(log: LogRows) -> Side:
 
 def _divided_offset(last: LogResult) -> int:
     """Return the start of the first DLedger file; for a commitlog, the end of the file that is being written."""
-    if last.lead:
+    if last.body_offset:
         return last.queue.start
     file = last.queue.find(last.next_append)
     return last.queue.stop if file is None else file.stop

@@ -81,9 +81,9 @@ class LogRows:
         )
         self.findings = Findings(keep=0)
         self.results: list[LogResult] = []
-        for queue, lead in store.logs:
+        for queue, body_offset in store.logs:
             work = PassWork(jobs_or_default(jobs, queue.bytes_on_disk), mapper=mapper)
-            self.results.append(read_log(queue, passing, self.findings, lead=lead, work=work))
+            self.results.append(read_log(queue, passing, self.findings, body_offset=body_offset, work=work))
         if not self.results:
             raise NotAStore(f"{store.path} has no file of a log")
 
@@ -129,7 +129,7 @@ class LogRows:
     def log_of(self, offset: int) -> str:
         """Return the log that contains an offset: `commitlog` or `dledger`."""
         last = self.results[-1]
-        return "dledger" if last.lead and offset >= last.queue.start else "commitlog"
+        return "dledger" if last.body_offset and offset >= last.queue.start else "commitlog"
 
     def rows(self, since: int = 0) -> Iterator[RecordRows]:
         """Yield the rows of all sound records that start at `since` or later, in address order."""
@@ -137,7 +137,7 @@ class LogRows:
             for file in result.queue.files:
                 if file.stop <= since or file.start >= result.wrote:
                     continue
-                for run in scan_file(file, lead=result.lead, options=self.options):
+                for run in scan_file(file, body_offset=result.body_offset, options=self.options):
                     if run.kind is Kind.RECORDS and run.columns is not None and run.start < result.wrote:
                         rows = rows_of(run.columns, self.table)
                         low = int(np.searchsorted(rows.start, since))
@@ -157,12 +157,12 @@ def rows_of(columns: Columns, table: QueueTable) -> RecordRows:
     """Return the rows of a chunk, with the table's queue numbers."""
     raw = columns.raw
     stops = columns.at + columns.size
-    starts = columns.at - columns.lead
-    entry = bool(columns.lead)
+    starts = columns.at - columns.body_offset
+    entry = bool(columns.body_offset)
     none = np.full(len(columns), -1, dtype=np.int64)
     return RecordRows(
-        columns.offset - columns.lead,
-        columns.size + columns.lead,
+        columns.offset - columns.body_offset,
+        columns.size + columns.body_offset,
         kernels.body_crcs(raw, starts, stops),
         table.of(columns),
         columns.queue_offset.copy(),

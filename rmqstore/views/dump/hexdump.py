@@ -27,27 +27,27 @@ class HexPart:
     note: str = ""
 
 
-def annotate(queue: MappedFileQueue, offset: int, lead: int, *, body: bool) -> Iterator[HexPart]:
+def annotate(queue: MappedFileQueue, offset: int, body_offset: int, *, body: bool) -> Iterator[HexPart]:
     """Yield the fields of the record, DLedger entry or BLANK at an offset; other bytes are interpreted as a record.
 
-    Units: `offset` is global; with `lead`, it is the offset of the DLedger entry.
+    Units: `offset` is global; with `body_offset`, it is the offset of the DLedger entry.
     """
     file = queue.find(offset)
     if file is None:
         yield HexPart(offset, b"", "nothing", "no file holds this offset")
         return
     left = min(file.length, file.file_size) - (offset - file.start)
-    head = queue.pread(min(left, lead + HEADS_BY_FLAG[0x30].size), offset)
+    head = queue.pread(min(left, body_offset + HEADS_BY_FLAG[0x30].size), offset)
     if not any(head):
         yield HexPart(offset, head[:ROW], "zeros", "zero bytes: unused space or a lost page")
         return
-    if lead:
+    if body_offset:
         yield from _entry(head, offset, left)
         if int.from_bytes(head[:4], "big", signed=True) == dledger.BLANK_MAGIC:
             return
-        offset, left, head = offset + lead, left - lead, head[lead:]
+        offset, left, head = offset + body_offset, left - body_offset, head[body_offset:]
     magic = int.from_bytes(head[4:8], "big", signed=True)
-    if not lead and magic == BLANK_MAGIC:
+    if not body_offset and magic == BLANK_MAGIC:
         note = "" if int.from_bytes(head[:4], "big") == left else f"{left} bytes are left in the file"
         yield from _fields(message.BLANK, head, offset, {"size": note})
         return

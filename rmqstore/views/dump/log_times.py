@@ -29,7 +29,7 @@ _GRID = 64 << 10
 _LONGEST_HEAD = HEADS_BY_FLAG[0x30].size
 
 
-def offsets_between(queue: MappedFileQueue, lead: int, since: int | None, until: int | None) -> tuple[int, int]:
+def offsets_between(queue: MappedFileQueue, body_offset: int, since: int | None, until: int | None) -> tuple[int, int]:
     """Return global offsets [start, stop) that contain all messages stored in [since, until) (ms; None: no bound).
 
     See the module's docstring for brokers whose clock was set back.
@@ -37,10 +37,10 @@ def offsets_between(queue: MappedFileQueue, lead: int, since: int | None, until:
     start, stop = queue.start, queue.stop
     if (since is None and until is None) or queue.bytes_on_disk <= WHOLE:
         return start, stop
-    wanted = [part for part in _parts(queue, lead) if part.can_hold(since, until)]
+    wanted = [part for part in _parts(queue, body_offset) if part.can_hold(since, until)]
     if not wanted:
         return start, start
-    return wanted[0].low(queue, lead, since), wanted[-1].high(queue, lead, until)
+    return wanted[0].low(queue, body_offset, since), wanted[-1].high(queue, body_offset, until)
 
 
 class _SampledRange:
@@ -55,84 +55,86 @@ class _SampledRange:
         too_late = until is not None and self.first is not None and self.first - SLACK >= until
         return self.falls or not (too_early or too_late)
 
-    def low(self, queue: MappedFileQueue, lead: int, since: int | None) -> int:
+    def low(self, queue: MappedFileQueue, body_offset: int, since: int | None) -> int:
         """Return an offset before which no record of this part was stored at `since` or later."""
         if since is None or self.falls:
             return self.start
-        return max(self.start, self._first_from(queue, lead, since - SLACK, unknown_is_late=True) - _GRID)
+        return max(self.start, self._first_from(queue, body_offset, since - SLACK, unknown_is_late=True) - _GRID)
 
-    def high(self, queue: MappedFileQueue, lead: int, until: int | None) -> int:
+    def high(self, queue: MappedFileQueue, body_offset: int, until: int | None) -> int:
         """Return an offset from which no record of this part was stored before `until`."""
         if until is None or self.falls or self.last is None:
             return self.stop
-        return self._first_from(queue, lead, until + SLACK, unknown_is_late=False)
+        return self._first_from(queue, body_offset, until + SLACK, unknown_is_late=False)
 
-    def _first_from(self, queue: MappedFileQueue, lead: int, time: int, *, unknown_is_late: bool) -> int:
+    def _first_from(self, queue: MappedFileQueue, body_offset: int, time: int, *, unknown_is_late: bool) -> int:
         """Return an offset between the records stored before a time and those stored at that time or later."""
 
         def is_late(number: int) -> bool:
             at = self.start + number * _GRID
             # every part but the last ends with a known record; after the end of the log, there may be 1 GiB of zeros
-            found = record_from(queue, lead, at, _GRID if self.last is None else self.stop + 1 - at)
+            found = record_from(queue, body_offset, at, _GRID if self.last is None else self.stop + 1 - at)
             return unknown_is_late if found is None else found[1] >= time
 
         count = -(-(self.stop - self.start) // _GRID)
         return min(self.stop, self.start + first_true(0, count, is_late) * _GRID)
 
 
-def _parts(queue: MappedFileQueue, lead: int) -> Iterator[_SampledRange]:
+def _parts(queue: MappedFileQueue, body_offset: int) -> Iterator[_SampledRange]:
     """Yield the whole log, cut at the sampled records."""
-    known: list[tuple[int, int | None]] = [(queue.start, None), *_samples(queue, lead), (queue.stop, None)]
+    known: list[tuple[int, int | None]] = [(queue.start, None), *_samples(queue, body_offset), (queue.stop, None)]
     for (start, first), (stop, last) in itertools.pairwise(known):
         yield _SampledRange(start, stop, first, last)
 
 
-def _samples(queue: MappedFileQueue, lead: int) -> Iterator[tuple[int, int]]:
+def _samples(queue: MappedFileQueue, body_offset: int) -> Iterator[tuple[int, int]]:
     step = max(_GRID, (queue.stop - queue.start) // SAMPLES)
     reached = -1
     for file in queue.files:
         for at in range(file.start, file.stop, step):
             if at <= reached:
                 continue
-            found = record_from(queue, lead, at)
+            found = record_from(queue, body_offset, at)
             if found is None:
                 return
             yield found
             reached = found[0]
 
 
-def time_span(queue: MappedFileQueue, lead: int) -> tuple[int, int] | None:
+def time_span(queue: MappedFileQueue, body_offset: int) -> tuple[int, int] | None:
     """Return the store times (ms) of the first record and of one of the last; None for a log without records."""
     start = queue.start
-    first = record_from(queue, lead, start)
+    first = record_from(queue, body_offset, start)
     if first is None:
         return None
     count = -(-(queue.stop - start) // _GRID)
-    behind = first_true(1, count, lambda n: record_from(queue, lead, start + n * _GRID) is None)
-    last = record_from(queue, lead, start + (behind - 1) * _GRID)
+    behind = first_true(1, count, lambda n: record_from(queue, body_offset, start + n * _GRID) is None)
+    last = record_from(queue, body_offset, start + (behind - 1) * _GRID)
     return first[1], (last or first)[1]
 
 
-def record_from(queue: MappedFileQueue, lead: int, offset: int, within: int = MAX_RECORD) -> tuple[int, int] | None:
+def record_from(
+    queue: MappedFileQueue, body_offset: int, offset: int, within: int = MAX_RECORD
+) -> tuple[int, int] | None:
     """Return offset and store time (ms) of the first record from a global offset on, or None.
 
     Searches at most `within` bytes of every file.
     """
     for file in queue.files:
         if file.stop > offset:
-            found = _record_in(file, max(0, offset - file.start), lead, within)
+            found = _record_in(file, max(0, offset - file.start), body_offset, within)
             if found is not None:
                 return found
     return None
 
 
-def _record_in(file: MappedFile, at: int, lead: int, within: int) -> tuple[int, int] | None:
+def _record_in(file: MappedFile, at: int, body_offset: int, within: int) -> tuple[int, int] | None:
     try:
         window = Window(file, ScanOptions(chunk=1))
     except OSError:
         return None
     with closing(window):
-        found, _ = resync(window, at, file.start, window.end, lead, until=at + within)
-        head = window.pread(_LONGEST_HEAD, found + lead) if found is not None else b""
+        found, _ = resync(window, at, file.start, window.end, body_offset, until=at + within)
+        head = window.pread(_LONGEST_HEAD, found + body_offset) if found is not None else b""
     is_record = int.from_bytes(head[4:8], "big") in (MAGIC_V1_U32, MAGIC_V2_U32)  # else a BLANK
     return (file.start + (found or 0), store_timestamp(head)) if is_record else None

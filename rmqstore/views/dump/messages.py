@@ -131,16 +131,16 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """One log of a store. `lead`: bytes before every message (the DLedger entry header)."""
+    """One log of a store. `body_offset`: bytes before every message (the DLedger entry header)."""
 
     name: str
     queue: MappedFileQueue
-    lead: int
+    body_offset: int
 
 
 def logs_of(store: Store, what: str = "messages") -> list[Log]:
     """Return the logs of a store in address order. `what`: "messages" for both, or "commitlog" or "dledger"."""
-    logs = [Log("dledger" if lead else "commitlog", queue, lead) for queue, lead in store.logs]
+    logs = [Log("dledger" if body_offset else "commitlog", queue, body_offset) for queue, body_offset in store.logs]
     return sorted((log for log in logs if what in ("messages", log.name)), key=lambda log: log.queue.start)
 
 
@@ -401,7 +401,7 @@ def own_log(store: Store, log: Log) -> Log:
     """Return a log without old records that directly follow its last message."""
     from rmqstore.views.dump.old_records import own_part
 
-    return replace(log, queue=own_part(store, log.queue, log.lead))
+    return replace(log, queue=own_part(store, log.queue, log.body_offset))
 
 
 def _forwards(
@@ -420,25 +420,25 @@ def _forwards(
 
 def splits_for(log: Log, selection: Selection, size: int = SPLIT) -> Iterator[Split]:
     """Yield splits that cover all records that the selection can match by offset and store time."""
-    low, high = offsets_between(log.queue, log.lead, selection.since, selection.until)
-    if selection.start is not None:  # a DLedger entry starts `lead` bytes before its message
-        low = max(low, selection.start - log.lead)
+    low, high = offsets_between(log.queue, log.body_offset, selection.since, selection.until)
+    if selection.start is not None:  # a DLedger entry starts `body_offset` bytes before its message
+        low = max(low, selection.start - log.body_offset)
     if selection.stop is not None:
-        high = min(high, selection.stop - log.lead)
+        high = min(high, selection.stop - log.body_offset)
     for file in log.queue.files:
         if file.stop <= low or file.start >= high:
             continue
         at, exact = 0, True
         length = _data_end(file)
         if low > file.start:
-            found = _first_record(file, low - file.start, log.lead)
+            found = _first_record(file, low - file.start, log.body_offset)
             if found is None:
                 continue
             at = found
         while at < length or (at == 0 and exact):
             stop = at + size
             last = stop >= length
-            yield Split(file, at, file.file_size if last else stop, log.lead, exact)
+            yield Split(file, at, file.file_size if last else stop, log.body_offset, exact)
             if last or file.start + stop >= high:
                 break
             at, exact = stop, False
@@ -455,13 +455,13 @@ def _data_end(file: MappedFile) -> int:
         return opened.data_end(length)
 
 
-def _first_record(file: MappedFile, at: int, lead: int) -> int | None:
+def _first_record(file: MappedFile, at: int, body_offset: int) -> int | None:
     try:
         window = Window(file, ScanOptions())
     except FileNotFoundError:
         return None
     try:
-        return resync(window, at, file.start, window.end, lead)[0]
+        return resync(window, at, file.start, window.end, body_offset)[0]
     finally:
         window.close()
 
@@ -478,7 +478,7 @@ def _backwards(log: Log, job: Job, damage: Skipped) -> Iterator[Rendered]:
         walk = replace(job.scan, crc=False)
         has_records = False
         try:
-            for run in scan_file(file, start=begin, stop=stop, lead=log.lead, exact=True, options=walk):
+            for run in scan_file(file, start=begin, stop=stop, body_offset=log.body_offset, exact=True, options=walk):
                 shown = run.columns is not None and (run.cause is not Fault.PHYSICAL_OFFSET or job.foreign)
                 damage.feed(log.name, replace(run, columns=None), shown)
                 if run.columns is None:
@@ -494,7 +494,7 @@ def _backwards(log: Log, job: Job, damage: Skipped) -> Iterator[Rendered]:
         damage.close(records_follow=seen_records)
         seen_records = seen_records or has_records
         for start, end in reversed(groups):
-            part = render_split(job, Split(file, start, end, log.lead, exact=True))
+            part = render_split(job, Split(file, start, end, log.body_offset, exact=True))
             for run, shown in part.runs:  # the scan above has reported everything but wrong CRCs
                 if run.cause in WRONG_CRC:
                     damage.feed(log.name, run, shown)

@@ -82,9 +82,9 @@ class OldRecordFinder:
         given = tuple(sorted(store.config.given.items()))
         passing = PassOptions(store.path, given, self.options, crosscheck=False, live=live, files=store.files)
         self.results: list[LogResult] = []
-        for queue, lead in store.logs:
+        for queue, body_offset in store.logs:
             work = PassWork(jobs_or_default(jobs, queue.bytes_on_disk), progress=progress)
-            self.results.append(read_log(queue, passing, Findings(keep=0), lead=lead, work=work))
+            self.results.append(read_log(queue, passing, Findings(keep=0), body_offset=body_offset, work=work))
 
     @property
     def unreadable(self) -> bool:
@@ -128,7 +128,7 @@ class OldRecordFinder:
         return False
 
 
-def own_part(store: Store, queue: MappedFileQueue, lead: int) -> MappedFileQueue:
+def own_part(store: Store, queue: MappedFileQueue, body_offset: int) -> MappedFileQueue:
     """Return a log of a store without old records that directly follow its last message.
 
     They name their own position, so that only older times and repeated queue offsets tell them from messages. A broker
@@ -138,7 +138,7 @@ def own_part(store: Store, queue: MappedFileQueue, lead: int) -> MappedFileQueue
     times = LogContents()
     for file in last.files[:1]:
         try:
-            for run in scan_file(file, lead=lead, options=ScanOptions(crc=False)):
+            for run in scan_file(file, body_offset=body_offset, options=ScanOptions(crc=False)):
                 if run.kind is Kind.RECORDS and run.columns is not None:
                     times.add_times(run.columns, slice(None))
         except FileNotFoundError:
@@ -147,7 +147,7 @@ def own_part(store: Store, queue: MappedFileQueue, lead: int) -> MappedFileQueue
         return queue
     given = tuple(sorted(store.config.given.items()))
     passing = PassOptions(store.path, given, ScanOptions(), crosscheck=False, files=store.files)
-    result = read_log(last, passing, Findings(keep=0), lead=lead)
+    result = read_log(last, passing, Findings(keep=0), body_offset=body_offset)
     return queue if result.stale_from is None else queue.cut_at(result.wrote)
 
 

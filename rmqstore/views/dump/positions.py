@@ -68,7 +68,7 @@ def positions(store: Store, what: str, *, jobs: int) -> Iterator[Positions]:
         queue = log.queue
         tiling = Tiling(queue.start)
         tiling.breaks = frozenset(f.start for f in queue.files)
-        splits = plan_splits(queue, lead=log.lead, size=SPLIT_SIZE)
+        splits = plan_splits(queue, body_offset=log.body_offset, size=SPLIT_SIZE)
         for _, part in joined(_tile, splits, jobs):
             if part.begin is not None and part.begin > tiling.stop:
                 tiling.add(Run(Kind.HOLE, tiling.stop, part.begin))

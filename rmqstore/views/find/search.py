@@ -255,7 +255,7 @@ class _Search:
             reached = max(one.last, reached or 0)
         ranges.append((reached or 0, None))
         for log in self.logs:
-            since, until = offsets_between(log.queue, log.lead, self.question.since, self.question.until)
+            since, until = offsets_between(log.queue, log.body_offset, self.question.since, self.question.until)
             for start, stop in ranges:
                 low = max(start, since)
                 high = until if stop is None else min(stop, until)
@@ -267,8 +267,8 @@ class _Search:
         for log in self.logs:
             message = message_at(log.queue, offset)
             if message is not None:
-                end = offset + message.size + log.lead
-                return end == following or _only_blank(log.queue, end - log.lead, following - log.lead)
+                end = offset + message.size + log.body_offset
+                return end == following or _only_blank(log.queue, end - log.body_offset, following - log.body_offset)
         return False
 
     # --- the time in a unique id ------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ class _Search:
         if self.question.read_log == "never":
             return texts
         left = set(texts)
-        spans = [span for log in self.logs if (span := time_span(log.queue, log.lead)) is not None]
+        spans = [span for log in self.logs if (span := time_span(log.queue, log.body_offset)) is not None]
         if not spans:
             return texts
         first, last = min(span[0] for span in spans), max(span[1] for span in spans)
@@ -294,7 +294,7 @@ class _Search:
         selection = replace(self._scan_for((text,)), since=made - _BEFORE, until=made + _AFTER)
         found: set[str] = set()
         for log in self.logs:
-            start, stop = offsets_between(log.queue, log.lead, selection.since, selection.until)
+            start, stop = offsets_between(log.queue, log.body_offset, selection.since, selection.until)
             found |= self._read(log, replace(selection, since=None, until=None), start, stop)
         return bool(found)
 
@@ -308,7 +308,7 @@ class _Search:
         self.answer.searched = "log"
         self.means.say(said or "reading the log")
         for log in self.logs:
-            start, stop = offsets_between(log.queue, log.lead, self.question.since, self.question.until)
+            start, stop = offsets_between(log.queue, log.body_offset, self.question.since, self.question.until)
             self._read(log, self._scan_for(texts), start, stop)
             self._ids_in(log, texts)
 
@@ -337,7 +337,7 @@ class _Search:
             return answered
         self.answer.read.append((start, stop))
         # in DLedger, a record's offset is after the header of its entry
-        job = Job(replace(selection, start=start, stop=stop + log.lead), scan=self.means.scan)
+        job = Job(replace(selection, start=start, stop=stop + log.body_offset), scan=self.means.scan)
         rows = read_messages(
             self.store, log.name, job, self.answer.damage, jobs=self.means.jobs, progress=self.means.progress
         )

@@ -107,7 +107,7 @@ class Stories:
     @cached_property
     def last_stored(self) -> int:
         """The latest store time at the end of the logs (ms)."""
-        spans = [time_span(log, lead) for log, lead in self._store.logs]
+        spans = [time_span(log, body_offset) for log, body_offset in self._store.logs]
         return max((span[1] for span in spans if span is not None), default=0)
 
     def of(self, found: list[Found]) -> tuple[dict[int, tuple[MessageStatus, Lifecycle]], list[Story]]:

@@ -26,13 +26,14 @@ _NO_CRC = ScanOptions(crc=False)
 class Piece:
     """Bytes [start, stop) of a file (positions in the file).
 
-    `store`: label of the store. `queue`: name of the log, or `TOPIC/ID`. `lead`: bytes before every message. `exact`: a
-    record is known to start at `start`. `unmarked`: global offsets of the log's fillers that only journals know.
+    `store`: label of the store. `queue`: name of the log, or `TOPIC/ID`. `body_offset`: bytes before every message.
+    `exact`: a record is known to start at `start`. `unmarked`: global offsets of the log's fillers that only journals
+    know.
     """
 
     store: str
     queue: str
-    lead: int
+    body_offset: int
     file: MappedFile
     start: int
     stop: int
@@ -49,20 +50,20 @@ def log_pieces(
     store: str,
     name: str,
     queue: MappedFileQueue,
-    lead: int,
+    body_offset: int,
     size: int,
     *,
     low: int | None = None,
     high: int | None = None,
 ) -> Iterator[Piece]:
     """Yield pieces of about `size` bytes of a log, except those without a record in [low, high) (global offsets)."""
-    for split in plan_splits(queue, lead=lead, size=max(size, 4096)):
+    for split in plan_splits(queue, body_offset=body_offset, size=max(size, 4096)):
         file = split.file
         if low is not None and min(file.stop, file.start + split.stop + LOOK_BACK) <= low:
             continue  # no record that starts in it can extend to `low`
         if high is not None and file.start + split.start >= high:
             continue
-        yield Piece(store, name, lead, file, split.start, split.stop, split.exact)
+        yield Piece(store, name, body_offset, file, split.start, split.stop, split.exact)
 
 
 def packed(pieces: Iterable[Piece], size: int) -> list[tuple[Piece, ...]]:
@@ -92,13 +93,13 @@ def first_border(piece: Piece) -> int | None:
     at = max(0, piece.start - LOOK_BACK)
     if at:
         with closing(Window(file, _NO_CRC)) as window:
-            found, _ = resync(window, at, file.start, window.end, piece.lead)
+            found, _ = resync(window, at, file.start, window.end, piece.body_offset)
         if found is None:
             return None  # only damage follows, which the piece before reads
         at = found
     if at >= piece.start:
         return at if at < piece.stop else None
-    for run in scan_file(file, start=at, stop=piece.start, lead=piece.lead, exact=True, options=_NO_CRC):
+    for run in scan_file(file, start=at, stop=piece.start, body_offset=piece.body_offset, exact=True, options=_NO_CRC):
         at = run.stop - file.start
     return at if at < piece.stop else None
 

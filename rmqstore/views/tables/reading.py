@@ -98,7 +98,9 @@ def _chunks(
         return
     file = piece.file
     selector.unmarked = piece.unmarked
-    for run in scan_file(file, start=start, stop=piece.stop, lead=piece.lead, exact=True, options=options.scan):
+    for run in scan_file(
+        file, start=start, stop=piece.stop, body_offset=piece.body_offset, exact=True, options=options.scan
+    ):
         columns = run.columns
         dirty = run.kind is Kind.DIRTY
         hidden = columns is None or (dirty and (run.cause is Fault.PHYSICAL_OFFSET or not options.damaged))

@@ -115,7 +115,7 @@ def logs_of(store: Store, what: str = "messages") -> list[tuple[str, MappedFileQ
     """Return (name, files, bytes before each message) of the logs, as `views.dump.messages.logs_of`."""
     from rmqstore.views.dump.messages import logs_of as logs
 
-    return [(log.name, log.queue, log.lead) for log in logs(store, what)]
+    return [(log.name, log.queue, log.body_offset) for log in logs(store, what)]
 
 
 def unreadable_files(store: Store) -> list[str]:

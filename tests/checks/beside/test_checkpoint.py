@@ -23,9 +23,9 @@ YEAR_2040 = 2_208_988_800_000
 
 def log_end(store: Store) -> VerifiedEnd:
     last = wrote = 0
-    for queue, lead in store.logs:
+    for queue, body_offset in store.logs:
         for file in queue.files:
-            for run in scan_file(file, lead=lead):
+            for run in scan_file(file, body_offset=body_offset):
                 if run.kind is Kind.RECORDS and run.columns is not None:
                     last = max(last, int(run.columns.store_timestamp.max()))
                     wrote = run.stop

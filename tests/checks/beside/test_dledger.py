@@ -34,7 +34,7 @@ def check(store: Store, *, live: bool = False) -> tuple[Findings, EntryTally, in
             from rmqstore.scan.tiling import Run
 
             tiling.add(Run(Kind.HOLE, tiling.stop, file.start))
-        for run in scan_file(file, lead=48):
+        for run in scan_file(file, body_offset=48):
             tiling.add(run)
             if run.kind is Kind.RECORDS and run.columns is not None:
                 add_entries(run.columns, files.index, tally)
@@ -248,7 +248,7 @@ def test_parts_merge_to_the_whole() -> None:
     whole, merged = EntryTally(), EntryTally()
     for file in files.data.files:
         part = EntryTally()
-        for run in scan_file(file, lead=48):
+        for run in scan_file(file, body_offset=48):
             if run.columns is not None:
                 add_entries(run.columns, files.index, part)
                 add_entries(run.columns, files.index, whole)

@@ -50,9 +50,9 @@ def test_keys_of_a_chunk_are_those_of_its_records_one_by_one(name: str) -> None:
     table = QueueTable()
     reader = KeyReader(table)
     count = 0
-    for queue, lead in store.logs:
+    for queue, body_offset in store.logs:
         for file in queue.files:
-            for run in scan_file(file, lead=lead):
+            for run in scan_file(file, body_offset=body_offset):
                 c = run.columns
                 if c is None:
                     continue

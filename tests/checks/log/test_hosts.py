@@ -41,7 +41,7 @@ def test_every_upper_bit_is_found_and_no_lower_one(name: str, field: str, tmp_pa
     for bit, row in enumerate(hit):
         flip(row, field, bit)
     found = look(store)[1].report.findings.listed
-    assert [(f.code, f.offset) for f in found] == [(CODE, row.offset - row.lead) for row in hit[16:]]
+    assert [(f.code, f.offset) for f in found] == [(CODE, row.offset - row.body_offset) for row in hit[16:]]
     assert all(list(f.facts)[-1] == f"{field}_port" for f in found)
 
 

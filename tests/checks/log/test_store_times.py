@@ -31,11 +31,11 @@ def _found(store: Path) -> list[int | None]:
 def test_a_flipped_bit_is_found_at_every_place(name: str, bit: int, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     near = [row for row in rows(store) if row.message.store_timestamp - row.message.born_timestamp < 1000]
-    first_of_file = next(row for row in near if row.at == row.lead and row.offset > 65_536)
+    first_of_file = next(row for row in near if row.at == row.body_offset and row.offset > 65_536)
     hit = [near[0], near[100], first_of_file]
     for row in hit:
         _flip(row, bit)
-    offsets = sorted({row.offset - row.lead for row in hit})
+    offsets = sorted({row.offset - row.body_offset for row in hit})
     assert _found(store) == offsets
 
 

@@ -209,7 +209,7 @@ def test_a_beginning_behind_rows_hides_their_messages(tmp_path: Path) -> None:
     report = changed(tmp_path, lambda rows: rows.end(TOPIC, QUEUE, 2, 0, "min"))
     finding = only(report)
     assert (finding.code, finding.facts["queue_offset"], finding.facts["messages"]) == ("CQ-MISSING-UNIT", 0, 2)
-    assert finding.facts["reason"] == "the queue begins behind it"
+    assert finding.facts["reason"] == "the queue begins after it"
     assert report.verdict == "Consumers do not get all messages; RocketMQ 5.4.0 would start and cut nothing"
 
 

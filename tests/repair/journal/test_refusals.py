@@ -50,7 +50,7 @@ QUEUE2 = "consumequeue/TopicB/0/00000000000000000000"
 def stale(store: Path) -> dict[str, Step]:
     return {
         "overwritten bytes": Overwrite(LOG, 0, Zeros(10), "sha256:" + "0" * 64),
-        "range behind the end": Overwrite(LOG, 8190, Zeros(10), "sha256:" + "0" * 64),
+        "range after the end": Overwrite(LOG, 8190, Zeros(10), "sha256:" + "0" * 64),
         "file that is gone": Overwrite("commitlog/gone", 0, Zeros(1), "sha256:" + "0" * 64),
         "directory for a file": Overwrite("commitlog/stray", 0, Zeros(1), "sha256:" + "0" * 64),
         "tail": Truncate(QUEUE, 600, 0, "blake2b:" + "0" * 64),
@@ -67,7 +67,7 @@ def stale(store: Path) -> dict[str, Step]:
 
 
 STALE = (
-    *("overwritten bytes", "range behind the end", "file that is gone", "directory for a file", "tail", "size"),
+    *("overwritten bytes", "range after the end", "file that is gone", "directory for a file", "tail", "size"),
     *("new file is there", "no directory", "neighbour is gone", "directory is there", "discarded content"),
     *("discarded is gone", "not empty", "not a directory"),
 )

@@ -79,7 +79,7 @@ def damage_place(rng: random.Random, found: Sequence[Row]) -> str:
             return f"a bit of the body at {row.offset}"
         case "bytes":
             length = min(rng.choice((700, 3000, 20_000)), path.stat().st_size - row.at)
-            damage.garble(path, row.at - row.lead, length, rng.randrange(1 << 30))
+            damage.garble(path, row.at - row.body_offset, length, rng.randrange(1 << 30))
             return f"{length} bytes at {row.offset}"
         case "head":
             damage.garble(path, row.at + rng.choice((0, 4, 28)), 4, rng.randrange(1 << 30))

@@ -48,11 +48,11 @@ class Diverged:
         """Damage records of the store, given by their distance from the fork."""
         for number in numbers:
             row = self.found[self.fork + number]
-            damage.garble(row.path, row.at - row.lead, row.lead + 60)
+            damage.garble(row.path, row.at - row.body_offset, row.body_offset + 60)
 
     def start(self, number: int) -> int:
         row = self.found[self.fork + number]
-        return row.offset - row.lead
+        return row.offset - row.body_offset
 
     def words(self) -> tuple[str, ...]:
         return "recover", str(self.store), "--replica", str(self.replica)
@@ -96,13 +96,13 @@ def another(message: NewMessage) -> NewMessage:
 def pair(tmp_path: Path, store: Path, replica: Path, role: str) -> Diverged:
     own, theirs = rows(store), rows(replica)
     fork = next(n for n, row in enumerate(own) if row.message != theirs[n].message)
-    lead = own[fork].lead
+    body_offset = own[fork].body_offset
     assert own[fork].offset == theirs[fork].offset
-    assert lead in (0, BODY_OFFSET)
+    assert body_offset in (0, BODY_OFFSET)
     assert not {row.offset for row in own[fork + 1 :]} <= {row.offset for row in theirs[fork + 1 :]}
     copy = tmp_path / "damaged"
     clone(store, copy)
-    return Diverged(copy, replica, rows(copy), fork, own[fork].offset - lead, role)
+    return Diverged(copy, replica, rows(copy), fork, own[fork].offset - body_offset, role)
 
 
 Branches = Callable[[str], Path]
@@ -153,7 +153,7 @@ def test_bytes_come_from_before_the_fork_only(diverged: Diverged) -> None:
     lost = diverged.found[diverged.fork + 12]
     healed = log_files(diverged.store)
     for name, content in whole.items():
-        low, high = (lost.at - lost.lead, lost.stop) if name == lost.path.name else (0, 0)
+        low, high = (lost.at - lost.body_offset, lost.stop) if name == lost.path.name else (0, 0)
         assert healed[name][:low] + healed[name][high:] == content[:low] + content[high:]
 
 
@@ -198,7 +198,7 @@ def test_a_sound_store_is_not_extended_from_another_branch(diverged: Diverged) -
 
 def lose_the_end(diverged: Diverged, number: int) -> None:
     for row in diverged.found[diverged.fork + number :]:
-        damage.garble(row.path, row.at - row.lead, row.lead + row.size)
+        damage.garble(row.path, row.at - row.body_offset, row.body_offset + row.size)
 
 
 @pytest.mark.quick_rows(4)

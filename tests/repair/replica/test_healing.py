@@ -36,7 +36,7 @@ def one_bit(found: list[Row]) -> None:
 
 def some_records(found: list[Row]) -> None:
     first, last = found[4], found[8]
-    damage.garble(first.path, first.at - first.lead, last.stop - first.at + first.lead)
+    damage.garble(first.path, first.at - first.body_offset, last.stop - first.at + first.body_offset)
 
 
 def first_record(found: list[Row]) -> None:
@@ -199,7 +199,7 @@ def test_entries_before_a_committed_one_that_the_replica_lost_are_committed_too(
     whole, found, theirs = log_files(store), rows(store), rows(other)
     end = next(n for n, row in enumerate(theirs) if row.offset == committed(other))
     for row in theirs[end - 4 :]:
-        damage.zero(row.path, row.at - row.lead, row.lead + row.size)
+        damage.zero(row.path, row.at - row.body_offset, row.body_offset + row.size)
     lost = [row for row in found if row.path == found[-1].path]
     damage.zero(lost[0].path, 0, lost[-1].stop)
     plan = plan_healing(store, [other])
@@ -253,7 +253,7 @@ def lose_the_uncommitted(store: Path, other: Path) -> list[Row]:
     lost = [row for row in found if row.offset > 262144]
     assert committed(other) < 262144 < rows(other)[-1].offset
     for row in lost:
-        damage.zero(row.path, row.at - row.lead, row.lead + row.size)
+        damage.zero(row.path, row.at - row.body_offset, row.body_offset + row.size)
     return lost
 
 
@@ -282,7 +282,7 @@ def test_fillers_of_an_earlier_repair_are_replaced_by_the_messages(name: str, tm
     store = copy_store(pair.store, tmp_path)
     other, whole, found = unpack(pair.replicas[0]), log_files(store), rows(store)
     for row in (found[5], *found[20:23], found[100]):
-        damage.garble(row.path, row.at - row.lead, 120)
+        damage.garble(row.path, row.at - row.body_offset, 120)
     end_of_file(found)
     answer = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
     assert answer["loss"]["messages"] == 6  # type: ignore[index]
@@ -463,7 +463,7 @@ def test_a_kill_at_any_step_is_ended_by_undo_and_resume_without_the_replica(tmp_
 def test_the_end_of_a_legacy_log_is_healed_although_no_record_of_it_follows(tmp_path: Path) -> None:
     store = copy_store("5.4.0-dledger-mixed", tmp_path)
     whole, found = log_files(store), rows(store)
-    last = [row for row in found if not row.lead][-1]
+    last = [row for row in found if not row.body_offset][-1]
     damage.cut(last.path, last.at + 60)
     plan = plan_healing(store, [unpack("5.4.0-dledger-mixed")])
     assert plan.loss.messages == 0

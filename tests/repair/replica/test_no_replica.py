@@ -30,7 +30,7 @@ def broken(name: str, target: Path) -> Path:
     store = copy_store(name, target, rename="damaged")
     found = rows(store)
     for number in (20, 100):
-        damage.garble(found[number].path, found[number].at - found[number].lead, 90)
+        damage.garble(found[number].path, found[number].at - found[number].body_offset, 90)
     return store
 
 

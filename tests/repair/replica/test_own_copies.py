@@ -31,7 +31,7 @@ def break_log(store: Path, path: Path) -> None:
     """Damage two places of a log file, so that seven messages are lost."""
     own = [row for row in rows(store) if row.path == path]
     damage.garble(path, own[2].at, own[4].stop - own[2].at)
-    damage.zero(path, own[8].at - own[8].lead, own[11].stop - own[8].at + own[8].lead)
+    damage.zero(path, own[8].at - own[8].body_offset, own[11].stop - own[8].at + own[8].body_offset)
 
 
 def misaligned(path: Path) -> Path:
@@ -80,7 +80,7 @@ def test_the_end_of_an_outdated_last_file_is_restored_from_a_copy(tmp_path: Path
     before, path = log_files(store), max({row.path for row in rows(store)})
     own = [row for row in rows(store) if row.path == path]
     shutil.copy(path, backup(path))
-    damage.zero(path, own[5].at - own[5].lead, path.stat().st_size - own[5].at + own[5].lead)
+    damage.zero(path, own[5].at - own[5].body_offset, path.stat().st_size - own[5].at + own[5].body_offset)
     done = answer("recover", str(store), "--role", "single", "--apply", exit_code=0)
     assert done["facts"]["restored"]["messages"] == len(own) - 5
     assert log_files(store) == before

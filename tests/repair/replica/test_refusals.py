@@ -28,7 +28,7 @@ def broken(tmp_path: Path, name: str = "4.9.7-clean", numbers: tuple[int, ...] =
     store = copy_store(name, tmp_path, rename="store")
     found = rows(store)
     for number in numbers:
-        damage.garble(found[number].path, found[number].at - found[number].lead, 90)
+        damage.garble(found[number].path, found[number].at - found[number].body_offset, 90)
     return store
 
 
@@ -239,8 +239,8 @@ def test_files_that_a_running_replica_deletes_are_left_out(tmp_path: Path, monke
     found, first = rows(store), other / "commitlog" / f"{0:020}"
     listed = Replica.log
 
-    def log(replica: Replica, lead: int) -> MappedFileQueue | None:
-        queue = listed(replica, lead)
+    def log(replica: Replica, body_offset: int) -> MappedFileQueue | None:
+        queue = listed(replica, body_offset)
         first.unlink(missing_ok=True)
         return queue
 

@@ -30,9 +30,9 @@ def end_lost(found: list[Row], kind: str) -> list[Row]:
             hit = of_last_file(found)
             last.path.unlink()
         case "zeros":
-            damage.zero(first.path, first.at - first.lead, last.stop - first.at + first.lead)
+            damage.zero(first.path, first.at - first.body_offset, last.stop - first.at + first.body_offset)
         case "garbage":
-            damage.garble(first.path, first.at - first.lead, last.stop - first.at + first.lead)
+            damage.garble(first.path, first.at - first.body_offset, last.stop - first.at + first.body_offset)
         case _:
             damage.cut(first.path, first.at + 10)
     return hit
@@ -182,7 +182,7 @@ def test_a_damaged_unit_of_an_existing_message_is_no_loss_behind_the_end(tmp_pat
 def test_the_end_of_a_legacy_log_is_no_end_but_damage_in_front_of_dledger(kind: str, tmp_path: Path) -> None:
     name = "5.4.0-dledger-mixed"
     store = copy_store(name, tmp_path)
-    hit = end_lost([row for row in rows(store) if not row.lead], kind)
+    hit = end_lost([row for row in rows(store) if not row.body_offset], kind)
     loss = recover(name, store, "--accept-fillers")
     assert (loss["messages"], loss["queues"]) == (len(hit), per_queue(hit))
     if kind == "file":

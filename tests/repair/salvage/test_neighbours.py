@@ -146,7 +146,7 @@ def test_short_damage_before_a_blank_loses_nothing(name: str, tmp_path: Path) ->
     result = salvage(store)
     assert (result.refusals, result.fillers, result.loss.messages, len(result.spans)) == ((), (), 0, 1)
     apply(store, result)
-    if not last.lead:
+    if not last.body_offset:
         blank = BLANK.parse(last.path.read_bytes(), last.stop - 30)
         assert blank == {"size": 65536 - last.stop + 30, "magic": BLANK_MAGIC}
     assert rows(store) == broken

@@ -34,7 +34,7 @@ def lost(done: Mapping[str, object]) -> object:
 
 def hit_header(row: Row, length: int) -> None:
     """Overwrite the first bytes of an entry or a record with zeros."""
-    damage.zero(row.path, row.at - row.lead, length)
+    damage.zero(row.path, row.at - row.body_offset, length)
 
 
 @pytest.mark.quick_rows
@@ -94,7 +94,7 @@ def test_messages_between_the_good_ones_and_a_proved_one_become_fillers(name: st
     store = copy_store(name, tmp_path)
     found = rows(store)
     hit = found[-4:-1]
-    hit_header(hit[0], sum(row.size + row.lead for row in hit) + 40)
+    hit_header(hit[0], sum(row.size + row.body_offset for row in hit) + 40)
     done = recover(name, store)
     facts, after = done["facts"], rows(store)
     assert isinstance(facts, dict)

@@ -37,8 +37,8 @@ class Asked:
         solver = Solver(evidence, neighbours, delay_levels(evidence.store))
         row = self.row
         expected = Expected(slot, row.offset, row.size) if slot is not None else None
-        cell = Cell(row.offset - row.lead, row.size + row.lead, expected, parse_message(raw)[0])
-        return solver.answer(cell, raw, row.lead, neighbours.around(row.offset + row.size))
+        cell = Cell(row.offset - row.body_offset, row.size + row.body_offset, expected, parse_message(raw)[0])
+        return solver.answer(cell, raw, row.body_offset, neighbours.around(row.offset + row.size))
 
 
 @pytest.fixture

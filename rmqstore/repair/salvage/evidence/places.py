@@ -91,8 +91,8 @@ def _of_another_file(log: LogResult, run: Run) -> bool:
     """Return whether a run has sound records of another offset: the BLANK after them is of another file, too."""
     if run.kind is not Kind.DIRTY or run.count < 2:
         return False
-    message = message_at(log.queue, run.start + log.lead)
-    if message is None or message.physical_offset in (run.start + log.lead, -1):
+    message = message_at(log.queue, run.start + log.body_offset)
+    if message is None or message.physical_offset in (run.start + log.body_offset, -1):
         return False
     return check_message(message, message.physical_offset) is Fault.NONE
 
@@ -120,11 +120,11 @@ def framed_records(log: LogResult, start: int, stop: int) -> Iterator[tuple[int,
     """Yield (global offset, in DLedger of the entry; message) of consecutive records within a span."""
     at = start
     while at < stop:
-        message = message_at(log.queue, at + log.lead, stop - at - log.lead)
+        message = message_at(log.queue, at + log.body_offset, stop - at - log.body_offset)
         if message is None:
             return
         yield at, message
-        at += log.lead + message.size
+        at += log.body_offset + message.size
 
 
 # --- the good records around damage -----------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ class Neighbours:
             return 0
         log, run = self._runs[i]
         found = last_before(log, run.stop)
-        message = message_at(log.queue, found[-1][0] + log.lead) if found else None
+        message = message_at(log.queue, found[-1][0] + log.body_offset) if found else None
         return max(0, message.store_timestamp) if message is not None else 0
 
     def _message(self, i: int, offset: int | None = None) -> Message | None:
@@ -186,7 +186,7 @@ class Neighbours:
         if not 0 <= i < len(self._runs):
             return None
         log, run = self._runs[i]
-        return message_at(log.queue, (run.start if offset is None else offset) + log.lead)
+        return message_at(log.queue, (run.start if offset is None else offset) + log.body_offset)
 
 
 def carries_crc(message: Message) -> bool:
@@ -224,7 +224,7 @@ def entries_begin(evidence: Evidence) -> int | None:
         return unit.pos
     places = evidence.about([(end, start)]).at
     for border in range(end, start, size):
-        if border + log.lead in places:
+        if border + log.body_offset in places:
             return border
         if border not in places:
             return None

@@ -91,7 +91,7 @@ def test_lost_message_without_room_is_counted_and_needs_confirmation(tmp_path: P
 
 def test_cut_in_the_legacy_log_leaves_no_commit_of_entries_that_are_gone(tmp_path: Path) -> None:
     store = copy_store("5.4.0-dledger-mixed", tmp_path)
-    row = next(r for r in rows(store) if not r.lead and r.offset > 70_000)
+    row = next(r for r in rows(store) if not r.body_offset and r.offset > 70_000)
     damage.garble(row.path, row.at, row.size)
     plan = run_json("recover", str(store), "--strategy", "truncate", exit_code=1)
     assert "all DLedger entries would be lost" in texts(plan["brakes"])

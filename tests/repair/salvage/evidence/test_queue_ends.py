@@ -25,7 +25,7 @@ def last_of(store: Path, topic: str) -> Row:
 
 def lose(store: Path, row: Row, *, known: bool = False, index: bool = True) -> None:
     """Destroy a record and its topic's consume queues, and unless `known`, the progress of consumers."""
-    damage.garble(row.path, row.at - row.lead, row.size + row.lead)
+    damage.garble(row.path, row.at - row.body_offset, row.size + row.body_offset)
     shutil.rmtree(store / "consumequeue" / row.slot[0])
     if not known:
         for path in (store / "config").glob("consumerOffset.json*"):
@@ -104,7 +104,7 @@ def test_a_record_without_any_evidence_is_never_nothing(name: str, tmp_path: Pat
     for row in rows(store):
         queues.setdefault(row.slot[:2], []).append(row)
     for row in min(queues.values(), key=len):
-        damage.garble(row.path, row.at - row.lead, row.size + row.lead)
+        damage.garble(row.path, row.at - row.body_offset, row.size + row.body_offset)
     for name in ("consumequeue", "index", "config"):
         shutil.rmtree(store / name)
     loss = salvage(store).loss
