@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from rmqstore.backup.layout import layout_of
 from rmqstore.backup.log_copy import CopyOptions, LogCopier
-from rmqstore.backup.manifest import Divergence, LogCopy, Manifest
+from rmqstore.backup.manifest import BranchStart, LogCopy, Manifest
 from rmqstore.backup.other_files import OtherFiles
-from rmqstore.backup.repository import Forgotten, Keep, StoreFolder, now
+from rmqstore.backup.repository import Forgotten, KeepRule, StoreFolder, now
 from rmqstore.checks.expiring import while_files_expire
 from rmqstore.errors import NotAStore, UsageError
 from rmqstore.files.store import Store, open_store
@@ -27,7 +27,7 @@ class BackupOptions:
     """How to make a snapshot: bytes per second to read (0: no limit), what to keep, whether to compare everything."""
 
     max_rate: int = 0
-    keep: Keep = Keep()  # noqa: RUF009  # immutable
+    keep: KeepRule = KeepRule()  # noqa: RUF009  # immutable
     full: bool = False
     progress: Progress | None = None
 
@@ -101,7 +101,7 @@ class _Run:
         layout = layout_of(self.store)
         blank = Manifest(self.folder.name, self.snapshot, started, layout, (), ())
         counts: Counter[str] = Counter()
-        branches: list[Divergence] = []
+        branches: list[BranchStart] = []
         new_bytes = unread = 0
         logs = self.store.logs
         for queue, body_offset in logs:

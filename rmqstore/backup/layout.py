@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqstore.backup.manifest import Layout
+from rmqstore.backup.manifest import StoreLayout
 from rmqstore.files.broker_config import DEFAULTS, BrokerConfig
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.store import Store, StoreKind
@@ -11,7 +11,7 @@ from rmqstore.files.store_queues import SIZE_KEY
 _EPOCHS = "epochFileCheckpoint"
 
 
-def layout_of(store: Store) -> Layout:
+def layout_of(store: Store) -> StoreLayout:
     """Return the form of a store: the sizes of its files, where its queues are, and the settings that matter for them.
 
     Only settings about files and dispatch are taken, so that no address, path or credential gets into a repository.
@@ -28,7 +28,7 @@ def layout_of(store: Store) -> Layout:
         settings["mappedFileSizeTimerLog"] = str(store.timer_log.file_size)
     rocksdb = store.kind is StoreKind.ROCKSDB
     beside = not rocksdb and store.rocksdb_beside
-    return Layout(
+    return StoreLayout(
         store.kind.value,
         store.dledger.self_id if store.dledger is not None else "",
         "rocksdb" if rocksdb else "both" if beside else "files",
@@ -39,6 +39,6 @@ def layout_of(store: Store) -> Layout:
     )
 
 
-def config_of(layout: Layout) -> BrokerConfig:
+def config_of(layout: StoreLayout) -> BrokerConfig:
     """Return the settings with which a restored store is read."""
     return BrokerConfig(layout.settings, "the snapshot")

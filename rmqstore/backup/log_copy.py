@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rmqstore.backup.manifest import Divergence, LogCopy, LogFile, Piece
+from rmqstore.backup.manifest import BranchStart, LogCopy, LogFile, StoredPiece
 from rmqstore.backup.pieces import CopiedFiles, PieceWriter
 from rmqstore.backup.repository import StoreFolder
 from rmqstore.backup.stored_log import StoredFile
@@ -62,7 +62,7 @@ class CopiedLog:
 
     log: LogCopy
     counts: Counter[str] = field(default_factory=Counter)
-    branches: list[Divergence] = field(default_factory=list)
+    branches: list[BranchStart] = field(default_factory=list)
     new_bytes: int = 0
     unread: int = 0
 
@@ -260,7 +260,7 @@ class LogCopier:
         name = f"log/{self.queue.name}/{offset_to_file_name(file.start)}"
         return self.folder.free_key(f"{name}.tail-{file.start + start}" if start else name, self.options.snapshot)
 
-    def _add(self, file: MappedFile, piece: Piece | None) -> None:
+    def _add(self, file: MappedFile, piece: StoredPiece | None) -> None:
         """Add a new piece to a file."""
         known = self.files.get(file.start) or LogFile(file.start, (), file.mtime_ns)
         if piece is None:
@@ -320,7 +320,7 @@ class LogCopier:
 
     def _diverge(self, offset: int, *, damage: bool) -> None:
         time = self._time_before(offset)
-        self.copied.branches.append(Divergence(self.queue.name, offset, time, self.options.since, damage))
+        self.copied.branches.append(BranchStart(self.queue.name, offset, time, self.options.since, damage))
 
     def _time_before(self, offset: int) -> int | None:
         """Return the store time of the last message before an offset that is the same in the repository (ms)."""
@@ -345,7 +345,7 @@ class LogCopier:
         named = any(not branch.damage for branch in self.copied.branches)
         if self.known and self.queue.start > self.known_end:
             time = max((file.last_time for file in self.known.values()), default=-1)
-            gap = Divergence(
+            gap = BranchStart(
                 self.queue.name,
                 self.known_end,
                 time if time >= 0 else None,

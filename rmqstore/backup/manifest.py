@@ -30,7 +30,7 @@ class Unsound(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class StoredPiece:
     """The first `length` bytes of an object of `size` bytes. `sha256` is the hash of the whole object."""
 
     object: str
@@ -49,14 +49,14 @@ class LogFile:
     """
 
     start: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[StoredPiece, ...]
     mtime_ns: int
     messages: int = 0
     bytes: int = 0
     first_time: int = -1
     last_time: int = -1
     problems: Mapping[str, int] = field(default_factory=dict)
-    good: tuple[Piece, ...] = ()
+    good: tuple[StoredPiece, ...] = ()
 
     @property
     def length(self) -> int:
@@ -75,7 +75,7 @@ class LogFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Divergence:
+class BranchStart:
     """Where a log no longer continues what the repository has.
 
     `offset`: the first different byte (global offset). `time`: store time of the last equal message (ms), None if
@@ -146,7 +146,7 @@ class OtherFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StoreLayout:
     """What of a store cannot be told from its log: `settings` in the form of broker.conf, and what existed.
 
     `queues`: "files", "rocksdb" or "both"; `rocksdb`: the directory of the database. `has_index`, `epochs`: the store
@@ -174,11 +174,11 @@ class Manifest:
     name: str
     snapshot: str
     time: int
-    layout: Layout
+    layout: StoreLayout
     logs: tuple[LogCopy, ...]
     others: tuple[OtherFile, ...]
     counts: Mapping[str, int] = field(default_factory=dict)
-    branches: tuple[Divergence, ...] = ()
+    branches: tuple[BranchStart, ...] = ()
     new_bytes: int = 0
     unread: int = 0
 
@@ -324,11 +324,11 @@ class _Reader:
             raise Unsound
         return file
 
-    def piece(self, data: Mapping[str, Any], log: str) -> Piece:
+    def piece(self, data: Mapping[str, Any], log: str) -> StoredPiece:
         key = data["object"]
         if not _LOG_KEY.fullmatch(key) or key.split("/")[1] != log or not _HASH.fullmatch(data["sha256"]):
             raise Unsound
-        piece = Piece(check_key(key), _number(data["size"]), data["sha256"], _number(data["length"]))
+        piece = StoredPiece(check_key(key), _number(data["size"]), data["sha256"], _number(data["length"]))
         if piece.length > piece.size:
             raise Unsound
         return piece
@@ -339,7 +339,7 @@ class _Reader:
             raise Unsound
         return OtherFile(safe_path(data["path"]), _number(data["mtime_ns"], -_MOST), chunks)
 
-    def layout(self, data: Mapping[str, Any]) -> Layout:
+    def layout(self, data: Mapping[str, Any]) -> StoreLayout:
         settings = {str(key): str(value) for key, value in data["settings"].items()}
         self_id = data["self_id"]
         if self_id and (not isinstance(self_id, str) or not is_name(self_id)):
@@ -347,16 +347,16 @@ class _Reader:
         if data["queues"] not in ("files", "rocksdb", "both") or (data["rocksdb"] and not is_name(data["rocksdb"])):
             raise Unsound
         flags = bool(data["has_index"]), bool(data["epochs"])
-        return Layout(str(data["kind"]), self_id, data["queues"], data["rocksdb"], *flags, settings)
+        return StoreLayout(str(data["kind"]), self_id, data["queues"], data["rocksdb"], *flags, settings)
 
-    def branch(self, data: Mapping[str, Any]) -> Divergence:
+    def branch(self, data: Mapping[str, Any]) -> BranchStart:
         time = data["time"]
         since = str(data["since"])
         if not is_snapshot(since):
             raise Unsound
         moment = None if time is None else _number(time, -_MOST)
         missing = None if data["missing_to"] is None else _number(data["missing_to"])
-        return Divergence(str(data["log"]), _number(data["offset"]), moment, since, bool(data["damage"]), missing)
+        return BranchStart(str(data["log"]), _number(data["offset"]), moment, since, bool(data["damage"]), missing)
 
 
 def _number(value: object, least: int = 0) -> int:

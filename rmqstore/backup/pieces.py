@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from rmqstore.backup.manifest import Piece
+from rmqstore.backup.manifest import StoredPiece
 from rmqstore.backup.repository import StoreFolder
 from rmqstore.files.disk.files import DirEntry, Files, OpenFile
 
@@ -38,7 +38,7 @@ class PieceWriter:
         if len(fresh):
             self._put(bytes(fresh))
 
-    def finish(self, source: OpenFile, stop: int) -> Piece | None:
+    def finish(self, source: OpenFile, stop: int) -> StoredPiece | None:
         """Take the rest up to position `stop`, and make the object appear; None if there are no bytes.
 
         The object is shorter if the file ends earlier. Errors: those of the storage; OSError of the file.
@@ -50,7 +50,7 @@ class PieceWriter:
         if not size:
             return None
         self._writer.finish()
-        return Piece(self.key, size, self._digest.hexdigest(), size)
+        return StoredPiece(self.key, size, self._digest.hexdigest(), size)
 
     def _read(self, source: OpenFile, stop: int) -> None:
         while self.mark < stop:

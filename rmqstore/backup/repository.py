@@ -49,7 +49,7 @@ class Forgotten:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class KeepRule:
     """What to keep: snapshots and expired files of the last `age` ms, and at most `size` bytes; None: no limit."""
 
     age: int | None = None
@@ -192,7 +192,7 @@ class StoreFolder:
 
     # --- keeping and checking -------------------------------------------------------------------------------------
 
-    def forget(self, keep: Keep, now_ms: int) -> Forgotten:
+    def forget(self, keep: KeepRule, now_ms: int) -> Forgotten:
         """Remove the snapshots that are not kept, and all objects that no snapshot needs; the newest always stays.
 
         Call it with the lock. Errors: as `manifest`: nothing is removed if a manifest cannot be read.
@@ -248,7 +248,7 @@ def _numbered(key: str) -> Iterator[str]:
     yield from (f"{key}-{number}" for number in itertools.count(1))
 
 
-def _outdated(manifests: list[Manifest], keep: Keep, now_ms: int) -> list[str]:
+def _outdated(manifests: list[Manifest], keep: KeepRule, now_ms: int) -> list[str]:
     """Return the names of the snapshots to forget, oldest first."""
     gone: list[str] = []
     if keep.age is not None:

@@ -81,7 +81,7 @@ class RestoreOptions:
 
 
 @dataclass(slots=True)
-class Restored:
+class RestoredStore:
     """A restored store. `cut`: global offset of the log's end; `report`: of the verification of the finished store.
 
     `waiting`: consumer group → messages in the store that it has not consumed, and will get.
@@ -118,7 +118,7 @@ def choose_snapshot(folder: StoreFolder, options: RestoreOptions) -> Manifest:
     return newest
 
 
-def restore(folder: StoreFolder, manifest: Manifest, target: Path, options: RestoreOptions) -> Restored:
+def restore(folder: StoreFolder, manifest: Manifest, target: Path, options: RestoreOptions) -> RestoredStore:
     """Build a store at `target`, which appears when it is complete and verified.
 
     Errors: OutputExists; UsageError for a place before the log's begin; Refused for a role that the snapshot cannot
@@ -349,14 +349,14 @@ class _Build:
 
     # --- the result -----------------------------------------------------------------------------------------------
 
-    def result(self) -> Restored:
+    def result(self) -> RestoredStore:
         """Return what was built."""
         assert self.verified is not None
         report = self.verified.report
         logs = [log for log in report.logs if log.get("messages") or log.get("entries")]
         messages = sum(int(log.get("messages") or log.get("entries") or 0) for log in logs)
         last = max((int(log.get("last_timestamp") or 0) for log in logs), default=0)
-        return Restored(self.manifest, self.cut, messages, last or None, report, self._waiting(), self.notes)
+        return RestoredStore(self.manifest, self.cut, messages, last or None, report, self._waiting(), self.notes)
 
     def _waiting(self) -> dict[str, int]:
         """Return the messages that consumer groups have not consumed, from consumerOffset.json."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from rmqstore.append.files.new_store import remove_tree
 from rmqstore.backup.backup import BackupOptions, back_up
 from rmqstore.backup.repository import Repository
-from rmqstore.backup.restore import CONTROLLER, SLAVE, Restored, RestoreOptions, restore
+from rmqstore.backup.restore import CONTROLLER, SLAVE, RestoredStore, RestoreOptions, restore
 from rmqstore.backup.storage.local import LocalStorage
 from rmqstore.errors import Refused
 from rmqstore.files.store import Store
@@ -33,7 +33,7 @@ class SeedOptions:
     progress: Callable[[int], None] | None = None
 
 
-def seed(store: Store, target: Path, options: SeedOptions) -> Restored:
+def seed(store: Store, target: Path, options: SeedOptions) -> RestoredStore:
     """Build a replica of a store, which may be in use, at `target`.
 
     Errors: those of `back_up` and `restore`; Refused for a DLedger store: a new member has another id.

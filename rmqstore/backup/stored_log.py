@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import accumulate
 
-from rmqstore.backup.manifest import LogFile, Piece
+from rmqstore.backup.manifest import LogFile, StoredPiece
 from rmqstore.backup.repository import StoreFolder
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files.disk.files import OpenFile
@@ -50,7 +50,7 @@ class StoredFile(OpenFile):
         """Do nothing: no object stays open."""
 
 
-def _short(folder: StoreFolder, piece: Piece) -> CouldNotCheck:
+def _short(folder: StoreFolder, piece: StoredPiece) -> CouldNotCheck:
     return CouldNotCheck(
         f"{folder.storage.address}/{folder.key(piece.object)} is missing or too short",
         "`rmqstore snapshots --check` shows which snapshots need it",

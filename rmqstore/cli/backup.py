@@ -20,7 +20,7 @@ from rmqstore.files.disk.paths import real_path
 
 if TYPE_CHECKING:
     from rmqstore.backup.backup import Backup, BackupOptions
-    from rmqstore.backup.repository import Keep, StoreFolder
+    from rmqstore.backup.repository import KeepRule, StoreFolder
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
 
@@ -36,11 +36,11 @@ class Kept:
     keep_bytes: int | None
 
     @property
-    def keeping(self) -> Keep:
+    def keeping(self) -> KeepRule:
         """What the repository keeps."""
-        from rmqstore.backup.repository import Keep
+        from rmqstore.backup.repository import KeepRule
 
-        return Keep(None if self.keep is None else int(self.keep * 1000), self.keep_bytes)
+        return KeepRule(None if self.keep is None else int(self.keep * 1000), self.keep_bytes)
 
 
 def kept_options(function: Callable[..., int]) -> Callable[..., int]:

@@ -27,6 +27,7 @@ from rmqstore.errors import NotReadable, RmqStoreError, UsageError
 READING = "Read a store"
 CHANGING = "Change a store (print the plan; write nothing without --apply)"
 MAKING = "Make a new store (--dry-run writes nothing)"
+COPYING = "Back up, restore, replicate"
 REPAIRS = "Undo or finish a repair"
 SENDING = "Return messages (--dry-run sends none)"
 MANY_STORES = "Many stores"
@@ -46,7 +47,6 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "send": ("send", SENDING, "Send messages to a running cluster."),
     "sql": ("sql", READING, "Query one or more stores with SQL (DuckDB)."),
     "compare": ("compare", READING, "Find where two replicas differ."),
-    "snapshots": ("snapshots", READING, "List, check or forget the snapshots in a repository."),
     "recover": ("recover", CHANGING, "Repair a store, losing as little as possible."),
     "rebuild": ("rebuild", CHANGING, "Rebuild queues, index or checkpoint from the log."),
     "offsets": ("offsets", CHANGING, "Show or change the progress of consumer groups."),
@@ -55,9 +55,10 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "migrate-to-dledger": ("migrate_to_dledger", CHANGING, "Convert a plain store to DLedger."),
     "migrate-to-commitlog": ("migrate_to_commitlog", MAKING, "Make a plain store from a DLedger store."),
     "import": ("import_", MAKING, "Make a store from exported messages."),
-    "backup": ("backup", MAKING, "Add a snapshot of a store, also a live one, to a repository."),
-    "seed": ("seed", MAKING, "Make a new replica from a live master."),
-    "restore": ("restore", MAKING, "Build a store from a snapshot, at any point in time."),
+    "backup": ("backup", COPYING, "Add a snapshot of a (live) store to a repository."),
+    "snapshots": ("snapshots", COPYING, "List, check or forget the snapshots in a repository."),
+    "restore": ("restore", COPYING, "Build a store from a snapshot, at any point in time."),
+    "seed": ("seed", COPYING, "Make a new replica from a live master."),
     "undo": ("undo", REPAIRS, "Undo a repair, byte for byte."),
     "resume": ("resume", REPAIRS, "Continue an interrupted repair."),
     "pipeline": ("pipeline", MANY_STORES, "Run a job on many or very large stores, with Spark."),
@@ -125,7 +126,7 @@ class CommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
-        for section in (READING, CHANGING, MAKING, SENDING, REPAIRS, MANY_STORES):
+        for section in (READING, CHANGING, MAKING, COPYING, SENDING, REPAIRS, MANY_STORES):
             with formatter.section(section):
                 formatter.write_dl([(n.ljust(width), text) for n, (_, own, text) in COMMANDS.items() if own == section])
 

@@ -36,7 +36,6 @@ class RebuildTarget:
     report=True,
     work=True,
     examples=(
-        "rmqstore rebuild /data/rocketmq/store cq",
         "rmqstore rebuild /data/rocketmq/store cq --topic Order --queue 3 --apply",
         "rmqstore rebuild /data/rocketmq/store index --apply",
         "rmqstore rebuild /data/rocketmq/store cq --storage rocksdb -c broker.conf",

@@ -18,13 +18,13 @@ from rmqstore.files.disk.paths import real_path
 
 if TYPE_CHECKING:
     from rmqstore.backup.manifest import Manifest
-    from rmqstore.backup.restore import Restored, RestoreOptions
+    from rmqstore.backup.restore import RestoredStore, RestoreOptions
 
 _SHOWN_GROUPS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RestorePoint:
     """Where the restored log ends, and what its broker will be."""
 
     until: int | None
@@ -55,8 +55,8 @@ class Place:
 @broker_option
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes (default: one per core).")
 @click.option("--dry-run", is_flag=True, help="Show what would be restored; write nothing.")
-@gathered("place", Place)
-def restore(out: Output, snapshot: str, target: Path, place: Place, jobs: int | None, dry_run: bool) -> int:
+@gathered("place", RestorePoint)
+def restore(out: Output, snapshot: str, target: Path, place: RestorePoint, jobs: int | None, dry_run: bool) -> int:
     """Build a complete store from a snapshot: as a whole, before a time, or up to an offset.
 
     DIR must not exist. The log is cut at the end of a message. Consume queues, index and checkpoint are rebuilt;
@@ -119,7 +119,7 @@ def _with_progress(options: RestoreOptions, add: Any) -> RestoreOptions:
     return replace(options, copied=add)
 
 
-def _document(repository: str, manifest: Manifest, target: Path, place: Place) -> dict[str, Any]:
+def _document(repository: str, manifest: Manifest, target: Path, place: RestorePoint) -> dict[str, Any]:
     return {
         "schema": "rmqstore.restore/1",
         "repository": repository,
@@ -131,7 +131,7 @@ def _document(repository: str, manifest: Manifest, target: Path, place: Place) -
     }
 
 
-def result_of(done: Restored) -> dict[str, Any]:
+def result_of(done: RestoredStore) -> dict[str, Any]:
     """Return the fields of a store that was built."""
     from rmqstore.checks.problems.report import problem_counts
 
@@ -147,7 +147,7 @@ def result_of(done: Restored) -> dict[str, Any]:
     }
 
 
-def result_lines(done: Restored, target: Path, what: str) -> Iterator[str]:
+def result_lines(done: RestoredStore, target: Path, what: str) -> Iterator[str]:
     """Say what was built; `what` is the first sentence."""
     from rmqstore.checks.problems.report import problem_counts
 

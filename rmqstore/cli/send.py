@@ -108,7 +108,6 @@ class SendOptions:
     filters=True,
     examples=(
         "rmqstore send /data/rocketmq/store --topic Order --since today --namesrv 10.0.0.1:9876 --dry-run",
-        "rmqstore send order.ndjson --namesrv 10.0.0.1:9876 --rocketmq-home /opt/rocketmq --journal sent.journal",
         "rmqstore send /backup/store --list lost.csv --namesrv 10.0.0.1:9876 --journal lost.journal --rate 500",
         "rmqstore send /backup/repo::broker-a --topic Order --namesrv 10.0.0.1:9876 --journal order.journal",
     ),

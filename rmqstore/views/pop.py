@@ -43,7 +43,7 @@ class Popped:
 
     `again`: a broker that starts delivers it again at once, because the stored offset of the group is not past it. A
     broker stores offsets every 5 seconds, and check points at once, so that this is common after a kill.
-    Source: ConsumerOffsetManager#persist, PopMessageProcessor#getPopOffset (RocketMQ 5.5.1)
+    Source: ConfigManager#persist, PopMessageProcessor#getPopOffset (RocketMQ 5.5.1)
     """
 
     group: str

@@ -12,7 +12,7 @@ import pytest
 
 from rmqstore.backup import repository as repositories
 from rmqstore.backup.backup import Backup, BackupOptions, back_up
-from rmqstore.backup.repository import Keep, Repository, StoreFolder
+from rmqstore.backup.repository import KeepRule, Repository, StoreFolder
 from rmqstore.backup.storage.local import LocalStorage
 from rmqstore.backup.storage.storage import Storage
 from rmqstore.errors import NoSpace, Refused, RmqStoreError
@@ -103,11 +103,11 @@ def test_expired_files_stay_until_keep_drops_them(grown: GrowingStore, tmp_path:
     log = second.logs[0]
     assert (log.begin, log.files[0].start, second.branches) == (1 << 14, 0, ())
     assert second.messages < grown.count
-    kept = backed_up(grown.root, repo, keep=Keep(age=DAY))  # the messages are of 2023, the snapshots of now
+    kept = backed_up(grown.root, repo, keep=KeepRule(age=DAY))  # the messages are of 2023, the snapshots of now
     assert kept.manifest.logs[0].files[0].start == 1 << 14
     folder = folder_in(LocalStorage(repo))
     assert folder.snapshots()[0] == first.snapshot
-    gone = folder.forget(Keep(age=DAY), repositories.now() + 2 * DAY)
+    gone = folder.forget(KeepRule(age=DAY), repositories.now() + 2 * DAY)
     assert gone.snapshots == (first.snapshot, second.snapshot)
     assert "00000000000000000000" not in log_objects(repo)
     assert faults(repo) == []
@@ -120,7 +120,7 @@ def test_keep_bytes_forgets_the_oldest(grown: GrowingStore, tmp_path: Path) -> N
         names.append(backed_up(grown.root, repo).manifest.snapshot)
         grown.grow(20)
         grown.expire(1)
-    made = backed_up(grown.root, repo, keep=Keep(size=1))
+    made = backed_up(grown.root, repo, keep=KeepRule(size=1))
     assert list(made.forgotten.snapshots) == names
     assert folder_in(LocalStorage(repo)).snapshots() == [made.manifest.snapshot]
     assert faults(repo) == []
@@ -143,7 +143,7 @@ def test_damage_in_an_old_file_is_named_and_replaces_nothing(grown: GrowingStore
     folder = folder_in(LocalStorage(repo))
     assert (repo / "a" / first.logs[0].files[0].pieces[0].object).read_bytes() == good
     # the good bytes stay as long as the damaged file is in a snapshot, even if the first snapshot is forgotten
-    folder.forget(Keep(size=1), repositories.now())
+    folder.forget(KeepRule(size=1), repositories.now())
     assert first.snapshot not in folder.snapshots()
     assert (repo / "a" / first.logs[0].files[0].pieces[0].object).read_bytes() == good
     assert faults(repo) == []
@@ -225,7 +225,7 @@ def test_killed_at_every_operation(grown: GrowingStore, tmp_path: Path) -> None:
         repo = tmp_path / "repo"
         shutil.copytree(seed, repo)
         storage = DyingStorage(repo, at, Killed)
-        options = BackupOptions(keep=Keep(age=DAY))
+        options = BackupOptions(keep=KeepRule(age=DAY))
         try:
             back_up(open_store(grown.root), Repository(storage).of("a"), options)
             break

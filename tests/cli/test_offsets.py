@@ -83,7 +83,8 @@ def test_a_group_is_set_to_the_earliest_message_and_back(name: str, tmp_path: Pa
         (one.queue_id, one.offset, 0, one.offset, 0) for one in own
     }
     assert rows(store) == (old - own) | {one._replace(offset=0) for one in own}
-    assert examine(open_store(store), VerifyOptions(jobs=1)).report.exit_code == 0
+    counts = examine(open_store(store), VerifyOptions(jobs=1)).report.findings.counts
+    assert set(counts) <= {"CFG-UNSTORED-TOPICS"}
     undo(Path(answer["journal"]))
     assert content(store) == before
 

@@ -187,7 +187,7 @@ def test_what_is_not_named_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> No
     with monkeypatch.context() as patch:
         patch.setattr(reading, "scan_file", watched)
         patch.setattr(message_rows, "bodies_of", never)
-        patch.setattr(message_rows, "Pairs", never)
+        patch.setattr(message_rows, "PropertyArrays", never)
         count = ask(store, "select count(*) n from messages where topic = 'Order_11' and size > 0")
         assert set(crc) == {False}
         ask(store, "select crc_ok from messages limit 1")

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _SHOWN_QUEUES = 3
 _SHOWN_DIFFERENCES = 5
-_ADVICE = "this is a bug in rmqstore: please report this line; to undo the repair, run `{}`"
 _MAX_PLAN = 1 << 30  # bytes; a plan contains the bytes that it will write
 
 
@@ -166,7 +165,8 @@ def tell_differences(differs: Sequence[str], journal: Path | None) -> int:
     """Say what verify found otherwise than the plan said; return the exit code, 0 if nothing differs."""
     if not differs:
         return 0
-    tell_error("bug", _not_as_planned(differs), _ADVICE.format(undo_command(journal)), as_json=False)
+    advice = f"this is a bug in rmqstore: please report this line; to undo the repair, run `{undo_command(journal)}`"
+    tell_error("bug", _not_as_planned(differs), advice, as_json=False)
     return BrokenPlan.exit_code
 
 
