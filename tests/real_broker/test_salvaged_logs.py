@@ -136,7 +136,7 @@ def test_queue_offset_without_message_hides_and_moves_no_other_message(
     for path in sorted((store / "commitlog").iterdir())[:expired]:
         path.unlink()
     run_json("recover", str(store), "--accept-shift", "--apply", exit_code=1)
-    low = min(r.slot[2] for r in rows(store) if r.slot[:2] == (topic, queue_id))
+    low = min(r.slot[2] for r in rows(store) if r.slot[:2] == (topic, queue_id) and r.offset != row.offset)
     for _ in range(2):  # every start searches for the minimum again
         result = oracle(version).load(store, made.oracle_args, start=True, shutdown=True, pull=32)
         assert (result.load, result.crash) == (True, None)
