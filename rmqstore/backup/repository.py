@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from rmqstore.backup import MARKER
 from rmqstore.backup.manifest import (
     FORMAT,
     Manifest,
@@ -32,7 +33,6 @@ from rmqstore.backup.manifest import (
 from rmqstore.backup.storage.storage import Storage, is_name
 from rmqstore.errors import CouldNotCheck, NotAStore, NotReadable, UsageError
 
-MARKER = "rmqstore-repository.json"
 UNFINISHED = "unfinished.json"
 _LOCK = "lock"
 _CHUNK = 4 << 20

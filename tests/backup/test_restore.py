@@ -24,7 +24,8 @@ from tests.backup.growing import GrowingStore, messages_in
 from tests.backup.test_backup import backed_up, folder_in
 from tests.command import run, run_json
 from tests.damage import flip
-from tests.stores import BROKER_STORES, unpack
+from tests.stores import BROKER_STORES, copy_store, unpack
+from tests.untouched import snapshot
 
 QUICK = ("5.4.0-dledger-mixed", "5.4.0-rocksdb", "5.4.0-formats", "4.9.7-killed")
 
@@ -164,3 +165,18 @@ def test_an_object_that_changed_is_not_restored(tmp_path: Path) -> None:
         restore(folder, folder.find(), tmp_path / "copy", RestoreOptions())
     assert not (tmp_path / "copy").exists()
     shutil.rmtree(tmp_path / "repo")
+
+
+def test_a_repository_with_one_store_needs_no_name(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    repo = tmp_path / "repo"
+    assert run("backup", str(store), str(repo), "--name", "a").exit_code == 0
+    assert run("verify", str(repo)).exit_code == 0
+    before = snapshot(store)
+    flip(store / "commitlog" / f"{65536:020}", 3000, 0)
+    assert run("recover", str(store), "--replica", str(repo), "--apply").exit_code == 0
+    after = snapshot(store, without=(".rmqstore",))
+    assert {name: entry.content for name, entry in after.items()} == {name: e.content for name, e in before.items()}
+    assert run("backup", str(store), str(repo), "--name", "b").exit_code == 0
+    refused = run("verify", str(repo))
+    assert (refused.exit_code, "several stores: a, b" in refused.stderr) == (2, True)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqstore.backup import MARKER
 from rmqstore.files.broker_config import BrokerConfig
 
 if TYPE_CHECKING:
@@ -13,12 +14,15 @@ if TYPE_CHECKING:
 
 
 def is_snapshot_address(path: Path) -> bool:
-    """Return whether a path names a store in a repository (`REPO::NAME`), and is no path of this machine."""
-    return "::" in str(path) and not os.path.lexists(path)
+    """Return whether a path names a store in a repository (`REPO::NAME`, or the only one in REPO)."""
+    text = str(path)
+    if text.startswith("s3:/") or "::" in text:
+        return not os.path.lexists(path)
+    return os.path.lexists(path / MARKER)
 
 
 def open_named(path: Path, config: BrokerConfig) -> Store:
-    """Open a store, or the log of a snapshot: `REPO::NAME`, `REPO::NAME@SNAPSHOT`, `REPO::NAME@TIME`.
+    """Open a store, or the log of a snapshot: `REPO`, `REPO::NAME`, `REPO::NAME@SNAPSHOT`, `REPO::NAME@TIME`.
 
     A snapshot has no consume queues and no index, so only its log is opened, as a part of a store; of a mixed store,
     the part that DLedger wrote. Errors: as `open_store`, `folder_of` and `find_snapshot`.
