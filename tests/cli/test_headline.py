@@ -183,3 +183,10 @@ def test_several_stores_have_one_line_each_and_the_worst_is_first(tmp_path: Path
     quiet = run("verify", "-q", str(sound), str(worst)).stdout.splitlines()
     assert len(quiet) == 1 and quiet[0].startswith(f"{worst}: ")
     assert run("verify", str(sound), str(worst), "--resume").exit_code == 2
+
+
+def test_adjacent_versions_with_one_outcome_are_named_as_one_range(tmp_path: Path) -> None:
+    """5.1.2 does not start either; it only exits with another code than 5.1.1."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    (store / "commitlog" / "not-a-log-file").touch()
+    assert "RocketMQ 4.5.1 to 4.9.1 and 4.9.3 to 5.1.2 would not start." in _headline(store)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rmqstore.checks.problems import codes
@@ -317,13 +318,25 @@ class Report:
         lead = "".join(
             f"RocketMQ {row.versions}, by its files the writer of this store, {row.words}. " for row in first[-1:]
         )
-        groups: dict[str, list[str]] = {}
+        groups: dict[str, list[VersionRange]] = {}
         for row in rows:
             if row not in first[-1:]:
-                groups.setdefault(row.outcome, []).append(row.versions)
-        others = ". ".join(f"RocketMQ {' and '.join(versions)} {outcome}" for outcome, versions in groups.items())
+                groups.setdefault(row.outcome, []).append(row)
+        others = ". ".join(f"RocketMQ {self._versions(group)} {outcome}" for outcome, group in groups.items())
         verdict = self.verdict.rstrip(".")
         return f"{lead}{verdict}" + (f". {others}" if others and verdict else others)
+
+    def _versions(self, rows: list[VersionRange]) -> str:
+        """Name ranges of versions; adjacent ones, which differ in more than their outcome, as one."""
+        joined: list[VersionRange] = []
+        for before, row in itertools.pairwise([None, *self.brokers]):
+            if row not in rows:
+                continue
+            if joined and before in rows:
+                joined[-1] = replace(joined[-1], newest=row.newest)
+            else:
+                joined.append(row)
+        return " and ".join(row.versions for row in joined)
 
     def _wrote_main(self) -> bool:
         """Return whether the version of `broker` can have written the store, or it is unknown which one has."""
