@@ -48,6 +48,8 @@ _MANY_QUEUES = 1000  # a start recovers each of them
 def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> None:
     """Add the forecast and the verdict to the report of a whole store; `store` has the present names of all files."""
     report, misplaced = verified.report, verified.misplaced
+    if options.ranges and not report.live:
+        store = store.remembering()
     result = verified.dledger or verified.legacy
     tiling = result.tiling if result is not None else None
     units = _known_units(store, verified)

@@ -257,6 +257,14 @@ class Store(StoreQueues):
             other.__dict__["dledger"] = replace(self.dledger, data=logs.get("dledger", self.dledger.data))
         return other
 
+    def remembering(self) -> Store:
+        """Return this store with files that are listed and read once; for a store that nothing changes meanwhile."""
+        from rmqstore.files.disk.remembered import RememberedFiles
+
+        other = copy.copy(self)
+        other.files = RememberedFiles(self.files)
+        return other
+
     @property
     def is_rearranged(self) -> bool:
         """Whether this is a future view of the store, made by `rearranged`."""
