@@ -12,32 +12,12 @@ from typing import Any
 
 import pytest
 
-from rmqstore.checks.verify import VerifyOptions, examine
-from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.store import Store, open_store
 from rmqstore.formats.rocksdbkeys import OFFSET_VALUE, UNIT_VALUE, OffsetKey, UnitKey
-from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.rebuild_parts import plan_rebuild
-from rmqstore.repair.recover import plan_recovery
 from tests import damage
 from tests.stores import meta
 
 NAME, MESSAGES = "5.4.0-rocksdb", 292
 SETTINGS = dict(meta(NAME).oracle_args)
-
-
-def opened(store: Path, **more: str) -> Store:
-    return open_store(store, BrokerConfig({**SETTINGS, **more}))
-
-
-def recovery_of(store: Path, **more: str) -> Plan:
-    one = opened(store, **more)
-    return plan_recovery(one, examine(one, VerifyOptions(jobs=1)))
-
-
-def rebuild_of(store: Path, **chosen: frozenset[object]) -> Plan:
-    one = opened(store)
-    return plan_rebuild(one, examine(one, VerifyOptions(jobs=1)), "cq", **chosen)  # type: ignore[arg-type]
 
 
 EXTRA = "rocksdict is not installed (the extra rocksdb)"

@@ -55,6 +55,28 @@ def content_only(entries: dict[str, Entry]) -> dict[str, Entry]:
     }
 
 
+def content(store: Path, *, without: tuple[str, ...] = ()) -> dict[str, Entry]:
+    """Return what undo must restore of a store: `content_only` of everything except journals and `without`."""
+    return content_only(snapshot(store, without=(".rmqstore", *without)))
+
+
+def tree(root: Path, *, without: tuple[str, ...] = ()) -> dict[str, bytes | None]:
+    """Return all paths below `root` with their bytes (None for a directory), without journals and `without`."""
+    paths = ((path, path.relative_to(root)) for path in sorted(root.rglob("*")))
+    return {
+        str(name): path.read_bytes() if path.is_file() else None
+        for path, name in paths
+        if name.parts[0] not in (".rmqstore", *without)
+    }
+
+
+def file_bytes(root: Path, *parts: str) -> dict[str, bytes]:
+    """Return the bytes of all files below `root`, or of these parts of it, by path."""
+    names = (root / part for part in parts or ("",))
+    paths = (path for folder in names for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
+
+
 @contextlib.contextmanager
 def assert_untouched(store: Path) -> Iterator[None]:
     """Fail if the block changes a byte, name, mode or time (except access times) of `store` or of anything below it."""

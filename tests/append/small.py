@@ -8,10 +8,9 @@ from rmqstore.append.files.flush import FlushIntervals
 from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.dispatch import DispatchOptions
 from rmqstore.append.store.message_store import StoreOptions
-from rmqstore.checks.verify import examine
-from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import UNIT
 from tests.append.rewriting import queue_bytes
+from tests.planning import counts_of
 
 NEVER = FlushIntervals(commitlog=1 << 30, consume_queue=1 << 30)  # ms: no thread flushes during a test
 SMALL = StoreOptions(
@@ -35,4 +34,4 @@ def units(root: Path, topic: str = "TopicTest", queue_id: int = 0) -> list[tuple
 
 
 def clean(root: Path) -> dict[str, int]:
-    return {code: count for code, count in examine(open_store(root)).report.findings.counts.items() if count}
+    return {code: count for code, count in counts_of(root).items() if count}

@@ -16,12 +16,9 @@ from rmqstore.errors import NotAStore, Refused
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, parse_delay_levels
 from tests.append.small import SMALL, clean, message, units
+from tests.untouched import tree
 
 LEVELS = parse_delay_levels("7s 9s 3m")
-
-
-def tree(root: Path) -> dict[str, bytes | None]:
-    return {p.relative_to(root).as_posix(): p.read_bytes() if p.is_file() else None for p in sorted(root.rglob("*"))}
 
 
 def written(root: Path, count: int = 60, **changes: object) -> Path:

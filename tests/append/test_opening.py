@@ -21,8 +21,8 @@ from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.consumequeue import PRE_BLANK
 from tests.append.rewriting import index_bytes, queue_bytes
 from tests.append.small import SMALL, clean, message, units
-from tests.append.test_on_disk import tree
 from tests.stores import ROOT, meta
+from tests.untouched import tree
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.generate import generate
 from benchmarks.parts import Options
 from tests.real_broker.oracle import Oracle, Setting
+from tests.untouched import file_bytes
 
 pytestmark = pytest.mark.broker
 
@@ -31,11 +32,6 @@ SMALL = Options(
     index_units=400,
     rate=50,
 )
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Return the content of all files below a folder by relative path."""
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
 @pytest.mark.quick_rows(1)
@@ -70,6 +66,6 @@ def test_the_broker_builds_the_same_consume_queues_and_index(
     more = {"commitLogRecoverMaxNum": 1000} if tags else {}
     result = oracle(version).load(tmp_path / "bare", {**SETTINGS, **more}, start=True, shutdown=True)
     assert result.shutdown == "clean"
-    assert contents(tmp_path / "bare" / "consumequeue") == contents(tmp_path / "store" / "consumequeue")
-    built, made = contents(tmp_path / "bare" / "index"), contents(tmp_path / "store" / "index")
+    assert file_bytes(tmp_path / "bare" / "consumequeue") == file_bytes(tmp_path / "store" / "consumequeue")
+    built, made = file_bytes(tmp_path / "bare" / "index"), file_bytes(tmp_path / "store" / "index")
     assert list(built.values()) == list(made.values())  # the names differ: they are the times of creation

@@ -14,9 +14,7 @@ from tests.cases.case import case_names, make, options, read_case
 from tests.command import run_json
 from tests.rocksdb_rows import need_rocksdict
 from tests.seeds import SEED
-from tests.untouched import assert_untouched, content_only, snapshot
-
-JOURNAL = ".rmqstore"
+from tests.untouched import assert_untouched, content
 
 
 def test_every_problem_has_a_case() -> None:
@@ -63,7 +61,7 @@ def test_damage_is_found_repaired_and_undone(name: str, tmp_path: Path) -> None:
     if case.recover is None:
         assert _unkept(promises, plans) == []
         return
-    before = content_only(snapshot(store, without=(JOURNAL,)))
+    before = content(store)
     repaired = run_json(*recover, "--apply", exit_code=case.recover.exit_code)
     assert repaired["applied"] is True
     assert repaired["differs"] == []  # what the plan said of the store after it is what verify found
@@ -77,7 +75,7 @@ def test_damage_is_found_repaired_and_undone(name: str, tmp_path: Path) -> None:
         second = run_json(*verify, exit_code=1 if case.recover.remaining else 0)
         assert _problems(second) == dict(case.recover.remaining)
     run_json("undo", journal, exit_code=0)
-    assert content_only(snapshot(store, without=(JOURNAL,))) == before
+    assert content(store) == before
 
 
 def _promises(report: Mapping[str, object]) -> list[tuple[str, tuple[str, ...]]]:

@@ -19,7 +19,6 @@ from rmqstore.files.store import open_store
 from rmqstore.formats.message import PHYSICAL_OFFSET_AT
 from rmqstore.repair.expire import plan_expire
 from rmqstore.repair.journal.journal import apply
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.plan.steps import Create, Discard, Rename
 from rmqstore.repair.rebuild_parts import plan_rebuild
@@ -28,6 +27,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Run
 from tests import damage
 from tests.checks.looks import counts
+from tests.planning import plan_of
 from tests.stores import STORES, unpack
 
 Copy = Callable[[str], Path]
@@ -58,11 +58,6 @@ def goes(found: Misplaced) -> dict[str, str]:
 
 def stays(found: Misplaced) -> dict[str, str]:
     return {file.claim.file.name: file.why_not for file in found.files if file.why_not}
-
-
-def plan(store: Path, **heal_options: object) -> Plan:
-    opened = open_store(store)
-    return plan_recovery(opened, examine(opened), RecoverOptions(**heal_options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -159,7 +154,7 @@ def test_what_was_copied_over_another_file_stays(store_copy: Copy) -> None:
     assert goes(found) == {} and stays(found) == {name(9): "the file there is in its right place"}
     why = "the file there is in its right place"
     note = f"{name(9)} contains the records of {name(3)}, but cannot be renamed: {why}."
-    assert any(text.startswith(note) for text in plan(store).notes)
+    assert any(text.startswith(note) for text in plan_of(store).notes)
 
 
 def test_one_of_two_equal_files_is_renamed_to_its_place(store_copy: Copy) -> None:
@@ -173,7 +168,7 @@ def test_one_of_two_equal_files_is_renamed_to_its_place(store_copy: Copy) -> Non
     found = look(store)
     assert goes(found) == {name(24): name(3)}
     assert stays(found) == {stray: "another file with the same bytes gets this name"}
-    made = plan(store, accept_fillers=True)
+    made = plan_of(store, options=RecoverOptions(accept_fillers=True))
     assert (made.loss.messages, made.loss.queues) == (0, {})
     assert [note for note in made.notes if stray in note] == []
     apply(made)
@@ -189,7 +184,7 @@ def test_copy_that_took_the_place_of_another_file_is_no_reason_to_leave_the_righ
     found = look(store)
     assert goes(found) == {name(12): name(3)}
     assert stays(found) == {name(9): "another file with the same bytes gets this name"}
-    assert any(f"If a backup or replica has the right {name(9)}, restore it" in note for note in plan(store).notes)
+    assert any(f"If a backup or replica has the right {name(9)}, restore it" in note for note in plan_of(store).notes)
 
 
 def test_a_copy_of_a_legacy_file_in_the_address_space_of_dledger_goes_into_quarantine(store_copy: Copy) -> None:
@@ -200,7 +195,7 @@ def test_a_copy_of_a_legacy_file_in_the_address_space_of_dledger_goes_into_quara
     found = look(store)
     assert found.store.left_out == {copy}
     assert stays(found) == {copy.name: "another file with the same bytes has this name"}
-    made = plan(store)
+    made = plan_of(store)
     assert [(step.do, step.path) for step in made.steps] == [("discard", f"commitlog/{copy.name}")]
     assert (made.loss.messages, made.decisions) == (0, ())
 
@@ -252,7 +247,7 @@ def test_files_shifted_by_one_name_are_renamed_into_the_gap(store_copy: Copy) ->
     for number in (3, 2, 1):
         (log / name(number)).rename(log / name(number + 1))
     assert goes(look(store)) == {name(2): name(1), name(3): name(2), name(4): name(3)}
-    made = plan(store, accept_fillers=True)
+    made = plan_of(store, options=RecoverOptions(accept_fillers=True))
     assert [step.path for step in made.steps if isinstance(step, Create) and "commitlog" in step.path] == [
         f"commitlog/{name(4)}"
     ]
@@ -274,7 +269,7 @@ def test_stray_copy_of_a_file_that_is_there_is_only_a_stray(store_copy: Copy) ->
     log = store / "commitlog"
     shutil.copy(log / name(3), log / f"{name(3)}.bak")
     assert look(store).files == ()
-    assert [step.path for step in plan(store).steps if isinstance(step, Discard)] == [f"commitlog/{name(3)}.bak"]
+    assert [step.path for step in plan_of(store).steps if isinstance(step, Discard)] == [f"commitlog/{name(3)}.bak"]
 
 
 def test_nothing_else_is_repaired_while_names_stay_wrong(store_copy: Copy) -> None:
@@ -283,8 +278,8 @@ def test_nothing_else_is_repaired_while_names_stay_wrong(store_copy: Copy) -> No
     swap(log, 3, 9)
     damage.flip(log / name(5), 200, 1)
     with pytest.raises(Refused, match="wrong names"):
-        plan(store, only=("CL-BODY-CRC",))
-    only = plan(store, only=("CL-MISPLACED-FILE",))
+        plan_of(store, options=RecoverOptions(only=("CL-BODY-CRC",)))
+    only = plan_of(store, options=RecoverOptions(only=("CL-MISPLACED-FILE",)))
     assert {step.do for step in only.steps} == {"set-aside", "rename"}
 
 
@@ -292,7 +287,7 @@ def test_nothing_else_is_repaired_while_names_stay_wrong(store_copy: Copy) -> No
 def test_follower_puts_its_own_bytes_back(store_copy: Copy, role: str) -> None:
     store = store_copy("5.4.0-dledger3-n1" if role == "dledger-group" else "5.4.0-slave")
     swap(log_of(store), 1, 3)
-    made = plan(store, role=role)
+    made = plan_of(store, options=RecoverOptions(role=role))
     assert made.loss.messages == 0 and made.facts["strategy"] == "truncate"
     assert [step.do for step in made.steps].count("rename") == 2
     assert {step.do for step in made.steps if "commitlog" in step.path or "data" in step.path} == {
@@ -306,7 +301,7 @@ def test_follower_whose_swapped_files_lie_behind_damage_discards_them_where_they
     log = store / "commitlog"
     damage.flip(log / name(1), 300, 2)
     swap(log, 2, 3)
-    made = plan(store, role="slave")
+    made = plan_of(store, options=RecoverOptions(role="slave"))
     discarded = [step.path for step in made.steps if isinstance(step, Discard) and "commitlog" in step.path]
     assert {f"commitlog/{name(2)}", f"commitlog/{name(3)}"} <= set(discarded)
     assert not any(isinstance(step, Rename) for step in made.steps)
@@ -322,7 +317,7 @@ def test_expire_and_rebuild_know_of_wrong_names(store_copy: Copy) -> None:
     rebuilt = plan_rebuild(opened, examine(opened), "cq")
     assert any("wrong names" in note for note in rebuilt.notes)
     apply(rebuilt)
-    back = plan(store)
+    back = plan_of(store)
     assert {step.do for step in back.steps} == {"set-aside", "rename"}
     apply(back)
     assert verify(open_store(store)).clean
@@ -359,5 +354,5 @@ def test_a_file_of_another_broker_is_not_renamed_behind_the_log(store_copy: Copy
     found = look(store)
     assert goes(found) == {}
     assert stays(found) == {name(5): "no consume queue unit points to its messages"}
-    lost = plan(store, role="single", accept_fillers=True).loss.messages
+    lost = plan_of(store, options=RecoverOptions(role="single", accept_fillers=True)).loss.messages
     assert lost == 72  # those of the file that it replaced, and none between the two

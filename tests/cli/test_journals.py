@@ -12,13 +12,9 @@ from rmqstore.repair.journal.disk import Disk
 from tests.command import run, run_json
 from tests.damage import flip
 from tests.stores import copy_store, unpack
-from tests.untouched import Entry, content_only, snapshot
+from tests.untouched import Entry, content
 
 STORE = "5.4.0-clean"
-
-
-def contents(store: Path) -> dict[str, Entry]:
-    return content_only(snapshot(store, without=(".rmqstore",)))
 
 
 def repaired(store: Path, *files: str) -> list[str]:
@@ -53,7 +49,7 @@ def test_journals_say_what_each_repair_did(tmp_path: Path) -> None:
 
 
 def all_but_second(store: Path) -> dict[str, Entry]:
-    return {name: entry for name, entry in contents(store).items() if SECOND not in name}
+    return {name: entry for name, entry in content(store).items() if SECOND not in name}
 
 
 def test_undo_last_goes_back_step_by_step(tmp_path: Path) -> None:
@@ -91,7 +87,7 @@ def test_pruning_prints_first_and_removes_what_is_undone(tmp_path: Path) -> None
 def test_repairs_are_pruned_from_the_oldest_on_when_asked_for(tmp_path: Path) -> None:
     store = copy_store(STORE, tmp_path)
     names = repaired(store, FIRST, SECOND)
-    data = contents(store)
+    data = content(store)
     times = store.stat().st_mtime_ns
     assert [row["prune"] for row in rows(store, "--prune")] == [False, False]
     assert [row["prune"] for row in rows(store, "--prune", "--older-than", "1d")] == [False, False]
@@ -100,7 +96,7 @@ def test_repairs_are_pruned_from_the_oldest_on_when_asked_for(tmp_path: Path) ->
     assert f"{names[0]} (applied): it can no longer be undone after that" in result.stdout
     rows(store, "--prune", "--keep", "1", "--apply")
     assert [path.name for path in (store / ".rmqstore").iterdir()] == names[1:]
-    assert contents(store) == data
+    assert content(store) == data
     rows(store, "--prune", "--older-than", "0s", "--apply")
     assert not (store / ".rmqstore").exists() or not any((store / ".rmqstore").iterdir())
     assert store.stat().st_mtime_ns == times
@@ -166,11 +162,11 @@ def test_a_journal_that_is_gone_is_named_and_can_be_forgotten(tmp_path: Path) ->
     assert rows(store)[0]["state"] == "missing"
     assert run("journals", str(store), "--prune", "--apply").exit_code == 0  # perhaps its disk is only not mounted
     assert pointer.exists()
-    before = contents(store)
+    before = content(store)
     assert rows(store, "--prune", "--missing", exit_code=1)[0]["prune"]
     assert pointer.exists()
     assert run("journals", str(store), "--prune", "--missing", "--apply").exit_code == 0
-    assert not pointer.exists() and contents(store) == before and (elsewhere / "state").exists()
+    assert not pointer.exists() and content(store) == before and (elsewhere / "state").exists()
     assert rows(store) == []
     assert run("verify", str(store)).exit_code == 0
 

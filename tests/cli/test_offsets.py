@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
-from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.files.config_files import Committed
 from rmqstore.files.store import open_store
 from rmqstore.repair.journal.journal import undo
 from rmqstore.views.store_view import open as open_view
 from tests.command import run, run_json
+from tests.planning import counts_of, report_of
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import copy_store, unpack
-from tests.untouched import content_only, snapshot
+from tests.untouched import content
 
 TOPIC, GROUP = "Order_11", "CG_part_11"
 JSON_STORES = ("4.9.7-clean", "5.1.4-clean", "5.4.0-clean", "5.5.1-clean")
@@ -27,10 +27,6 @@ def rows(store: Path) -> set[Committed]:
     offsets = ConsumerOffsets.read(open_store(store))
     assert offsets.unreadable == ""
     return set(offsets.rows())
-
-
-def content(store: Path) -> dict[str, object]:
-    return dict(content_only(snapshot(store, without=(".rmqstore",))))
 
 
 def need(name: str) -> None:
@@ -59,7 +55,7 @@ def test_the_list_has_every_offset_with_its_lag(name: str) -> None:
     assert {(r["group"], r["topic"], r["queue_id"], r["offset"]) for r in answer["offsets"]} == {
         (one.group, one.topic, one.queue_id, one.offset) for one in rows(store)
     }
-    queues = examine(open_store(store), VerifyOptions(jobs=1)).report.queues
+    queues = report_of(store).queues
     for row in answer["offsets"]:
         state = queues.get(f"{row['topic']}/{row['queue_id']}")
         if state is not None:
@@ -83,7 +79,7 @@ def test_a_group_is_set_to_the_earliest_message_and_back(name: str, tmp_path: Pa
         (one.queue_id, one.offset, 0, one.offset, 0) for one in own
     }
     assert rows(store) == (old - own) | {one._replace(offset=0) for one in own}
-    counts = examine(open_store(store), VerifyOptions(jobs=1)).report.findings.counts
+    counts = counts_of(store)
     assert set(counts) <= {"CFG-UNSTORED-TOPICS"}
     undo(Path(answer["journal"]))
     assert content(store) == before
@@ -147,7 +143,7 @@ def test_the_greater_offset_wins_and_none_is_beyond_its_queue(tmp_path: Path) ->
         '{"offsetTable":{"Order_11@A":{0:9,1:2},"Order_11@C":{2:100000},"gone@A":{0:4}}}'
     )
     answer = changed(store, "--from", str(other), "--max")
-    end = examine(open_store(store), VerifyOptions(jobs=1)).report.queues["Order_11/2"].max
+    end = report_of(store).queues["Order_11/2"].max
     assert rows(store) == {
         Committed("Order_11", "A", 0, 9),
         Committed("Order_11", "A", 1, 7),

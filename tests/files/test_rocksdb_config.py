@@ -20,9 +20,10 @@ from rmqstore.formats.configjson import JsonValue, parse_config_object
 from rmqstore.repair.journal.journal import apply, undo
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import plan_recovery
+from tests.planning import report_of
 from tests.rocksdb_rows import need_rocksdict, opened_rows
 from tests.stores import copy_store, unpack
-from tests.untouched import content_only, snapshot
+from tests.untouched import content
 
 NAME = "5.5.1-config-v2"
 ROW = configrows.KEY_HEAD.build(table=configrows.CONSUMER_OFFSET) + configrows.OFFSET_KEY.build(
@@ -68,7 +69,7 @@ def test_the_offsets_of_config_v2_are_read() -> None:
 
 def test_a_sound_store_with_config_v2_is_clean() -> None:
     need_rocksdict()
-    report = examine(open_store(unpack(NAME)), VerifyOptions(jobs=1)).report
+    report = report_of(unpack(NAME))
     assert (dict(report.findings.counts), report.unchecked) == ({"CFG-UNSTORED-TOPICS": 1}, [])
 
 
@@ -83,7 +84,7 @@ def test_topics_and_groups_of_config_v2_are_read(tmp_path: Path) -> None:
     topics = stored_table(open_store(store), V2, TOPICS)
     assert (topics.rows, topics.broken) == ({"Order_11": {"topicName": "Order_11", "perm": 6}}, 1)
     assert stored_table(open_store(store), V2, GROUPS).rows == {"CG": {"groupName": "CG"}}
-    report = examine(open_store(store), VerifyOptions(jobs=1)).report
+    report = report_of(store)
     assert report.unchecked == ["config/rdb/: 1 rows of topics cannot be read"]
 
 
@@ -104,7 +105,7 @@ def test_an_offset_beyond_its_queue_is_found_and_reduced_and_undone(form: str, t
     verified = examine(opened, VerifyOptions(jobs=1))
     [finding] = [f for f in verified.report.findings.listed if f.code != "CFG-UNSTORED-TOPICS"]
     assert (finding.code, finding.file, finding.facts["group"]) == ("CFG-OFFSET-BEYOND", form, "CG")
-    before = content_only(snapshot(store, without=(".rmqstore",)))
+    before = content(store)
     others = set(ConsumerOffsets.read(opened).rows()) - {Committed("Order_11", "CG", 1, 1000)}
     journal = apply(plan_recovery(opened, verified, RecoverOptions(only=("CFG-OFFSET-BEYOND",)))).journal
     again = open_store(store)
@@ -112,7 +113,7 @@ def test_an_offset_beyond_its_queue_is_found_and_reduced_and_undone(form: str, t
     assert set(examine(again, VerifyOptions(jobs=1)).report.findings.counts) <= {"CFG-UNSTORED-TOPICS"}
     assert journal is not None
     undo(journal)
-    assert content_only(snapshot(store, without=(".rmqstore",))) == before
+    assert content(store) == before
 
 
 def test_the_single_database_has_the_tables_of_the_json_files(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_the_single_database_has_the_tables_of_the_json_files(tmp_path: Path) ->
     single_database(store)
     assert set(ConsumerOffsets.read(open_store(store)).rows()) == before
     assert "Order_11" in stored_table(open_store(store), METADATA, TOPICS).rows
-    report = examine(open_store(store), VerifyOptions(jobs=1)).report
+    report = report_of(store)
     assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (0, {}, [])
 
 
@@ -152,5 +153,5 @@ def test_databases_without_positions_do_not_make_a_store_partly_checked(tmp_path
         database = NewDatabase(store / "config" / name, ("default",))
         database.put("default", [b"alice"], [b"{}"])
         database.finish()
-    report = examine(open_store(store), VerifyOptions(jobs=1)).report
+    report = report_of(store)
     assert (report.exit_code, report.unchecked) == (0, [])

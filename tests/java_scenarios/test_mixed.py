@@ -11,7 +11,6 @@ import pytest
 
 from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.message_store import MessageStore
-from rmqstore.checks.verify import examine
 from rmqstore.errors import Refused
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
@@ -20,6 +19,7 @@ from rmqstore.views.dledger_store import DLedgerCommitLog
 from tests.append.rewriting import messages_of
 from tests.append.small import units
 from tests.java_scenarios.test_dledger import SIZES, new, put
+from tests.planning import report_of
 from tests.stores import meta
 
 
@@ -53,7 +53,7 @@ def test_without_consume_queues_both_logs_are_dispatched(mixed: Path, exit_: str
     with MessageStore.open(mixed, config=CONFIG) as store:
         store.put_many([new(n) for n in range(100)])
     assert all_units(mixed) == log_messages(mixed) == before + 100
-    assert examine(open_store(mixed)).report.clean
+    assert report_of(mixed).clean
 
 
 def test_a_mixed_store_continues_in_dledger_after_each_start(mixed: Path) -> None:

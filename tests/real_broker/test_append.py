@@ -12,7 +12,6 @@ import pytest
 
 from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.message_store import MessageStore
-from rmqstore.checks.verify import examine
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import open_store
 from rmqstore.formats.dledger import BODY_OFFSET
@@ -21,6 +20,7 @@ from rmqstore.formats.properties import parse_properties
 from tests.append.rewriting import again, messages_of, options_like
 from tests.append.test_crashes import kill_at_random
 from tests.append.writing import DLEDGER, FIRST_TIME, OPTIONS, SETTINGS, TOPICS, Written, put_random, write
+from tests.planning import counts_of, report_of
 from tests.real_broker.oracle import KeyQuery, Oracle, OracleResult
 from tests.real_broker.oracle_server import OracleServers
 from tests.real_broker.whole_broker import WholeBroker
@@ -105,7 +105,7 @@ def test_the_real_store_reads_every_message_by_queue_and_key_appends_and_starts_
     with MessageStore.open(root, options) as store:  # and now we append after the broker's
         put_random(store, range(400, 480), written, chance, None)
     # the store classes alone leave directories of a broker, but no config/
-    assert examine(open_store(root)).report.findings.counts.keys() <= {"CFG-LOST-TOPICS", "CFG-NO-OFFSETS"}
+    assert counts_of(root).keys() <= {"CFG-LOST-TOPICS", "CFG-NO-OFFSETS"}
     again = ask(put=0)
     assert listed(again) == written.queues
     assert again.by_key[-1] == seen.by_key[-1]
@@ -180,7 +180,7 @@ def test_a_brokers_store_that_was_appended_to_is_read_to_its_end(
     assert (seen.load, seen.crash) == (True, None)
     assert [sorted(found) for found in seen.by_key] == [[p.offset for p in put], *([p.offset] for p in put)]
     assert seen.readable == made.oracle_start.readable + 40
-    assert examine(open_store(root)).report.clean
+    assert report_of(root).clean
 
 
 @pytest.mark.quick_rows(1)
@@ -195,7 +195,7 @@ def test_after_kill_9_the_broker_finds_what_the_library_finds(
         acknowledged = kill_at_random(root, policy, "", chance)
         seen = oracle_servers.load(("5.4.0", "4.9.7", "5.1.4", "5.5.1")[number % 4], root, SETTINGS)
         assert (seen.load, seen.crash) == (True, None)
-        verified = examine(open_store(root)).report
+        verified = report_of(root)
         log = verified.commitlog or {"next_append": 0, "messages": 0}
         assert seen.max_phy == log["next_append"]
         assert seen.readable == seen.offsets == log["messages"]
@@ -218,7 +218,7 @@ def test_after_kill_9_a_dledger_member_starts_with_every_acknowledged_message(
         acknowledged += kill_at_random(root, "sync", "n0", chance)
         seen = oracle_servers.load(("5.4.0", "4.9.7", "5.5.1")[number % 3], root, DLEDGER)
         assert (seen.load, seen.crash, seen.leader) == (True, None, True)
-        verified = examine(open_store(root)).report
+        verified = report_of(root)
         entries = verified.dledger["entries"] if verified.dledger else 0
         # in a group of one, an entry becomes readable when the next entry or a start commits it
         assert entries - 1 <= seen.readable == seen.offsets <= entries
@@ -251,4 +251,4 @@ def test_a_whole_broker_serves_the_store_and_appends_to_it(
     with MessageStore.open(root, replace(OPTIONS, dledger=dledger, version=version)) as store:  # and again by rmqstore
         more = store.put(NewMessage("Order", b"last", b"", acknowledged[0].queue_id))
     assert more.queue_offset == max(m.queue_offset for m in read if m.queue_id == acknowledged[0].queue_id) + 1
-    assert examine(open_store(root)).report.findings.counts == {}
+    assert counts_of(root) == {}

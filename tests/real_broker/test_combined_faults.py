@@ -36,9 +36,8 @@ from tests.real_broker.reading import Sounds, messages, not_the_same, sound, unr
 from tests.real_broker.starts import compare_forecast
 from tests.seeds import NAME as SEED_NAME
 from tests.stores import BROKER_STORES, VERSIONS, clone, copy_store, meta, unpack, write_broker_conf
-from tests.untouched import content_only, snapshot
+from tests.untouched import content, content_only, snapshot
 
-JOURNAL = ".rmqstore"
 STORES = tuple(name for name in BROKER_STORES if meta(name).version in VERSIONS)
 """Plain, DLedger, mixed, RocksDB, batches, slaves and replicas of a controller; most have timers, transactions and
 delays."""
@@ -60,7 +59,7 @@ class Faulty:
     second: Path | None = None
 
     def entries(self) -> dict[str, Any]:
-        out = content_only(snapshot(self.store, without=(JOURNAL,)))
+        out = content(self.store)
         if self.second is not None:
             out |= {f"second/{k}": v for k, v in content_only(snapshot(self.second)).items()}
         return out

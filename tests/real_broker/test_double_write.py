@@ -10,21 +10,17 @@ import pytest
 
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.report import Report
-from rmqstore.checks.verify import VerifyOptions, examine, verify
-from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.rocksdb.queues import RocksDBQueues
-from rmqstore.files.store import Store, StoreKind, open_store
+from rmqstore.files.store import StoreKind
 from rmqstore.repair.journal.journal import apply, undo
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.rebuild_parts import plan_rebuild
-from rmqstore.repair.recover import plan_recovery
+from tests.damage import overwrite
+from tests.planning import opened, plan_of, rebuild_of, report_of
 from tests.real_broker.oracle import Oracle
 from tests.real_broker.oracle_server import OracleServers
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import clone, copy_store, meta
-from tests.untouched import content_only, snapshot
+from tests.untouched import content
 
 need_rocksdict()
 NAME, MESSAGES = "5.4.0-clean", 553
@@ -55,9 +51,8 @@ def original(tmp_path_factory: pytest.TempPathFactory, oracle: Real) -> Path:
             assert (answer.load, answer.readable, answer.shutdown) == (True, MESSAGES, "clean")
             if rows(store)[0] == MESSAGES:
                 break
-        if not any(
-            ends["min"].queue_offset for ends in RocksDBQueues(opened(store)).bounds().values() if "min" in ends
-        ):
+        bounds = RocksDBQueues(opened(store, SETTINGS)).bounds()
+        if not any(ends["min"].queue_offset for ends in bounds.values() if "min" in ends):
             return store
     pytest.fail("the broker did not write a complete RocksDB in five attempts")
 
@@ -77,41 +72,18 @@ def empty_rocksdb(tmp_path_factory: pytest.TempPathFactory, oracle: Real) -> Pat
     return store / "consumequeue"
 
 
-def opened(store: Path, settings: Mapping[str, str] | None = SETTINGS) -> Store:
-    return open_store(store, BrokerConfig(settings))
-
-
-def look(store: Path, settings: Mapping[str, str] | None = SETTINGS) -> Report:
-    return verify(opened(store, settings), VerifyOptions(jobs=1))
-
-
-def plan_of(store: Path, settings: Mapping[str, str] | None = SETTINGS, strategy: str = "") -> Plan:
-    one = opened(store, settings)
-    return plan_recovery(one, examine(one, VerifyOptions(jobs=1)), RecoverOptions(strategy=strategy))
-
-
 def rows(store: Path) -> tuple[int, dict[str, int]]:
     """Return the number of rows in the RocksDB, and the end of each queue in it."""
-    queues = RocksDBQueues(opened(store))
+    queues = RocksDBQueues(opened(store, SETTINGS))
     count = sum(len(units) for name in queues.names() for _, units, _ in queues.queue(*name).runs(0, 1 << 40))
     ends = {f"{t}/{q}": b["max"].queue_offset + 1 for (t, q), b in queues.bounds().items() if "max" in b}
     return count, ends
 
 
-def content(store: Path) -> dict[str, object]:
-    return dict(content_only(snapshot(store, without=(".rmqstore",))))
-
-
-def damage(path: Path, at: int, data: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(at)
-        file.write(data)
-
-
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("settings", [None, SETTINGS])
 def test_the_files_are_the_queues_and_the_rocksdb_is_named(settings: Mapping[str, str] | None, store: Path) -> None:
-    report = look(store, settings)
+    report = report_of(store, settings)
     assert opened(store, settings).kind is StoreKind.PLAIN
     assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (0, {}, [])
     assert any("a RocksDB of the same queues exists beside the files" in note for note in report.notes)
@@ -120,14 +92,14 @@ def test_the_files_are_the_queues_and_the_rocksdb_is_named(settings: Mapping[str
 
 
 def test_a_damaged_queue_file_is_found_and_built_again(store: Path, oracle_servers: OracleServers) -> None:
-    damage(store / PART, 5 * 20, bytes(60))
-    assert look(store).findings.counts["CQ-MISSING-UNIT"] >= 1
+    overwrite(store / PART, 5 * 20, bytes(60))
+    assert report_of(store, SETTINGS).findings.counts["CQ-MISSING-UNIT"] >= 1
     answer = oracle_servers.load("5.4.0", store, SETTINGS)
     assert answer.readable < MESSAGES  # the RocksDB has these units, but the broker does not read them there
-    plan = plan_of(store)
+    plan = plan_of(store, SETTINGS)
     assert not any("left unchanged" in note for note in plan.notes)
     apply(plan)
-    assert look(store).exit_code == 0
+    assert report_of(store, SETTINGS).exit_code == 0
     assert oracle_servers.load("5.4.0", store, SETTINGS).readable == MESSAGES
 
 
@@ -136,13 +108,14 @@ def test_a_damaged_queue_file_is_found_and_built_again(store: Path, oracle_serve
 def test_a_repaired_log_starts_and_both_kinds_of_queues_match_it(
     strategy: str, lost: int, store: Path, oracle: Real
 ) -> None:
-    damage(sorted((store / "commitlog").iterdir())[3], 4, bytes(4))
-    plan = plan_of(store, strategy=strategy)
+    overwrite(sorted((store / "commitlog").iterdir())[3], 4, bytes(4))
+    plan = plan_of(store, SETTINGS, RecoverOptions(strategy=strategy))
     assert not any("RocksDB" in decision for decision in plan.decisions)
     before = content(store)
     journal = apply(plan, force_digest=plan.digest).journal
-    assert dict(look(store).findings.counts) == {}
-    assert rows(store) == (MESSAGES - lost, {name: q.max for name, q in look(store).queues.items() if q.max})
+    report = report_of(store, SETTINGS)
+    assert dict(report.findings.counts) == {}
+    assert rows(store) == (MESSAGES - lost, {name: q.max for name, q in report.queues.items() if q.max})
     kept = store.with_name("undone")
     clone(store, kept)
     assert journal is not None
@@ -170,7 +143,7 @@ def test_a_rocksdb_beside_the_files_that_cannot_be_opened_stops_the_start(
     for path in sorted((store / "consumequeue").glob(broken)):
         if path.is_file():
             path.unlink()
-    report = look(store)
+    report = report_of(store, SETTINGS)
     assert report.broker is not None
     assert (report.broker["starts"], report.exit_code) == (starts, 0 if starts else 1)
     if not starts:
@@ -178,8 +151,8 @@ def test_a_rocksdb_beside_the_files_that_cannot_be_opened_stops_the_start(
         assert dict(report.findings.counts) == {codes.CQ_ROCKSDB: 1}
         cured = store.with_name("cured")
         clone(store, cured)
-        apply(plan_of(cured))
-        assert (look(cured).exit_code, rows(cured)[0]) == (0, MESSAGES)
+        apply(plan_of(cured, SETTINGS))
+        assert (report_of(cured, SETTINGS).exit_code, rows(cured)[0]) == (0, MESSAGES)
         assert oracle_servers.load("5.4.0", cured, SETTINGS, put=9).readable == MESSAGES + 9
     answer = oracle("5.4.0").load(store, SETTINGS, start=True)
     assert (answer.load, answer.readable) == (starts, MESSAGES if starts else 0)
@@ -203,7 +176,7 @@ def test_a_start_goes_back_for_what_the_rocksdb_lacks(
     shutil.copytree(empty_rocksdb, store / "consumequeue", dirs_exist_ok=True)
     if not clean:
         (store / "abort").touch()
-    damage(sorted((store / "commitlog").iterdir())[4], 120, b"\xff" * 40)
+    overwrite(sorted((store / "commitlog").iterdir())[4], 120, b"\xff" * 40)
     settings = SETTINGS | {EXTRA: more}
     forecast = simulate_start(opened(store, settings), version="5.4.0", settings={})
     answer = oracle_servers.load("5.4.0", store, settings)
@@ -219,29 +192,28 @@ def test_an_empty_rocksdb_is_filled_and_can_take_over(
     """After following the advice, a broker with storeType=defaultRocksDB reads every message from the RocksDB."""
     store = copy_store(NAME, tmp_path)
     shutil.copytree(empty_rocksdb, store / "consumequeue", dirs_exist_ok=True)
-    assert any("run `rmqstore rebuild STORE cq`" in note for note in look(store).notes)
-    one = opened(store)
-    apply(plan_rebuild(one, examine(one, VerifyOptions(jobs=1)), "cq"))
-    assert not any("rebuild STORE cq" in note for note in look(store).notes)
+    assert any("run `rmqstore rebuild STORE cq`" in note for note in report_of(store, SETTINGS).notes)
+    apply(rebuild_of(store, "cq", SETTINGS))
+    assert not any("rebuild STORE cq" in note for note in report_of(store, SETTINGS).notes)
     over = {**meta(NAME).oracle_args, "storeType": "defaultRocksDB"}
     answer = oracle_servers.load("5.4.0", store, over, put=20)
     assert (answer.load, answer.readable, answer.offsets) == (True, MESSAGES + 20, MESSAGES + 20)
 
 
 def test_a_store_that_does_not_say_which_queues_are_read_is_left_alone(store: Path) -> None:
-    damage(store / PART, 5 * 20, bytes(60))
+    overwrite(store / PART, 5 * 20, bytes(60))
     (store / "config" / "topics").mkdir()
     (store / "config" / "topics" / "CURRENT").touch()  # as if a broker with storeType=defaultRocksDB had run, too
-    report = look(store, None)
+    report = report_of(store)
     assert report.exit_code == 4
     assert any("nothing says which of them the broker reads" in words for words in report.unchecked)
-    assert plan_of(store, None).empty
-    assert not plan_of(store).empty  # broker.conf decides
+    assert plan_of(store).empty
+    assert not plan_of(store, SETTINGS).empty  # broker.conf decides
 
 
 def test_rows_are_read_where_the_configuration_says_so(store: Path) -> None:
-    damage(store / PART, 5 * 20, bytes(60))
-    report = look(store, {**meta(NAME).oracle_args, "storeType": "defaultRocksDB"})
+    overwrite(store / PART, 5 * 20, bytes(60))
+    report = report_of(store, {**meta(NAME).oracle_args, "storeType": "defaultRocksDB"})
     assert (report.kind, report.exit_code, report.unchecked) == ("rocksdb", 0, [])
     both = SETTINGS | {"combineCQPreferCQType": "defaultRocksDB"}
     assert opened(store, both).kind is StoreKind.PLAIN

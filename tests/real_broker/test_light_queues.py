@@ -9,19 +9,14 @@ from pathlib import Path
 import pytest
 
 from rmqstore.checks.problems.report import Report
-from rmqstore.checks.verify import VerifyOptions, examine, verify
-from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.store import Store, open_store
 from rmqstore.repair.journal.journal import apply, undo
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.rebuild_parts import plan_rebuild
-from rmqstore.repair.recover import plan_recovery
+from tests.planning import plan_of, rebuild_of, report_of
 from tests.real_broker.oracle import Oracle, OracleResult
 from tests.repair.salvaging import rows as records
 from tests.rocksdb_rows import changing, need_rocksdict
 from tests.stores import clone, copy_store, meta
-from tests.untouched import content_only, snapshot
+from tests.untouched import content
 
 need_rocksdict()
 SEPARATE, LITE, LMQ = "5.5.1-rocksdb-separate", "5.5.1-lite", "5.5.1-lmq"
@@ -29,19 +24,6 @@ BOTH, KILLED = "5.5.1-rocksdb-double-separate", "5.5.1-rocksdb-double-killed"
 PLACE, USER0, USER1 = "consumequeue_rocksdb", "%LMQ%$Lite_11$user0", "%LMQ%$Lite_11$user1"
 ALONE = {"rocksdbCQSelectiveDoubleWriteEnable": "false"}
 Real = Callable[[str], Oracle]
-
-
-def opened(store: Path, settings: Mapping[str, str]) -> Store:
-    return open_store(store, BrokerConfig(dict(settings)))
-
-
-def look(store: Path, settings: Mapping[str, str]) -> Report:
-    return verify(opened(store, settings), VerifyOptions(jobs=1))
-
-
-def plan_of(store: Path, settings: Mapping[str, str], strategy: str = "") -> Plan:
-    one = opened(store, settings)
-    return plan_recovery(one, examine(one, VerifyOptions(jobs=1)), RecoverOptions(strategy=strategy))
 
 
 def ends(report: Report) -> dict[str, int]:
@@ -73,10 +55,10 @@ def without_the_last_records(store: Path) -> None:
 
 def repaired_and_read(store: Path, settings: Mapping[str, str], real: Oracle, strategy: str = "") -> OracleResult:
     """Repair a store, check that verify finds nothing more and undo restores it, and read it with a real store."""
-    before = dict(content_only(snapshot(store, without=(".rmqstore",))))
-    plan = plan_of(store, settings, strategy)
+    before = content(store)
+    plan = plan_of(store, settings, RecoverOptions(strategy=strategy))
     journal = apply(plan, force_digest=plan.digest).journal
-    report = look(store, settings)
+    report = report_of(store, settings)
     assert dict(report.findings.counts) == {}
     assert plan_of(store, settings).empty
     assert not any(path.name.startswith("%LMQ%") for path in (store / "consumequeue").iterdir())
@@ -84,7 +66,7 @@ def repaired_and_read(store: Path, settings: Mapping[str, str], real: Oracle, st
     clone(store, kept)
     if journal is not None:
         undo(kept / ".rmqstore" / journal.name)
-    assert dict(content_only(snapshot(kept, without=(".rmqstore",)))) == before
+    assert content(kept) == before
     answer = real.load(store, settings, start=True)
     assert (answer.load, answer.readable) == (True, answer.offsets)
     assert {name: queue.max for name, queue in answer.queues.items() if queue.max} == ends(report)
@@ -114,8 +96,7 @@ def test_a_rebuilt_rocksdb_does_not_stop_the_broker(settings: Mapping[str, str],
     """A CURRENT in consumequeue/ would stop a broker that has its RocksDB in consumequeue_rocksdb/."""
     store = copy_store(SEPARATE, tmp_path)
     without_rocksdb(store)
-    one = opened(store, settings)
-    apply(plan_rebuild(one, examine(one, VerifyOptions(jobs=1)), "cq"))
+    apply(rebuild_of(store, "cq", settings))
     answer = oracle("5.5.1").load(store, meta(SEPARATE).oracle_args, start=True)
     assert (answer.load, answer.readable) == (True, meta(SEPARATE).oracle_load.readable)
 
@@ -139,7 +120,7 @@ def test_a_lite_queue_that_began_anew_has_its_last_messages(lost: bool, tmp_path
     apply(plan_of(store, meta(LITE).oracle_args))  # the broker cannot open what the newer library of this test wrote
     answer = oracle("5.5.1").load(store, settings, start=True, shutdown=True, put=6, light=USER0)
     assert (answer.load, len(answer.puts)) == (True, 6)
-    report = look(store, settings)
+    report = report_of(store, settings)
     assert (dict(report.findings.counts), report.queues[f"{USER0}/0"].max) == ({}, 6)
     if lost:
         without_rocksdb(store)

@@ -25,6 +25,7 @@ from rmqstore.formats.rocksdbstore import (
 )
 from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.recover import plan_recovery
+from tests.planning import plan_of
 from tests.real_broker.whole_broker import WholeBroker
 from tests.repair.salvaging import rows
 from tests.rocksdb_rows import need_rocksdict, opened_rows
@@ -38,8 +39,7 @@ TOPIC, COUNT = "Later", 3
 
 def repair(store: Path) -> None:
     """Recover a store, and require that nothing is left to repair."""
-    one = open_store(store)
-    apply(plan_recovery(one, examine(one, VerifyOptions(jobs=1))))
+    apply(plan_of(store))
     again = open_store(store)
     verified = examine(again, VerifyOptions(jobs=1))
     assert problem_counts(verified.report) == {}

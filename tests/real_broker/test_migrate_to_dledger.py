@@ -12,8 +12,9 @@ from tests.command import run, run_json
 from tests.real_broker.oracle import Oracle, Setting
 from tests.real_broker.oracle_server import OracleServers
 from tests.real_broker.whole_broker import WholeBroker
-from tests.repair.migration_stores import SITUATIONS, VERSIONS, end_of, make, tree
+from tests.repair.migration_stores import SITUATIONS, VERSIONS, end_of, make
 from tests.stores import copy_store, meta
+from tests.untouched import tree
 
 # The broker creates and holds `lock`; its RocksDB creates new files at every start.
 NOT_OURS = ("lock", "rocksdbstore")

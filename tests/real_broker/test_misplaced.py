@@ -13,16 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.verify import examine
 from rmqstore.errors import HalfApplied
 from rmqstore.files.mapped_file_queue import file_name_to_offset, offset_to_file_name
-from rmqstore.files.store import open_store
 from rmqstore.repair.journal import journal
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.recover import plan_recovery
+from tests.planning import plan_of
 from tests.real_broker.oracle import Oracle
 from tests.stores import VERSIONS, copy_store, meta
-from tests.untouched import Entry, content_only, snapshot
+from tests.untouched import Entry, content
 
 JOURNAL = ".rmqstore"
 DATA = ("commitlog/", "consumequeue/", "dledger-n0/data/", "dledger-n0/index/", "index/")
@@ -100,8 +98,7 @@ class Stopping(Disk):
 
 def stop_at_rename(store: Path, log: Path, number: int) -> None:
     """Stop a recovery after a number of renames: two files are set aside first, then each gets its name."""
-    opened = open_store(store)
-    plan = plan_recovery(opened, examine(opened))
+    plan = plan_of(store)
     assert [plan.steps[at].do for at in plan.ordered()] == ["set-aside", "set-aside", "rename", "rename"]
     with pytest.raises(HalfApplied):
         journal.apply(plan, disk=Stopping(log, number))
@@ -109,5 +106,5 @@ def stop_at_rename(store: Path, log: Path, number: int) -> None:
 
 def data(store: Path) -> dict[str, Entry]:
     """Return the entries of log, queues and index."""
-    seen = content_only(snapshot(store, without=(JOURNAL,)))
+    seen = content(store)
     return {name: entry for name, entry in seen.items() if name.startswith(DATA)}

@@ -57,9 +57,8 @@ from tests.repair.salvaging import rows
 from tests.seeds import NAME as SEED_NAME
 from tests.seeds import seeds
 from tests.stores import BROKER_STORES, VERSIONS, clone, copy_store, meta, unpack, write_broker_conf
-from tests.untouched import Entry, content_only, snapshot
+from tests.untouched import Entry, content
 
-JOURNAL = ".rmqstore"
 SEEDS = seeds(12)
 MORE_SEEDS = seeds(4)
 STORES = (
@@ -267,7 +266,7 @@ def _begin(
     conf = ("-c", str(write_broker_conf(name, store))) if configured else ()
     damage = break_it(store) if break_it is not None else damage_bytes(store, seed)
     hit, known = sound(name).hit_in(store), countable(name, store)
-    before = content_only(snapshot(store, without=(JOURNAL,)))
+    before = content(store)
     done, decided = _recover(store, *conf, "--role", "single", "--accept-fillers")
     report = run("verify", str(store), *conf, "--json")
     assert report.exit_code in (0, 1, 4), (damage, report.output)
@@ -378,7 +377,7 @@ def _end(name: str, one: Round, sounds: Sounds) -> None:
     assert len(surely) <= one.loss <= len(lost), (one.said, one.loss, lost)
     if one.journal is not None:
         run_json("undo", one.journal, exit_code=0)
-    assert content_only(snapshot(one.store, without=(JOURNAL,))) == one.before, one.said
+    assert content(one.store) == one.before, one.said
 
 
 def _dropped(name: str, one: Round) -> set[Place]:

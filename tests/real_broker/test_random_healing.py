@@ -32,9 +32,8 @@ from tests.repair.salvaging import Row, rows
 from tests.seeds import NAME as SEED_NAME
 from tests.seeds import seeds
 from tests.stores import VERSIONS, copy_store, meta, unpack, write_broker_conf
-from tests.untouched import content_only, snapshot
+from tests.untouched import content, snapshot
 
-JOURNAL = ".rmqstore"
 _NOTHING = ("nothing can be taken from the replicas", "has no damage that a replica can repair")
 DLEDGER = ("5.4.0-dledger3-n0", "5.4.0-dledger3-n1", "5.4.0-dledger3-n2")
 CLASSIC = ("5.4.0-master", "5.4.0-slave")
@@ -95,7 +94,7 @@ def one_round(name: str, seed: int, folder: Path, sounds: Sounds) -> int:
     blanks = lost_blanks(store, replicas)
     if hit == unseen:
         return 0
-    before = content_only(snapshot(store.path, without=(JOURNAL,)))
+    before = content(store.path)
     theirs = [snapshot(replica.path) for replica in replicas]
     role = () if rng.random() < 0.5 else ("--role", "single")
     conf = ("-c", str(write_broker_conf(name, store.path)))
@@ -125,7 +124,7 @@ def one_round(name: str, seed: int, folder: Path, sounds: Sounds) -> int:
     assert starts or left, said  # only a file missing in all copies prevents the start
     compare_real(name, seed, store.path, replicas, left | listed, sounds, starts=starts)
     run_json("undo", str(done["journal"]), exit_code=0)
-    assert content_only(snapshot(store.path, without=(JOURNAL,))) == before, said
+    assert content(store.path) == before, said
     return int(done["facts"]["restored"]["messages"])  # type: ignore[index]
 
 
@@ -148,17 +147,17 @@ def same_up_to_its_end(store: Path, name: str) -> bool:
     """Return whether the log equals the undamaged one up to its end; a replica may have more records after it."""
     now, found = log_files(store), rows(unpack(name))
     end = found[-1]
-    for file, content in log_files(unpack(name)).items():
-        stop = end.stop if file == end.path.name else len(content) if file < end.path.name else 0
+    for file, raw in log_files(unpack(name)).items():
+        stop = end.stop if file == end.path.name else len(raw) if file < end.path.name else 0
         here = [row for row in found if row.path.name == file]
-        if without_unread(now.get(file, b""), here)[:stop] != without_unread(content, here)[:stop]:
+        if without_unread(now.get(file, b""), here)[:stop] != without_unread(raw, here)[:stop]:
             return False
     return True
 
 
-def without_unread(content: bytes, found: Sequence[Row]) -> bytes:
+def without_unread(raw: bytes, found: Sequence[Row]) -> bytes:
     """Return a file without the fields of DLedger entries that no broker uses: channel, chainCrc, bodyCrc."""
-    out = bytearray(content)
+    out = bytearray(raw)
     for row in found:
         if row.body_offset:
             out[row.at - 16 : row.at - 4] = bytes(12)

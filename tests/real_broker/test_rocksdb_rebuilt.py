@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.files.config_databases import OFFSETS
 from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.rocksdb.config import table_rows
@@ -18,23 +17,20 @@ from rmqstore.repair.journal.journal import apply, undo
 from tests import damage
 from tests.cases.case import locate_record
 from tests.command import run_json
+from tests.planning import opened, plan_of, rebuild_of, report_of
 from tests.real_broker.oracle import Oracle, OracleResult, StoredMessage
 from tests.real_broker.oracle_server import OracleServers
 from tests.real_broker.reading import messages
 from tests.real_broker.whole_broker import WholeBroker
 from tests.repair.salvaging import rows
-from tests.rocksdb_rows import MESSAGES, NAME, SETTINGS, changing, need_rocksdict, opened, rebuild_of, recovery_of
+from tests.rocksdb_rows import MESSAGES, NAME, SETTINGS, changing, need_rocksdict
 from tests.stores import clone, copy_store, meta, unpack, write_broker_conf
-from tests.untouched import content_only, snapshot
+from tests.untouched import content
 
 need_rocksdict()
 ALL = {**SETTINGS, "commitLogRecoverMaxNum": "1000"}
 Real = Callable[[str], Oracle]
 Messages = Mapping[tuple[str, int], StoredMessage]
-
-
-def content(store: Path) -> dict[str, object]:
-    return dict(content_only(snapshot(store, without=(".rmqstore",))))
 
 
 def reads(store: Path, servers: OracleServers, *, crash: bool = False, put: int = 0) -> OracleResult:
@@ -105,12 +101,12 @@ def test_every_message_of_a_sound_log_is_read_again(
     broken(store / "consumequeue")
     before = content(store)
     assert len(messages(reads(store, oracle_servers))) < MESSAGES
-    plan = recovery_of(store)
-    assert (plan.decisions, plan.loss.messages, plan.digest) == ((), 0, recovery_of(store).digest)
+    plan = plan_of(store, SETTINGS)
+    assert (plan.decisions, plan.loss.messages, plan.digest) == ((), 0, plan_of(store, SETTINGS).digest)
     result = apply(plan)
-    report = examine(opened(store), VerifyOptions(jobs=1)).report
+    report = report_of(store, SETTINGS)
     assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (0, {}, [])
-    assert recovery_of(store).empty
+    assert plan_of(store, SETTINGS).empty
     after = reads(store, oracle_servers, put=40)
     assert (after.load, after.shutdown, after.readable) == (True, "clean", MESSAGES + 40)
     found = messages(after)
@@ -136,9 +132,9 @@ def test_a_damaged_log_is_salvaged_and_its_rows_fit(
     if crash:
         (store / "abort").touch()
     before = content(store)
-    plan = recovery_of(store)
+    plan = plan_of(store, SETTINGS)
     result = apply(plan, force_digest=plan.digest)
-    report = examine(opened(store), VerifyOptions(jobs=1)).report
+    report = report_of(store, SETTINGS)
     assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (0, {}, [])
     lost = plan.loss.messages
     assert (lost == 0) == (length == 1)
@@ -186,7 +182,7 @@ def test_queues_whose_messages_have_expired_keep_their_ends(
     before = reads(store, oracle_servers, put=9)
     ends = {name: q.max for name, q in before.queues.items()}
     broken(store / "consumequeue")
-    plan = rebuild_of(store)
+    plan = rebuild_of(store, "cq", SETTINGS)
     consumed = [name for name in ends if name.startswith("Order_11/")]
     noted = [note for note in plan.notes if "offsets of consumers give" in note]
     apply(plan)
@@ -205,7 +201,7 @@ def test_a_database_of_many_tables_is_read_like_one(
     monkeypatch.setattr("rmqstore.append.rocksdb.new_database._ROWS_PER_FILE", 7)
     store = copy_store(NAME, tmp_path / "store")
     no_manifest(store / "consumequeue")
-    apply(recovery_of(store))
+    apply(plan_of(store, SETTINGS))
     assert len(list((store / "consumequeue").glob("*.sst"))) > 10
     after = reads(store, oracle_servers, put=40)
     assert (after.load, after.readable, after.offsets) == (True, MESSAGES + 40, MESSAGES + 40)
@@ -216,12 +212,12 @@ def test_one_queue_is_rebuilt_and_the_rows_of_others_are_copied(tmp_path: Path, 
     with changing(store) as changed:
         changed.put("Order_11", 1, 4, commitlog_offset=77)
         changed.put("Order_11", 2, 5, commitlog_offset=78)
-    apply(rebuild_of(store, queues=frozenset([("Order_11", 2)])))
-    rows_now = RocksDBQueues(opened(store))
+    apply(rebuild_of(store, "cq", SETTINGS, queues=frozenset([("Order_11", 2)])))
+    rows_now = RocksDBQueues(opened(store, SETTINGS))
     units = {q: next(rows_now.queue("Order_11", q).runs(4, 6))[1]["commitlog_offset"].tolist() for q in (1, 2)}
     assert (units[1][0], units[2][1] > 78) == (77, True)
     assert reads(store, oracle_servers).readable == MESSAGES - 1
-    apply(rebuild_of(store))
+    apply(rebuild_of(store, "cq", SETTINGS))
     assert reads(store, oracle_servers).readable == MESSAGES
 
 
@@ -233,7 +229,7 @@ def test_a_saved_plan_is_applied_though_the_library_makes_other_bytes_each_time(
     rows_astray(store / "consumequeue")
     saved = tmp_path / "plan.json"
     run_json("recover", str(store), "-c", str(conf), "--plan-out", str(saved), exit_code=1)
-    assert json.loads(saved.read_text())["digest"] == recovery_of(store).digest
+    assert json.loads(saved.read_text())["digest"] == plan_of(store, SETTINGS).digest
     run_json("recover", str(store), "-c", str(conf), "--plan", str(saved), "--apply", exit_code=0)
     assert reads(store, oracle_servers).readable == MESSAGES
 
@@ -253,7 +249,7 @@ def test_a_whole_broker_continues_with_truncated_queues_and_consumer_offsets(
     run_json(*words, "--apply", "--force", str(run_json(*words, exit_code=1)["digest"]), exit_code=0)
     cut = offsets_of(store)
     assert cut != offsets_of(unpack(NAME))
-    ends = {label: state.max for label, state in examine(opened(store), VerifyOptions(jobs=1)).report.queues.items()}
+    ends = {label: state.max for label, state in report_of(store, SETTINGS).queues.items()}
     kept = sum(end for label, end in ends.items() if label.startswith("Order_11/"))
     with whole_broker(made.version, store, made.broker_conf) as broker:
         assert len(broker.produce("Order_11", 20)) == 20
@@ -261,7 +257,7 @@ def test_a_whole_broker_continues_with_truncated_queues_and_consumer_offsets(
     assert len(places) >= kept + 20  # a delayed message may be delivered meanwhile
     assert places == [(q, at) for q in range(4) for at in range(sum(queue_id == q for queue_id, _ in places))]
     assert {key: table for key, table in offsets_of(store).items() if key in cut} == cut
-    report = examine(opened(store), VerifyOptions(jobs=1)).report
+    report = report_of(store, SETTINGS)
     assert (report.exit_code, dict(report.findings.counts)) == (0, {})
 
 
@@ -288,7 +284,7 @@ def test_light_queues_are_read_again(tmp_path: Path, oracle: Real, oracle_server
 
     more = {**settings, "light": "%LMQ%one,%LMQ%two"}
     assert oracle("5.4.0").load(store, more, start=True, shutdown=True, put=30).load
-    assert not examine(opened(store), VerifyOptions(jobs=1)).report.findings.counts
+    assert not report_of(store, SETTINGS).findings.counts
     sound = read()
     assert [sum(queue == f"%LMQ%{name}/0" for queue, _ in sound) for name in ("one", "two")] == [30, 30]
     with changing(store) as changed:
@@ -298,14 +294,14 @@ def test_light_queues_are_read_again(tmp_path: Path, oracle: Real, oracle_server
     damaged = next(row for row in rows(store) if row.slot == ("Order", 1, 4))
     damage.flip(damaged.path, damaged.at + 84 + 8, 3)  # the body
     assert read() != sound
-    apply(recovery_of(store))
-    assert not examine(opened(store), VerifyOptions(jobs=1)).report.findings.counts
+    apply(plan_of(store, SETTINGS))
+    assert not report_of(store, SETTINGS).findings.counts
     assert read() == sound
     no_manifest(store / "consumequeue")
     clone(store, tmp_path / "damaged")  # the RocksDB opened by `changing` continues to write its LOG
     store = tmp_path / "damaged"
     before = content(store)
-    journal = apply(rebuild_of(store)).journal
+    journal = apply(rebuild_of(store, "cq", SETTINGS)).journal
     light = {place: digest for place, digest in sound.items() if place[0].startswith("%LMQ%")}
     assert {place: digest for place, digest in read().items() if place in light} == light
     assert journal is not None

@@ -13,6 +13,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.recover import plan_recovery
+from tests.planning import plan_of, report_of
 from tests.real_broker.oracle import Oracle
 from tests.real_broker.oracle_server import OracleServers
 from tests.rocksdb_rows import NEWER, need_rocksdict
@@ -47,8 +48,7 @@ def test_what_no_start_dispatches_is_counted(
     cured = tmp_path / "cured"
     clone(store, cured)
     if left:
-        one = open_store(cured, BrokerConfig(settings))
-        apply(plan_recovery(one, examine(one, VerifyOptions(jobs=1))))
+        apply(plan_of(cured, settings))
     answer = oracle_servers.load("5.4.0", store, settings)
     assert (answer.load, answer.readable) == (True, MESSAGES - left)
     assert oracle_servers.load("5.4.0", cured, settings).readable == MESSAGES
@@ -62,7 +62,7 @@ def test_after_a_clean_exit_the_message_at_the_rows_end_gets_no_row(
     store = copy_store(NAME, tmp_path)
     shutil.rmtree(store / "consumequeue")  # the rows of a new database end at 0, where the log begins
     settings = {**meta(NAME).oracle_args, CAP: "100"}
-    report = examine(open_store(store, BrokerConfig(settings)), VerifyOptions(jobs=1)).report
+    report = report_of(store, settings)
     assert "would start and never deliver 1 message" in report.verdict
     assert oracle_servers.load("5.4.0", store, settings).readable == MESSAGES - 1
 
@@ -74,6 +74,6 @@ def test_a_broker_does_not_start_with_a_newer_format(
     need_rocksdict()
     store = copy_store(NAME, tmp_path)
     newer(store / "consumequeue")
-    report = examine(open_store(store), VerifyOptions(jobs=1)).report
+    report = report_of(store)
     assert report.verdict.startswith("RocketMQ 5.4.0 would not start")
     assert not oracle("5.4.0").load(store, meta(NAME).oracle_args, start=True).load

@@ -12,14 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.verify import VerifyOptions, examine
-from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.store import Store, open_store
 from rmqstore.repair.journal.journal import apply
-from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.recover import plan_recovery
 from tests import damage
 from tests.cases.case import locate_record
+from tests.planning import look, plan_of
 from tests.real_broker.whole_broker import WholeBroker
 from tests.repair.salvaging import rows
 from tests.rocksdb_rows import need_rocksdict
@@ -39,15 +35,6 @@ CONF = {
 }
 
 
-def opened(store: Path) -> Store:
-    return open_store(store, BrokerConfig({key: str(value) for key, value in CONF.items()}))
-
-
-def plan_of(store: Path) -> Plan:
-    one = opened(store)
-    return plan_recovery(one, examine(one, VerifyOptions(jobs=1)))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("cut", "origin"), [(False, "true"), (False, "false"), (True, "true"), (True, "false")])
 def test_every_later_message_is_delivered_after_a_repair(cut: bool, origin: str, tmp_path: Path) -> None:
@@ -59,7 +46,7 @@ def test_every_later_message_is_delivered_after_a_repair(cut: bool, origin: str,
         due = time.time() + DELAY_MS / 1000
         broker.run_java("Later", "half", broker.name_server, TOPIC, str(COUNT))
         broker.produce("Order_11", 1)
-    verified = examine(opened(store), VerifyOptions(jobs=1))
+    verified = look(store, CONF)[1]
     assert verified.report.unchecked == []
     assert verified.rows is not None and verified.rows.counts["timer"] == COUNT
     assert verified.rows.counts["trans"] == (COUNT if origin == "false" else 0)
@@ -70,7 +57,7 @@ def test_every_later_message_is_delivered_after_a_repair(cut: bool, origin: str,
     else:
         path, at = locate_record(store / "commitlog", "record 100 body")
         damage.garble(path, at + 1, 40)
-    plan = plan_of(store)
+    plan = plan_of(store, CONF)
     assert plan.loss.messages == 1
     apply(plan)
     with WholeBroker("5.4.0", store, conf) as broker:

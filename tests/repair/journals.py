@@ -29,11 +29,3 @@ def half_apply(store: Path) -> Path:
     [info] = journal.find_unfinished(store)
     assert info.state == "applying" and 0 < info.batches_done < info.batches
     return info.path
-
-
-def flip(path: Path, at: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(at)
-        old = file.read(1)[0]
-        file.seek(at)
-        file.write(bytes([old ^ 1]))

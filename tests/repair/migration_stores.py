@@ -90,16 +90,6 @@ def make(version: str, situation: str, target: Path, *, rename: str | None = Non
     return store
 
 
-def tree(store: Path, *, without: tuple[str, ...] = ()) -> dict[str, bytes | None]:
-    """Return all paths of a store with their bytes (None for a directory), without journals."""
-    skipped = (".rmqstore", *without)
-    return {
-        str(path.relative_to(store)): path.read_bytes() if path.is_file() else None
-        for path in sorted(store.rglob("*"))
-        if path.relative_to(store).parts[0] not in skipped
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class Record:
     """A record of a log, found by walking the sizes; `address` is its physical offset."""

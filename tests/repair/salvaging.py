@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.files.store import Store, open_store
+from rmqstore.files.store import open_store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import HEAD, TRANSACTION_ROLLBACK, Message, build_message
 from rmqstore.repair.journal import journal
@@ -22,6 +21,7 @@ from rmqstore.repair.salvage.salvage import plan_salvage
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from tests import damage
+from tests.planning import counts_of, look
 
 _KEPT = 200  # files; more than the files of all master copies of a run
 
@@ -90,11 +90,6 @@ def pick(store: Path, wanted: Callable[[Row], bool], number: int = 0) -> Row:
     return [row for row in rows(store) if wanted(row)][number]
 
 
-def look(store: Path) -> tuple[Store, Verified]:
-    opened = open_store(store)
-    return opened, examine(opened, VerifyOptions(jobs=1))
-
-
 def shrink(row: Row, by: int) -> None:
     """Replace a record by a shorter good one with `by` bytes of garbage after it, too few for a record."""
     old = row.message
@@ -143,5 +138,5 @@ def apply(store: Path, result: SalvageResult) -> Path:
 
 def log_faults(store: Path) -> dict[str, int]:
     """Return the counts of problems of the log and the consume queues that verify finds."""
-    counts = look(store)[1].report.findings.counts
+    counts = counts_of(store)
     return {code: n for code, n in sorted(counts.items()) if n and code[:3] in ("CL-", "DL-", "CQ-", "BCQ")}

@@ -14,20 +14,17 @@ from rmqstore.repair.journal.journal import apply, undo
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import plan_recovery
 from tests import damage
+from tests.planning import report_of
 from tests.repair.salvaging import rows
 from tests.rocksdb_rows import need_rocksdict, without_extra
 from tests.stores import copy_store, meta, unpack
-from tests.untouched import content_only, snapshot
+from tests.untouched import content
 
 NAME = "5.4.0-pop-kv"
 
 
 def opened(store: Path) -> Store:
     return open_store(store, BrokerConfig(dict(meta(NAME).oracle_args)))
-
-
-def content(store: Path) -> dict[str, object]:
-    return dict(content_only(snapshot(store, without=(".rmqstore",))))
 
 
 def kept(store: Path) -> set[tuple[str, int, int]]:
@@ -55,7 +52,7 @@ def test_rows_of_lost_messages_are_removed_with_them(tmp_path: Path) -> None:
 
 def test_without_the_library_kv_rows_are_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     without_extra(monkeypatch)
-    report = examine(open_store(unpack(NAME)), VerifyOptions(jobs=1)).report
+    report = report_of(unpack(NAME))
     assert report.exit_code == 4
     assert any(line.startswith("kvStore/") for line in report.unchecked)
 

@@ -8,43 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import Refused, UsageError
-from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import PRE_BLANK
 from rmqstore.repair.journal.journal import apply, undo
 from rmqstore.repair.plan.content import Zeros
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.plan.steps import Overwrite
-from rmqstore.repair.recover import plan_recovery
 from tests import damage
 from tests.cases.case import locate_record
 from tests.command import run, run_json
+from tests.planning import counts_of, plan_of, report_of
 from tests.stores import BROKER_STORES, copy_store, meta, write_broker_conf
-from tests.untouched import assert_untouched, content_only, snapshot
+from tests.untouched import assert_untouched, content
 
-JOURNAL = ".rmqstore"
 SINGLE = {"brokerRole": "ASYNC_MASTER"}
-
-
-def plan_of(store: Path, options: RecoverOptions | None = None, /, **settings: str) -> Plan:
-    opened = open_store(store, BrokerConfig(settings))
-    return plan_recovery(opened, examine(opened, VerifyOptions(jobs=1)), options)
-
-
-def counts_of(store: Path, **settings: str) -> dict[str, int]:
-    return dict(examine(open_store(store, BrokerConfig(settings)), VerifyOptions(jobs=1)).report.findings.counts)
 
 
 def garble_body(store: Path, record: int, folder: str = "commitlog") -> None:
     path, at = locate_record(store / folder, f"record {record} body")
     damage.garble(path, at, 2)
-
-
-def content(store: Path) -> dict[str, object]:
-    return dict(content_only(snapshot(store, without=(JOURNAL,))))
 
 
 @pytest.mark.quick_rows(5)
@@ -61,13 +43,13 @@ def test_truncation_cuts_log_queues_offsets_and_checkpoint(tmp_path: Path) -> No
     store = copy_store("5.4.0-clean", tmp_path)
     garble_body(store, 225)
     before = content(store)
-    plan = plan_of(store, RecoverOptions(strategy="truncate"))
+    plan = plan_of(store, options=RecoverOptions(strategy="truncate"))
     assert plan.loss.messages == 553 - 225
     assert plan.loss.queues["log-15445/0"] == 33 - 12
     done = apply(plan)
     assert counts_of(store) == {}
-    assert examine(open_store(store), VerifyOptions(jobs=1)).report.commitlog == {
-        **(examine(open_store(store), VerifyOptions(jobs=1)).report.commitlog or {}),
+    assert report_of(store).commitlog == {
+        **(report_of(store).commitlog or {}),
         "wrote": 166170,
         "messages": 225,
     }
@@ -79,7 +61,7 @@ def test_truncation_cuts_log_queues_offsets_and_checkpoint(tmp_path: Path) -> No
 def test_what_is_cut_is_zero(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     garble_body(store, 225)
-    apply(plan_of(store, RecoverOptions(strategy="truncate")))
+    apply(plan_of(store, options=RecoverOptions(strategy="truncate")))
     tail = (store / "commitlog" / "00000000000000131072").read_bytes()[166170 - 131072 :]
     assert tail == bytes(len(tail))
     units = (store / "consumequeue" / "log-15445" / "0" / "00000000000000000000").read_bytes()[12 * 20 :]
@@ -98,13 +80,13 @@ def test_what_is_cut_is_zero(tmp_path: Path) -> None:
 def test_the_role_chooses_the_strategy(settings: dict[str, str], strategy: str, tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     garble_body(store, 225)
-    assert plan_of(store, **settings).facts["strategy"] == strategy
+    assert plan_of(store, settings).facts["strategy"] == strategy
 
 
 def test_a_member_of_a_dledger_group_is_truncated(tmp_path: Path) -> None:
     store = copy_store("5.4.0-dledger3-n0", tmp_path)
     garble_body(store, 60, "dledger-n0/data")
-    plan = plan_of(store, **meta("5.4.0-dledger3-n0").broker_conf)
+    plan = plan_of(store, meta("5.4.0-dledger3-n0").broker_conf)
     assert (plan.facts["role"], plan.facts["strategy"]) == ("dledger-group", "truncate")
     assert plan.loss.messages > 0
 
@@ -118,7 +100,7 @@ def test_a_short_file_behind_the_cut_is_only_moved_away(name: str, folder: str, 
     garble_body(store, 60, folder)
     short = store / folder / f"{3 * 65536:020}"
     damage.cut(short, 9000)
-    plan = plan_of(store, RecoverOptions(role=role), **meta(name).broker_conf)
+    plan = plan_of(store, meta(name).broker_conf, RecoverOptions(role=role))
     assert [step.do for step in plan.steps if step.path.endswith(short.name)] == ["discard"]
     apply(plan, force_digest=plan.digest)
     assert not short.exists()
@@ -128,7 +110,7 @@ def test_a_short_file_behind_the_cut_is_only_moved_away(name: str, folder: str, 
 def test_salvage_on_a_replica_is_warned_about(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     garble_body(store, 225)
-    plan = plan_of(store, RecoverOptions(strategy="salvage", role="slave"))
+    plan = plan_of(store, options=RecoverOptions(strategy="salvage", role="slave"))
     assert any("differs from the other replicas" in note for note in plan.notes)
 
 
@@ -141,7 +123,7 @@ def test_an_unknown_role_is_reported(tmp_path: Path) -> None:
 def test_salvage_keeps_every_other_message(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     garble_body(store, 225)
-    plan = plan_of(store, **SINGLE)
+    plan = plan_of(store, SINGLE)
     assert plan.loss.queues == {"log-15445/0": 1}
     apply(plan)
     assert counts_of(store) == {}
@@ -153,7 +135,7 @@ def test_a_rebuild_behind_a_salvage_reads_the_repaired_log(tmp_path: Path) -> No
     before = queue.read_bytes()
     garble_body(store, 225)
     shutil.rmtree(queue.parent)
-    apply(plan_of(store, **SINGLE))
+    apply(plan_of(store, SINGLE))
     assert queue.read_bytes()[: 12 * 20] == before[: 12 * 20]
     assert queue.read_bytes()[13 * 20 :] == before[13 * 20 :]
     assert counts_of(store) == {}
@@ -162,7 +144,7 @@ def test_a_rebuild_behind_a_salvage_reads_the_repaired_log(tmp_path: Path) -> No
 def test_a_damaged_last_record_is_truncated_with_its_unit(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     garble_body(store, -1)
-    plan = plan_of(store, **SINGLE)
+    plan = plan_of(store, SINGLE)
     assert plan.loss.messages == 1
     assert any(isinstance(s, Overwrite) and isinstance(s.content, Zeros) for s in plan.steps)
     apply(plan)
@@ -173,14 +155,14 @@ def test_only_limits_what_is_done(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     garble_body(store, 225)
     (store / "commitlog" / "notes.txt").write_text("a note")
-    plan = plan_of(store, RecoverOptions(only=("DIR-STRAY-FILE",)))
+    plan = plan_of(store, options=RecoverOptions(only=("DIR-STRAY-FILE",)))
     assert [(s.do, s.path) for s in plan.steps] == [("discard", "commitlog/notes.txt")]
 
 
 def test_abort_is_removed_when_everything_is_complete(tmp_path: Path) -> None:
     store = copy_store("5.4.0-killed", tmp_path)
     shutil.rmtree(store / "consumequeue" / "Order_11")
-    plan = plan_of(store, **SINGLE)
+    plan = plan_of(store, SINGLE)
     assert "abort" in [s.path for s in plan.steps]
     apply(plan)
     assert counts_of(store) == {}
@@ -192,11 +174,11 @@ def test_abort_is_also_removed_after_a_decision(tmp_path: Path) -> None:
     (store / "abort").touch()
     for path in sorted((store / "dledger-n0" / "data").iterdir())[:2]:
         damage.garble(path, 20_000, 30_000)
-    plan = plan_of(store, RecoverOptions(role="single"))
+    plan = plan_of(store, options=RecoverOptions(role="single"))
     assert any("% of dledger is damaged" in decision for decision in plan.decisions)
     assert "abort" in [s.path for s in plan.steps]
     apply(plan, force_digest=plan.digest)
-    again = plan_of(store, RecoverOptions(role="single"))
+    again = plan_of(store, options=RecoverOptions(role="single"))
     assert again.steps == ()
 
 
@@ -205,7 +187,7 @@ def test_a_file_cut_within_its_blank_needs_only_its_length(tmp_path: Path) -> No
     path = store / "commitlog" / "00000000000000065536"
     damage.cut(path, 65536 - 20)
     assert counts_of(store) == {"DIR-WRONG-LENGTH": 1}
-    plan = plan_of(store, RecoverOptions(role="single"))
+    plan = plan_of(store, options=RecoverOptions(role="single"))
     assert [s.do for s in plan.steps if s.path.startswith("commitlog")] == ["extend"]
     apply(plan)
     assert counts_of(store) == {}
@@ -220,18 +202,18 @@ def test_the_only_file_of_a_log_is_extended_to_its_length(tmp_path: Path) -> Non
     shutil.rmtree(store / "consumequeue")
     damage.cut(first, 61440)
     settings = {**SINGLE, "mappedFileSizeCommitLog": "65536"}
-    assert counts_of(store, **settings)["DIR-WRONG-LENGTH"] == 1
-    plan = plan_of(store, **settings)
+    assert counts_of(store, settings)["DIR-WRONG-LENGTH"] == 1
+    plan = plan_of(store, settings)
     assert plan.decisions == ()
     apply(plan)
     assert first.stat().st_size == 65536
-    assert "DIR-WRONG-LENGTH" not in counts_of(store, **settings)
+    assert "DIR-WRONG-LENGTH" not in counts_of(store, settings)
 
 
 def test_a_missing_data_path_stops_everything(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     garble_body(store, 225)
-    plan = plan_of(store, storePathCommitLog=f"{store}/commitlog,{store}/gone")
+    plan = plan_of(store, {"storePathCommitLog": f"{store}/commitlog,{store}/gone"})
     assert plan.steps == ()
     assert "gone is configured but missing" in plan.decisions[0]
 
@@ -239,7 +221,7 @@ def test_a_missing_data_path_stops_everything(tmp_path: Path) -> None:
 def test_much_damage_needs_a_decision(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     damage.garble(store / "commitlog" / "00000000000000131072", 0, 60_000)
-    plan = plan_of(store, **SINGLE)
+    plan = plan_of(store, SINGLE)
     assert any("% of commitlog is damaged" in decision for decision in plan.decisions)
     with pytest.raises(Refused):
         apply(plan)
@@ -257,7 +239,7 @@ def test_queue_files_of_an_assumed_size_need_a_decision(tmp_path: Path) -> None:
 def test_an_unknown_strategy_is_refused(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     with pytest.raises(UsageError):
-        plan_of(store, RecoverOptions(strategy="hope"))
+        plan_of(store, options=RecoverOptions(strategy="hope"))
 
 
 def test_a_saved_plan_is_applied_exactly(tmp_path: Path) -> None:
@@ -316,7 +298,7 @@ def test_a_queue_that_a_truncation_leaves_with_pre_blanks_only_is_emptied(tmp_pa
     used = len(queue.read_bytes().rstrip(b"\0")) // 20
     damage.overwrite(queue, 0, PRE_BLANK * used + queue.read_bytes()[: used * 20])
     garble_body(store, 100)
-    plan = plan_of(store, RecoverOptions(strategy="truncate"))
+    plan = plan_of(store, options=RecoverOptions(strategy="truncate"))
     apply(plan)
     assert counts_of(store).keys() <= {"CQ-DELETED-TOPIC"}
 
@@ -327,7 +309,7 @@ def test_units_that_point_into_a_missing_file_stay(tmp_path: Path) -> None:
     before = queue.read_bytes()
     (store / "commitlog" / "00000000000000196608").unlink()
     damage.zero(queue, 0, 20)
-    plan = plan_of(store, RecoverOptions(only=("CQ-MISSING-UNIT",)))
+    plan = plan_of(store, options=RecoverOptions(only=("CQ-MISSING-UNIT",)))
     apply(plan, force_digest=plan.digest)
     assert queue.read_bytes() == before
 
@@ -337,14 +319,14 @@ def test_an_empty_path_of_a_log_with_missing_files_may_be_a_disk_that_is_not_mou
     second.mkdir()
     paths = f"{store / 'commitlog'},{second}"
     decision = f"{second} is configured and empty, and files of the log are missing: is a disk not mounted?"
-    assert plan_of(store, storePathCommitLog=paths).decisions == ()
+    assert plan_of(store, {"storePathCommitLog": paths}).decisions == ()
     files = sorted((store / "commitlog").iterdir())
     files[-1].rename(second / files[-1].name)
-    assert plan_of(store, storePathCommitLog=paths).decisions == ()
+    assert plan_of(store, {"storePathCommitLog": paths}).decisions == ()
     files[-3].rename(second / files[-3].name)
     for path in second.iterdir():
         path.unlink()
-    plan = plan_of(store, storePathCommitLog=paths)
+    plan = plan_of(store, {"storePathCommitLog": paths})
     assert decision in plan.decisions
     with pytest.raises(Refused, match="is a disk not mounted"):
         apply(plan)

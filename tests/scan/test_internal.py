@@ -20,6 +20,7 @@ from rmqstore.scan.tiling import Kind
 from tests.command import run_json
 from tests.damage import flip, overwrite, zero
 from tests.forecast.places import Damage, data_files, entries, group
+from tests.planning import look
 from tests.stores import copy_store, meta
 
 SIZE = 16384
@@ -140,7 +141,7 @@ def test_what_a_snapshot_made_superfluous_is_a_blank_before_the_entries(tmp_path
     store = copy_store("5.4.0-dledger", tmp_path)
     reset(10)(store)
     (store / "dledger-n0" / "snapshot" / "snapshot_9").mkdir(parents=True)
-    verified = examine(open_store(store, BrokerConfig(meta("5.4.0-dledger").oracle_args)), VerifyOptions(jobs=1))
+    verified = look(store, meta("5.4.0-dledger").oracle_args)[1]
     assert verified.dledger is not None
     first, second, *_ = verified.dledger.tiling
     assert (first.kind, first.start, first.stop == first.claimed, second.kind) == (Kind.BLANK, 0, True, Kind.RECORDS)
@@ -175,7 +176,7 @@ def test_a_flipped_magic_of_a_message_s_entry_stays_damage(tmp_path: Path) -> No
 def test_a_config_change_may_have_a_body(tmp_path: Path) -> None:
     store = copy_store("5.4.0-dledger", tmp_path)
     internal(dledger.CONFIG_CHANGE, dledger.CONFIG_CHANGE, b"{}" * 40)(store)
-    verified = examine(open_store(store, BrokerConfig(meta("5.4.0-dledger").oracle_args)), VerifyOptions(jobs=1))
+    verified = look(store, meta("5.4.0-dledger").oracle_args)[1]
     assert verified.dledger is not None
     assert verified.dledger.entries.internal == 1
     assert "DL-HEADER" not in verified.report.findings.counts

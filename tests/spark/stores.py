@@ -71,16 +71,6 @@ def local_rows(store: Path) -> list[dict[str, Any]]:
     ]
 
 
-def tree(root: Path) -> dict[str, bytes]:
-    """Return the content of all consume queue files by path."""
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for folder in ("consumequeue", "batchconsumequeue")
-        for path in sorted((root / folder).rglob("*"))
-        if path.is_file()
-    }
-
-
 def read_export(spark: Any, output: Path) -> Any:
     """The exported messages as a DataFrame; topics that look like numbers stay text."""
     key = "spark.sql.sources.partitionColumnTypeInference.enabled"

@@ -9,15 +9,15 @@ import pytest
 
 from rmqstore.checks.log import delay_levels as delays
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.verify import VerifyOptions, examine, verify
+from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import parse_message
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from rmqstore.repair.journal import journal
-from rmqstore.repair.recover import plan_recovery
 from tests.damage import overwrite, zero
+from tests.planning import plan_of
 
 Copy = Callable[[str], Path]
 TEXT = "2s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"  # level 1 is a second longer than by default
@@ -51,8 +51,7 @@ def test_a_completed_schedule_queue_has_the_store_s_own_delays(store_copy: Copy)
     path = store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "0" / f"{0:020d}"
     before = path.read_bytes()
     zero(path, units // 2 * UNIT.size, 3 * UNIT.size)
-    opened = open_store(store)
-    journal.apply(plan_recovery(opened, examine(opened)))
+    journal.apply(plan_of(store))
     assert path.read_bytes() == before
 
 
@@ -105,8 +104,7 @@ def test_a_few_units_of_another_setting_are_not_rewritten(store_copy: Copy, unit
     path = schedule(store, 1)
     before = path.read_bytes()
     overwrite(path, 5 * UNIT.size + 8, bytes(4))  # the size of another unit, so that the queue is rebuilt
-    opened = open_store(store)
-    journal.apply(plan_recovery(opened, examine(opened)))
+    journal.apply(plan_of(store))
     assert path.read_bytes() == before
     conf = BrokerConfig({"messageDelayLevel": TEXT.replace("2s", "1s", 1)})
     assert found(open_store(store, conf)) == {}
@@ -119,8 +117,7 @@ def test_a_rebuild_gives_units_the_time_that_they_had(store_copy: Copy) -> None:
     before = schedule(store, 1).read_bytes()
     for number in (1, count - 2):
         zero(schedule(store, 1), number * UNIT.size, UNIT.size)
-    opened = open_store(store)
-    journal.apply(plan_recovery(opened, examine(opened)))
+    journal.apply(plan_of(store))
     assert schedule(store, 1).read_bytes() == before
 
 

@@ -11,7 +11,8 @@ from rmqstore.formats.message import HEAD, set_record_crc
 from tests import damage
 from tests.checks.log.test_sys_flag import FLAG_AT
 from tests.command import run_json
-from tests.repair.salvaging import Row, look, pick, rows
+from tests.planning import counts_of, report_of
+from tests.repair.salvaging import Row, pick, rows
 from tests.stores import copy_store
 
 CODE = "CL-HOST"
@@ -30,7 +31,7 @@ def flip(row: Row, field: str, bit: int) -> None:
 
 
 def counts(store: Path) -> Mapping[str, int]:
-    return look(store)[1].report.findings.counts
+    return counts_of(store)
 
 
 @pytest.mark.parametrize("field", ["born", "store"])
@@ -40,7 +41,7 @@ def test_every_upper_bit_is_found_and_no_lower_one(name: str, field: str, tmp_pa
     hit = rows(store)[120:152]
     for bit, row in enumerate(hit):
         flip(row, field, bit)
-    found = look(store)[1].report.findings.listed
+    found = report_of(store).findings.listed
     assert [(f.code, f.offset) for f in found] == [(CODE, row.offset - row.body_offset) for row in hit[16:]]
     assert all(list(f.facts)[-1] == f"{field}_port" for f in found)
 

@@ -9,7 +9,8 @@ import pytest
 from rmqstore.formats.message import HEAD
 from tests import damage
 from tests.command import run_json
-from tests.repair.salvaging import Row, look, rows
+from tests.planning import report_of
+from tests.repair.salvaging import Row, rows
 from tests.stores import BROKER_STORES, copy_store, unpack
 
 CODE = "CL-STORE-TIME"
@@ -21,7 +22,7 @@ def _flip(row: Row, bit: int) -> None:
 
 
 def _found(store: Path) -> list[int | None]:
-    listed = look(store)[1].report.findings.listed
+    listed = report_of(store).findings.listed
     return [f.offset for f in listed if f.code == CODE]
 
 

@@ -11,7 +11,8 @@ from rmqstore.formats.message import HEAD
 from tests import damage
 from tests.command import run_json
 from tests.packing import compress
-from tests.repair.salvaging import Row, look, pick
+from tests.planning import counts_of
+from tests.repair.salvaging import Row, pick
 from tests.stores import copy_store
 
 FLAG_AT = HEAD.at("sys_flag")
@@ -22,7 +23,7 @@ def flip(row: Row, bit: int) -> None:
 
 
 def faults(store: Path) -> int:
-    return look(store)[1].report.findings.counts.get("CL-SYSFLAG", 0)
+    return counts_of(store).get("CL-SYSFLAG", 0)
 
 
 def told(before: int, after: int) -> bool:
@@ -63,7 +64,7 @@ def test_a_flag_under_a_record_crc_is_as_the_broker_wrote_it(tmp_path: Path) -> 
     store = copy_store("5.4.0-formats", tmp_path)
     row = pick(store, lambda r: r.message.sys_flag & 0x701 == 0x101)
     flip(row, 0)
-    counts = look(store)[1].report.findings.counts
+    counts = counts_of(store)
     assert counts.get("CL-SYSFLAG", 0) == 0
     assert counts["CL-RECORD-CRC"] == 1
 

@@ -8,12 +8,11 @@ import pytest
 
 from rmqstore.checks.problems.report import problem_counts
 from rmqstore.checks.verified import Verified
-from rmqstore.checks.verify import VerifyOptions, examine
-from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.rocksdb.message_rows import last_offset
 from rmqstore.files.store import open_store
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, LAST_OFFSET, POSITION, TIMELINE, TIMER_FAMILY, TRANS_FAMILY
 from tests import damage
+from tests.planning import look
 from tests.rocksdb_rows import need_rocksdict, opened_rows, without_extra
 from tests.stores import copy_store, meta, unpack
 
@@ -26,7 +25,7 @@ SOUND = [
 
 
 def examined(store: Path, **settings: str) -> Verified:
-    return examine(open_store(store, BrokerConfig(settings)), VerifyOptions(jobs=1))
+    return look(store, settings)[1]
 
 
 @pytest.mark.parametrize("name", SOUND)

@@ -11,7 +11,6 @@ from rmqstore.brokers.rules.writer import writer_of
 from rmqstore.checks.problems.report import problem_counts
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import Refused
-from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.rocksdb.message_rows import MessageRows
 from rmqstore.files.store import open_store
 from rmqstore.formats.rocksdbstore import (
@@ -27,9 +26,9 @@ from rmqstore.formats.rocksdbstore import (
     parse_timer_row,
 )
 from rmqstore.repair.journal.journal import apply
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.recover import plan_recovery
 from tests import damage
+from tests.planning import plan_of
 from tests.repair.salvaging import rows
 from tests.rocksdb_rows import need_rocksdict, opened_rows, without_extra
 from tests.stores import copy_store
@@ -37,11 +36,6 @@ from tests.stores import copy_store
 need_rocksdict()
 TIMER = "5.4.0-timer-rocksdb-pending"
 ON = {"timerRocksDBEnable": "true", "transRocksDBEnable": "true"}
-
-
-def plan_of(store: Path, **settings: str) -> Plan:
-    one = open_store(store, BrokerConfig(settings))
-    return plan_recovery(one, examine(one, VerifyOptions(jobs=1)))
 
 
 def found(store: Path) -> MessageRows:
@@ -79,7 +73,7 @@ def test_a_shorter_log_takes_the_rows_of_its_lost_messages_along(settings: dict[
     store = copy_store(TIMER, tmp_path)
     before = offsets(store)
     end = lose_end(store, "rmq_sys_wheel_timer")
-    plan = plan_of(store, **settings)
+    plan = plan_of(store, settings)
     assert any("rows of timed messages will be removed" in note for note in plan.notes)
     apply(plan)
     assert offsets(store) == [at for at in before if at < end]
@@ -118,7 +112,7 @@ def test_an_end_that_was_already_missing_is_corrected_too(tmp_path: Path) -> Non
         path.unlink()
     with opened_rows(store / "rocksdbstore") as database:
         database.get_column_family(TRANS_FAMILY)[LAST_OFFSET] = (100_000).to_bytes(8, "big")
-    apply(plan_of(store, **ON))
+    apply(plan_of(store, ON))
     last = rows(store)[-1]
     assert last.path == first
     assert found(store).position(TRANS_FAMILY, LAST_OFFSET) == last.offset

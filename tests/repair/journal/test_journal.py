@@ -21,7 +21,8 @@ from rmqstore.errors import (
 from rmqstore.repair.journal import batches, journal, preflight
 from rmqstore.repair.plan.content import Literal, Reencoded, Zeros
 from rmqstore.repair.plan.steps import Create, Span
-from tests.repair.journals import apply_full, flip, half_apply, plan_of
+from tests.damage import flip
+from tests.repair.journals import apply_full, half_apply, plan_of
 from tests.repair.trees import (
     CountingDisk,
     discard,

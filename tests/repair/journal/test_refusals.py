@@ -32,7 +32,8 @@ from rmqstore.repair.plan.steps import (
     Step,
     Truncate,
 )
-from tests.repair.journals import apply_full, flip, half_apply, plan_of
+from tests.damage import flip
+from tests.repair.journals import apply_full, half_apply, plan_of
 from tests.repair.trees import (
     CountingDisk,
     discard,

@@ -13,9 +13,9 @@ from rmqstore.formats.message import build_message, parse_message, record_crc
 from rmqstore.formats.properties import TIMER_TOPIC, build_properties
 from tests.command import run_json
 from tests.repair.migrating import migrate, verified
-from tests.repair.migration_stores import FILE_SIZE, all_records, dledger_records, end_of, plain_records, tree
+from tests.repair.migration_stores import FILE_SIZE, all_records, dledger_records, end_of, plain_records
 from tests.stores import copy_store, meta, sent, unpack, write_broker_conf
-from tests.untouched import assert_untouched
+from tests.untouched import assert_untouched, tree
 
 BLANK = bytes.fromhex("CBD43194")
 

@@ -16,9 +16,10 @@ from rmqstore.formats.rocksdbstore import POSITION, SCAN_OFFSET
 from rmqstore.repair.migrate.to_commitlog import MigrationChoice, plan_migration_to_commitlog
 from tests.command import run, run_json
 from tests.repair.migrating import migrate, refused, verified
-from tests.repair.migration_stores import plain_records, tree
+from tests.repair.migration_stores import plain_records
 from tests.rocksdb_rows import need_rocksdict, opened_rows
 from tests.stores import copy_store, unpack
+from tests.untouched import tree
 
 # --- which entries count --------------------------------------------------------------------------------------------
 

@@ -14,10 +14,10 @@ import pytest
 from rmqstore.repair.journal.journal import apply, find_unfinished
 from rmqstore.repair.plan.plan_read import plan_from_json
 from tests.command import run, run_json
-from tests.repair.migration_stores import FILE_SIZE, end_of, make, pad, tree, zero_file_behind
+from tests.repair.migration_stores import FILE_SIZE, end_of, make, pad, zero_file_behind
 from tests.repair.trees import killed_at
 from tests.stores import copy_store, unpack
-from tests.untouched import assert_untouched
+from tests.untouched import assert_untouched, tree
 
 DIVIDED = 524288  # the end of the eight files of 5.4.0-before-dledger
 LAST = "commitlog/00000000000000458752"

@@ -8,26 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.store import open_store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.message import HEAD
 from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
-from rmqstore.repair.rebuild_parts import plan_rebuild
-from rmqstore.repair.recover import plan_recovery
 from tests import damage
 from tests.cases.case import locate_record
 from tests.checks.looks import records
 from tests.command import run, run_json
+from tests.planning import counts_of, plan_of, rebuild_of
 from tests.repair.salvaging import rows
 from tests.stores import copy_store, write_broker_conf
+from tests.untouched import file_bytes
 
 PRE_BLANK = consumequeue.PRE_BLANK
+QUEUES = ("consumequeue", "batchconsumequeue")
 STORES = (
     "4.9.7-clean",
     "5.1.4-clean",
@@ -40,32 +39,16 @@ STORES = (
 )
 
 
-def tree(*folders: Path) -> dict[str, bytes]:
-    return {
-        f"{folder.name}/{path.relative_to(folder)}": path.read_bytes()
-        for folder in folders
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
-def plan_of(store: Path, part: str, conf: Path | None = None, **narrow: frozenset[object]) -> Plan:
-    opened = open_store(store, BrokerConfig.read(conf) if conf is not None else BrokerConfig())
-    verified = examine(opened, VerifyOptions(jobs=1))
-    return plan_rebuild(opened, verified, part, **narrow)  # type: ignore[arg-type]
-
-
 @pytest.mark.quick_rows(4)
 @pytest.mark.parametrize("name", STORES)
 def test_consume_queues_are_byte_for_byte_the_brokers(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     conf = write_broker_conf(name, store)
-    folders = [f for f in (store / "consumequeue", store / "batchconsumequeue") if f.is_dir()]
-    before = tree(*folders)
-    for folder in folders:
-        shutil.rmtree(folder)
-    apply(plan_of(store, "cq", conf))
-    assert tree(*folders) == before
+    before = file_bytes(store, *QUEUES)
+    for folder in QUEUES:
+        shutil.rmtree(store / folder, ignore_errors=True)
+    apply(rebuild_of(store, "cq", BrokerConfig.read(conf).given))
+    assert file_bytes(store, *QUEUES) == before
 
 
 @pytest.mark.quick_rows(4)
@@ -73,20 +56,20 @@ def test_consume_queues_are_byte_for_byte_the_brokers(name: str, tmp_path: Path)
 def test_index_files_are_byte_for_byte_the_brokers(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     conf = write_broker_conf(name, store)
-    before = tree(store / "index")
-    plan = plan_of(store, "index", conf)
+    before = file_bytes(store, "index")
+    plan = rebuild_of(store, "index", BrokerConfig.read(conf).given)
     assert not plan.empty
     apply(plan)
-    assert tree(store / "index") == before
+    assert file_bytes(store, "index") == before
 
 
 def test_an_index_that_is_gone_is_made_with_the_configured_sizes(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     conf = write_broker_conf("5.4.0-clean", store)
-    before = sorted(tree(store / "index").values())
+    before = sorted(file_bytes(store, "index").values())
     shutil.rmtree(store / "index")
-    apply(plan_of(store, "index", conf))
-    assert sorted(tree(store / "index").values()) == before
+    apply(rebuild_of(store, "index", BrokerConfig.read(conf).given))
+    assert sorted(file_bytes(store, "index").values()) == before
 
 
 def test_the_dledger_index_is_byte_for_byte_dledgers(tmp_path: Path) -> None:
@@ -95,7 +78,7 @@ def test_the_dledger_index_is_byte_for_byte_dledgers(tmp_path: Path) -> None:
     with index.open("rb") as file:
         before = file.read(32 * 600)
     index.unlink()
-    apply(plan_of(store, "dledger-index"))
+    apply(rebuild_of(store, "dledger-index"))
     with index.open("rb") as file:
         assert file.read(32 * 600) == before
     assert index.stat().st_size == 167_772_160
@@ -112,8 +95,8 @@ def test_a_second_look_in_one_process_sees_what_was_rebuilt(tmp_path: Path) -> N
 
 def test_a_sound_store_has_nothing_to_rebuild(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
-    assert plan_of(store, "cq").empty
-    assert plan_of(store, "checkpoint").empty
+    assert rebuild_of(store, "cq").empty
+    assert rebuild_of(store, "checkpoint").empty
 
 
 def test_only_the_units_that_differ_are_written(tmp_path: Path) -> None:
@@ -121,7 +104,7 @@ def test_only_the_units_that_differ_are_written(tmp_path: Path) -> None:
     queue = store / "consumequeue" / "Order_11" / "0" / "00000000000000000000"
     damage.flip(queue, 7 * 20 + 15)
     damage.flip(queue, 30 * 20 + 9)
-    plan = plan_of(store, "cq")
+    plan = rebuild_of(store, "cq")
     assert [(s["at"], s["length"]) for s in plan.summaries()] == [(7 * 20, 20), (30 * 20, 20)]
 
 
@@ -135,10 +118,10 @@ def test_one_topic_or_queue_at_a_time(tmp_path: Path) -> None:
         return sorted(s.path.removesuffix("/00000000000000000000") for s in plan.steps)
 
     both = ["consumequeue/Order_11/0", "consumequeue/Order_11/1"]
-    assert paths(plan_of(store, "cq", topics=frozenset(["Order_11"]))) == both
-    assert paths(plan_of(store, "cq", queues=frozenset([("Order_11", 1)]))) == both[1:]
+    assert paths(rebuild_of(store, "cq", topics=frozenset(["Order_11"]))) == both
+    assert paths(rebuild_of(store, "cq", queues=frozenset([("Order_11", 1)]))) == both[1:]
     ids = ["consumequeue/Order_11/0", "consumequeue/Pay_11_Topic/0"]
-    assert paths(plan_of(store, "cq", queue_ids=frozenset([0]))) == ids
+    assert paths(rebuild_of(store, "cq", queue_ids=frozenset([0]))) == ids
 
 
 def test_a_deleted_topic_comes_back_only_by_name(tmp_path: Path) -> None:
@@ -146,8 +129,8 @@ def test_a_deleted_topic_comes_back_only_by_name(tmp_path: Path) -> None:
     topics = store / "config" / "topics.json"
     topics.write_text(topics.read_text().replace("Order_11", "Order_99"))
     shutil.rmtree(store / "consumequeue" / "Order_11")
-    assert plan_of(store, "cq").empty
-    assert not plan_of(store, "cq", topics=frozenset(["Order_11"])).empty
+    assert rebuild_of(store, "cq").empty
+    assert not rebuild_of(store, "cq", topics=frozenset(["Order_11"])).empty
 
 
 def test_a_queue_whose_head_has_expired_begins_with_pre_blanks(tmp_path: Path) -> None:
@@ -157,7 +140,7 @@ def test_a_queue_whose_head_has_expired_begins_with_pre_blanks(tmp_path: Path) -
     for n in (0, 1, 2):
         (store / "commitlog" / f"{65536 * n:020d}").unlink()
     shutil.rmtree(folder)
-    apply(plan_of(store, "cq"))
+    apply(rebuild_of(store, "cq"))
     after = (folder / "00000000000000000000").read_bytes()
     kept = next(i for i in range(100) if before[i * 20 : i * 20 + 8] >= (65536 * 3).to_bytes(8, "big"))
     assert 0 < kept < 42
@@ -170,7 +153,7 @@ def test_units_of_expired_messages_stay(tmp_path: Path) -> None:
     before = queue.read_bytes()
     (store / "commitlog" / f"{0:020d}").unlink()
     damage.zero(queue, 40 * 20, 20)
-    apply(plan_of(store, "cq"))
+    apply(rebuild_of(store, "cq"))
     assert queue.read_bytes() == before
 
 
@@ -178,7 +161,7 @@ def test_damage_in_the_log_is_reported_and_its_unit_stays(tmp_path: Path) -> Non
     store = copy_store("5.4.0-clean", tmp_path)
     path, at = locate_record(store / "commitlog", "record 225 body")
     damage.flip(path, at)
-    plan = plan_of(store, "cq")
+    plan = rebuild_of(store, "cq")
     assert plan.empty
     assert plan.notes == ("commitlog is damaged: `rmqstore recover` repairs it first",)
 
@@ -188,7 +171,7 @@ def test_a_queue_without_one_of_its_messages_needs_a_decision(tmp_path: Path) ->
     path, at = locate_record(store / "commitlog", "record 225 body")
     damage.flip(path, at)
     shutil.rmtree(store / "consumequeue" / "log-15445" / "0")
-    plan = plan_of(store, "cq")
+    plan = rebuild_of(store, "cq")
     text = "log-15445/0: no message in the log has queue offset 12; consumers get the message before it again"
     assert plan.decisions == (text,)
     with pytest.raises(Refused):
@@ -201,8 +184,7 @@ def test_a_log_without_queue_offsets_needs_a_decision(tmp_path: Path) -> None:
     for record in log[1:]:
         record.put("queue_offset", 0)
     shutil.rmtree(store / "consumequeue")
-    opened = open_store(store)
-    for plan in (plan_of(store, "cq"), plan_recovery(opened, examine(opened, VerifyOptions(jobs=1)))):
+    for plan in (rebuild_of(store, "cq"), plan_of(store)):
         text = f"the {len(log)} messages of 1 queue all have queue offset 0"
         assert [decision for decision in plan.decisions if decision.startswith(text)]
 
@@ -210,7 +192,7 @@ def test_a_log_without_queue_offsets_needs_a_decision(tmp_path: Path) -> None:
 def test_a_missing_checkpoint_is_created_with_the_last_time_of_the_log(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     (store / "checkpoint").unlink()
-    apply(plan_of(store, "checkpoint"))
+    apply(rebuild_of(store, "checkpoint"))
     made = parse_checkpoint((store / "checkpoint").read_bytes())
     assert (made.physic_msg_timestamp, made.logics_msg_timestamp) == (1795245037698, 1795245037698)
     assert made.index_msg_timestamp == 0
@@ -219,11 +201,11 @@ def test_a_missing_checkpoint_is_created_with_the_last_time_of_the_log(tmp_path:
 def test_what_cannot_be_rebuilt_is_refused(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     with pytest.raises(Refused):
-        plan_of(store, "dledger-index")
+        rebuild_of(store, "dledger-index")
     with pytest.raises(UsageError):
-        plan_of(store, "index", topics=frozenset(["Order_11"]))
+        rebuild_of(store, "index", topics=frozenset(["Order_11"]))
     with pytest.raises(UsageError):
-        plan_of(store, "cq", topics=frozenset(["Nothing_11"]))
+        rebuild_of(store, "cq", topics=frozenset(["Nothing_11"]))
 
 
 def test_the_command_rebuilds(tmp_path: Path) -> None:
@@ -293,8 +275,7 @@ def test_a_topic_that_was_created_again_keeps_its_units_where_its_first_message_
     start, stop = (len(mine) - len(new)) * 20, len(mine) * 20
     path.write_bytes((units[start:stop]).ljust(len(units), b"\0"))
     before = path.read_bytes()
-    counts = examine(open_store(store), VerifyOptions(jobs=1)).report.findings.counts
-    assert dict(counts) == {"CL-QUEUE-RESTARTED": 1, "CFG-OFFSET-BEYOND": 1}
+    assert counts_of(store) == {"CL-QUEUE-RESTARTED": 1, "CFG-OFFSET-BEYOND": 1}
     damage.zero(new[0].path, new[0].at, new[0].stop - new[0].at)
     done = run_json("recover", str(store), "--apply", exit_code=1)
     assert (done["applied"], done["loss"]["messages"]) == (True, 1)  # type: ignore[index]

@@ -8,44 +8,37 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import HalfApplied, Refused, RmqStoreError
 from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.rocksdb.database import CannotRead, open_database
 from rmqstore.files.rocksdb.queues import RocksDBQueues
-from rmqstore.files.store import open_store
 from rmqstore.repair.journal.journal import apply, resume, undo
 from rmqstore.repair.plan.plan_read import plan_from_json
 from tests import damage
 from tests.cases.case import locate_record
 from tests.command import run
+from tests.planning import opened, plan_of, rebuild_of, report_of
 from tests.repair.trees import CountingDisk, failing_at, killed_at
 from tests.rocksdb_rows import (
     MESSAGES,
     NAME,
     NEWER,
+    SETTINGS,
     changing,
     need_rocksdict,
     newer_tables,
-    opened,
-    rebuild_of,
-    recovery_of,
     without_extra,
 )
 from tests.stores import clone, copy_store, unpack
-from tests.untouched import assert_untouched, content_only, snapshot
+from tests.untouched import assert_untouched, content
 
 need_rocksdict()
 Ends = dict[tuple[str, int], tuple[int, int]]
 
 
-def content(store: Path) -> dict[str, object]:
-    return dict(content_only(snapshot(store, without=(".rmqstore", "lock"))))
-
-
 def all_rows(store: Path) -> tuple[dict[tuple[str, int, int], tuple[int, ...]], Ends, int | None]:
     """Return all rows, the last message of every queue, and the offset up to which messages were dispatched."""
-    queues = RocksDBQueues(opened(store))
+    queues = RocksDBQueues(opened(store, SETTINGS))
     rows = {}
     for name in queues.names():
         for first, units, times in queues.queue(*name).runs(0, 1 << 40):
@@ -70,15 +63,15 @@ def test_all_that_the_broker_wrote_comes_back(how: str, tmp_path: Path) -> None:
         shutil.rmtree(store / "consumequeue")
     else:
         break_rows(store)
-    apply(rebuild_of(store))
+    apply(rebuild_of(store, "cq", SETTINGS))
     assert len(all_rows(store)[0]) == MESSAGES
     assert all_rows(store) == all_rows(unpack(NAME))
 
 
 def test_a_sound_database_is_left_alone() -> None:
     with assert_untouched(unpack(NAME)):
-        assert rebuild_of(unpack(NAME)).empty
-        assert recovery_of(unpack(NAME)).empty
+        assert rebuild_of(unpack(NAME), "cq", SETTINGS).empty
+        assert plan_of(unpack(NAME), SETTINGS).empty
 
 
 def test_rows_of_expired_messages_are_removed_and_the_ends_of_their_queues_stay(tmp_path: Path) -> None:
@@ -89,17 +82,17 @@ def test_rows_of_expired_messages_are_removed_and_the_ends_of_their_queues_stay(
     break_rows(store)
     with changing(store) as rows:
         rows.drop("log-15445", 0, 22)
-    apply(rebuild_of(store))
+    apply(rebuild_of(store, "cq", SETTINGS))
     rows_now, ends, _ = all_rows(store)
     assert min(row[0] for row in rows_now.values()) >= 196608
     assert ends == before
-    assert examine(opened(store), VerifyOptions(jobs=1)).report.exit_code == 0
+    assert report_of(store, SETTINGS).exit_code == 0
 
 
 def test_the_same_plan_has_the_same_digest_in_a_file_too(tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
     break_rows(store)
-    plan, again = recovery_of(store), recovery_of(store)
+    plan, again = plan_of(store, SETTINGS), plan_of(store, SETTINGS)
     assert plan.digest == again.digest
     saved = plan_from_json("".join(plan.iter_json()))
     assert saved.digest == plan.digest
@@ -111,7 +104,7 @@ def test_the_same_plan_has_the_same_digest_in_a_file_too(tmp_path: Path) -> None
 def test_a_saved_plan_whose_bytes_were_changed_is_refused(tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
     break_rows(store)
-    text = "".join(recovery_of(store).iter_json())
+    text = "".join(plan_of(store, SETTINGS).iter_json())
     at = text.index('"base64": "') + 200
     other = "A" if text[at] != "A" else "B"
     with pytest.raises(RmqStoreError, match="does not match its"):
@@ -136,7 +129,7 @@ def test_at_no_moment_can_half_a_database_be_opened(tmp_path: Path) -> None:
         assert len(found[0]) == MESSAGES
         seen.add("before" if found == before else "after")
 
-    plan = recovery_of(store)
+    plan = plan_of(store, SETTINGS)
     apply(plan, disk=CountingDisk(look))
     look(0, "")
     assert seen == {"before", "refused", "after"}
@@ -148,15 +141,15 @@ def test_stopped_at_any_call_it_can_be_undone_and_resumed(way: str, tmp_path: Pa
     break_rows(store)
     path, at = locate_record(store / "commitlog", "record 100 body")
     damage.flip(path, at + 1, 3)
-    before = content(store)
+    before = content(store, without=("lock",))
     counted = CountingDisk()
     done = tmp_path / "done"
     clone(store, done)
-    apply(recovery_of(done), disk=counted)
+    apply(plan_of(done, SETTINGS), disk=counted)
     rows_done = all_rows(done)
     one = tmp_path / "one"
     clone(store, one)
-    plan = recovery_of(one)  # the plan also applies to every other copy at this path
+    plan = plan_of(one, SETTINGS)  # the plan also applies to every other copy at this path
     states = set()
     for index in range(3, len(counted.calls), 7):
         shutil.rmtree(one)
@@ -168,12 +161,12 @@ def test_stopped_at_any_call_it_can_be_undone_and_resumed(way: str, tmp_path: Pa
                 apply(plan, disk=failing_at(index, for_good=True))
         journals = sorted((one / ".rmqstore").iterdir()) if (one / ".rmqstore").is_dir() else []
         if not journals:
-            assert content(one) == before
+            assert content(one, without=("lock",)) == before
             continue
         other = tmp_path / "other"
         clone(one, other)
         undo(journals[0])
-        assert content(one) == before
+        assert content(one, without=("lock",)) == before
         try:
             resume(other / ".rmqstore" / journals[0].name)
             assert all_rows(other) == rows_done
@@ -201,7 +194,7 @@ def test_without_the_extra_the_refusal_names_it(tmp_path: Path, monkeypatch: pyt
 def test_a_newer_format_is_refused_with_that_reason(newer: Callable[[Path], None], tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
     newer(store / "consumequeue")
-    report = examine(open_store(store), VerifyOptions(jobs=1)).report
+    report = report_of(store)
     assert (report.exit_code, dict(report.findings.counts)) == (1, {"CQ-ROCKSDB-FORMAT": 1})
     assert report.unchecked == ["consumequeue/: rows of the consume queues"]
     with assert_untouched(store):
@@ -212,7 +205,7 @@ def test_a_newer_format_is_refused_with_that_reason(newer: Callable[[Path], None
     path, at = locate_record(store / "commitlog", "record 100 body")
     damage.flip(path, at + 1, 3)
     with assert_untouched(store), pytest.raises(Refused, match="format that this RocksDB library does not know"):
-        recovery_of(store)
+        plan_of(store, SETTINGS)
 
 
 def test_a_removed_database_is_rebuilt_as_the_refusal_advises(tmp_path: Path) -> None:
@@ -220,7 +213,7 @@ def test_a_removed_database_is_rebuilt_as_the_refusal_advises(tmp_path: Path) ->
     newer_tables(store / "consumequeue")
     for path in (store / "consumequeue").iterdir():
         path.rename(tmp_path / path.name)
-    assert apply(recovery_of(store)).journal is not None
+    assert apply(plan_of(store, SETTINGS)).journal is not None
     assert all_rows(store) == all_rows(unpack(NAME))
 
 
@@ -229,6 +222,6 @@ def test_rows_to_be_copied_that_cannot_be_read_are_refused(tmp_path: Path) -> No
     damage.garble(max((store / "consumequeue").glob("*.sst"), key=lambda p: p.stat().st_size), 200, 4000)
     with pytest.raises(Refused, match="leave out --topic"):
         try:
-            rebuild_of(store, queues=frozenset([("Order_11", 2)]))
+            rebuild_of(store, "cq", SETTINGS, queues=frozenset([("Order_11", 2)]))
         except Refused as error:
             raise Refused(f"{error.message} {error.advice}") from error

@@ -17,16 +17,12 @@ from rmqstore.formats.configjson import parse_config_object
 from tests.command import run, run_json
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import copy_store, write_broker_conf
-from tests.untouched import content_only, snapshot
+from tests.untouched import content, snapshot
 
 need_rocksdict()
 IN_FILES = ("5.4.0-clean", "5.5.1-clean")
 IN_ROCKSDB = ("5.4.0-rocksdb", "5.5.1-rocksdb", "5.5.1-rocksdb-separate")
 JSON_FILES = {"topics": "topics.json", "subscriptionGroups": "subscriptionGroup.json"}
-
-
-def content(store: Path) -> dict[str, object]:
-    return dict(content_only(snapshot(store, without=(".rmqstore",))))
 
 
 def convert(store: Path, storage: str, conf: Path, *more: str) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from rmqstore.repair.replica.heal import plan_with_replicas
 from rmqstore.repair.replica.places import HealOptions
 from rmqstore.repair.replica.replica import open_replica
 from tests import damage
-from tests.repair.salvaging import Row, look
+from tests.planning import look
+from tests.repair.salvaging import Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from rmqstore.formats import consumequeue
 from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.plan import Plan
 from tests import damage
+from tests.planning import look, report_of
 from tests.repair.replica.pairs import log_files, plan_healing, restored
-from tests.repair.salvaging import Row, look, rows
+from tests.repair.salvaging import Row, rows
 from tests.stores import copy_store, unpack
 
 
@@ -59,7 +60,7 @@ def test_a_record_with_damaged_keys_is_taken_and_listed(tmp_path: Path) -> None:
     assert any(note.startswith("properties damaged in the replica") for note in plan.notes)
     journal.apply(plan)
     assert rows(store)[number].message == theirs.message
-    assert problem_counts(look(store)[1].report) == {codes.CL_CONTRADICTED: 1}  # the index still shows the damage
+    assert problem_counts(report_of(store)) == {codes.CL_CONTRADICTED: 1}  # the index still shows the damage
 
 
 def test_a_sound_replica_is_preferred_to_one_with_damaged_keys(tmp_path: Path) -> None:
@@ -71,7 +72,7 @@ def test_a_sound_replica_is_preferred_to_one_with_damaged_keys(tmp_path: Path) -
     whole = log_files(unpack("4.9.7-clean"))
     journal.apply(plan)
     assert log_files(store) == whole
-    assert not problem_counts(look(store)[1].report)
+    assert not problem_counts(report_of(store))
 
 
 def test_damaged_keys_are_not_replaced_by_others_that_are_damaged_too(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def test_only_the_queue_of_the_replica_knows_the_tags_behind_the_end(tmp_path: P
     plan = plan_healing(store, [master], extend=True)
     assert damaged(plan) == [row.offset]
     journal.apply(plan)
-    assert problem_counts(look(store)[1].report) == {codes.CQ_WRONG_TAG: 1}
+    assert problem_counts(report_of(store)) == {codes.CQ_WRONG_TAG: 1}
     assert unit_of(store, row) == unit_of(unpack("5.4.0-master"), row)
 
 

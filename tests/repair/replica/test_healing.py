@@ -16,8 +16,9 @@ from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.plan import Plan
 from tests import damage
 from tests.command import run, run_json
+from tests.planning import report_of
 from tests.repair.replica.pairs import PAIRS, Pair, damage_place, log_files, plan_healing, restored
-from tests.repair.salvaging import Row, look, rows
+from tests.repair.salvaging import Row, rows
 from tests.repair.trees import CountingDisk, killed_at
 from tests.seeds import seeds
 from tests.stores import copy_store, unpack, write_broker_conf
@@ -84,7 +85,7 @@ def _all() -> Iterator[object]:
 @pytest.mark.parametrize(("pair", "harm"), [*_all()])
 def test_the_original_bytes_come_back(pair: Pair, harm: Callable[[list[Row]], None], tmp_path: Path) -> None:
     store = copy_store(pair.store, tmp_path)
-    whole, before = log_files(store), problem_counts(look(store)[1].report)
+    whole, before = log_files(store), problem_counts(report_of(store))
     harm(rows(store))
     broken = snapshot(store, without=(".rmqstore",))
     replicas = [unpack(name) for name in pair.replicas]
@@ -93,7 +94,7 @@ def test_the_original_bytes_come_back(pair: Pair, harm: Callable[[list[Row]], No
     assert (plan.loss.messages, plan.decisions) == (0, ())
     applied = journal.apply(plan)
     assert log_files(store) == whole
-    assert problem_counts(look(store)[1].report) == before
+    assert problem_counts(report_of(store)) == before
     assert [snapshot(path) for path in replicas] == theirs
     assert applied.journal is not None
     journal.undo(applied.journal)
@@ -107,7 +108,7 @@ def test_the_original_bytes_come_back(pair: Pair, harm: Callable[[list[Row]], No
 def test_random_damage_is_healed(name: str, seed: int, tmp_path: Path) -> None:
     pair, rng = PAIRS[name], random.Random(seed)
     store = copy_store(pair.store, tmp_path)
-    whole, before = log_files(store), problem_counts(look(store)[1].report)
+    whole, before = log_files(store), problem_counts(report_of(store))
     done = ""
     for _ in range(rng.choice((1, 2, 4, 8))):
         done += damage_place(rng, rows(store))
@@ -119,7 +120,7 @@ def test_random_damage_is_healed(name: str, seed: int, tmp_path: Path) -> None:
     healed = log_files(store)
     for file, content in whole.items():  # after a lost end, the replica may have more records
         assert healed[file].startswith(content.rstrip(b"\0")), (done, file)
-    assert problem_counts(look(store)[1].report) == before
+    assert problem_counts(report_of(store)) == before
 
 
 def test_what_is_damaged_in_both_stays_damaged(tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_a_missing_file_comes_back_but_for_what_the_replica_has_damaged(tmp_path
     journal.apply(plan)
     after = {row.offset: row.message for row in rows(store)}
     assert [at for at in whole if after.get(at) != whole[at]] == [middle[10].offset]
-    assert not problem_counts(look(store)[1].report)
+    assert not problem_counts(report_of(store))
 
 
 def test_two_replicas_help_each_other_out(tmp_path: Path) -> None:
@@ -187,7 +188,7 @@ def test_a_lost_tail_comes_back_with_extend(name: str, tmp_path: Path) -> None:
     plan = plan_healing(store, [other], extend=True, role="slave")
     assert plan.loss.messages == 0
     journal.apply(plan)
-    assert not problem_counts(look(store)[1].report)
+    assert not problem_counts(report_of(store))
     ours, theirs = rows(store), rows(other)
     assert [(row.offset, row.message) for row in ours] == [(row.offset, row.message) for row in theirs][: len(ours)]
     limit = committed(other) if name == "killed follower" else theirs[-1].offset
@@ -272,7 +273,7 @@ def test_missing_first_files_come_back_with_extend(tmp_path: Path) -> None:
     plan = plan_healing(store, [unpack("4.9.7-clean")], extend=True)
     journal.apply(plan)
     assert log_files(store) == whole
-    assert not problem_counts(look(store)[1].report)
+    assert not problem_counts(report_of(store))
 
 
 @pytest.mark.quick_rows(2)
@@ -293,7 +294,7 @@ def test_fillers_of_an_earlier_repair_are_replaced_by_the_messages(name: str, tm
     healed = run_json("recover", str(store), *words, exit_code=0)
     assert healed["facts"]["restored"]["messages"] == 6  # type: ignore[index]
     assert log_files(store) == whole
-    assert not problem_counts(look(store)[1].report)
+    assert not problem_counts(report_of(store))
 
 
 def test_a_record_that_a_witness_contradicts_is_replaced_from_the_replica(tmp_path: Path) -> None:
@@ -302,10 +303,10 @@ def test_a_record_that_a_witness_contradicts_is_replaced_from_the_replica(tmp_pa
     row = next(r for r in found if b"KEYS\x01" in r.message.properties and len(r.message.body) > 9)
     at = row.stop - len(row.message.properties) + row.message.properties.index(b"KEYS\x01") + 5
     damage.garble(row.path, at, 3)  # more than a single bit, so that the index cannot prove the original value
-    assert problem_counts(look(store)[1].report)
+    assert problem_counts(report_of(store))
     journal.apply(plan_healing(store, [unpack("4.9.7-clean")]))
     assert log_files(store) == whole
-    assert not problem_counts(look(store)[1].report)
+    assert not problem_counts(report_of(store))
 
 
 def test_a_slave_is_healed_from_its_master_with_nothing_cut(tmp_path: Path) -> None:
@@ -323,7 +324,7 @@ def test_several_replicas_outvote_a_record_that_no_crc_covers(tmp_path: Path) ->
     whole, found = log_files(store), rows(store)
     for number in (30, 31, 200):
         damage.flip(found[number].path, found[number].at + 48, 0)  # BORNHOST
-    assert not problem_counts(look(store)[1].report)
+    assert not problem_counts(report_of(store))
     backup = copy_store("4.9.7-clean", tmp_path, rename="backup")
     with pytest.raises(Refused, match="no damage that a replica can repair"):
         plan_healing(store, [backup])  # store and replica contradict each other
@@ -426,7 +427,7 @@ def test_a_tail_that_the_queues_know_of_comes_back_by_itself(tmp_path: Path) -> 
     assert plan.loss.messages == 0
     journal.apply(plan)
     assert log_files(store) == whole
-    assert not problem_counts(look(store)[1].report)
+    assert not problem_counts(report_of(store))
 
 
 def test_a_kill_at_any_step_is_ended_by_undo_and_resume_without_the_replica(tmp_path: Path) -> None:
@@ -513,7 +514,7 @@ def test_a_log_is_extended_up_to_the_damage_of_the_replica(tmp_path: Path) -> No
     assert (plan.loss.messages, restored(plan)["messages"]) == (0, 20)
     journal.apply(plan)
     assert [row.offset for row in rows(store)] == [row.offset for row in theirs[: before + 20]]
-    assert not problem_counts(look(store)[1].report)
+    assert not problem_counts(report_of(store))
 
 
 def test_a_lost_tail_comes_back_but_for_what_the_replica_has_damaged(tmp_path: Path) -> None:
@@ -527,7 +528,7 @@ def test_a_lost_tail_comes_back_but_for_what_the_replica_has_damaged(tmp_path: P
     journal.apply(plan)
     assert log_files(store).keys() == whole.keys()
     assert [row.message for row in rows(store) if row.offset != hit.offset] == [*map(message, found[:-5] + found[-4:])]
-    assert not problem_counts(look(store)[1].report)
+    assert not problem_counts(report_of(store))
 
 
 def test_a_lost_tail_is_proved_by_the_epoch_where_no_record_before_it_is_left_in_the_replica(tmp_path: Path) -> None:
@@ -552,6 +553,6 @@ def test_a_store_time_that_the_index_contradicts_is_replaced_from_the_replica(tm
     store = copy_store("5.4.0-slave", tmp_path)
     whole, row = log_files(store), rows(store)[260]
     damage.flip(row.path, row.at + 56 + 6, 7)  # STORETIMESTAMP: half a minute
-    assert problem_counts(look(store)[1].report).keys() == {"IX-BAD-ENTRY"}
+    assert problem_counts(report_of(store)).keys() == {"IX-BAD-ENTRY"}
     journal.apply(plan_healing(store, [unpack("5.4.0-master")]))
     assert log_files(store) == whole

@@ -13,7 +13,7 @@ from tests import damage
 from tests.command import run
 from tests.repair.salvaging import Row, pick
 from tests.stores import copy_store
-from tests.untouched import content_only, snapshot
+from tests.untouched import content
 
 WORDS = (
     ("rebuild", "cq"),
@@ -40,7 +40,7 @@ def _tagged(row: Row) -> bool:
 
 
 def parts(store: Path) -> dict[str, object]:
-    files = content_only(snapshot(store, without=(".rmqstore",)))
+    files = content(store)
     return {name: entry for name, entry in files.items() if name.split("/")[0] in PARTS}
 
 

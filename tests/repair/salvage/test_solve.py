@@ -15,7 +15,8 @@ from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot
 from rmqstore.repair.salvage.layout import Cell
 from rmqstore.repair.salvage.solve import Answer, Solver, Unrestorable
-from tests.repair.salvaging import Row, look, rows
+from tests.planning import look
+from tests.repair.salvaging import Row, rows
 from tests.stores import unpack
 
 

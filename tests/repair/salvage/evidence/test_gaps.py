@@ -13,7 +13,8 @@ from rmqstore.repair.salvage.evidence.table import MISSED, Evidence
 from rmqstore.repair.salvage.evidence.values import Testimony as EvidenceRow
 from tests import damage
 from tests.command import run_json
-from tests.repair.salvaging import Row, apply, log_faults, look, pick, roll_back, rows, salvage
+from tests.planning import look
+from tests.repair.salvaging import Row, apply, log_faults, pick, roll_back, rows, salvage
 from tests.stores import VERSIONS, copy_store
 
 

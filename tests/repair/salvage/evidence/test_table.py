@@ -11,8 +11,9 @@ from rmqstore.formats.properties import dispatch_tags_code, parse_delay_levels, 
 from rmqstore.repair.salvage.evidence.table import CONSUMED, MISSED, SIZE, SLOT, Evidence, Ranges
 from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot, Testimony
 from tests import damage
+from tests.planning import look
 from tests.repair.salvaging import Row as Record
-from tests.repair.salvaging import look, rows, salvage
+from tests.repair.salvaging import rows, salvage
 from tests.stores import copy_store
 
 STORE = "5.4.0-clean"

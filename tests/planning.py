@@ -1,0 +1,56 @@
+"""Open, verify and plan to repair a store in the test process; `settings`: those of its broker.conf."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rmqstore.checks.problems.report import Report
+from rmqstore.checks.verify import Verified, VerifyOptions, examine
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import Store, open_store
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.rebuild_parts import plan_rebuild
+from rmqstore.repair.recover import plan_recovery
+
+Settings = Mapping[str, str] | None
+
+
+def opened(store: Path, settings: Settings = None) -> Store:
+    """Open a store; without settings, as a command without -c does."""
+    return open_store(store, BrokerConfig(settings))
+
+
+def look(store: Path, settings: Settings = None) -> tuple[Store, Verified]:
+    """Open and verify a store in one process."""
+    one = opened(store, settings)
+    return one, examine(one, VerifyOptions(jobs=1))
+
+
+def report_of(store: Path, settings: Settings = None) -> Report:
+    """Return what verify reports."""
+    return look(store, settings)[1].report
+
+
+def counts_of(store: Path, settings: Settings = None) -> dict[str, int]:
+    """Return the number of findings by code, notes included."""
+    return dict(report_of(store, settings).findings.counts)
+
+
+def plan_of(store: Path, settings: Settings = None, options: RecoverOptions | None = None) -> Plan:
+    """Return the plan of `recover`."""
+    return plan_recovery(*look(store, settings), options)
+
+
+def rebuild_of(
+    store: Path,
+    part: str = "cq",
+    settings: Settings = None,
+    *,
+    topics: frozenset[str] = frozenset(),
+    queues: frozenset[tuple[str, int]] = frozenset(),
+    queue_ids: frozenset[int] = frozenset(),
+) -> Plan:
+    """Return the plan of `rebuild PART`, limited to some topics, queues or queue IDs."""
+    return plan_rebuild(*look(store, settings), part, topics=topics, queues=queues, queue_ids=queue_ids)
