@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rmqstore.files.mapped_file_queue import file_name_to_offset
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats.message import Message
+from rmqstore.scan.fillers import NOTHING, Repaired
 
 _LIMIT = 256 << 20  # bytes; a plan keeps large contents in separate files
 _DONE = "done"
@@ -28,11 +30,12 @@ RecordOf = Callable[[int, int], Message | None]
 def find_fillers(store: Store, logs: Logs) -> list[Fillers]:
     """Return the fillers of a store by repair, the oldest repair first, and those of unknown repairs last."""
     unknown = sorted(at for result in logs.results for at in result.fillers)
+    homes = {directory for result in logs.results for directory in result.queue.directories}
     found = []
     for name, plan in reversed(list(repairs(store)) if logs.results else []):
         own = {
             at
-            for low, high in _written(store, plan, logs)
+            for low, high in _written(store, plan, homes)
             for at in unknown[bisect_left(unknown, low) : bisect_left(unknown, high)]
         }
         own.update(_unmarked(plan, _undamaged(logs)))
@@ -51,13 +54,43 @@ def filler_offsets(store: Store, logs: Logs) -> list[int]:
     return sorted(found)
 
 
-def unmarked_fillers(store: Store) -> tuple[int, ...]:
-    """Return the sorted global offsets of the fillers that only the journals of their repairs know."""
+def repaired_records(store: Store) -> Repaired:
+    """Return what the journals of completed repairs tell about the records of the logs."""
 
     def record(offset: int, _: int) -> Message | None:
         return next((found for log, _ in store.logs if (found := message_at(log, offset)) is not None), None)
 
-    return tuple(sorted({at for _, plan in repairs(store) for at in _unmarked(plan, record)}))
+    if not store.files.has_entry(store.journal_directory):
+        return NOTHING
+    fillers: set[int] = set()
+    written: list[tuple[int, int, int]] = []
+    homes = {directory for queue, _ in store.logs for directory in queue.directories}
+    for name, plan in repairs(store):
+        fillers.update(_unmarked(plan, record))
+        written += [(start, stop, _time_of(name)) for start, stop in _written(store, plan, homes) if start < stop]
+    return Repaired(tuple(sorted(fillers)), tuple(_disjoint(written)))
+
+
+def _time_of(journal: str) -> int:
+    """Return when a repair was made, in ms, by the name of its journal; 0 for another name."""
+    try:
+        return int(datetime.strptime(journal[:22], "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC).timestamp() * 1000)
+    except ValueError:
+        return 0
+
+
+def _disjoint(ranges: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Yield sorted ranges in which those that overlap are one, with the latest time."""
+    low = high = time = 0
+    for start, stop, made in sorted(ranges):
+        if start < high:
+            high, time = max(high, stop), max(time, made)
+            continue
+        if low < high:
+            yield low, high, time
+        low, high, time = start, stop, made
+    if low < high:
+        yield low, high, time
 
 
 def _undamaged(logs: Logs) -> RecordOf:
@@ -80,9 +113,8 @@ def repairs(store: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
             yield entry.path.name, plan
 
 
-def _written(store: Store, plan: Mapping[str, Any], logs: Logs) -> Iterator[tuple[int, int]]:
-    """Yield the ranges [start, stop) of the logs (global offsets) that the steps of a plan wrote."""
-    homes = {directory for result in logs.results for directory in result.queue.directories}
+def _written(store: Store, plan: Mapping[str, Any], homes: Collection[Path]) -> Iterator[tuple[int, int]]:
+    """Yield the ranges [start, stop) (global offsets) that a plan's steps wrote in the directories of the logs."""
     steps = plan.get("steps")
     for step in steps if isinstance(steps, list) else []:
         path = step.get("path") if isinstance(step, dict) else None

@@ -25,6 +25,7 @@ from rmqstore.formats.properties import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.messages.rows import BodyStyle
+    from rmqstore.scan.fillers import Repaired
     from rmqstore.views.find.lost_messages import MissingMessage
     from rmqstore.views.find.message_status import MessageStatus
     from rmqstore.views.find.related import Lifecycle
@@ -141,7 +142,10 @@ def find(
         story.texts = tuple(text for text in question.texts if any(text in texts for texts in named))
     style = BodyStyle(asked.body, False)
     if out.as_json:
-        rows = [_row(one, *described[one.offset or 0], style) for one in answer.sorted()]
+        from rmqstore.checks.filler_notes import repaired_records
+
+        known = repaired_records(opened)
+        rows = [_row(one, *described[one.offset or 0], style, known) for one in answer.sorted()]
         report = _report(store, answer, rows, time.monotonic() - started)
         out.report(report | {"answers": _answers(question, answer, told)})
     else:
@@ -190,11 +194,13 @@ def _trace_row(trace: Trace) -> dict[str, Any]:
     return {"offset": trace.offset, "topic": trace.topic, "key": trace.key, "state": trace.state}
 
 
-def _row(found: Found, status: MessageStatus, lifecycle: Lifecycle, body: BodyStyle) -> dict[str, Any]:
+def _row(
+    found: Found, status: MessageStatus, lifecycle: Lifecycle, body: BodyStyle, repaired: Repaired
+) -> dict[str, Any]:
     from rmqstore.messages.rows import message_row
 
     assert found.offset is not None
-    row = message_row(found.message, found.offset, found.file, found.sound, body)
+    row = message_row(found.message, found.offset, found.file, found.sound, body, repaired)
     consumers = None
     if status.consumers is not None:
         consumers = [

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmqstore.files.store import Store
     from rmqstore.formats.inner_batch import InnerMessage
     from rmqstore.messages.rows import BodyStyle
+    from rmqstore.scan.fillers import Repaired
     from rmqstore.views.find.lost_messages import MissingMessage
     from rmqstore.views.lookup import Found
 
@@ -58,6 +59,7 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
     WHERE is a log offset, TOPIC/QUEUE/OFFSET, an offset message id, a unique id, or a file in the lost+found of a
     journal. The body is decompressed. Exit code 1: no such message, or it is damaged.
     """
+    from rmqstore.checks.filler_notes import repaired_records
     from rmqstore.cli.shared.stores import open_named
 
     if not where.strip():
@@ -77,14 +79,15 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
         if out.as_json:
             out.report(answer)
         return 1
-    row = _row(found, body)
+    repaired = repaired_records(opened)
+    row = _row(found, body, repaired)
     if save_body is not None:
         saver = Output(path=save_body)
         saver.keep_out_of(store)
         with saver.stream() as file:
             file.write(_plain_body(out, found))
     if out.as_json:
-        rows = [row, *(_row(hit, body) for hit in hits[1:])] if lost is None else []
+        rows = [row, *(_row(hit, body, repaired) for hit in hits[1:])] if lost is None else []
         out.report(answer | {"message": row, "messages": rows})
     elif len(hits) > 1 and lost is None:
         out.lines(_list(where, hits, store))
@@ -188,7 +191,7 @@ def _plain_body(out: Output, found: Found) -> bytes:
         return found.message.body
 
 
-def _row(found: Found, body: str) -> dict[str, Any]:
+def _row(found: Found, body: str, repaired: Repaired) -> dict[str, Any]:
     """Return the fields of `dump`, with decoded flags, the position in the file and the fault."""
     from rmqstore.formats.inner_batch import messages_in
     from rmqstore.formats.message import Fault
@@ -196,9 +199,8 @@ def _row(found: Found, body: str) -> dict[str, Any]:
 
     style = BodyStyle({"auto": "text", "none": None}.get(body, body), False)
     message = found.message
-    row = message_row(
-        message, found.offset if found.offset is not None else message.physical_offset, found.file, found.sound, style
-    )
+    offset = found.offset if found.offset is not None else message.physical_offset
+    row = message_row(message, offset, found.file, found.sound, style, repaired)
     flags = [text for bit, text in _FLAGS.items() if message.sys_flag & bit]
     transaction = _TRANSACTION.get(message.transaction_type)
     row["flags"] = [*flags, transaction] if transaction else flags

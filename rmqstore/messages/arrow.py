@@ -26,7 +26,7 @@ from rmqstore.messages.schema import BODY, COLUMNS, EXPORTED, POSITIONS, SIDE
 from rmqstore.messages.text import valid_text
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.fillers import filler_mask
+from rmqstore.scan.fillers import NOTHING, Repaired, filler_mask, mended_mask
 from rmqstore.scan.kernels import I64, U8, Bool
 from rmqstore.scan.properties.texts import not_utf8
 from rmqstore.scan.queues import QueueTable
@@ -135,11 +135,11 @@ class ArrowRows:
     """Converts chunks of records to batches with the columns of an export; caches topics and hosts."""
 
     def __init__(
-        self, body: BodyStyle, *, positions: bool = False, unmarked: tuple[int, ...] = (), stale: bool = False
+        self, body: BodyStyle, *, positions: bool = False, repaired: Repaired = NOTHING, stale: bool = False
     ) -> None:
         self.body = body
         self.positions = positions
-        self.unmarked = unmarked
+        self.repaired = repaired
         self.stale = stale
         self.names = NameArrays()
         self._schemas: dict[tuple[str, ...], Any] = {}
@@ -233,9 +233,12 @@ class _Arrays:
         second = self.columns.magic == MAGIC_V2_U32
         if second.any():
             out["version"] = number_array(np.full(n, 2, dtype=np.int32), missing=~second)
-        fillers = filler_mask(self.columns, self.rows.unmarked)
+        fillers = filler_mask(self.columns, self.rows.repaired)
         if fillers is not None:
             out["filler"] = bool_array(fillers)
+        mended = mended_mask(self.columns, self.rows.repaired, fillers)
+        if mended is not None:
+            out["mended"] = bool_array(mended)
         if self.rows.stale:
             out["stale"] = bool_array(np.ones(n, dtype=np.bool_))
         return out

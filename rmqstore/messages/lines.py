@@ -36,7 +36,7 @@ from rmqstore.messages.schema import BODY, DUMPED, EXPORTED, POSITIONS, SIDE
 from rmqstore.messages.text import csv_cell, dumps
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.fillers import filler_mask
+from rmqstore.scan.fillers import NOTHING, Repaired, filler_mask, mended_mask
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.queues import QueueTable
 
@@ -54,8 +54,8 @@ class MessageLines:
     """Renders chunks of records as text; caches the texts of topics, queues and hosts.
 
     `entries`: DLedger entries with the message inside. `csv`: CSV instead of JSON lines (`dump`: only without bodies).
-    `export`: the fields of an export instead of a dump; `positions`: also `schema.POSITIONS`. `unmarked`: offsets of
-    fillers that only journals know; None if no record is a filler. `stale`: all are records of an earlier log.
+    `export`: the fields of an export instead of a dump; `positions`: also `schema.POSITIONS`. `repaired`: what
+    journals tell about the records. `stale`: all are records of an earlier log.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class MessageLines:
         csv: bool = False,
         export: bool = False,
         positions: bool = False,
-        unmarked: tuple[int, ...] | None = (),
+        repaired: Repaired = NOTHING,
         stale: bool = False,
     ) -> None:
         self.body = body
@@ -77,7 +77,9 @@ class MessageLines:
         self.csv = csv
         self.export = export
         self.positions = positions
-        self.unmarked = unmarked
+        self.repaired = repaired
+        self.fillers = True
+        """Whether any record may be a filler."""
         self.style: Style = CSV if csv else JSON
         self.queues = QueueTable()
         self.topics = TextTable()
@@ -96,9 +98,7 @@ class MessageLines:
 
     def row(self, columns: Columns, i: int, file: str, crc_ok: bool) -> Row:
         """Return a record or DLedger entry as a dict with the fields of `dump`."""
-        row = (entry_row_of if self.entries else row_of)(columns, i, file, crc_ok, self.body)
-        if self.unmarked and int(columns.offset[i]) in self.unmarked:
-            row.get("message", row)["filler"] = True
+        row = (entry_row_of if self.entries else row_of)(columns, i, file, crc_ok, self.body, self.repaired)
         if self.iso:
             message = row.get("message", row)
             message |= {name: iso_utc(message[name]) for name in _TIMES}
@@ -189,6 +189,7 @@ class _LineFields:
             "properties": lambda: [self._texts.objects],
             "msg_id": lambda: self._quoted(lines.message_ids.of(columns, columns.physical_offset)),
             "filler": lambda: [b"false" if self._fillers is None else _where(self._fillers, b"true", b"false")],
+            "mended": lambda: [b"false" if self._mended is None else _where(self._mended, b"true", b"false")],
         }
         return make[name]()
 
@@ -209,8 +210,11 @@ class _LineFields:
 
     @cached_property
     def _fillers(self) -> Bool | None:
-        unmarked = self.lines.unmarked
-        return None if unmarked is None else filler_mask(self.columns, unmarked)
+        return filler_mask(self.columns, self.lines.repaired) if self.lines.fillers else None
+
+    @cached_property
+    def _mended(self) -> Bool | None:
+        return mended_mask(self.columns, self.lines.repaired, self._fillers)
 
     @cached_property
     def _numbers(self) -> I64:
@@ -244,6 +248,8 @@ class _LineFields:
         yield _where(self.columns.magic == MAGIC_V2_U32, b',"version":2')
         if self._fillers is not None:
             yield _where(self._fillers, b',"filler":true')
+        if self._mended is not None:
+            yield _where(self._mended, b',"mended":true')
         if self.lines.stale:
             yield b',"stale":true'
 
@@ -255,6 +261,7 @@ class _LineFields:
         yield [_where(lacks, b"false")]
         yield [_where(self.columns.magic == MAGIC_V2_U32, b"2")]
         yield [b"" if self._fillers is None else _where(self._fillers, b"true")]
+        yield [b"" if self._mended is None else _where(self._mended, b"true")]
         yield [b"true" if self.lines.stale else b""]
 
     # --- bodies ------------------------------------------------------------------------------------------------------

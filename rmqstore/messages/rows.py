@@ -14,6 +14,7 @@ from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.fillers import is_filler
 from rmqstore.formats.message import Message, body_crc, host_text, record_crc
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.fillers import NOTHING, Repaired
 
 BODIES = ("text", "json", "hex", "base64")
 Row = dict[str, Any]
@@ -27,21 +28,29 @@ class BodyStyle(NamedTuple):
     raw: bool = False
 
 
-def row_of(columns: Columns, i: int, file: str, crc_ok: bool, body: BodyStyle) -> Row:
+def row_of(columns: Columns, i: int, file: str, crc_ok: bool, body: BodyStyle, repaired: Repaired = NOTHING) -> Row:
     """Return record i of a chunk as a dict, in the order of `schema.DUMPED`."""
-    return message_row(columns.message(i), int(columns.offset[i]), file, crc_ok, body)
+    return message_row(columns.message(i), int(columns.offset[i]), file, crc_ok, body, repaired)
 
 
-def entry_row_of(columns: Columns, i: int, file: str, crc_ok: bool, body: BodyStyle) -> Row:
+def entry_row_of(
+    columns: Columns, i: int, file: str, crc_ok: bool, body: BodyStyle, repaired: Repaired = NOTHING
+) -> Row:
     """Return DLedger entry i of a chunk as a dict, with its message as "message"."""
     header = dledger.ENTRY.unpack(columns.buf.data, int(columns.entry_at[i]))
     row: Row = {"offset": int(columns.offset[i]) - dledger.ENTRY.size, **header}
-    row["message"] = row_of(columns, i, file, crc_ok, body)
+    row["message"] = row_of(columns, i, file, crc_ok, body, repaired)
     return row
 
 
-def message_row(message: Message, offset: int, file: str, crc_ok: bool, body: BodyStyle) -> Row:
-    """Return a record as a dict, in the order of `schema.DUMPED`, with its body if `body` has a style."""
+def message_row(
+    message: Message, offset: int, file: str, crc_ok: bool, body: BodyStyle, repaired: Repaired = NOTHING
+) -> Row:
+    """Return a record as a dict, in the order of `schema.DUMPED`, with its body if `body` has a style.
+
+    `repaired`: what journals tell about the log.
+    """
+    filler = is_filler(message) or offset in repaired.fillers
     found = properties.parse_properties(message.properties)
     row: Row = {
         "offset": offset,
@@ -68,7 +77,8 @@ def message_row(message: Message, offset: int, file: str, crc_ok: bool, body: Bo
         "unique_key": found.get(properties.UNIQ_KEY),
         "properties": found,
         "msg_id": message.offset_message_id(),
-        "filler": is_filler(message),
+        "filler": filler,
+        "mended": not filler and repaired.wrote(offset, offset + message.size, message.store_timestamp),
     }
     if body.style:
         row.update(body_fields(message.sys_flag, message.body, body))

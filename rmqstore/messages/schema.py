@@ -43,7 +43,8 @@ _MORE = (
     Column("properties_base64", "binary", "The stored property text if the pairs do not determine it."),
     Column("last_separator", "bool", "False if the property text does not end with 0x02."),
     Column("version", "int32", "2 for a record of version 2, otherwise missing."),
-    Column("filler", "bool", "True for a filler: a record that a repair put in the place of a lost message."),
+    Column("filler", "bool", "True for a filler: the message is lost, and a repair put this record in its place."),
+    Column("mended", "bool", "True for a message with bytes that a repair restored, as the repair's journal tells."),
     Column("stale", "bool", "True for a record of an earlier log, which the log does not contain (`export --stale`)."),
     Column("body_base64", "binary", "The body if it is not shown as text."),
 )
@@ -54,7 +55,7 @@ DUMPED = (
     *("offset", "file", "size", "magic", "body_crc", "crc_ok", "queue_id", "flag", "queue_offset", "physical_offset"),
     *("sys_flag", "born_timestamp", "born_host", "store_timestamp", "store_host", "reconsume_times"),
     *("prepared_transaction_offset", "body_length", "topic", "tags", "keys", "unique_key", "properties", "msg_id"),
-    "filler",
+    *("filler", "mended"),
 )
 """The fields of `dump`, in order."""
 EXPORTED = (
@@ -64,7 +65,7 @@ EXPORTED = (
 )
 """The fields of `export` that every row has, in order."""
 BODY = ("body", "body_base64")
-SIDE = ("topic_base64", "properties_base64", "last_separator", "version", "filler", "stale")
+SIDE = ("topic_base64", "properties_base64", "last_separator", "version", "filler", "mended", "stale")
 """Fields that only some rows of an export have: what other fields lose, and the marks of fillers and old records."""
 POSITIONS = ("offset", "size", "msg_id")
 """The fields that `export --positions` adds."""

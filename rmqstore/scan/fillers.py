@@ -1,8 +1,9 @@
-"""Find the fillers in a chunk of records: `formats.fillers` for columns."""
+"""Find what repairs left in a chunk of records: fillers (`formats.fillers`) and mended messages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,19 +18,62 @@ _OP_BODY = fillers.OP_BODY[0]
 NONE: I64 = np.empty(0, dtype=np.int64)
 
 
-def filler_mask(columns: Columns, unmarked: Sequence[int] = ()) -> Bool | None:
-    """Return which records are fillers; None if none is. `unmarked`: offsets of fillers that only journals know.
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What the journals of completed repairs tell about the records of a store's logs. All offsets are global.
+
+    `fillers`: sorted offsets of fillers without a mark. `written`: ranges (start, stop, time of the repair in ms) that
+    repairs wrote, sorted and disjoint.
+    """
+
+    fillers: tuple[int, ...] = ()
+    written: tuple[tuple[int, int, int], ...] = ()
+
+    def wrote(self, start: int, stop: int, store_timestamp: int) -> bool:
+        """Return whether a repair wrote bytes of the record [start, stop) after it was stored (ms)."""
+        first, after = bisect_right(self.written, start, key=_stop), bisect_left(self.written, (stop,))
+        return any(store_timestamp <= time for _, _, time in self.written[first:after])
+
+
+def _stop(one: tuple[int, int, int]) -> int:
+    return one[1]
+
+
+NOTHING = Repaired()
+
+
+def filler_mask(columns: Columns, repaired: Repaired = NOTHING) -> Bool | None:
+    """Return which records are fillers; None if none is.
 
     Shape: (n,)
     """
     found = [i for i in _candidates(columns).tolist() if fillers.is_filler(columns.message(i))]
-    if unmarked:
-        found += np.flatnonzero(np.isin(columns.offset, np.array(unmarked, dtype=np.int64))).tolist()
+    if repaired.fillers:
+        found += np.flatnonzero(np.isin(columns.offset, np.array(repaired.fillers, dtype=np.int64))).tolist()
     if not found:
         return None
     mask: Bool = np.zeros(len(columns), dtype=np.bool_)
     mask[found] = True
     return mask
+
+
+def mended_mask(columns: Columns, repaired: Repaired, fillers: Bool | None) -> Bool | None:
+    """Return which messages have bytes that a repair wrote; None if none has. `fillers`: see `filler_mask`.
+
+    A message that was stored after the repair is not mended: the broker has used the space again.
+    Shape: (n,)
+    """
+    if not repaired.written or not len(columns):
+        return None
+    low, high = int(columns.offset.min()), int((columns.offset + columns.size).max())
+    mask: Bool = np.zeros(len(columns), dtype=np.bool_)
+    first, after = bisect_right(repaired.written, low, key=_stop), bisect_left(repaired.written, (high,))
+    for start, stop, time in repaired.written[first:after]:
+        touched = (columns.offset < stop) & (columns.offset + columns.size > start)
+        mask |= touched & (columns.store_timestamp <= time)
+    if fillers is not None:
+        mask &= ~fillers
+    return mask if mask.any() else None
 
 
 def _candidates(columns: Columns) -> I64:

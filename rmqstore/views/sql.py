@@ -23,7 +23,7 @@ except ImportError as error:  # the extra `sql` is not installed
     raise UsageError("sql needs duckdb and pyarrow", install_command("sql")) from error
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
-from rmqstore.checks.filler_notes import unmarked_fillers
+from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.messages.text import valid_text
 from rmqstore.views.dump.messages import Skipped, logs_of, own_log
@@ -149,13 +149,13 @@ class Query:
         how = reading.ReadOptions(message=options, selection=Selection(fillers=self._fillers or view == "dledger"))
         for ref in self.refs:
             store = ref.open()
-            unmarked = unmarked_fillers(store)
+            repaired = repaired_records(store)
             for log in (own_log(store, log) for log in logs_of(store, view)):
                 damage = Skipped(live=ref.label in self._live)
                 try:
                     for piece in log_pieces(ref.label, log.name, log.queue, log.body_offset, _WHOLE):
                         damage.at_file(log.name, piece.file)
-                        yield from reading.read_messages([replace(piece, unmarked=unmarked)], how, damage.feed)
+                        yield from reading.read_messages([replace(piece, repaired=repaired)], how, damage.feed)
                         self._progress(piece.file.length)
                     damage.close()
                 finally:

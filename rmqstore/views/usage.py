@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.checks.filler_notes import unmarked_fillers
+from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.files.store import Store
 from rmqstore.formats.message import BORN_HOST_V6, HEAD, host_text
 from rmqstore.formats.text.times import utc
@@ -216,7 +216,7 @@ def count_split(dimensions: tuple[str, ...], selection: Selection, options: Scan
             mask = selector.mask(columns)
             if mask is not None:
                 columns = columns.take(np.flatnonzero(mask))
-            fillers = filler_mask(columns, selection.unmarked)
+            fillers = filler_mask(columns, selection.repaired)
             if fillers is not None:
                 out.usage.fillers += int(fillers.sum())
                 columns = columns if selection.fillers else columns.take(~fillers)
@@ -245,7 +245,7 @@ def usage(
     out = Usage(tables={name: {} for name in dimensions})
     workers = workers or Workers()
     damage = damage if damage is not None else Skipped()
-    selection = replace(selection or Selection(), fillers=fillers, unmarked=unmarked_fillers(store))
+    selection = replace(selection or Selection(), fillers=fillers, repaired=repaired_records(store))
     count = partial(count_split, dimensions, selection, options or ScanOptions(crc=False))
     for log in (own_log(store, log) for log in logs_of(store)):
         for split, part in joined(

@@ -1,4 +1,4 @@
-"""Fillers are not messages: rows show them as fillers, and exports and counts leave them out."""
+"""Fillers are not messages: rows show them as fillers, and exports and counts leave them out. Mended messages are."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import rmqstore
 from rmqstore.files.store import open_store
 from rmqstore.formats.fillers import is_filler
 from rmqstore.scan import native
-from rmqstore.scan.fillers import filler_mask
+from rmqstore.scan.fillers import Repaired, filler_mask, mended_mask
 from rmqstore.scan.records import scan_file
 from tests.cli.test_lost import damaged
 from tests.command import run, run_json
-from tests.stores import copy_store
+from tests.stores import copy_store, unpack
 from tests.views.decoder import Record
 
 NAMES = ("5.4.0-clean", "5.4.0-dledger", "4.9.7-clean")
@@ -72,6 +72,56 @@ def test_sql_leaves_fillers_out_unless_asked_for(lost_two: tuple[Path, list[Reco
     query = 'select "offset" from messages where filler order by 1'
     assert rows("sql", str(store), query) == []
     assert rows("sql", str(store), query, "--fillers") == [{"offset": r.position} for r in lost]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_mended_message_is_marked_until_the_repair_is_undone(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    _, _, mended = damaged(store)
+    run("recover", str(store), "--apply", "--accept-fillers")
+    place, where = (mended.topic, mended.queue_id, mended.queue_offset), str(mended.position)
+    own = ("--from", where, "--to", str(mended.position + 1))  # few records are rendered in another way
+    for words in ((), own):
+        dumped = rows("dump", str(store), "--format", "ndjson", *words)
+        assert [row["offset"] for row in dumped if row["mended"]] == [mended.position]
+        table = list(csv.DictReader(io.StringIO(run("dump", str(store), "--format", "csv", *words).stdout)))
+        assert [row["mended"] for row in table] == [str(row["mended"]).lower() for row in dumped]
+    exported = [row for row in rows("export", str(store)) if row.get("mended")]
+    assert [(row["topic"], row["queue_id"], row["queue_offset"]) for row in exported] == [place]
+    table = list(csv.DictReader(io.StringIO(run("export", str(store), "--format", "csv").stdout)))
+    assert [row["queue_offset"] for row in table if row["mended"]] == [str(mended.queue_offset)]
+    assert run_json("get", str(store), where, exit_code=0)["message"]["mended"] is True  # type: ignore[index]
+    found = run_json("find", str(store), "{}/{}/{}".format(*place), exit_code=0)
+    assert [row["mended"] for row in found["messages"]] == [True]  # type: ignore[attr-defined]
+    run("undo", str(store), "--last", "--apply")
+    assert not any(row["mended"] for row in rows("dump", str(store), "--format", "ndjson"))
+
+
+def test_sql_and_arrow_mark_mended_messages(tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    arrow = pytest.importorskip("pyarrow.parquet")
+    store = copy_store("5.4.0-clean", tmp_path)
+    _, _, mended = damaged(store)
+    run("recover", str(store), "--apply", "--accept-fillers")
+    assert rows("sql", str(store), 'select "offset" from messages where mended') == [{"offset": mended.position}]
+    run("export", str(store), "--format", "parquet", "-o", str(tmp_path / "all.parquet"))
+    marked = [row for row in arrow.read_table(tmp_path / "all.parquet").to_pylist() if row["mended"]]
+    assert [row["queue_offset"] for row in marked] == [mended.queue_offset]
+
+
+def test_a_message_that_was_stored_after_a_repair_is_not_mended() -> None:
+    store = unpack("5.4.0-clean")
+    log = open_store(store).commitlog
+    assert log is not None
+    columns = next(run.columns for run in scan_file(log.files[0], start=0, body_offset=0) if run.columns is not None)
+    second, time = int(columns.offset[1]), int(columns.store_timestamp[1])
+    for made, expected in ((time, [1]), (time - 1, [])):
+        repaired = Repaired(written=((second + 5, second + 6, made),))
+        mask = mended_mask(columns, repaired, None)
+        assert ([] if mask is None else np.flatnonzero(mask).tolist()) == expected
+        size = int(columns.size[1])
+        assert repaired.wrote(second, second + size, time) is bool(expected)
+        assert not repaired.wrote(second + 6, second + size, time)
 
 
 def test_a_filler_without_a_mark_is_known_by_its_journal(tmp_path: Path) -> None:

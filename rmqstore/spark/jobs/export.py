@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rmqstore.checks.filler_notes import unmarked_fillers
+from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.errors import OutputExists, RmqStoreError, UsageError
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
@@ -91,12 +91,12 @@ class LogSegment:
 
 def segments_of(ref: StoreRef, store: Store, job: ExportJob, settings: str = "") -> Iterator[LogSegment]:
     """Yield the segments of a store's logs in address order."""
-    live, unmarked = store.lock_state().held, unmarked_fillers(store)
+    live, repaired = store.lock_state().held, repaired_records(store)
     for log, queue, body_offset in logs_of(store):
         end = end_of(queue, body_offset, None)
         before = None
         cut = log_pieces(ref.label, log, queue, body_offset, job.split_bytes)
-        pieces = (replace(piece, unmarked=unmarked) for piece in cut)
+        pieces = (replace(piece, repaired=repaired) for piece in cut)
         for _, group in groupby(pieces, lambda piece: piece.file.start // job.segment_bytes):
             own = tuple(group)
             files = [piece.file for piece in own if piece.start == 0]

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from rmqstore.checks.filler_notes import unmarked_fillers
+from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.errors import UsageError
 from rmqstore.scan.workers import SPLIT_SIZE
 from rmqstore.spark.sources.options import flag, number, offset, selection_of, size_of, words
@@ -167,12 +167,12 @@ def plan_messages(settings: Mapping[str, str], options: ReadOptions, what: str) 
 
     def pieces() -> Iterator[Piece]:
         for ref, store in opened(refs_of_options(settings), skip=options.skip_unreadable):
-            unmarked = unmarked_fillers(store)
+            repaired = repaired_records(store)
             for name, queue, body_offset in logs_of(store, what):
                 for piece in log_pieces(ref.label, name, queue, body_offset, size, low=low, high=high):
                     segment = segments and segment_name(ref.label, name, piece.file.start, segment_bytes)
                     if segments is None or segment in segments:
-                        yield replace(piece, unmarked=unmarked)
+                        yield replace(piece, repaired=repaired)
 
     return packed(pieces(), size)
 

@@ -209,10 +209,11 @@ def lines_of(job: Job) -> MessageLines:
         csv=job.form == "csv",
         export=job.export,
         positions=job.positions,
-        unmarked=job.selection.unmarked if job.selection.fillers else None,
+        repaired=job.selection.repaired,
         stale=job.stale,
     )
     lines.iso = job.iso
+    lines.fillers = job.selection.fillers
     return lines
 
 
@@ -220,7 +221,7 @@ def lines_of(job: Job) -> MessageLines:
 def _arrow_rows(job: Job) -> ArrowRows:
     from rmqstore.messages.arrow import ArrowRows
 
-    return ArrowRows(job.body, positions=job.positions, unmarked=job.selection.unmarked, stale=job.stale)
+    return ArrowRows(job.body, positions=job.positions, repaired=job.selection.repaired, stale=job.stale)
 
 
 def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
@@ -377,9 +378,9 @@ def _parts(
         return
     logs = logs_of(store, what)
     if store.files.has_entry(store.journal_directory):
-        from rmqstore.checks.filler_notes import unmarked_fillers
+        from rmqstore.checks.filler_notes import repaired_records
 
-        job = replace(job, selection=replace(job.selection, unmarked=unmarked_fillers(store)))
+        job = replace(job, selection=replace(job.selection, repaired=repaired_records(store)))
     if job.selection.reverse:
         for log in reversed(logs):
             yield from _backwards(log if job.foreign else own_log(store, log), job, damage)

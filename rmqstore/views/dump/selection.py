@@ -15,7 +15,7 @@ from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.inner_batch import messages_in
 from rmqstore.formats.message import COMPRESSED, INNER_BATCH, Message
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.fillers import filler_mask
+from rmqstore.scan.fillers import NOTHING, Repaired, filler_mask
 from rmqstore.scan.kernels import Bool
 from rmqstore.scan.queues import QueueTable
 
@@ -29,7 +29,7 @@ class Selection:
     `queue_ids`: in any topic; `queues`: pairs (topic, queue id). `keys`: words of KEYS; `msg_ids`: offset message ids
     or UNIQ_KEYs; `texts`: words of KEYS, or UNIQ_KEYs. `grep`: regular expression, searched in the decompressed body
     and in lines `NAME=value` of the properties. `limit`: number of records; `reverse`: newest first. `fillers`: whether
-    records match that a repair put in the place of lost messages; `unmarked`: offsets of those that only journals know.
+    records match that a repair put in the place of lost messages; `repaired`: what journals tell about records.
     Units: `since` and `until` are store times in ms, half-open; `start` and `stop` are global offsets of records (queue
     offsets for consume queues), half-open.
     """
@@ -49,7 +49,7 @@ class Selection:
     limit: int | None = None
     reverse: bool = False
     fillers: bool = True
-    unmarked: tuple[int, ...] = ()
+    repaired: Repaired = NOTHING
 
     def __post_init__(self) -> None:
         """Errors: TypeError for a string instead of a set of strings ("Order" would mean O, r, d and e)."""
@@ -138,7 +138,7 @@ class Selector:
         self._wanted: Bool = np.zeros(0, dtype=np.bool_)
         self._needles = selection.needles
         self._pattern = selection.pattern
-        self.unmarked = selection.unmarked
+        self.repaired = selection.repaired
 
     def mask(self, columns: Columns) -> Bool | None:
         """Return the mask of the matching records of a chunk; None if all match.
@@ -164,7 +164,7 @@ class Selector:
         if s.by_text:
             out = self._texts(columns, out)
         if not s.fillers:
-            fillers = filler_mask(columns, self.unmarked)
+            fillers = filler_mask(columns, self.repaired)
             out = out if fillers is None else _both(out, ~fillers)
         return out
 

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import orjson
 
-from rmqstore.checks.filler_notes import unmarked_fillers
+from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.errors import UsageError
 from rmqstore.files.store import Store
 from rmqstore.formats import properties
 from rmqstore.formats.fillers import is_filler
 from rmqstore.formats.messageid import decode_offset_message_id
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.fillers import filler_mask
+from rmqstore.scan.fillers import Repaired, filler_mask
 from rmqstore.scan.hashes import hash_spans
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.properties.texts import PropertyTexts
@@ -150,7 +150,7 @@ class _Texts:
                     yield i, self.numbers[raw]
 
 
-def _split_hits(wanted: _Texts, unmarked: tuple[int, ...], options: ScanOptions, split: Split) -> _ExpectedPart:
+def _split_hits(wanted: _Texts, repaired: Repaired, options: ScanOptions, split: Split) -> _ExpectedPart:
     out = _ExpectedPart()
     for run in scan_split(split, options):
         out.begin = run.start if out.begin is None else out.begin
@@ -158,7 +158,7 @@ def _split_hits(wanted: _Texts, unmarked: tuple[int, ...], options: ScanOptions,
         columns = run.columns
         if columns is None or (run.kind is Kind.DIRTY and run.cause not in WRONG_CRC):
             continue
-        fillers = filler_mask(columns, unmarked)
+        fillers = filler_mask(columns, repaired)
         offset = columns.offset
         out.hits += [
             Hit(text, int(offset[i]), run.kind is not Kind.DIRTY)
@@ -174,8 +174,8 @@ def records_of(
     """Return the best record of the log for each unique id, key or offset message id: sound, and for consumers."""
     workers = workers or Workers()
     names = list(texts)
-    unmarked = unmarked_fillers(store)
-    look = partial(_split_hits, _Texts(names), unmarked, options or ScanOptions())
+    repaired = repaired_records(store)
+    look = partial(_split_hits, _Texts(names), repaired, options or ScanOptions())
     best: dict[int, tuple[tuple[int, int, int], Hit]] = {}
     for log in (own_log(store, log) for log in logs_of(store)):
         splits = list(splits_for(log, Selection(), workers.split_size))
@@ -189,7 +189,7 @@ def records_of(
     out = {names[number]: hit for number, (_, hit) in best.items()}
     for text in names:
         found = lookup.by_message_id(store, text) if text not in out else None
-        if found is not None and found.offset not in (None, *unmarked) and not is_filler(found.message):
+        if found is not None and found.offset not in (None, *repaired.fillers) and not is_filler(found.message):
             assert found.offset is not None
             out[text] = Hit(-1, found.offset, found.sound)
     return out

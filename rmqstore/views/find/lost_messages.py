@@ -94,9 +94,9 @@ class LostFinder:
 
     @cached_property
     def _unmarked(self) -> frozenset[int]:
-        from rmqstore.checks.filler_notes import unmarked_fillers
+        from rmqstore.checks.filler_notes import repaired_records
 
-        return frozenset(unmarked_fillers(self.store))
+        return frozenset(repaired_records(self.store).fillers)
 
     def is_filler(self, found: Found) -> bool:
         """Return whether a record of the log is a filler."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from functools import cached_property
 
-from rmqstore.checks.filler_notes import unmarked_fillers
+from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
 from rmqstore.formats.fillers import is_filler
@@ -36,7 +36,7 @@ class Fates:
 
     @cached_property
     def _unmarked(self) -> frozenset[int]:
-        return frozenset(unmarked_fillers(self.store))
+        return frozenset(repaired_records(self.store).fillers)
 
     def of(self, topic: str, queue_id: int, queue_offset: int) -> Fate:
         """Return what is at a queue offset now."""

@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.scan.fillers import NOTHING, Repaired
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.resync import resync
 from rmqstore.scan.window import ScanOptions, Window
@@ -27,8 +28,7 @@ class Piece:
     """Bytes [start, stop) of a file (positions in the file).
 
     `store`: label of the store. `queue`: name of the log, or `TOPIC/ID`. `body_offset`: bytes before every message.
-    `exact`: a record is known to start at `start`. `unmarked`: global offsets of the log's fillers that only journals
-    know.
+    `exact`: a record is known to start at `start`. `repaired`: what journals tell about the log.
     """
 
     store: str
@@ -38,7 +38,7 @@ class Piece:
     start: int
     stop: int
     exact: bool = False
-    unmarked: tuple[int, ...] = ()
+    repaired: Repaired = NOTHING
 
     @property
     def cost(self) -> int:

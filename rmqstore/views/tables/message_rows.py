@@ -27,7 +27,7 @@ from rmqstore.messages.bodies import bodies_of
 from rmqstore.messages.cells import listed
 from rmqstore.messages.schema import COLUMNS
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.fillers import filler_mask
+from rmqstore.scan.fillers import filler_mask, mended_mask
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.properties.texts import read_texts
 from rmqstore.views.tables.file_splits import Piece
@@ -40,7 +40,7 @@ _HOSTS = ("born_host", "store_host")
 class MessageOptions:
     """Optional columns.
 
-    `body`: "" (none), "raw" (as stored) or "plain" (decompressed). `tags`: TAGS, KEYS, UNIQ_KEY and `filler`.
+    `body`: "" (none), "raw" (as stored) or "plain" (decompressed). `tags`: TAGS, KEYS, UNIQ_KEY, `filler` and `mended`.
     `properties`: all properties as a map, and message ids. `entry`: the DLedger entry header. `crc`: check CRCs for
     `crc_ok`.
     `segment_bytes`: the columns `day` and `segment`, which partition an export; the rows of a chunk are in groups with
@@ -81,7 +81,7 @@ class RecordChunk:
         self.store = piece.store
         self.log = piece.queue
         self.file = piece.file
-        self.unmarked = piece.unmarked
+        self.repaired = piece.repaired
         self.crc_ok = crc_ok
         self.names = names
         self.options = options
@@ -92,6 +92,10 @@ class RecordChunk:
     @cached_property
     def texts(self) -> PropertyArrays:
         return PropertyArrays(self.columns)
+
+    @cached_property
+    def fillers(self) -> Bool | None:
+        return filler_mask(self.columns, self.repaired)
 
     @property
     def segment(self) -> str:
@@ -214,6 +218,7 @@ def message_columns(options: MessageOptions) -> list[ArrowColumn]:
             _shared("keys", lambda c: c.texts.values[1]),
             _shared("unique_key", lambda c: c.texts.values[2]),
             _shared("filler", _fillers),
+            _shared("mended", _mended),
         ]
     if options.properties:
         out += [
@@ -237,7 +242,11 @@ def message_columns(options: MessageOptions) -> list[ArrowColumn]:
 
 
 def _fillers(chunk: RecordChunk) -> Any:
-    mask = filler_mask(chunk.columns, chunk.unmarked)
+    return bool_array(np.zeros(len(chunk), dtype=np.bool_) if chunk.fillers is None else chunk.fillers)
+
+
+def _mended(chunk: RecordChunk) -> Any:
+    mask = mended_mask(chunk.columns, chunk.repaired, chunk.fillers)
     return bool_array(np.zeros(len(chunk), dtype=np.bool_) if mask is None else mask)
 
 

@@ -97,7 +97,7 @@ def _chunks(
     if start is None:
         return
     file = piece.file
-    selector.unmarked = piece.unmarked
+    selector.repaired = piece.repaired
     for run in scan_file(
         file, start=start, stop=piece.stop, body_offset=piece.body_offset, exact=True, options=options.scan
     ):
