@@ -15,7 +15,7 @@ JOBS ?= auto
 PYTEST = $(BIN)/pytest -q -n $(JOBS) --dist loadgroup -rs
 export PYTHON
 
-.PHONY: help install demo demo-spark test test-all test-dist lint format bench man site pictures dist release clean
+.PHONY: help install demo demo-spark test test-all test-dist lint format bench man texts site pictures dist release clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -64,6 +64,13 @@ format: $(FULL) ## reformat the sources so that lint accepts them
 
 bench: $(FULL) ## run the measurements of docs/speed.md
 	$(BIN)/python -m benchmarks
+
+texts: $(FULL) ## extract the texts to translate, and bring the Chinese catalogue in line with them
+	@mkdir -p build
+	$(BIN)/pybabel --quiet extract -F babel.cfg -k Text -k Template --no-location --sort-output --omit-header \
+		-o build/rmqstore.pot rmqstore
+	$(BIN)/pybabel --quiet update -i build/rmqstore.pot -d rmqstore/cli/lang -D rmqstore -l zh -w 0 --omit-header \
+		--no-fuzzy-matching --ignore-obsolete
 
 man: $(FULL) ## generate man/ and rmqstore/schemas/
 	$(BIN)/python -m rmqstore.manual

@@ -28,14 +28,14 @@ from rmqstore.cli.printing.verify_text import FACT_WORDS
 
 ROOT = Path(__file__).parent
 _NOT_FOR_PEOPLE = """
-manual.py json_reference.py translations.py cli/lang scan/loops formats/layout.py
+manual.py json_reference.py translations.py texts.py cli/lang scan/loops formats/layout.py
 messages/schema.py brokers/rules/record.py spark/jobs/crosscheck.py views/bundle/texts.py files/broker_keys.py
 """
 _SILENT_CALLS = """
 compile sub search match fullmatch findall finditer split execute sql query strftime encode decode getenv
 import_module namedtuple dtype AssertionError NotImplementedError TypeError KeyError AttributeError getattr
 setattr startswith endswith removeprefix removesuffix partition rpartition Literal TypeVar ParamSpec cast Struct
-environ isin translate Popen debug Field Layout Record ArrowColumn _fail StructType DDL
+environ isin translate Popen debug Text Layout Template Field Layout Record ArrowColumn _fail StructType DDL
 """
 _LOG_LINES = {"Obstacle": 2, "StartRefusal": 1, "StartFails": 1, "_refused": 1}
 """Arguments that are lines of the broker's log, which stay as the broker writes them: their first position."""

@@ -13,7 +13,8 @@ import pytest
 
 from rmqstore import translations
 from rmqstore.cli import lang
-from rmqstore.cli.lang import catalogue, chinese, forms
+from rmqstore.cli.lang import catalogue, chinese, forms, lookup
+from rmqstore.cli.lang.extract import extract
 from rmqstore.formats.text.width import columns
 from tests.cases.case import case_names, make, options, read_case
 from tests.cli.test_report_page import broken
@@ -24,6 +25,8 @@ from tests.stores import copy_store, unpack
 ENGLISH = re.compile(r"(?:(?<![\w/.])[a-z][a-z'’]*[,;:]? ){3,}[a-z'’]{2,}", re.IGNORECASE)
 """Four words in a row."""
 pytestmark = pytest.mark.xdist_group("texts")  # one process parses all sources
+KEPT = re.compile(r"{\w+[^}]*}|`[^`]*`|(?<![\w-])--[a-z][a-z-]+")
+"""What a translation has like its template: values, commands, options."""
 QUOTED = re.compile(r"`[^`]*`|(?<=： )?rmqstore .*|(?:'[^']*')|\"[^\"]*\"|(?:broker log|译) {3,}.*|Corruption: .*")
 """Commands, quoted text, lines of the broker's log, and what RocksDB says."""
 
@@ -52,6 +55,8 @@ def marking(texts: dict[str, translations.SourceText]) -> chinese.Translator:
 def every_text_translated(marking: chinese.Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Translate every text to 译, so that output in English shows a text that extractor or translator missed."""
     monkeypatch.setattr(chinese, "translator", lambda: marking)
+    templates = [entry.english for entry in catalogue.read(catalogue.TEXTS)]
+    monkeypatch.setattr(lookup, "_texts", lambda: {text: _marked_template(text) for text in templates})
     monkeypatch.setenv("COLUMNS", "1000")  # so that no line is wrapped
 
 
@@ -61,6 +66,14 @@ def _marked(english: str) -> str:
     return parts[0] + "".join(f"{{{hole}}}{part}" for hole, part in zip(holes, parts[1:], strict=True))
 
 
+def _marked_template(template: str) -> str:
+    """Return a template of `rmqstore.texts` with 译 for its words."""
+    return "".join(
+        part if part.startswith("{") else "译" if forms.WORD.search(part) else part
+        for part in re.split(r"({\w+[^}]*})", template)
+    )
+
+
 # --- the catalogue ---------------------------------------------------------------------------------------------------
 
 
@@ -68,6 +81,30 @@ def test_every_text_has_a_translation(texts: dict[str, translations.SourceText])
     have = {entry.english for entry in catalogue.read() if entry.chinese}
     missing = [f"{output.place}: {text}" for text, output in texts.items() if text not in have]
     assert not missing, f"{len(missing)} texts without Chinese:\n" + "\n".join(missing)
+
+
+def test_every_template_has_a_translation() -> None:
+    assert [entry.english for entry in catalogue.read(catalogue.TEXTS) if not entry.chinese] == []
+
+
+def test_the_catalogue_has_the_templates_of_the_source() -> None:
+    found = set()
+    for path in Path("rmqstore").rglob("*.py"):
+        with path.open("rb") as file:
+            for _, _, templates, _ in extract(file, ["Text", "Template"], (), {}):
+                found.add(templates if isinstance(templates, str) else templates[0])
+    have = {entry.english for entry in catalogue.read(catalogue.TEXTS)}
+    assert found == have, "run make texts"
+
+
+def test_templates_keep_their_values_and_commands() -> None:
+    wrong = []
+    for entry in catalogue.read(catalogue.TEXTS):
+        kept = [
+            re.findall(r"{\w+[^}]*}|`[^`]*`|(?<![\w-])--[a-z][a-z-]+", text) for text in (entry.english, entry.chinese)
+        ]
+        wrong += [(entry.english, entry.chinese)] if sorted(kept[0]) != sorted(kept[1]) else []
+    assert wrong == []
 
 
 def test_every_translation_belongs_to_a_text(texts: dict[str, translations.SourceText]) -> None:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from rmqstore.cli.lang.as_is import AsIs as AsIs
+from rmqstore.texts import Text
 
 LANGUAGES = ("en", "zh")
 _current = "en"
@@ -53,13 +54,13 @@ def translated(line: str) -> str:
     """Return a line of text in the current language; what has no translation stays English."""
     if _current == "en" or isinstance(line, AsIs):
         return line
-    from rmqstore.cli.lang.chinese import translator
+    from rmqstore.cli.lang.lookup import in_chinese
 
-    return translator().line(line)
+    return in_chinese(line)
 
 
 def wrapped(line: str, width: int, first: str, then: str) -> list[str]:
     """Translate a paragraph and break it into lines of `width` columns; the lines are not translated again."""
     from rmqstore.cli.lang.chinese import translator
 
-    return translator().wrapped(line, width, first, then)
+    return translator().wrapped(AsIs(translated(line)) if isinstance(line, Text) else line, width, first, then)

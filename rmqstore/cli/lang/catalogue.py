@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 CATALOGUE = Path(__file__).with_name("zh.po")
+"""Finished sentences, which the output still has to recognize."""
+TEXTS = Path(__file__).parent / "zh" / "LC_MESSAGES" / "rmqstore.po"
+"""Templates of `rmqstore.texts`, extracted by Babel."""
 _LINE = re.compile(r'(?:(msgid|msgid_plural|msgstr)(?:\[0\])? )?"(.*)"')
 _ESCAPE = re.compile(r"\\(.)")
 _HEADER = r"""msgid ""

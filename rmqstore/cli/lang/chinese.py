@@ -16,8 +16,8 @@ from functools import cache
 from typing import NamedTuple
 
 from rmqstore.cli.lang.as_is import AsIs
-from rmqstore.cli.lang.catalogue import read
-from rmqstore.cli.lang.forms import WORD, closing, parsed, sentences
+from rmqstore.cli.lang.catalogue import TEXTS, CatalogEntry, read
+from rmqstore.cli.lang.forms import WORD, bare, closing, parsed, sentences
 from rmqstore.formats.text.width import columns
 
 _WIDE = re.compile(r"[\u2e80-\u9fff\uff00-\uffef]")
@@ -39,6 +39,7 @@ _SEPARATORS = {
 }
 _ENDS = {".": "。", ":": "：", ",": "，"}
 _NUMBER = re.compile(r"[+-]?[\d,.]+")
+_FIELD = re.compile(r"\{(\w+)(?:![rs])?(?::[^}]*)?\}")
 _COLUMN_GAP = re.compile(r"( {2,})")
 _WORD_COST = 10.0  # of an English word that stays
 _JOINT_COST = 0.5  # of a place where a sentence is split
@@ -156,7 +157,7 @@ class Translator:
     def wrapped(self, text: str, width: int, first: str, then: str) -> list[str]:
         """Translate a paragraph and break it; wide characters take two columns, and may begin a line."""
         as_is = isinstance(text, AsIs) or text in self._done
-        lines = list(_broken(text if as_is else self._text(text), width, first, then))
+        lines: list[str] = list(map(AsIs, _broken(text if as_is else self._text(text), width, first, then)))
         self._done.update(lines)
         self._done.update(line.strip() for line in lines)
         return lines
@@ -288,12 +289,31 @@ def translator() -> Translator:
     """Return the translator by the catalogue of this package, which is read once."""
     texts: dict[str, str] = {}
     counted: set[str] = set()
+    for entry in read(TEXTS):  # templates, which code put into a string
+        texts.update(_sentences(entry))
     for entry in read():
         texts[entry.english] = entry.chinese
         if entry.plural:
             texts[entry.plural] = entry.chinese
             counted |= {entry.english, entry.plural}
     return Translator(texts, counted)
+
+
+def _sentences(entry: CatalogEntry) -> Iterator[tuple[str, str]]:
+    """Yield each sentence of a template of `rmqstore.texts` with its translation, with numbered holes."""
+    names = list(dict.fromkeys(_FIELD.findall(entry.english)))
+    chinese = [part for part in re.split(r"(?<=[。！？])| {2,}", entry.chinese) if part]
+    for template in filter(None, (entry.english, entry.plural)):
+        english = sentences(template)
+        if len(english) != len(chinese):
+            english, chinese = [template], [entry.chinese]
+        for one, other in zip(english, chinese, strict=True):
+            holes = [name for name in names if f"{{{name}}}" in one or f"{{{name}:" in one or f"{{{name}!" in one]
+            if holes and set(_FIELD.findall(one)) == set(_FIELD.findall(other)):
+                numbers = [_FIELD.sub(lambda m: f"{{{holes.index(m[1])}}}", text) for text in (one, other)]  # noqa: B023
+                yield bare(numbers[0]), numbers[1].rstrip("。")
+            elif not holes:
+                yield bare(one), other.rstrip("。")
 
 
 def _masked(text: str) -> str:

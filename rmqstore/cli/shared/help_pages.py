@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from rmqstore.cli import lang
+from rmqstore.texts import Layout, Text, joined
 
 LANG: dict[str, Any] = {
     "type": click.Choice(lang.LANGUAGES),
@@ -57,9 +58,9 @@ class _Formatter(click.HelpFormatter):
         blocks = []
         for block in re.split(r"\n\s*\n", text.strip("\n")):
             if block.lstrip().startswith("\b"):
-                lines = [indent + lang.translated(line) for line in block.split("\n")[1:]]
+                lines = [_line(line, indent) for line in block.split("\n")[1:]]
             else:
-                lines = lang.wrapped(" ".join(block.split()), self.width, indent, indent)
+                lines = lang.wrapped(Text(" ".join(block.split())), self.width, indent, indent)
             blocks.append("\n".join(lines))
         self.write("\n\n".join(blocks) + "\n")
 
@@ -69,9 +70,27 @@ class _Formatter(click.HelpFormatter):
         indent = " " * self.current_indent
         then = indent + " " * left
         for name, text in rows:
-            lines = lang.wrapped(" ".join(text.split()), max(self.width, 60) - 2, then, then) or [""]
+            shown = _with_notes(" ".join(text.split()))
+            lines = lang.wrapped(shown, max(self.width, 60) - 2, then, then) or [""]
             if len(name) > left - col_spacing:
                 self.write(f"{indent}{name}\n")
             else:
                 lines[0] = f"{indent}{name:<{left}}{lines[0].lstrip()}"
             self.write("\n".join(lines) + "\n")
+
+
+def _line(line: str, indent: str) -> str:
+    """Return a line of a block, which click would not break."""
+    words = line.strip()
+    shown = words if words.startswith(("rmqstore", "eval")) else lang.translated(Text(words))
+    return f"{indent}{line[: len(line) - len(line.lstrip())]}{shown}"
+
+
+def _with_notes(text: str) -> Text:
+    """Return the help of an option; click has appended its default, and whether it is required, in brackets."""
+    words, bracket, notes = text.rpartition(" [")
+    if not bracket or not notes.endswith("]"):
+        return Text(text)
+    parts = (note.partition(": ") for note in notes[:-1].split("; "))
+    shown = [Text("default: {default}", default=value) if value else Text(name) for name, _, value in parts]
+    return Layout("{words} [{notes}]", words=Text(words), notes=joined(shown, "; "))

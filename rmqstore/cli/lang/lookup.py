@@ -1,0 +1,95 @@
+"""The catalogue at work: a text in Chinese."""
+
+from __future__ import annotations
+
+import re
+import string
+from functools import cache
+
+from rmqstore.cli.lang import catalogue, chinese
+from rmqstore.cli.lang.as_is import AsIs
+from rmqstore.formats.text.width import columns
+from rmqstore.texts import Joined, Layout, Text
+
+_TIGHT = frozenset(" （）()[]，。；：、“”《》！？…")
+"""Characters that have no space beside them, also between a Chinese character and a letter."""
+_PUNCTUATION = {": ": "：", ", ": "，", "; ": "；", " (": "（", ")": "）", " and ": "和", " or ": "或"}
+_BETWEEN = re.compile("|".join(map(re.escape, _PUNCTUATION)))
+_WIDE = re.compile(r"[\u2e80-\u9fff\uff00-\uffef]")
+
+
+def in_chinese(text: str) -> str:
+    """Return a text in Chinese; other strings are recognized, until all texts keep their template."""
+    if isinstance(text, AsIs):
+        return text
+    if isinstance(text, Layout):
+        return _laid_out(text)
+    if isinstance(text, Joined):
+        return _list(text)
+    if not isinstance(text, Text) or (template := _texts().get(text.template)) is None:
+        return chinese.translator().line(str(text))
+    return _filled(template, text) if text.values else template
+
+
+def spaced(left: str, right: str) -> str:
+    """Join two texts, with a space between a Chinese character and a letter or digit."""
+    if not left or not right:
+        return f"{left}{right}"
+    a, b = left[-1], right[0]
+    han = "\u4e00" <= a <= "\u9fff", "\u4e00" <= b <= "\u9fff"
+    if han[0] != han[1] and not (a + b).isspace() and (b if han[0] else a) not in _TIGHT:
+        return f"{left} {right}"
+    return f"{left}{right}"
+
+
+def _filled(template: str, text: Text) -> str:
+    out = ""
+    for literal, name, spec, conversion in _fields(template):
+        out = spaced(out, literal)
+        if name is not None:
+            out = spaced(out, _value(text.values[name], spec or "", conversion))
+    return out
+
+
+def _laid_out(text: Layout) -> str:
+    """Fill a template without words; its punctuation is Chinese if a value is."""
+    values = {name: _value(value, "", None) for name, value in text.values.items() if isinstance(value, str)}
+    if any(map(_WIDE.search, values.values())):
+        return _filled(_BETWEEN.sub(lambda found: _PUNCTUATION[found[0]], text.template), text)
+    return _filled(text.template, text)
+
+
+def _list(text: Joined) -> str:
+    parts = list(map(in_chinese, text.parts))
+    wide = any(map(_WIDE.search, parts))
+    out = ""
+    for i, part in enumerate(parts):
+        between = text.last if i == len(parts) - 1 else text.template
+        if i and between:
+            out = spaced(spaced(out, _PUNCTUATION.get(between, between) if wide else between), part)
+        else:
+            out = f"{out}{part}"
+    return out
+
+
+def _value(value: object, spec: str, conversion: str | None) -> str:
+    if conversion == "r":
+        return format(repr(value), spec)
+    if not isinstance(value, str):
+        return format(value, spec)
+    shown = in_chinese(value)
+    width = spec.lstrip("<>")
+    if not width:
+        return shown
+    pad = " " * (int(width) - columns(shown))
+    return pad + shown if spec.startswith(">") else shown + pad
+
+
+@cache
+def _fields(template: str) -> list[tuple[str, str | None, str | None, str | None]]:
+    return list(string.Formatter().parse(template))
+
+
+@cache
+def _texts() -> dict[str, str]:
+    return {entry.english: entry.chinese for entry in catalogue.read(catalogue.TEXTS) if entry.chinese}

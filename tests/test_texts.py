@@ -1,0 +1,72 @@
+"""Texts keep their template, and are strings in English."""
+
+from __future__ import annotations
+
+import pickle
+
+import orjson
+import pytest
+
+from rmqstore.cli.lang import lookup
+from rmqstore.texts import Joined, Layout, Text, joined, many
+
+CUT = Text("would cut {messages} of {queue}", messages=many(1225, "message"), queue="Order/0")
+ALL = [
+    CUT,
+    Text("no {braces} to fill"),
+    many(1, "entry", "entries"),
+    joined((CUT, "a"), last=" and "),
+    Layout("  {name:<8}{cut}", name=Text("log"), cut=CUT),
+]
+
+
+@pytest.fixture
+def chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {
+        "would cut {messages} of {queue}": "会从 {queue} 截去 {messages}",
+        "{count:,} message": "{count:,} 条消息",
+        "{count:,} entry": "{count:,} 个条目",
+        "log": "日志",
+    }
+    monkeypatch.setattr(lookup, "_texts", lambda: texts)
+
+
+def test_a_text_is_its_english_string() -> None:
+    assert CUT == "would cut 1,225 messages of Order/0"
+    assert hash(CUT) == hash(str(CUT))
+    assert orjson.dumps({"text": CUT}) == b'{"text":"would cut 1,225 messages of Order/0"}'
+    assert list(map(str, ALL)) == [
+        "would cut 1,225 messages of Order/0",
+        "no {braces} to fill",
+        "1 entry",
+        "would cut 1,225 messages of Order/0 and a",
+        "  log     would cut 1,225 messages of Order/0",
+    ]
+
+
+@pytest.mark.usefixtures("chinese")
+def test_texts_are_translated_with_their_values() -> None:
+    assert [lookup.in_chinese(text) for text in ALL] == [
+        "会从 Order/0 截去 1,225 条消息",
+        "no {braces} to fill",
+        "1 个条目",
+        "会从 Order/0 截去 1,225 条消息和 a",
+        "  日志    会从 Order/0 截去 1,225 条消息",
+    ]
+
+
+@pytest.mark.usefixtures("chinese")
+@pytest.mark.parametrize("text", ALL, ids=lambda text: type(text).__name__)
+def test_a_text_survives_another_process(text: str) -> None:
+    again = pickle.loads(pickle.dumps(text))
+    assert again == text
+    assert type(again) is type(text)
+    assert lookup.in_chinese(again) == lookup.in_chinese(text)
+
+
+@pytest.mark.usefixtures("chinese")
+def test_texts_are_added_without_losing_their_templates() -> None:
+    for text in (CUT + ".", "- " + CUT, Text("") + CUT):
+        assert isinstance(text, Joined)
+        assert "截去" in lookup.in_chinese(text)
+    assert Text("{count} of {queue}").format(count=3, queue=CUT).values["queue"] is CUT
