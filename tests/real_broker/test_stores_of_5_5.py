@@ -210,7 +210,7 @@ ROWS = {
     "timed messages without timeline_checkpoint": Row(
         "5.5.1-timer-rocksdb-pending",
         (
-            Said("verify {store}", ("RDB-NO-TIMELINE", "would start and never deliver 10 timed messages"), 1),
+            Said("verify {store}", ("RDB-NO-TIMELINE", "would start and never deliver 14 timed messages"), 1),
             Said("recover {store} --apply", ("Verified again: no problems.",)),
         ),
         without_conf=True,
