@@ -138,6 +138,12 @@ def parse_timer_row(key: bytes, value: bytes) -> TimerRow | None:
     return TimerRow(due, _text(key[TIMER_KEY.size :]), fields["commitlog_offset"], fields["size"])
 
 
+def build_timer_row(row: TimerRow) -> tuple[bytes, bytes]:
+    """Return key and value of a row of the family `timer`."""
+    key = TIMER_KEY.build(deliver_time=row.deliver_time) + row.unique_id.encode()
+    return key, TIMER_VALUE.build(size=row.size, commitlog_offset=row.commitlog_offset)
+
+
 def parse_trans_row(key: bytes, value: bytes) -> TransRow | None:
     """Parse a row of the family `trans`; None for anything that a broker does not read."""
     if len(key) <= TRANS_KEY.size or len(value) != TRANS_VALUE.size:
@@ -175,6 +181,19 @@ def parse_index_row(key: bytes, value: bytes) -> IndexRow | None:
         INDEX_KEY_TAIL.unpack(key[-INDEX_KEY_TAIL.size :])["commitlog_offset"],
         INDEX_VALUE.unpack(value)["store_timestamp"],
     )
+
+
+def build_index_row(row: IndexRow) -> tuple[bytes, bytes]:
+    """Return key and value of a row of the family `default`."""
+    words = ("", row.topic, row.kind, *((row.word,) if row.kind != "U" else ()), row.unique_id, "")
+    head, tail = INDEX_KEY.build(hour=row.hour), INDEX_KEY_TAIL.build(commitlog_offset=row.commitlog_offset)
+    return head + "@".join(words).encode() + tail, INDEX_VALUE.build(store_timestamp=row.store_timestamp)
+
+
+def is_unique_id_row(key: bytes) -> bool:
+    """Return whether a key of the family `default` is the one row of a message that has only its unique id."""
+    words = key[INDEX_KEY.size : -INDEX_KEY_TAIL.size].split(_SPLIT)
+    return len(words) == 5 and words[2] == b"U"
 
 
 def _text(raw: bytes) -> str:

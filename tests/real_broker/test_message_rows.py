@@ -19,6 +19,8 @@ from rmqstore.formats.rocksdbstore import (
     INDEX_FAMILY,
     LAST_OFFSET,
     POSITION,
+    POSITION_KEYS,
+    TIMELINE,
     TIMER_FAMILY,
     TRANS_FAMILY,
     parse_timer_row,
@@ -75,6 +77,31 @@ def test_timed_messages_that_were_due_while_the_broker_was_down(version: str, tm
             repair(store)
         with WholeBroker(version, store, conf):
             time.sleep(25)
+        counts = delivered(store)
+        found[repaired] = {counts[one] for one in ids}
+    assert found == {False: {0}, True: {1}}
+
+
+@VERSIONS
+def test_timed_messages_whose_rows_were_lost(version: str, tmp_path: Path) -> None:
+    name = f"{version}-timer-rocksdb"
+    conf = meta(name).broker_conf
+    found = {}
+    for repaired in (False, True):
+        store = copy_store(name, tmp_path / str(repaired))
+        with opened_rows(store / "rocksdbstore") as database:
+            table = database.get_column_family(TIMER_FAMILY)
+            timeline = bytes(table[TIMELINE])
+            gone = [k for key in table.keys() if timeline < (k := bytes(key)) and k not in POSITION_KEYS[TIMER_FAMILY]]  # noqa: SIM118
+            for key in gone:
+                del table[key]
+        ids = {key[8:].decode() for key in gone}
+        assert len(ids) == 6
+        assert not any(delivered(store)[one] for one in ids)
+        if repaired:
+            repair(store)
+        with WholeBroker(version, store, conf):
+            time.sleep(40)
         counts = delivered(store)
         found[repaired] = {counts[one] for one in ids}
     assert found == {False: {0}, True: {1}}

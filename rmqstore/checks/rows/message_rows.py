@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -24,31 +24,32 @@ import numpy.typing as npt
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, QueueRange, Report
+from rmqstore.checks.rows.missing_rows import (
+    IndexCounts,
+    ended_halves,
+    missing_halves,
+    missing_index_rows,
+    missing_timers,
+)
 from rmqstore.checks.rows.row_faults import Row, RowFault, faulty_rows, first_numbers
 from rmqstore.files.log_ends import SmallReads
 from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.files.records import MAX_RECORD
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, is_readable, missing_extra
 from rmqstore.files.rocksdb.message_rows import DIRECTORY, MessageRows
-from rmqstore.files.rocksdb.queues import simple_queue
 from rmqstore.files.store import Store
-from rmqstore.formats import consumequeue, properties
-from rmqstore.formats.message import Message
-from rmqstore.formats.properties import parse_properties
+from rmqstore.formats import properties
 from rmqstore.formats.rocksdbstore import (
     FAMILIES,
+    INDEX_FAMILY,
     LAST_OFFSET,
     POSITION_KEYS,
     SCAN_OFFSET,
     TIMELINE,
     TIMER_FAMILY,
     TRANS_FAMILY,
-    TransRow,
     parse_position,
 )
 from rmqstore.formats.text.counts import many
-from rmqstore.formats.text.javatext import parse_long
-from rmqstore.scan.units import unit_chunks
 
 _MOST_OPEN = 128  # files
 _PAST = 10_000  # ms before its start from which a broker without `timeline_checkpoint` delivers
@@ -156,6 +157,25 @@ class _FamilyTally:
         return found
 
 
+@dataclass(slots=True)
+class _Missing:
+    """Messages of a family without a row: how many, and the first."""
+
+    messages: int = 0
+    first: Row | None = None
+
+    def add(self, row: Row) -> None:
+        self.messages += 1
+        self.first = self.first or row
+
+    def report(
+        self, code: str, family: str, add: Callable[[str, str, dict[str, Fact]], None], count: str = "rows"
+    ) -> None:
+        if self.first is not None:
+            about: dict[str, Fact] = {count: self.messages, "commitlog_offset": self.first.commitlog_offset}
+            add(code, family, about | {"unique_id": self.first.unique_id})
+
+
 class _Check:
     def __init__(
         self,
@@ -178,6 +198,7 @@ class _Check:
         self.beyond = {family: _FamilyTally() for family in FAMILIES}
         self.expired = _FamilyTally()
         self.halves: list[Offsets] = []
+        self.indexed = IndexCounts.of(logs)
         self.due: list[Offsets] = []
 
     def run(self) -> None:
@@ -221,6 +242,8 @@ class _Check:
                 self.wrong[family].add(row, fault)
         if family == TRANS_FAMILY:
             self.halves.append(first[right])
+        elif family == INDEX_FAMILY:
+            self.indexed.add(keys)
 
     def _add(self, code: str, family: str, facts: dict[str, Fact]) -> None:
         self.report.findings.add(Finding(code, DIRECTORY, family, facts={"family": family} | facts))
@@ -285,46 +308,17 @@ class _Check:
             self._add(codes.RDB_STALE_HALF, TRANS_FAMILY, {"rows": len(stale), "commitlog_offset": min(stale)})
 
     def _report_missing(self) -> None:
-        """Report half messages without a row that no later record ends; after a kill, a start may write their rows."""
-        if self.logs.lag_is_normal:
-            return
-        missing = list(missing_halves(self.store, self.logs, self.facts.positions[TRANS_FAMILY].get(LAST_OFFSET)))
-        if missing:
-            about: dict[str, Fact] = {"rows": len(missing), "commitlog_offset": missing[0].commitlog_offset}
-            self._add(codes.RDB_MISSING_HALF, TRANS_FAMILY, about | {"unique_id": missing[0].unique_id})
-
-
-def missing_halves(store: Store, logs: Logs, last: int | None) -> Iterator[TransRow]:
-    """Yield the rows of open half messages after the last one with a row (`last`: lastOffsetPy), in log order."""
-    found = [
-        message
-        for message in _messages(store, logs, properties.ROCKSDB_HALF_TOPIC, 0)
-        if last is None or message.physical_offset > last
-    ]
-    ended = {half for _, half in ended_halves(store, logs, found[0].physical_offset)} if found else set()
-    for message in found:
-        given = parse_properties(message.properties)
-        topic, unique_id = given.get(properties.REAL_TOPIC), given.get(properties.TRANSACTION_ID)
-        if topic and unique_id and message.physical_offset not in ended:
-            yield TransRow(message.physical_offset, topic, unique_id, message.size, 0)
-
-
-def ended_halves(store: Store, logs: Logs, low: int) -> Iterator[tuple[int, int]]:
-    """Yield (offset of the record, offset of the half message) for each commit or rollback at or after `low`.
-
-    Source: TransMessageRocksDBStore#buildTransIndex (RocketMQ 5.4.0 and 5.5.1)
-    """
-    for message in _messages(store, logs, properties.ROCKSDB_OP_HALF_TOPIC, low):
-        found = parse_long(parse_properties(message.properties).get(properties.TRANS_OFFSET, ""))
-        if found is not None and found >= 0:
-            yield message.physical_offset, found
-
-
-def _messages(store: Store, logs: Logs, topic: str, low: int) -> Iterator[Message]:
-    """Yield the messages of queue 0 of a topic that start at or after `low` (global offset)."""
-    for chunk in unit_chunks(simple_queue(store, topic, 0), consumequeue.UNIT):
-        wanted = (chunk.units["commitlog_offset"] >= low) & (chunk.units["size"] > 0)
-        for offset in chunk.units["commitlog_offset"][wanted].tolist():
-            message = logs.record(offset, MAX_RECORD)
-            if message is not None and message.topic_text == topic:
-                yield message
+        """Report rows that should be there."""
+        halves = _Missing()
+        for half in missing_halves(self.store, self.logs, self.rows, self.log):
+            halves.add(half)
+        halves.report(codes.RDB_MISSING_HALF, TRANS_FAMILY, self._add)
+        timers = _Missing()
+        for timed in missing_timers(self.store, self.logs, self.rows, self.log):
+            timers.add(timed)
+        timers.report(codes.RDB_MISSING_TIMER, TIMER_FAMILY, self._add, "messages")
+        entries = _Missing()
+        for entry in missing_index_rows(self.logs, self.rows, self.indexed):
+            if entry.kind == "U":
+                entries.add(entry)
+        entries.report(codes.RDB_NOT_INDEXED, INDEX_FAMILY, self._add)

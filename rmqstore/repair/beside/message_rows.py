@@ -18,7 +18,14 @@ from itertools import islice
 
 from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.checks.problems import codes
-from rmqstore.checks.rows.message_rows import ended_halves, missing_halves
+from rmqstore.checks.rows.message_rows import LogAsItIs
+from rmqstore.checks.rows.missing_rows import (
+    IndexCounts,
+    ended_halves,
+    missing_halves,
+    missing_index_rows,
+    missing_timers,
+)
 from rmqstore.checks.rows.row_faults import Row, RowFault, judge_row, parse_row
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
@@ -37,7 +44,8 @@ from rmqstore.formats.rocksdbstore import (
     TRANS_FAMILY,
     IndexRow,
     TimerRow,
-    TransRow,
+    build_index_row,
+    build_timer_row,
     build_trans_row,
 )
 from rmqstore.formats.text.counts import many
@@ -137,6 +145,8 @@ _CODES = (
     codes.RDB_DANGLING_ROW,
     codes.RDB_STALE_HALF,
     codes.RDB_MISSING_HALF,
+    codes.RDB_MISSING_TIMER,
+    codes.RDB_NOT_INDEXED,
     codes.RDB_POSITION,
     codes.RDB_NO_TIMELINE,
 )
@@ -169,7 +179,8 @@ class _Rows:
     rows: MessageRows = field(init=False)
     log: LogAfterRepair = field(init=False)
     stale: frozenset[int] = frozenset()
-    added: list[TransRow] = field(default_factory=list)
+    added: dict[str, list[tuple[bytes, bytes]]] = field(default_factory=dict)
+    last_half: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     positions: dict[str, dict[bytes, int]] = field(default_factory=dict)
 
@@ -179,9 +190,26 @@ class _Rows:
         if codes.RDB_STALE_HALF in self.wanted:
             found = ended_halves(self.draft.store, self.verified.logs, 0)
             self.stale = frozenset(half for at, half in found if at < self.log.end)
-        if codes.RDB_MISSING_HALF in self.wanted:
-            missing = missing_halves(self.draft.store, self.verified.logs, self._known(TRANS_FAMILY, LAST_OFFSET))
-            self.added = [row for row in missing if self._stays(TRANS_FAMILY, row)]
+        self._add_missing()
+
+    def _add_missing(self) -> None:
+        """Collect the rows that the finding of each family is about, in key order."""
+        store, logs = self.draft.store, self.verified.logs
+        with LogAsItIs(logs) as log:
+            if codes.RDB_MISSING_HALF in self.wanted:
+                halves = [row for row in missing_halves(store, logs, self.rows, log) if self._stays(TRANS_FAMILY, row)]
+                self.added[TRANS_FAMILY] = [build_trans_row(row) for row in halves]
+                self.last_half = max((row.commitlog_offset for row in halves), default=0)
+            if codes.RDB_MISSING_TIMER in self.wanted:
+                timers = missing_timers(store, logs, self.rows, log)
+                stay = [row for row in timers if self._stays(TIMER_FAMILY, row)]
+                self.added[TIMER_FAMILY] = sorted(build_timer_row(row) for row in stay)
+            if codes.RDB_NOT_INDEXED in self.wanted:
+                counts = IndexCounts.of(logs)
+                for keys, _ in self.rows.rows(INDEX_FAMILY):
+                    counts.add(keys)
+                entries = missing_index_rows(logs, self.rows, counts)
+                self.added[INDEX_FAMILY] = sorted(build_index_row(r) for r in entries if self._stays(INDEX_FAMILY, r))
 
     # --- what should be there -------------------------------------------------------------------------------------
 
@@ -200,10 +228,10 @@ class _Rows:
         self.positions = {family: self._new_positions(family, first_due) for family in FAMILIES}
         facts = self.verified.rows
         assert facts is not None
-        if self.added:
-            last = max(self.positions[TRANS_FAMILY].get(LAST_OFFSET, 0), self.added[-1].commitlog_offset)
+        if self.last_half:
+            last = max(self.positions[TRANS_FAMILY].get(LAST_OFFSET, 0), self.last_half)
             self.positions[TRANS_FAMILY][LAST_OFFSET] = last
-        return bool(self.dropped or self.added) or self.positions != facts.positions
+        return bool(self.dropped or any(self.added.values())) or self.positions != facts.positions
 
     def _stays(self, family: str, row: Row | None) -> bool:
         if row is None:
@@ -271,8 +299,7 @@ class _Rows:
 
     def _merged(self, family: str) -> Iterator[tuple[bytes, bytes]]:
         positions = ((key, POSITION.build(position=value)) for key, value in self.positions[family].items())
-        added = [build_trans_row(row) for row in self.added] if family == TRANS_FAMILY else []
-        return merge(self._kept(family), added, sorted(positions))
+        return merge(self._kept(family), self.added.get(family, ()), sorted(positions))
 
     def _kept(self, family: str) -> Iterator[tuple[bytes, bytes]]:
         for keys, values in self.rows.rows(family):
@@ -282,8 +309,10 @@ class _Rows:
 
     def _tell(self) -> None:
         notes = self.draft.notes
-        if self.added:
-            notes.append(f"{DIRECTORY}/: {many(len(self.added), 'row')} of half messages will be made from the log")
+        for family, added in self.added.items():
+            if added:
+                made = f"{many(len(added), 'row')} of {_WORDS[family]}"
+                notes.append(f"{DIRECTORY}/: {made} will be made from the log")
         for family, count in self.dropped.items():
             notes.append(
                 f"{DIRECTORY}/: {many(count, 'row')} of {_WORDS[family]} will be removed: their records are not in the "

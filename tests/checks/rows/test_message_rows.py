@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rmqstore.checks.problems.report import problem_counts
 from rmqstore.checks.verified import Verified
-from rmqstore.files.rocksdb.message_rows import last_offset
+from rmqstore.files.rocksdb.message_rows import MessageRows, last_offset
 from rmqstore.files.store import open_store
-from rmqstore.formats.rocksdbstore import INDEX_FAMILY, LAST_OFFSET, POSITION, TIMELINE, TIMER_FAMILY, TRANS_FAMILY
+from rmqstore.formats.rocksdbstore import (
+    INDEX_FAMILY,
+    LAST_OFFSET,
+    POSITION,
+    POSITION_KEYS,
+    TIMELINE,
+    TIMER_FAMILY,
+    TRANS_FAMILY,
+)
 from tests import damage
 from tests.planning import look
 from tests.rocksdb_rows import need_rocksdict, opened_rows, without_extra
@@ -104,3 +113,44 @@ def test_a_position_beyond_the_log_names_both_ends(tmp_path: Path) -> None:
         "reason": "beyond the log",
         "wrote": 148443,
     }
+
+
+def drop(store: Path, family: str, choose: Callable[[bytes], bool], **positions: int) -> int:
+    """Delete the rows whose keys are chosen, write positions by name, and return how many rows were deleted."""
+    with opened_rows(store / "rocksdbstore") as database:
+        table = database.get_column_family(family)
+        gone = [bytes(key) for key in table.keys() if bytes(key) not in POSITION_KEYS[family] and choose(bytes(key))]  # noqa: SIM118  # not a dict
+        for key in gone:
+            del table[key]
+        for name, value in positions.items():
+            table[name.encode()] = POSITION.build(position=value)
+    return len(gone)
+
+
+def number(key: bytes) -> int:
+    return int.from_bytes(key[:8], "big")
+
+
+@pytest.mark.parametrize("version", ["5.4.0", "5.5.1"])
+def test_rows_that_a_broker_may_have_deleted_or_never_written_are_not_missing(version: str, tmp_path: Path) -> None:
+    halves = copy_store(f"{version}-trans-rocksdb", tmp_path / "halves")
+    oldest = number(min(key for key, _ in rows_of(halves, TRANS_FAMILY)))
+    assert drop(halves, TRANS_FAMILY, lambda key: number(key) == oldest) == 1  # the broker gives up the oldest first
+    assert problem_counts(examined(halves).report) == {}
+
+    timers = copy_store(f"{version}-timer-rocksdb", tmp_path / "timers")
+    first = number(min(key for key, _ in rows_of(timers, TIMER_FAMILY)))
+    # as if these messages were due when the broker read them: no row, but a message in their real queue
+    assert drop(timers, TIMER_FAMILY, lambda key: number(key) == first, timeline_checkpoint=first - 1000) == 2
+    assert problem_counts(examined(timers).report) == {}
+
+    index = copy_store(f"{version}-index-rocksdb", tmp_path / "index")
+    start = sorted({key[-8:] for key, _ in rows_of(index, INDEX_FAMILY)})[10]
+    assert drop(index, INDEX_FAMILY, lambda key: key[-8:] < start) >= 10  # as if indexRocksDBEnable was set later
+    assert problem_counts(examined(index).report) == {}
+
+
+def rows_of(store: Path, family: str) -> list[tuple[bytes, bytes]]:
+    found = MessageRows.of(open_store(store))
+    assert found is not None
+    return [pair for keys, values in found.rows(family) for pair in zip(keys, values, strict=True)]

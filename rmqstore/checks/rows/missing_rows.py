@@ -1,0 +1,363 @@
+"""Rows that rocksdbstore/ lacks although the log proves that a broker wrote them and has not deleted them.
+
+A position says up to where a broker has written rows: `sys_topic_scan_offset_checkpoint` (timer), `lastOffsetPy` (half
+messages, index). A row after it is not missing, because the next start continues there; only half messages get no row
+then if the rows were lost as a whole. Before the position, a row is missing unless the broker may have deleted it:
+
+    timer    a row stays until 30 minutes after `timeline_checkpoint` has passed its time, or a recall deletes it; a
+             message that was due when the broker read it has no row, but is in its real queue
+    trans    a row stays until a commit or rollback, or until the broker has asked `transactionCheckMax` times: then
+             older half messages have no row either
+    default  rows are deleted by whole hours
+
+Source: Timeline, TimerMessageRocksDBStore#scanSysTimerTopic, MessageRocksDBStorage, IndexRocksDBStore#buildIndex,
+#deleteExpiredIndex, TransactionalMessageRocksDBService#checkTransRecordsStatus (RocketMQ 5.4.0 and 5.5.1)
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from rmqstore.checks.beside.timer_wheel import good_units
+from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.rows.row_faults import LogView, RowFault, judge_row, parse_row
+from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.files.records import MAX_RECORD
+from rmqstore.files.rocksdb.message_rows import MessageRows
+from rmqstore.files.rocksdb.queues import simple_queue
+from rmqstore.files.store import Store
+from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK, Message
+from rmqstore.formats.properties import parse_properties
+from rmqstore.formats.rocksdbstore import (
+    HOUR,
+    INDEX_FAMILY,
+    INDEX_KEY,
+    LAST_OFFSET,
+    SCAN_OFFSET,
+    TIMELINE,
+    TIMER_FAMILY,
+    TRANS_FAMILY,
+    IndexRow,
+    TimerRow,
+    TransRow,
+    build_timer_row,
+    build_trans_row,
+    is_unique_id_row,
+)
+from rmqstore.formats.text.javatext import parse_long
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.properties.texts import PropertyTexts
+from rmqstore.scan.records import scan_file
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.units import unit_chunks
+from rmqstore.scan.window import ScanOptions
+
+_DUE = re.compile(rb"TIMER_OUT_MS\x01(\d{1,19})(?:\x02|\Z)")
+Offsets = npt.NDArray[np.int64]
+
+
+# --- half messages --------------------------------------------------------------------------------------------------
+
+
+def missing_halves(store: Store, logs: Logs, rows: MessageRows, log: LogView) -> Iterator[TransRow]:
+    """Yield the rows that open half messages lack, in log order.
+
+    Errors: CannotRead.
+    """
+    last = rows.position(TRANS_FAMILY, LAST_OFFSET)
+    oldest = _oldest_half(rows, log, logs)
+    low = 0 if last is None else last + 1 if oldest is None else oldest.physical_offset + 1
+    found = list(_messages(store, logs, properties.ROCKSDB_HALF_TOPIC, low))
+    ended = {half for _, half in ended_halves(store, logs, found[0].physical_offset)} if found else set()
+    for message in found:
+        given = parse_properties(message.properties)
+        topic, unique_id = given.get(properties.REAL_TOPIC), given.get(properties.TRANSACTION_ID)
+        if not topic or not unique_id or message.physical_offset in ended:
+            continue
+        row = TransRow(message.physical_offset, topic, unique_id, message.size, 0)
+        if last is None or row.commitlog_offset > last:
+            lacks = not logs.lag_is_normal  # after a kill, a start may write the row
+        else:
+            lacks = oldest is not None and _outlives(message, oldest) and _has_no_row(rows, row)
+            lacks = lacks and not logs.bad_between(row.commitlog_offset, logs.wrote)  # its commit may be lost
+        if lacks:
+            yield row
+
+
+def _has_no_row(rows: MessageRows, row: TransRow) -> bool:
+    return rows.database.value(TRANS_FAMILY, build_trans_row(row)[0]) is None
+
+
+def ended_halves(store: Store, logs: Logs, low: int) -> Iterator[tuple[int, int]]:
+    """Yield (offset of the record, offset of the half message) for each commit or rollback at or after `low`.
+
+    Source: TransMessageRocksDBStore#buildTransIndex (RocketMQ 5.4.0 and 5.5.1)
+    """
+    for message in _messages(store, logs, properties.ROCKSDB_OP_HALF_TOPIC, low):
+        found = parse_long(parse_properties(message.properties).get(properties.TRANS_OFFSET, ""))
+        if found is not None and found >= 0:
+            yield message.physical_offset, found
+
+
+def _oldest_half(rows: MessageRows, log: LogView, logs: Logs) -> Message | None:
+    """Return the first half message with a sound row; the broker has asked for no later one more often."""
+    for keys, values in rows.rows(TRANS_FAMILY):
+        for key, value in zip(keys, values, strict=True):
+            row = parse_row(TRANS_FAMILY, key, value)
+            if row is not None and judge_row(row, log) is RowFault.NONE:
+                return logs.record(row.commitlog_offset, MAX_RECORD)
+    return None
+
+
+def _outlives(message: Message, oldest: Message) -> bool:
+    """Return whether the broker began to ask for a message no earlier than for an older one, so its row exists too."""
+    own_time = properties.CHECK_IMMUNITY_TIME.encode()
+    default = own_time not in message.properties and own_time not in oldest.properties
+    return default and message.born_timestamp >= oldest.born_timestamp
+
+
+# --- timed messages -------------------------------------------------------------------------------------------------
+
+
+def missing_timers(store: Store, logs: Logs, rows: MessageRows, log: LogView) -> list[TimerRow]:
+    """Return the rows that pending timed messages lack, in log order: a broker never delivers these messages.
+
+    Errors: CannotRead.
+    """
+    scanned, timeline = rows.position(TIMER_FAMILY, SCAN_OFFSET), rows.position(TIMER_FAMILY, TIMELINE)
+    now = round(time.time() * 1000)
+    if not scanned or scanned < 0:
+        return []
+    found = _unwritten_timers(store, logs, rows, log, scanned, now if timeline is None else timeline)
+    found = _not_in(_timer_log_offsets(store), found)
+    overdue = [one for one in found if one.row.deliver_time <= now]
+    delivered = _delivered(store, logs, overdue)
+    return [
+        one.row
+        for one in found
+        if one.row.deliver_time > now
+        or (one.row not in delivered and not logs.bad_between(one.row.commitlog_offset, logs.wrote))
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """A timed message without a row, and the queue to which the broker delivers it."""
+
+    row: TimerRow
+    topic: str
+    queue_id: int
+
+
+def _unwritten_timers(
+    store: Store, logs: Logs, rows: MessageRows, log: LogView, scanned: int, since: int
+) -> list[_Timed]:
+    """Return the timed messages due from `since` on (ms) before queue offset `scanned` that have no row."""
+    found: dict[bytes, _Timed] = {}
+    recalled: set[bytes] = set()
+    for message, given, due in _timer_messages(store, logs, log, since):
+        if message.queue_offset >= scanned:
+            continue
+        if recall := given.get(properties.TIMER_DEL_UNIQKEY):
+            recalled_id = recall.partition("+")[2] if "+" in recall else recall  # Timeline#extractUniqKey
+            recalled.add(build_timer_row(TimerRow(due, recalled_id, 0, 0))[0])
+            continue
+        topic, queue_id = given.get(properties.REAL_TOPIC), parse_long(given.get(properties.REAL_QUEUE_ID, ""))
+        unique_id = given.get(properties.UNIQ_KEY)
+        # a recall of a message that was rolled may have expired with its log file
+        certain = properties.TIMER_ROLL_LABEL not in given or logs.min_offset == 0
+        if not topic or not unique_id or queue_id is None or not certain:
+            continue
+        row = TimerRow(due, unique_id, message.physical_offset, message.size)
+        key, _ = build_timer_row(row)
+        if rows.database.value(TIMER_FAMILY, key) is None:
+            found[key] = _Timed(row, topic, queue_id)
+    return [one for key, one in found.items() if key not in recalled]
+
+
+def _timer_messages(
+    store: Store, logs: Logs, log: LogView, since: int
+) -> Iterator[tuple[Message, Mapping[str, str], int]]:
+    """Yield (message, its properties, when it is due) of the timer queue, for those due from `since` on (ms)."""
+    for chunk in unit_chunks(simple_queue(store, properties.TIMER_TOPIC, 0), consumequeue.UNIT):
+        units = chunk.units[chunk.units["size"] > 0]
+        for offset, size in zip(units["commitlog_offset"].tolist(), units["size"].tolist(), strict=True):
+            if all(int(due) < since for due in _DUE.findall(log.read(min(size, MAX_RECORD), offset))):
+                continue  # parses only the few messages that may be pending
+            message = logs.record(offset, MAX_RECORD)
+            if message is None or message.topic_text != properties.TIMER_TOPIC:
+                continue
+            given = parse_properties(message.properties)
+            due = parse_long(given.get(properties.TIMER_OUT_MS, ""))
+            if due is not None and due >= since:
+                yield message, given, due
+
+
+def _timer_log_offsets(store: Store) -> Offsets:
+    """Return the offsets of all messages that the timer wheel was given, sorted."""
+    if store.timer_log is None:
+        return np.empty(0, dtype=np.int64)
+    parts = [units["commitlog_offset"].astype(np.int64) for _, units in good_units(store.timer_log)]
+    return np.sort(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)
+
+
+def _not_in(offsets: Offsets, found: list[_Timed]) -> list[_Timed]:
+    at = np.searchsorted(offsets, [one.row.commitlog_offset for one in found])
+    known = [i < len(offsets) and offsets[i] == one.row.commitlog_offset for i, one in zip(at, found, strict=True)]
+    return [one for one, is_known in zip(found, known, strict=True) if not is_known]
+
+
+def _delivered(store: Store, logs: Logs, timed: Sequence[_Timed]) -> set[TimerRow]:
+    """Return the rows whose messages are in their real queues."""
+    done: set[TimerRow] = set()
+    queues: dict[tuple[str, int], dict[str, TimerRow]] = {}
+    for one in timed:
+        queues.setdefault((one.topic, one.queue_id), {})[one.row.unique_id] = one.row
+    for (topic, queue_id), wanted in queues.items():
+        low = min(row.commitlog_offset for row in wanted.values())
+        for message in _messages(store, logs, topic, low, queue_id):
+            row = wanted.get(parse_properties(message.properties).get(properties.UNIQ_KEY, ""))
+            if row is not None:
+                done.add(row)
+    return done
+
+
+def _messages(store: Store, logs: Logs, topic: str, low: int, queue_id: int = 0) -> Iterator[Message]:
+    """Yield the messages of a queue that start at or after `low` (global offset)."""
+    for chunk in unit_chunks(simple_queue(store, topic, queue_id), consumequeue.UNIT):
+        wanted = (chunk.units["commitlog_offset"] >= low) & (chunk.units["size"] > 0)
+        for offset in chunk.units["commitlog_offset"][wanted].tolist():
+            message = logs.record(offset, MAX_RECORD)
+            if message is not None and message.topic_text == topic:
+                yield message
+
+
+# --- the index ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class IndexCounts:
+    """The rows of unique ids per log file: each indexed message has one. `first`: the least offset of all."""
+
+    files: list[MappedFile]
+    starts: Offsets
+    counts: Offsets
+    first: int | None = None
+
+    @staticmethod
+    def of(logs: Logs) -> IndexCounts:
+        """Return counts without rows for the files of the logs."""
+        files = [file for result in logs.results for file in result.queue.files]
+        starts = np.array([file.start for file in files], dtype=np.int64)
+        return IndexCounts(files, starts, np.zeros(len(files), dtype=np.int64))
+
+    def add(self, keys: list[bytes]) -> None:
+        """Count rows by their keys."""
+        offsets = _offsets_of_unique_ids(keys)
+        if not len(self.files) or not len(offsets := offsets[offsets >= self.starts[0]]):
+            return
+        number = np.searchsorted(self.starts, offsets, side="right") - 1
+        self.counts += np.bincount(number, minlength=len(self.counts))
+        low = int(offsets.min())
+        self.first = low if self.first is None else min(self.first, low)
+
+
+def missing_index_rows(logs: Logs, rows: MessageRows, counts: IndexCounts) -> Iterator[IndexRow]:
+    """Yield the rows that messages between the first and the last indexed one lack, in log order.
+
+    Only files with fewer rows than records are read. Errors: CannotRead.
+    """
+    last = rows.position(INDEX_FAMILY, LAST_OFFSET)
+    if last is None or counts.first is None:
+        return
+    records = np.zeros(len(counts.files), dtype=np.int64)
+    for result in logs.results:
+        for run in result.tiling:
+            if run.kind is Kind.RECORDS:
+                records[np.searchsorted(counts.starts, run.start, side="right") - 1] += run.count
+    for number in np.flatnonzero(counts.counts < records).tolist():
+        file = counts.files[number]
+        if file.stop > counts.first and file.start <= last:
+            body_offset = next(r.body_offset for r in logs.results if file in r.queue.files)
+            yield from _missing_of_file(rows, file, body_offset, counts.first, last)
+
+
+@dataclass(slots=True)
+class _Indexed:
+    """The offsets and the store times (ms) of messages that an index contains."""
+
+    offsets: list[Offsets] = field(default_factory=list)
+    times: list[Offsets] = field(default_factory=list)
+
+
+def _missing_of_file(rows: MessageRows, file: MappedFile, body_offset: int, low: int, high: int) -> Iterator[IndexRow]:
+    wanted = _Indexed()
+    for columns in _records(file, body_offset):
+        chosen = _indexed(columns) & (columns.offset >= low) & (columns.offset <= high)
+        wanted.offsets.append(columns.offset[chosen])
+        wanted.times.append(columns.store_timestamp[chosen])
+    offsets, times = (
+        np.concatenate(wanted.offsets or [np.empty(0, np.int64)]),
+        np.concatenate(wanted.times or [np.empty(0, np.int64)]),
+    )
+    if not len(offsets):
+        return
+    have, hours = _rows_between(rows, int(times.min()) // HOUR * HOUR, (int(times.max()) // HOUR + 1) * HOUR)
+    missing = offsets[~np.isin(offsets, have) & np.isin(times // HOUR * HOUR, hours)]
+    if not len(missing):
+        return
+    for columns in _records(file, body_offset):
+        for i in np.flatnonzero(np.isin(columns.offset, missing)).tolist():
+            yield from _index_rows(columns, i)
+
+
+def _records(file: MappedFile, body_offset: int) -> Iterator[Columns]:
+    for run in scan_file(file, body_offset=body_offset, options=ScanOptions(crc=False)):
+        if run.kind is Kind.RECORDS and run.columns is not None:
+            yield run.columns
+
+
+def _indexed(columns: Columns) -> npt.NDArray[np.bool_]:
+    """Return which records get rows. Source: IndexRocksDBStore#buildIndex (RocketMQ 5.4.0 and 5.5.1)"""
+    found = np.zeros(len(columns), dtype=np.bool_)
+    texts = PropertyTexts(columns)
+    numbers, _, length = texts.values(properties.UNIQ_KEY.encode())
+    found[numbers[length > 0]] = True
+    rollback = columns.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK
+    return found & ~rollback & (columns.store_timestamp > 0)
+
+
+def _rows_between(rows: MessageRows, low: int, high: int) -> tuple[Offsets, Offsets]:
+    """Return the offsets of the unique ids' rows in the hours [low, high) (ms), and the hours that have rows."""
+    offsets, hours = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    span = INDEX_KEY.build(hour=low), INDEX_KEY.build(hour=high)
+    for keys, _ in rows.database.chunks(INDEX_FAMILY, *span):
+        keys = [key for key in keys if is_unique_id_row(key)]
+        offsets.append(_offsets_of_unique_ids(keys))
+        hours.append(np.unique(np.frombuffer(b"".join(key[:8] for key in keys), dtype=">i8")).astype(np.int64))
+    return np.concatenate(offsets), np.unique(np.concatenate(hours))
+
+
+def _offsets_of_unique_ids(keys: list[bytes]) -> Offsets:
+    tails = b"".join([key[-8:] for key in keys if is_unique_id_row(key)])
+    return np.frombuffer(tails, dtype=">i8").astype(np.int64)
+
+
+def _index_rows(columns: Columns, i: int) -> Iterator[IndexRow]:
+    given = parse_properties(columns.properties(i))
+    topic, unique_id = columns.topic(i).decode("utf-8", "replace"), given.get(properties.UNIQ_KEY, "")
+    stored, offset = int(columns.store_timestamp[i]), int(columns.offset[i])
+    hour = stored // HOUR * HOUR
+    for key in dict.fromkeys(given.get(properties.KEYS, "").split(" ")):
+        if key:
+            yield IndexRow(hour, topic, "K", key, unique_id, offset, stored)
+    if tag := given.get(properties.TAGS):
+        yield IndexRow(hour, topic, "T", tag, unique_id, offset, stored)
+    yield IndexRow(hour, topic, "U", "", unique_id, offset, stored)
