@@ -118,7 +118,7 @@ def queue_home(files: Files, root: Path, config: BrokerConfig) -> QueueHome:
     if configured is not QueueHome.UNKNOWN or "storeType" in config.given:
         return configured
     config_in_rocksdb = any(files.is_file(root / "config" / name / "CURRENT") for name in _TABLES)
-    config_in_json = files.is_file(root / "config" / "topics.json")
+    config_in_json = any(files.is_file(root / "config" / name) for name in ("topics.json", "topics.json.bak"))
     if config_in_rocksdb == config_in_json:
         return QueueHome.UNKNOWN
     return QueueHome.FILES if config_in_json else QueueHome.ROCKSDB

@@ -92,6 +92,8 @@ class Solver:
                 cell.expected = self.own_slot(cell.message, cell.start + body_offset, slots)
             answer = self.answer(cell, raw, body_offset, around)
             cell.kept = answer if not isinstance(answer, Unrestorable) else None
+            if isinstance(answer, Mended):
+                cell.expected = self._as_mended(answer, cell.expected)
         for free in list(layout.free):
             start, length = free.start + body_offset, free.stop - free.start - body_offset
             if free.last or length > MIN_SIZE << 16:
@@ -103,6 +105,14 @@ class Solver:
                 layout.free.remove(free)
                 layout.cells.append(Cell(free.start, free.stop - free.start, one, kept=Keep(mended.record)))
         layout.cells.sort(key=lambda c: c.start)
+
+    def _as_mended(self, mended: Mended, expected: Expected | None) -> Expected | None:
+        """Return what is known of a mended record: a CRC may prove another queue or offset than its header has."""
+        message = parse_message(mended.record)[0]
+        if message is None or not message.is_dispatched:
+            return expected
+        slot = slot_of(message, self.levels)
+        return expected if slot is None or (expected and expected.slot.key == slot.key) else Expected(slot)
 
     def answer(self, cell: Cell, raw: bytes, body_offset: int, around: Around) -> Answer:
         """Return the answer for one record, of which `raw` are the bytes on disk."""
@@ -119,7 +129,12 @@ class Solver:
             if expected is not None:
                 return lost
             here = check_message(replace(message, physical_offset=at), at) is Fault.NONE
-            return self._unflip(message, raw, at) or (mend_fields(raw, at, None, around) if here else None) or lost
+            return (
+                self._unflip(message, raw, at)
+                or mend_record_crc(raw, at, None, accept_odds=self.accept_odds)
+                or (mend_fields(raw, at, None, around) if here else None)
+                or lost
+            )
         if expected is None:
             return lost
         return (

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rmqstore.formats import properties
+from rmqstore.formats.bodies import proved_sys_flag
 from rmqstore.formats.message import (
     HEAD,
     HEADS_BY_FLAG,
@@ -26,7 +27,7 @@ from rmqstore.formats.message import (
 from rmqstore.repair.salvage.candidates.edit import Mended, changed_fields, put, sound_ports
 from rmqstore.repair.salvage.candidates.flipped_bit import body_crc_one_bit_off, unflip_beside_body
 from rmqstore.repair.salvage.candidates.sysflag import UNPROVED, dispatched_flag, is_garbage, provable_flag
-from rmqstore.repair.salvage.evidence.places import Around
+from rmqstore.repair.salvage.evidence.places import Around, carries_crc
 from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot, key_of
 
 _DAY = 86_400_000  # ms
@@ -91,14 +92,23 @@ def mend_fields(raw: bytes, at: int, expected: Expected | None, around: Around) 
             continue  # zeros also look like an empty body with its CRC, which proves nothing
         _correct_times(out, message, around)
         readable = not is_garbage(message.sys_flag)
-        if not readable or expected is not None:
-            put(out, "sys_flag", dispatched_flag(message) if readable else provable_flag(message))
+        put(out, "sys_flag", _sound_flag(message, expected) if readable else provable_flag(message))
         record = sound_ports(bytes(out))
         stored, computed = record_crc(record, 0, len(record))
         if stored in (None, computed) and not properties.property_faults(message.properties):
             witnesses = ("body CRC", *(("consume queue",) if expected is not None else ()))
             return Mended(record, changed_fields(raw, record), witnesses, "" if readable else UNPROVED)
     return None
+
+
+def _sound_flag(message: Message, expected: Expected | None) -> int:
+    """Return the SYSFLAG without the transaction bits that its unit contradicts, and the compression that its body has.
+
+    Garbled bits are often next to each other: where the address families were wrong, others may be.
+    """
+    flag = dispatched_flag(message) if expected is not None else message.sys_flag
+    proved = None if carries_crc(message) else proved_sys_flag(flag, message.body)
+    return flag if proved is None else proved
 
 
 def mend_record_crc(raw: bytes, at: int, expected: Expected | None, *, accept_odds: bool = False) -> Mended | None:
