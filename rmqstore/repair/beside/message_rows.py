@@ -311,8 +311,7 @@ class _Rows:
         notes = self.draft.notes
         for family, added in self.added.items():
             if added:
-                made = f"{many(len(added), 'row')} of {_WORDS[family]}"
-                notes.append(f"{DIRECTORY}/: {made} will be made from the log")
+                notes.append(f"{DIRECTORY}/: {many(len(added), 'row')} of {_WORDS[family]} will be made from the log")
         for family, count in self.dropped.items():
             notes.append(
                 f"{DIRECTORY}/: {many(count, 'row')} of {_WORDS[family]} will be removed: their records are not in the "
