@@ -333,8 +333,7 @@ class Examination:
             times = (results[-1].last_time, end.last_store_timestamp) if end is not None else (0, 0)
             check_offsets(config, queue_range, self.findings)
             check_tier(config, queue_range, self._first_in_log, self.findings)
-            live = self.report.live
-            check_delay_offsets(store, config, queue_range, self.states, times, self.findings, live=live)
+            check_delay_offsets(store, config, queue_range, self.states, times, self.verified.logs, self.findings)
         if results and self.narrow.is_whole and self.store.part is None and not self.report.live:
             from rmqstore.checks.beside.missing_config import check_missing_config
 

@@ -6,6 +6,7 @@ from functools import partial
 
 from rmqstore.checks.beside.config import ConfigFacts, check_config, check_offsets
 from rmqstore.checks.beside.delay_offsets import check_delay_offsets
+from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Finding, Findings
 from rmqstore.checks.problems.table import Severity
 from rmqstore.files.broker_config import BrokerConfig
@@ -53,7 +54,7 @@ def check_configuration(store: Store, findings: Findings, *, live: bool = False)
     """Check the configuration of a store, and its offsets with the queues, as if the log had no message."""
     facts, ranges = check_config(store, findings, live=live), partial(queue_range, store)
     check_offsets(facts, ranges, findings)
-    check_delay_offsets(store, facts, ranges, (), (0, 0), findings)
+    check_delay_offsets(store, facts, ranges, (), (0, 0), Logs([]), findings)
     return facts
 
 

@@ -13,9 +13,11 @@ import numpy as np
 from rmqstore.checks.beside.config import ConfigFacts, beyond_end
 from rmqstore.checks.beside.missing_config import broker_has_run
 from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
 from rmqstore.files.config_files import delay_offsets
+from rmqstore.files.records import MAX_RECORD
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.properties import SCHEDULE_TOPIC
@@ -32,9 +34,8 @@ def check_delay_offsets(
     queue_range: QueueRange,
     queues: Iterable[str],
     times: tuple[int, int],
+    logs: Logs,
     findings: Findings,
-    *,
-    live: bool = False,
 ) -> None:
     """Compare delay offsets with the messages of their levels.
 
@@ -51,9 +52,9 @@ def check_delay_offsets(
     if "messageDelayLevel" in store.config.given:
         _check_levels(len(delay_levels(store).delays), offsets, queue_range, queues, findings)
     names = {entry.path.name for entry in store.files.list(store.root / "config")}
-    if not live and not names & {_FILE, f"{_FILE}.bak"} and broker_has_run(store, queues):
+    if not logs.grows and not names & {_FILE, f"{_FILE}.bak"} and broker_has_run(store, queues):
         late = _SAVED if names else _LATE
-        _check_delivered(store, queue_range, queues, times[0] - late, findings)
+        _check_delivered(store, queue_range, queues, times[0] - late, logs, findings)
 
 
 def _level_ranges(queue_range: QueueRange, queues: Iterable[str]) -> Iterator[tuple[int, int, int]]:
@@ -76,13 +77,17 @@ def _check_levels(
 
 
 def _check_delivered(
-    store: Store, queue_range: QueueRange, queues: Iterable[str], until: int, findings: Findings
+    store: Store, queue_range: QueueRange, queues: Iterable[str], until: int, logs: Logs, findings: Findings
 ) -> None:
     """Report levels with messages that a broker delivered before `until` (ms), and will deliver again."""
     for queue_id, _, end in _level_ranges(queue_range, queues):
+        about: dict[str, Fact] = {"topic": SCHEDULE_TOPIC, "queue_id": queue_id, "max": end}
         if again := _due(store, queue_id, 1, until):
-            about: dict[str, Fact] = {"topic": SCHEDULE_TOPIC, "queue_id": queue_id, "max": end}
             about["delivered_again"] = again
+        else:
+            again, all_known = _due_in_log(store, queue_id, until, logs)
+            about |= {"delivered_again": again} | ({} if all_known else {"at_least": True})
+        if again:
             findings.add(Finding(codes.CFG_NO_DELAYS, f"{SCHEDULE_TOPIC}/{queue_id}", _FILE, facts=about))
 
 
@@ -97,3 +102,19 @@ def _due(store: Store, queue_id: int, since: int, until: int) -> int:
             due = chunk.units["tags_code"]
             count += int(np.count_nonzero((chunk.units["size"] > 0) & (since <= due) & (due < until)))
     return count
+
+
+def _due_in_log(store: Store, queue_id: int, until: int, logs: Logs) -> tuple[int, bool]:
+    """Return how many messages of a level without a unit are due before `until` (ms), and whether there are no more.
+
+    A broker that rebuilds their units delivers them. Only the first and the last message of each range are read.
+    """
+    part = logs.queues.get((SCHEDULE_TOPIC, queue_id))
+    count, all_known = 0, True
+    for missing in part.missing if part is not None else ():
+        first, last = (logs.record(at, MAX_RECORD) for at in (missing.first_at, missing.last_at))
+        if last is not None and delay_levels(store).deliver_time(queue_id + 1, last.store_timestamp) < until:
+            count += missing.count
+        elif first is not None and delay_levels(store).deliver_time(queue_id + 1, first.store_timestamp) < until:
+            count, all_known = count + 1, False
+    return count, all_known

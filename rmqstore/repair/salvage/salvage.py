@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.problems import codes
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import message as records
 from rmqstore.formats.fillers import OP_TOPICS
 from rmqstore.repair.plan.recover_options import RecoverOptions
@@ -53,6 +54,7 @@ class _Salvage:
         steps, evidence = self.steps, self.evidence
         damages = self._damages()
         framed = FramedRecords(evidence).solve()
+        framed.fixes = {at: fix for at, fix in framed.fixes.items() if not self._is_link(fix.log.queue.find(at))}
         evidence.corrected = framed.slots()
         spans = [(d.start, d.stop) for d in damages]
         known, ranges = evidence.about(spans), Ranges(spans)
@@ -96,11 +98,24 @@ class _Salvage:
                     self.refusals.append(
                         f"{damage.home.name} is missing: --accept-fillers replaces it with a file of fillers"
                     )
-                else:
+                elif not self._is_link(damage.file):
                     out.append(damage)
         out = take_in_blanks(out)
         merge = self.options.merge_neighbours
         return take_in_neighbours(out, self.evidence.progress, self.levels) if merge else out
+
+    def _is_link(self, file: MappedFile | None) -> bool:
+        """Return whether a file is a symbolic link, through which no repair writes; its damage stays."""
+        entry = self.store.files.examined(file.path) if file is not None else None
+        if file is None or entry is None or entry.link is None:
+            return False
+        text = (
+            f"{self.store.relative(file.path)} is a symbolic link, and a repair never writes through a link: its "
+            "damage stays until the file is in the place of the link"
+        )
+        if text not in self.refusals:
+            self.refusals.append(text)
+        return True
 
     def _place(self, layouts: Sequence[SpanLayout], known: Known) -> None:
         """Assign lost queue offsets without a place to free bytes between the records around them, in their order."""
