@@ -9,8 +9,7 @@ cases are reported: a body that does not begin like its compression type cannot 
 bit is missing, the whole body must decompress by the type that the other bits name.
 
 The transaction bits of a prepared or rolled back message keep it out of its queue. Brokers write queue offset 0 into
-such a record, so a record with another queue offset has a flipped bit, and consumers never get it. So has a first
-message of a queue without the property of half messages, or the rollback of no half message.
+such a record, so a record with another queue offset has a flipped bit, and consumers never get it.
 Source: MessageDecoder#decode, MessageDecoder#decodes (RocketMQ 4.9.7 to 5.4.0), MessageSysFlag, CompressorFactory
 (5.4.0); CommitLog.DefaultAppendMessageCallback#doAppend, DLedgerCommitLog#getQueueOffsetByKey (4.9.7 to 5.5.1)
 """
@@ -40,8 +39,6 @@ from rmqstore.formats.message import (
     TRANSACTION_PREPARED,
     is_dispatched,
 )
-from rmqstore.formats.properties import TRANSACTION_PREPARED as TRANSACTION_MESSAGE
-from rmqstore.formats.properties import parse_properties
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
 
@@ -67,21 +64,12 @@ def flag_findings(columns: Columns, file: str) -> Iterator[Finding]:
 
 
 def _transaction_findings(columns: Columns, file: str) -> Iterator[Finding]:
-    """Yield a finding for each record of a queue whose transaction bits keep it out of the queue."""
-    for i in np.flatnonzero(~is_dispatched(columns.sys_flag)).tolist():
+    """Yield a finding for each record with a queue offset whose transaction bits keep it out of its queue."""
+    for i in np.flatnonzero(~is_dispatched(columns.sys_flag) & (columns.queue_offset > 0)).tolist():
         flag = int(columns.sys_flag[i])
-        if not columns.queue_offset[i] and _is_of_transaction(columns, i):
-            continue
         facts: dict[str, Fact] = {"sys_flag": f"0x{flag:X}"}
         facts["says"] = PREPARED if flag & TRANSACTION_MASK == TRANSACTION_PREPARED else ROLLED_BACK
         yield record_finding(codes.CL_SYSFLAG, columns, i, file, facts)
-
-
-def _is_of_transaction(columns: Columns, i: int) -> bool:
-    """Return whether a record is what its transaction bits say: a half message, or the rollback of one."""
-    if columns.sys_flag[i] & TRANSACTION_MASK == TRANSACTION_PREPARED:
-        return TRANSACTION_MESSAGE in parse_properties(columns.properties(i))
-    return bool(columns.prepared_transaction_offset[i])
 
 
 def _compression_findings(columns: Columns, file: str) -> Iterator[Finding]:

@@ -445,7 +445,7 @@ class FramedRecords:
             if new is not None:
                 name = message.topic_text, message.queue_id
                 self._filled.add((*name, message.queue_offset))
-                reason = "transaction bits of SYSFLAG corrected: it is a message of a queue"
+                reason = "transaction bits of SYSFLAG corrected: it has a queue offset"
                 self._change(suspect.log, suspect.start, new, reason, [name]).proofs.add(DamagedPart.FLAG)
                 raw, message = new, replace(message, sys_flag=dispatched_flag(message))
             if says <= {PREPARED, ROLLED_BACK}:
