@@ -118,7 +118,8 @@ def queue_home(files: Files, root: Path, config: BrokerConfig) -> QueueHome:
     if configured is not QueueHome.UNKNOWN or "storeType" in config.given:
         return configured
     config_in_rocksdb = any(files.is_file(root / "config" / name / "CURRENT") for name in _TABLES)
-    config_in_json = any(files.is_file(root / "config" / name) for name in ("topics.json", "topics.json.bak"))
+    names = ("topics.json",) if config_in_rocksdb else ("topics.json", "topics.json.bak")  # a .bak may be an old one
+    config_in_json = any(files.is_file(root / "config" / name) for name in names)
     if config_in_rocksdb == config_in_json:
         return QueueHome.UNKNOWN
     return QueueHome.FILES if config_in_json else QueueHome.ROCKSDB
