@@ -53,6 +53,8 @@ def test_without_configuration_the_place_of_the_topics_decides(store_copy: Copy)
     (config / "topics.json").unlink()
     assert home(store) is QueueHome.ROCKSDB
     shutil.rmtree(config / "topics")
+    assert home(store) is QueueHome.FILES  # a broker loads topics.json.bak
+    (config / "topics.json.bak").unlink()
     assert home(store) is QueueHome.UNKNOWN
 
 
