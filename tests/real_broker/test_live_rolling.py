@@ -70,7 +70,7 @@ CHANGING: tuple[tuple[str, ...], ...] = (
 
 @pytest.mark.slow
 @pytest.mark.other_processes
-@pytest.mark.parametrize("version", ["5.4.0", "4.9.7", "5.5.1"])
+@pytest.mark.parametrize("version", ["5.4.0", "4.9.7", "5.1.4", "5.5.1"])
 def test_commands_beside_a_broker_that_rolls_and_expires(version: str, tmp_path: Path, whole_broker: NewBroker) -> None:
     store, link, out = tmp_path / "store", tmp_path / "link", tmp_path / "out"
     for directory in (store, out):
