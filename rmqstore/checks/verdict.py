@@ -11,7 +11,7 @@ from rmqstore.brokers.rules.forecast import StartOptions
 from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.brokers.rules.writer import writer_of
 from rmqstore.brokers.simulate import in_dledger_mode, simulate_start
-from rmqstore.checks.beside.checkpoint import TIMES
+from rmqstore.checks.beside.checkpoint import TIMES, read_checkpoint, stale_position
 from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.log import delay_levels
 from rmqstore.checks.newer_formats import NewerFormat, newer_finding, newer_formats, unserved_messages
@@ -32,6 +32,7 @@ from rmqstore.checks.queues.undelivered import (
 from rmqstore.checks.version_ranges import VersionAnswer, add_ranges
 from rmqstore.files.queue_home import SEPARATE
 from rmqstore.files.store import Store, StoreKind
+from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.text.counts import many
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
 
         add_ranges(store, report, answer_of, named=options.broker and forecast.version, narrow=narrow)
     _tell_separate_rocksdb(store, report, forecast)
+    _tell_queue_position(store, verified, options.broker, forecast)
     found = report.findings
     gone = answer.left.gone
     if gone.messages and problem_codes.CQ_BEHIND in found.counts and not report.live:
@@ -252,6 +254,27 @@ def _tell_separate_rocksdb(store: Store, report: Report, forecast: StartForecast
             f"RocketMQ {forecast.version} does not read {SEPARATE}/; it creates a RocksDB in consumequeue/, with which"
             " RocketMQ 5.5.0 and newer do not start again"
         )
+
+
+def _tell_queue_position(store: Store, verified: Verified, asked: str, forecast: StartForecast) -> None:
+    """Add a note if the broker does not keep the checkpoint's logicsPhysicalOffset, or an older one has not kept it."""
+    if not rules_for(forecast.version).logics_offset:
+        if asked and parse_checkpoint(read_checkpoint(store) or b"").logics_physical_offset > 0:
+            verified.report.notes.append(
+                f"RocketMQ {forecast.version} does not keep the checkpoint's logicsPhysicalOffset, from which RocketMQ "
+                "5.5.0 and newer recover after a crash: before one of these runs on this store again, correct it with "
+                "`rmqstore rebuild STORE checkpoint`"
+            )
+        return
+    stale = stale_position(store, verified.logs)
+    if stale is None:
+        return
+    no_record = ", where no record starts: with enableAcceleratedRecovery it deletes the log from there on"
+    verified.report.notes.append(
+        f"an older broker has run on this store since the checkpoint got its logicsPhysicalOffset, {stale.offset:,}; "
+        f"after a crash, RocketMQ {forecast.version} recovers from there{'' if stale.starts_record else no_record}; "
+        "`rmqstore rebuild STORE checkpoint` corrects it"
+    )
 
 
 def _tell_writer(store: Store, report: Report, asked: str) -> None:

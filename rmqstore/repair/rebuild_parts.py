@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.brokers.rules.writer import writer_of
+from rmqstore.checks.beside.checkpoint import stale_position
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused, UsageError
@@ -163,7 +164,9 @@ def _dledger_index(draft: PlanBuilder, verified: Verified, views: list[RepairedL
 def _checkpoint(draft: PlanBuilder, verified: Verified, end: int) -> None:
     last = max((r.max_time for r in verified.logs.results), default=0)
     if draft.store.checkpoint is not None:
-        kept = KeptEnd(last, end, last_record_start(verified, end))
+        complete = not any(part.missing for part in verified.logs.queues.values())
+        stale = complete and stale_position(draft.store, verified.logs) is not None
+        kept = KeptEnd(last, end, last_record_start(verified, end), stale)
         plan_checkpoint(draft, verified, RecoverOptions(), kept, force=True)
         return
     # brokers of 5.5.0 and newer with enableAcceleratedRecovery do not start without it after a crash; others ignore it

@@ -6,8 +6,10 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.files.records import MAX_RECORD
 from rmqstore.files.store import Store
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
 
@@ -17,6 +19,7 @@ _ANY_OFFSET = ("master_flushed_offset", "logics_physical_offset")
 """Offsets that may be after the end of the log: the master's log may be longer, and nothing lowers the other one."""
 LAST_TIME = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp() * 1000)
 LAST_OFFSET = 1 << 62
+_FLUSH_INTERVAL = 60_000  # ms; a flush between two messages may take the time of one and the offset of the other
 _CLOCKS = 86_400_000  # ms; greatest plausible difference between the clocks of two machines
 
 
@@ -38,6 +41,33 @@ def read_checkpoint(store: Store) -> bytes | None:
     if entry is None or entry.directory or entry.special:
         return None
     return store.files.read_at(entry.path, FILE_SIZE, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class StalePosition:
+    """A logicsPhysicalOffset that was right before an older broker wrote to the store; `offset` in bytes.
+
+    `starts_record`: whether a record starts there.
+    """
+
+    offset: int
+    starts_record: bool
+
+
+def stale_position(store: Store, logs: Logs) -> StalePosition | None:
+    """Return the checkpoint's logicsPhysicalOffset if it is not that of the message whose time the checkpoint has.
+
+    Brokers since 5.5.0 write the offset and the time of one message; older ones write only the time.
+    Source: ConsumeQueueStore.FlushConsumeQueueService#doFlush (RocketMQ 5.5.1), StoreCheckpoint#flush (5.4.0)
+    """
+    checkpoint = parse_checkpoint(read_checkpoint(store) or b"")
+    offset = checkpoint.logics_physical_offset
+    if offset <= 0 or logs.at(offset) is None or offset >= logs.wrote or logs.damaged(offset):
+        return None
+    message = logs.record(offset, MAX_RECORD)
+    if message is not None and checkpoint.logics_msg_timestamp <= message.store_timestamp + _FLUSH_INTERVAL:
+        return None
+    return StalePosition(offset, message is not None)
 
 
 def check_checkpoint(

@@ -54,6 +54,7 @@ from rmqstore.formats.rocksdbstore import (
 from rmqstore.formats.text.javatext import parse_long
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.properties.texts import PropertyTexts
+from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
@@ -186,9 +187,8 @@ def _timer_messages(
     store: Store, logs: Logs, log: LogView, since: int
 ) -> Iterator[tuple[Message, Mapping[str, str], int]]:
     """Yield (message, its properties, when it is due) of the timer queue, for those due from `since` on (ms)."""
-    for chunk in unit_chunks(simple_queue(store, properties.TIMER_TOPIC, 0), consumequeue.UNIT):
-        units = chunk.units[chunk.units["size"] > 0]
-        for offset, size in zip(units["commitlog_offset"].tolist(), units["size"].tolist(), strict=True):
+    for offsets, sizes in _places(store, logs, properties.TIMER_TOPIC, 0):
+        for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):
             if all(int(due) < since for due in _DUE.findall(log.read(min(size, MAX_RECORD), offset))):
                 continue  # parses only the few messages that may be pending
             message = logs.record(offset, MAX_RECORD)
@@ -231,12 +231,28 @@ def _delivered(store: Store, logs: Logs, timed: Sequence[_Timed]) -> set[TimerRo
 
 def _messages(store: Store, logs: Logs, topic: str, low: int, queue_id: int = 0) -> Iterator[Message]:
     """Yield the messages of a queue that start at or after `low` (global offset)."""
-    for chunk in unit_chunks(simple_queue(store, topic, queue_id), consumequeue.UNIT):
-        wanted = (chunk.units["commitlog_offset"] >= low) & (chunk.units["size"] > 0)
-        for offset in chunk.units["commitlog_offset"][wanted].tolist():
+    for offsets, _ in _places(store, logs, topic, queue_id):
+        for offset in offsets[offsets >= low].tolist():
             message = logs.record(offset, MAX_RECORD)
             if message is not None and message.topic_text == topic:
                 yield message
+
+
+def _places(store: Store, logs: Logs, topic: str, queue_id: int) -> Iterator[tuple[Offsets, Offsets]]:
+    """Yield offsets and sizes of the messages of a queue, by its units, or from the log if units are missing."""
+    part = logs.queues.get((topic, queue_id))
+    if part is None or not part.missing:
+        for chunk in unit_chunks(simple_queue(store, topic, queue_id), consumequeue.UNIT):
+            units = chunk.units[chunk.units["size"] > 0]
+            yield units["commitlog_offset"].astype(np.int64), units["size"].astype(np.int64)
+        return
+    table = QueueTable()
+    number = table.number(topic.encode(), queue_id)
+    for result in logs.results:
+        for file in result.queue.files:
+            for columns in _records(file, result.body_offset):
+                own = table.of(columns) == number
+                yield columns.offset[own], columns.size[own]
 
 
 # --- the index ------------------------------------------------------------------------------------------------------

@@ -21,12 +21,14 @@ _CODES = (codes.CK_LENGTH, codes.CK_AHEAD, codes.CK_GARBAGE)
 class KeptEnd:
     """The end of the repaired log: its greatest store time (ms), its end, and the start of its last record (offsets).
 
-    Without a message, all are 0.
+    Without a message, all are 0. `stale`: the queues are complete, and the checkpoint's logicsPhysicalOffset is of an
+    earlier time.
     """
 
     last_time: int
     end: int
     last_start: int
+    stale: bool = False
 
 
 def last_record_start(verified: Verified, end: int) -> int:
@@ -87,8 +89,8 @@ def true_checkpoint(old: StoreCheckpoint, kept: KeptEnd) -> StoreCheckpoint:
 
     A time that is too early only makes recovery read more. With 0, recovery begins at the first file (5.4.0: at the
     tenth from the end), and with `abort` present brokers delete the index files. The time of the index becomes 0
-    nevertheless, since the time of its last full file is unknown here. A logicsPhysicalOffset after the end of the log
-    becomes the start of the last message; one of 0 stays, because it is right for every broker.
+    nevertheless, since the time of its last full file is unknown here. A stale logicsPhysicalOffset, or one after the
+    end of the log, becomes the start of the last message; one of 0 stays, because it is right for every broker.
     """
     values = {}
     last_time, end = kept.last_time, kept.end
@@ -101,5 +103,6 @@ def true_checkpoint(old: StoreCheckpoint, kept: KeptEnd) -> StoreCheckpoint:
     values["confirm_phy_offset"] = confirm if 0 <= confirm <= end else end
     values["master_flushed_offset"] = master if 0 <= master <= LAST_OFFSET else 0
     logics = old.logics_physical_offset
-    values["logics_physical_offset"] = logics if 0 <= logics < end or not logics else kept.last_start
+    sound = 0 <= logics < end and not kept.stale
+    values["logics_physical_offset"] = logics if sound or not logics else kept.last_start
     return replace(old, **values)

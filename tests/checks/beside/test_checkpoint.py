@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,12 +11,14 @@ import pytest
 from rmqstore.checks.beside.checkpoint import VerifiedEnd, check_checkpoint, read_checkpoint
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.store import Store, open_store
-from rmqstore.formats.checkpoint import parse_checkpoint
+from rmqstore.formats.checkpoint import STORE_CHECKPOINT, parse_checkpoint
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from tests.checks.sound import above_note, located, opened
+from tests.command import run, run_json
 from tests.damage import cut, overwrite
-from tests.stores import STORES
+from tests.repair.salvaging import rows
+from tests.stores import STORES, unpack
 
 Copy = Callable[[str], Path]
 YEAR_2040 = 2_208_988_800_000
@@ -25,10 +28,10 @@ def log_end(store: Store) -> VerifiedEnd:
     last = wrote = 0
     for queue, body_offset in store.logs:
         for file in queue.files:
-            for run in scan_file(file, body_offset=body_offset):
-                if run.kind is Kind.RECORDS and run.columns is not None:
-                    last = max(last, int(run.columns.store_timestamp.max()))
-                    wrote = run.stop
+            for part in scan_file(file, body_offset=body_offset):
+                if part.kind is Kind.RECORDS and part.columns is not None:
+                    last = max(last, int(part.columns.store_timestamp.max()))
+                    wrote = part.stop
     return VerifiedEnd(last, wrote)
 
 
@@ -104,3 +107,37 @@ def test_what_a_broker_writes_after_the_checkpoint_was_read_does_not_count(store
     overwrite(store / "checkpoint", 0, (end.last_store_timestamp + 1).to_bytes(8, "big"))
     assert located(check(store, end, raw=raw)) == []
     assert located(check(store, end)) == [("CK-AHEAD", "checkpoint", "checkpoint", 0)]
+
+
+def notes(store: Path, *words: str) -> str:
+    return " ".join(json.loads(run("verify", str(store), *words, "--json").stdout)["notes"])
+
+
+@pytest.mark.parametrize(("offset", "no_record"), [(100, True), (0, False)])
+def test_an_offset_that_an_older_broker_did_not_keep_is_named_and_corrected(
+    offset: int, no_record: bool, store_copy: Copy
+) -> None:
+    store = store_copy("5.5.1-flushed")
+    [first, *_] = rows(store)
+    assert "logicsPhysicalOffset" not in notes(store)
+    overwrite(
+        store / "checkpoint",
+        STORE_CHECKPOINT.at("logics_physical_offset"),
+        (offset or rows(store)[9].offset).to_bytes(8, "big"),
+    )
+    overwrite(
+        store / "checkpoint",
+        STORE_CHECKPOINT.at("logics_msg_timestamp"),
+        (first.message.store_timestamp + 80_000).to_bytes(8, "big"),
+    )
+    told = notes(store, "--broker", "5.5.1")
+    assert "an older broker has run on this store since the checkpoint got its logicsPhysicalOffset" in told
+    assert ("where no record starts: with enableAcceleratedRecovery it deletes" in told) is no_record
+    run_json("rebuild", str(store), "checkpoint", "--apply", exit_code=0)
+    assert "logicsPhysicalOffset" not in notes(store)
+
+
+def test_a_broker_that_does_not_keep_the_offset_is_named_before_a_downgrade() -> None:
+    words = "does not keep the checkpoint's logicsPhysicalOffset"
+    assert f"RocketMQ 5.4.0 {words}" in notes(unpack("5.5.1-flushed"), "--broker", "5.4.0")
+    assert words not in notes(unpack("5.5.1-clean"), "--broker", "5.4.0")  # this one has none

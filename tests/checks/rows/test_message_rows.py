@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -154,3 +155,12 @@ def rows_of(store: Path, family: str) -> list[tuple[bytes, bytes]]:
     found = MessageRows.of(open_store(store))
     assert found is not None
     return [pair for keys, values in found.rows(family) for pair in zip(keys, values, strict=True)]
+
+
+@pytest.mark.parametrize(("kind", "topics"), [("trans", ["RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"]), ("timer", ["*"])])
+def test_messages_are_read_from_the_log_if_their_queue_is_gone(kind: str, topics: list[str], tmp_path: Path) -> None:
+    store = copy_store(f"5.4.0-{kind}-rocksdb", tmp_path)
+    for topic in topics:
+        for directory in store.glob(f"consumequeue/{topic}"):
+            shutil.rmtree(directory)
+    assert {code for code in problem_counts(examined(store).report) if code.startswith("RDB")} == set()
