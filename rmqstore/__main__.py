@@ -6,11 +6,14 @@ import gc
 import os
 import signal
 import sys
+import threading
 import warnings
 
 # Objects. No command has as many when it has loaded its modules and read a small store (at most 80,000): a collection
 # of that many takes 5 ms and finds nothing to free.
 _GARBAGE_COLLECTION = 200_000
+# Modules with threads, processes or open databases, which need the interpreter's own end.
+_NEED_AN_END = {"duckdb", "multiprocessing", "pyarrow", "pyspark", "rocksdict"}
 
 
 class _WithoutPandas:
@@ -32,10 +35,14 @@ def main() -> None:
         os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # processes of PySpark
     if sys.argv[1:2] != ["pipeline"]:  # PySpark uses pandas
         sys.meta_path.insert(0, _WithoutPandas)
-    from rmqstore.cli.main import cli
+    from rmqstore.cli.main import cli, end_process
 
     try:
         cli.main(prog_name="rmqstore")
+    except SystemExit as end:
+        if isinstance(end.code, int) and threading.active_count() == 1 and not sys.modules.keys() & _NEED_AN_END:
+            end_process(end.code)
+        raise
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the interpreter's end would print an exception
         if "duckdb" not in sys.modules:  # it would report objects that are not collected as leaks

@@ -6,6 +6,8 @@ stderr, an exit code that `rmqstore --help` lists, and with --json the error obj
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import errno
 import importlib
 import os
@@ -207,6 +209,15 @@ class CommandGroup(click.Group):
         return _tell(
             4, "could-not-check", what, "the disk or the operating system reported an error; see dmesg", as_json
         )
+
+
+def end_process(code: int) -> NoReturn:
+    """End the process without freeing its objects one by one, as the interpreter would: that takes 20 ms."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # it is closed
+            stream.flush()
+    os._exit(code)
 
 
 def _meant(word: str) -> str:

@@ -105,10 +105,10 @@ def test_a_sound_plain_store_loads_no_module_of_other_stores(command: str, unwan
 @pytest.mark.parametrize("command", ["verify", "recover", "lost"])
 def test_no_garbage_is_collected_during_the_start(command: str) -> None:
     code = (
-        "import gc, sys\nfrom rmqstore.__main__ import main\n"
+        "import atexit, gc, sys\nfrom rmqstore.__main__ import main\n"
         f"sys.argv[1:] = [{command!r}, {str(unpack('5.4.0-clean'))!r}]\n"
         "found = []\ngc.collect()\ngc.callbacks.append(lambda phase, info: found.append(phase))\n"
-        "try:\n main()\nexcept SystemExit:\n print(found)"
+        "atexit.register(lambda: print(found))\nmain()"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.splitlines()[-1] == "[]"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 from rmqstore.errors import UsageError
 from rmqstore.formats import dispatch
@@ -182,6 +183,7 @@ _DLEDGER = (("4.5.1", "0.1"), ("4.8.0", "0.2.2"), ("4.9.3", "0.2.3"), ("4.9.4", 
 _DLEDGER_5 = (("5.0.0", "0.3.1"), ("5.1.1", "0.3.1.2"), ("5.4.0", "0.3.2"), ("5.5.1", "0.3.3.4"))
 
 
+@cache
 def _rules(version: str) -> BrokerRules:
     v = version_number(version)
 
