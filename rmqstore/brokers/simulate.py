@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 from rmqstore.brokers.log.plain_start import PlainStart
+from rmqstore.brokers.queues.simple_queue import RecoveredFiles
 from rmqstore.brokers.rules.forecast import QueueKey, StartForecast, StartOptions
 from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.brokers.rules.writer import writer_of
@@ -13,6 +16,9 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits
+
+if TYPE_CHECKING:
+    from rmqstore.brokers.rules.versions import BrokerRules
 
 
 def simulate_start(
@@ -35,20 +41,76 @@ def simulate_start(
     them to save a second pass over the log and the rows.
     Errors: UsageError for an unknown version, for DLedger mode in a version without it, and for a part of a store.
     """
-    rules = rules_for(version or writer_of(store).forecast_version)
-    if store.part is not None:
-        raise UsageError(f"{store.path} is only a part of a store: a broker needs a whole one", "name the store's root")
-    options = options or StartOptions()
-    config = store.config.changed(settings or {})
-    if in_dledger_mode(store, config):
-        if rules.dledger is None:
-            raise UsageError(f"RocketMQ {rules.version} has no DLedger mode")
-        from rmqstore.brokers.dledger.start import DLedgerStart
+    starts = Starts(store, tiling, settings=settings, options=options, units=units, unreadable_rows=unreadable_rows)
+    return starts.of(version)
 
-        start: PlainStart = DLedgerStart(store, tiling, rules, config, options)
-    else:
-        start = PlainStart(store, tiling, rules, config, options)
-    return start.with_known(units, unreadable_rows).run()
+
+class Starts:
+    """The starts of several versions on one store. Arguments and errors: as `simulate_start`.
+
+    Each simulation notes which rules it asks for. For versions in which these rules are equal, it is made once.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        tiling: Tiling | None = None,
+        *,
+        settings: Mapping[str, str] | None = None,
+        options: StartOptions | None = None,
+        units: KnownUnits | None = None,
+        unreadable_rows: Mapping[QueueKey, int] | None = None,
+    ) -> None:
+        self._store, self._tiling = store, tiling
+        self._config = store.config.changed(settings or {})
+        self._options = options or StartOptions()
+        self._units, self._unreadable_rows = units, unreadable_rows
+        self._recovered: RecoveredFiles = {}
+        self._known: list[tuple[_AskedRules, StartForecast]] = []
+
+    def of(self, version: str | None = None) -> StartForecast:
+        """Return the forecast for a version."""
+        rules = rules_for(version or writer_of(self._store).forecast_version)
+        found = next((forecast for asked, forecast in self._known if asked.are_those_of(rules)), None)
+        if found is None:
+            asked = _AskedRules(rules)
+            found = self._simulate(cast("BrokerRules", asked))
+            self._known.append((asked, found))
+        return replace(found, version=rules.version, evidence=rules.evidence)
+
+    def _simulate(self, rules: BrokerRules) -> StartForecast:
+        store, config = self._store, self._config
+        if store.part is not None:
+            raise UsageError(
+                f"{store.path} is only a part of a store: a broker needs a whole one", "name the store's root"
+            )
+        kind: type[PlainStart] = PlainStart
+        if in_dledger_mode(store, config):
+            if rules.dledger is None:
+                raise UsageError(f"RocketMQ {rules.version} has no DLedger mode")
+            from rmqstore.brokers.dledger.start import DLedgerStart
+
+            kind = DLedgerStart
+        start = kind(store, self._tiling, rules, config, self._options)
+        start.queues.recovered = self._recovered
+        return start.with_known(self._units, self._unreadable_rows).run()
+
+
+class _AskedRules:
+    """The rules of a version. After a rule has been asked for, it is an attribute of the instance."""
+
+    def __init__(self, rules: BrokerRules) -> None:
+        self._rules = rules
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._rules, name)
+        setattr(self, name, value)
+        return value
+
+    def are_those_of(self, rules: BrokerRules) -> bool:
+        """Return whether another version has equal rules, as far as they were asked for. Its name plays no part."""
+        names = vars(self).keys() - {"version", "evidence", "_rules"}
+        return all(getattr(rules, name) == getattr(self, name) for name in names)
 
 
 def in_dledger_mode(store: Store, config: BrokerConfig) -> bool:

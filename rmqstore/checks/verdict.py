@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rmqstore.brokers.rules.forecast import StartOptions
 from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.brokers.rules.writer import writer_of
-from rmqstore.brokers.simulate import in_dledger_mode, simulate_start
+from rmqstore.brokers.simulate import Starts, in_dledger_mode
 from rmqstore.checks.beside.checkpoint import TIMES, read_checkpoint, stale_position
 from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.log import delay_levels
@@ -56,18 +56,12 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     units = _known_units(store, verified)
     if misplaced is not None and misplaced.store.is_rearranged:
         tiling = units = None  # they belong to the renamed files, but a broker that starts now reads the present ones
-    start = partial(
-        simulate_start,
-        store,
-        tiling,
-        version=options.broker or None,
-        settings=dict(options.settings),
-        unreadable_rows=verified.unreadable_rows,
-    )
+    starts = partial(Starts, store, tiling, settings=dict(options.settings), unreadable_rows=verified.unreadable_rows)
     size = sum(r.bytes for r in verified.logs.results)
-    forecast = start(options=StartOptions(thorough=size <= THOROUGH_BELOW), units=units)
+    start = starts(options=StartOptions(thorough=size <= THOROUGH_BELOW), units=units)
+    forecast = start.of(options.broker or None)
     if forecast.messages_lost and size > THOROUGH_BELOW:  # find out their topics, although it takes longer
-        forecast = start()
+        forecast = starts().of(options.broker or None)
     report.broker = dict(forecast.to_json())
     _tell_writer(store, report, options.broker and forecast.version)
     answer = _answer(store, verified, options, forecast)
@@ -81,7 +75,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
                 return VersionAnswer.of(
                     forecast, answer.sentence, answer.left, answer.taken, too_old=bool(answer.newer)
                 )
-            other = start(version=version, options=StartOptions(thorough=size <= THOROUGH_BELOW), units=units)
+            other = start.of(version)
             found = _answer(store, verified, options, other)
             return VersionAnswer.of(other, found.sentence, found.left, found.taken, too_old=bool(found.newer))
 

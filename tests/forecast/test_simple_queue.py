@@ -30,7 +30,7 @@ def queue(folder: Path, *files: bytes, version: str = "5.4.0", start: int = 0) -
         path = folder / f"{start + i * SIZE:020d}"
         path.write_bytes(content.ljust(SIZE, b"\0"))
         loaded.append(SimulatedFile(path, start + i * SIZE, SIZE))
-    return SimpleQueue("T", 0, SimulatedFiles(folder, SIZE, loaded), rules_for(version))
+    return SimpleQueue("T", 0, SimulatedFiles(folder, SIZE, loaded), rules_for(version), {})
 
 
 def test_recover_ends_at_the_first_unit_that_is_not_valid(tmp_path: Path) -> None:

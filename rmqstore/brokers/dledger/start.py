@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from rmqstore.brokers.dledger.recovery import DLedgerRecovery, DLedgerState
-from rmqstore.brokers.load.mapped_files import Loaded, SimulatedFiles, load_directories, strictly
+from rmqstore.brokers.load.mapped_files import STRICT, Loaded, SimulatedFiles, load_directories
 from rmqstore.brokers.log.files import Scanned
 from rmqstore.brokers.log.plain_start import PlainStart
 from rmqstore.brokers.log.start_file import by_checkpoint, head_store_time
@@ -96,9 +96,8 @@ class DLedgerStart(PlainStart):
     def _load_group(self) -> None:
         group = self.group
         directories = group.data.directories if group is not None else (self.home / "data",)
-        rules = strictly(self.rules)
         for files, folders in ((self.data, directories), (self.index, (self.home / "index",))):
-            loaded = load_directories(folders, files.file_size, rules, self.files)
+            loaded = load_directories(folders, files.file_size, STRICT, self.files)
             self._refuse(loaded)
             files.files.extend(loaded.files)
 

@@ -15,7 +15,6 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config_files import config_bytes, config_object
 from rmqstore.files.store import Store
 from rmqstore.files.topic_types import BATCH_CQ, configured_types
-from rmqstore.formats.configjson import reader_of
 
 _METADATA = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json")
 _METADATA_5 = ("topicQueueMapping.json", "consumerOrderInfo.json")
@@ -50,7 +49,7 @@ def unreadable_after_load(store: Store, rules: BrokerRules, config: BrokerConfig
 
 
 def _unreadable(store: Store, names: Iterable[str], rules: BrokerRules) -> Obstacle | None:
-    reader, files = reader_of(rules.version), store.files
+    reader, files = rules.config_reader, store.files
     for name in names:
         path = store.root / "config" / name
         if config_object(files, path, reader) is not None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
-from rmqstore.brokers.rules.versions import BrokerRules, LengthMismatch
+from rmqstore.brokers.rules.versions import LengthMismatch
 from rmqstore.files.disk.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import DirEntry, offset_to_file_name
 
@@ -89,7 +90,30 @@ class Loaded:
     ignored: list[Path] = field(default_factory=list)
 
 
-def load_directories(directories: Iterable[Path], file_size: int, rules: BrokerRules, files: Files = LOCAL) -> Loaded:
+class LoadRules(Protocol):
+    """The rules of a version for MappedFileQueue#load."""
+
+    @property
+    def length_mismatch(self) -> LengthMismatch: ...
+
+    @property
+    def skips_directories(self) -> bool: ...
+
+    @property
+    def deletes_empty_last(self) -> bool: ...
+
+
+class _Strict(NamedTuple):
+    length_mismatch: LengthMismatch = LengthMismatch.FAIL
+    skips_directories: bool = False
+    deletes_empty_last: bool = False
+
+
+STRICT: LoadRules = _Strict()
+"""The rules of DLedger: it accepts no directory and no 0-byte file (MmapFileList#doLoad)."""
+
+
+def load_directories(directories: Iterable[Path], file_size: int, rules: LoadRules, files: Files = LOCAL) -> Loaded:
     """Simulate MappedFileQueue#doLoad on one directory, or on all directories of a multi-path commitlog."""
     entries: list[DirEntry] = []
     for directory in directories:
@@ -119,11 +143,6 @@ def load_directories(directories: Iterable[Path], file_size: int, rules: BrokerR
             return out
         out.files.append(SimulatedFile(entry.path, start, file_size, files=files))
     return out
-
-
-def strictly(rules: BrokerRules) -> BrokerRules:
-    """Return rules that load as DLedger does: it accepts no directory and no 0-byte file (MmapFileList#doLoad)."""
-    return replace(rules, length_mismatch=LengthMismatch.FAIL, skips_directories=False, deletes_empty_last=False)
 
 
 def _misfit(entry: DirEntry, file_size: int) -> str:

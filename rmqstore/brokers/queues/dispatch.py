@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles
-from rmqstore.brokers.queues.simple_queue import SimpleQueue
+from rmqstore.brokers.queues.simple_queue import RecoveredFiles, SimpleQueue
 from rmqstore.brokers.rules.forecast import QueueKey
 from rmqstore.brokers.rules.record import Checked
 from rmqstore.brokers.rules.versions import BrokerRules
@@ -92,6 +92,8 @@ class Queues:
         """A file where a queue's directory belongs. After 30 attempts to write there, the broker flags its queues as
         not writable, and no further message of any queue gets a unit
         (ConsumeQueue#putMessagePositionInfoWrapper, RunningFlags#isCQWriteable)."""
+        self.recovered: RecoveredFiles = {}
+        """What the files begin with; starts of several versions may share it."""
         self._keeps_units = False
         self._numbers = QueueTable()
 
@@ -108,7 +110,7 @@ class Queues:
 
             self.table[(topic, queue_id)] = BatchQueue(topic, queue_id, mapped)
         else:
-            self.table[(topic, queue_id)] = simple = SimpleQueue(topic, queue_id, mapped, self.rules)
+            self.table[(topic, queue_id)] = simple = SimpleQueue(topic, queue_id, mapped, self.rules, self.recovered)
             simple.keeps_units = self._keeps_units
 
     def find(self, topic: str, queue_id: int) -> SimpleQueue | BatchQueue:

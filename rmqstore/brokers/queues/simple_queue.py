@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +38,18 @@ class Units:
     size: Int64s
 
 
+class FileBegin(NamedTuple):
+    """The valid units at the begin of a file: their bytes, the greatest address, and the last address and size."""
+
+    valid: int = 0
+    greatest: int = -1
+    last: int = 0
+    last_size: int = 0
+
+
+RecoveredFiles = dict[Path, FileBegin]
+
+
 def _units(at: int, raw: bytes) -> Units:
     table = consumequeue.UNIT.array(raw)
     return Units(at, table["commitlog_offset"].astype(np.int64), table["size"].astype(np.int64))
@@ -44,7 +58,9 @@ def _units(at: int, raw: bytes) -> Units:
 class SimpleQueue:
     """One consume queue of a simulated broker."""
 
-    def __init__(self, topic: str, queue_id: int, files: SimulatedFiles, rules: BrokerRules) -> None:
+    def __init__(
+        self, topic: str, queue_id: int, files: SimulatedFiles, rules: BrokerRules, recovered: RecoveredFiles
+    ) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.files = files
@@ -56,6 +72,7 @@ class SimpleQueue:
         self.keeps_units = False
         """Keep the bytes of added units until `outline` is called, not only their outlines."""
         self._kept: list[WrittenUnits] = []
+        self._begins = recovered
         self._recovered: tuple[SimulatedFile, int] | None = None
         """The last file that `recover` read, and the greatest address of its units."""
 
@@ -143,18 +160,25 @@ class SimpleQueue:
         self.files.recover(self._valid_bytes)
 
     def _valid_bytes(self, file: SimulatedFile) -> int:
-        valid, greatest = 0, -1
+        found = self._begins.get(file.path)
+        if found is None:
+            found = self._begins[file.path] = self._begin_of(file)
+        if found.valid:
+            self.max_physic_offset = self._address(found.last, found.last_size)
+        self._recovered = (file, found.greatest) if found.valid else None
+        return found.valid
+
+    def _begin_of(self, file: SimulatedFile) -> FileBegin:
+        found = FileBegin()
         for units in self.units(file):
             ok = consumequeue.is_unit(units.offset, units.size)
             n = leading(ok)
             if n:
-                valid = units.at + n * UNIT
-                greatest = max(greatest, int(units.offset[:n].max()))
-                self.max_physic_offset = self._address(int(units.offset[n - 1]), int(units.size[n - 1]))
+                greatest = max(found.greatest, int(units.offset[:n].max()))
+                found = FileBegin(units.at + n * UNIT, greatest, int(units.offset[n - 1]), int(units.size[n - 1]))
             if n < len(ok):
                 break
-        self._recovered = (file, greatest) if valid else None
-        return valid
+        return found
 
     def truncate(self, log_end: int) -> None:
         """Truncate as ConsumeQueue#truncateDirtyLogicFiles does: it ignores the size in unit 0 of a file."""

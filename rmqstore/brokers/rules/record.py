@@ -231,9 +231,8 @@ def parse_properties(text: str, rules: BrokerRules) -> dict[str, str]:
     Source: MessageDecoder#string2messageProperties; up to 4.9.0 it split each entry and required exactly two parts.
     """
     out: dict[str, str] = {}
-    old = tuple(int(x) for x in rules.version.split(".")) <= (4, 9, 0)
     for entry in text.split("\x02"):
-        if old:
+        if rules.splits_properties:
             parts = java_split(entry, "\x01")
             if len(parts) == 2:
                 out[parts[0]] = parts[1]

@@ -12,6 +12,7 @@ from functools import cache
 
 from rmqstore.errors import UsageError
 from rmqstore.formats import dispatch
+from rmqstore.formats.configjson import JsonReader, reader_of
 from rmqstore.formats.dispatch import FanOut
 from rmqstore.formats.properties import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 
@@ -88,6 +89,8 @@ class BrokerRules:
     negative_size_refused: bool
     """Refuses a negative TOTALSIZE before it looks at the magic: a BLANK with one ends recovery (5.5.1)."""
     property_crc: PropertyCrc
+    splits_properties: bool
+    """A property counts only if its entry has exactly one separator (up to 4.9.0)."""
     duplicate_info: bool
     """duplicationEnable demands DUP_INFO (5.0.0)."""
     inner_batch: bool
@@ -125,6 +128,8 @@ class BrokerRules:
     """An index file that cannot be opened makes load return false (5.1.0)."""
     timer_wheel: bool
     """The timer wheel file is opened before the store is loaded (5.0.0)."""
+    config_reader: JsonReader
+    """Which texts of configuration files it can read."""
     more_metadata: bool
     """topicQueueMapping.json and consumerOrderInfo.json are loaded (5.0.0)."""
     any_wheel_failure_is_caught: bool
@@ -216,6 +221,7 @@ def _rules(version: str) -> BrokerRules:
         bound_checks=since("5.3.2"),
         negative_size_refused=since("5.5.1"),
         property_crc=crc,
+        splits_properties=not since("4.9.1"),
         duplicate_info=since("5.0.0"),
         inner_batch=since("5.0.0"),
         half_message_accepted=not since("4.3.2"),
@@ -235,6 +241,7 @@ def _rules(version: str) -> BrokerRules:
         light_in_rocksdb=since("5.5.0"),
         index_failure_is_fatal=since("5.1.0"),
         timer_wheel=since("5.0.0"),
+        config_reader=reader_of(version),
         more_metadata=since("5.0.0"),
         any_wheel_failure_is_caught=since("5.3.1"),
         wheel_snapshots=since("5.3.4"),
