@@ -19,6 +19,7 @@ from rmqstore.checks.problems.problem import Area, Severity
 from rmqstore.checks.problems.report import Finding
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified, problem_counts
+from rmqstore.files.records import message_at
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.repair.beside.checkpoint import KeptEnd, last_record_start, plan_checkpoint
 from rmqstore.repair.beside.config import plan_configs, plan_offsets
@@ -414,6 +415,8 @@ class Recovery:
         latest = max((r.max_time for r in self.results), default=0)
         if self.cut is None and not self._touches_log(renames=False):
             return latest
+        if self._keeps_latest(latest):
+            return latest
         for result in reversed(self.results):
             view = RepairedLog.of(result, self.ends[id(result)], self.draft)
             for file in reversed(result.queue.files):
@@ -422,6 +425,18 @@ class Recovery:
                 if times:
                     return min(latest, max(times))
         return 0
+
+    def _keeps_latest(self, latest: int) -> bool:
+        """Return whether the last record of the log has the latest time, and stays as it is."""
+        result = self.results[-1]
+        start = last_record_start(self.verified, result.wrote)
+        last = message_at(result.queue, start) if start >= result.queue.start else None
+        if last is None or last.store_timestamp != latest:
+            return False
+        view = RepairedLog.of(result, self.ends[id(result)], self.draft)
+        return view.end >= result.wrote and not any(
+            patch.start < start + last.size and start < patch.stop for patch in view.patches
+        )
 
     def _end(self) -> int:
         return max(self.ends.values(), default=0)

@@ -8,11 +8,9 @@ from rmqstore.checks.beside.checkpoint import LAST_OFFSET, LAST_TIME, TIMES
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
+from rmqstore.repair.log.records_near import last_before
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.scan.records import scan_file
-from rmqstore.scan.tiling import Kind
-from rmqstore.scan.window import ScanOptions
 
 _CODES = (codes.CK_LENGTH, codes.CK_AHEAD, codes.CK_GARBAGE)
 
@@ -38,22 +36,12 @@ def last_record_start(verified: Verified, end: int) -> int:
     5.5.0 and newer that recover by it (enableAcceleratedRecovery) begin to read there.
     """
     for result in reversed(verified.logs.results):
-        for run in reversed([r for r in result.tiling if r.kind is Kind.RECORDS and r.start < end]):
-            files = [
-                f for f in result.queue.files if f.start < min(run.stop, end) and f.start + f.file_size > run.start
-            ]
-            for file in reversed(files):
-                begin, stop = max(run.start, file.start) - file.start, min(run.stop, end) - file.start
-                found = 0
-                options = ScanOptions(crc=False)
-                for part in scan_file(
-                    file, start=begin, stop=stop, body_offset=result.body_offset, exact=True, options=options
-                ):
-                    if part.kind is Kind.RECORDS and part.columns is not None:
-                        kept = part.columns.offset[part.columns.offset + part.columns.size <= end]
-                        found = int(kept[-1]) if len(kept) else found
-                if found:
-                    return found
+        at = min(end, result.tiling.stop)
+        while near := last_before(result, at):
+            starts = [start for start, stop in near if stop <= end]
+            if starts:
+                return starts[-1] + result.body_offset
+            at = near[0][0]
     return 0
 
 
