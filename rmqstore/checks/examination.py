@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config, check_offsets, check_tier
@@ -119,7 +120,11 @@ class Examination:
         if self.store.index_files:
             from rmqstore.checks.beside.index import check_index
 
-            self.verified.index = check_index(self.store, self.findings, live=self.report.live)
+            check, known = partial(check_index, self.store, live=self.report.live), self.options.last_run
+            if known is None:
+                self.verified.index = check(self.findings)
+            else:
+                self.verified.index = known.index(self.store, self.findings, check)
             self.report.unchecked.extend(self.verified.index.unchecked)
 
     @property

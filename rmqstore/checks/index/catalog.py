@@ -83,31 +83,28 @@ class IndexCatalog:
         keys: Keys,
         tally: IndexTally,
         columns: Columns | None = None,
-        seen: Callable[[int, int, bytes], None] | None = None,
+        seen: Callable[[int, int, Entries, bool], None] | None = None,
     ) -> None:
         """Compare the entries that point into [start, stop) with those that the messages there should have.
 
         There are only good records in [start, stop); `keys` are all their keys, `columns` the records, which entries
-        may prove to be damaged. `seen` gets each piece with its `digest`.
+        may prove to be damaged. `seen` gets each piece [low, high) with the result of `entries`.
         """
         for lo in range(start, stop, _PIECE):
             hi = min(lo + _PIECE, stop)
             inside = (keys.offset >= lo) & (keys.offset < hi)
-            entries, whole = self._entries(lo, hi)
+            entries, whole = self.entries(lo, hi)
             if seen is not None:
-                seen(lo, hi, self._digest(entries, whole))
+                seen(lo, hi, entries, whole)
             self._check(lo, entries, whole, (keys.take(inside), columns), tally)
 
     def hashes(self, lo: int, hi: int) -> tuple[I64, I64]:
         """Return offsets and key hashes of all entries that point into [lo, hi)."""
-        entries, _ = self._entries(lo, hi)
+        entries, _ = self.entries(lo, hi)
         return entries.offset, entries.key_hash
 
-    def digest(self, lo: int, hi: int) -> bytes:
-        """Return a digest of all entries that point into [lo, hi), with the names and begin times of their files."""
-        return self._digest(*self._entries(lo, hi))
-
-    def _digest(self, entries: Entries, whole: bool) -> bytes:
+    def digest(self, entries: Entries, whole: bool) -> bytes:
+        """Return a digest of the result of `entries`, with the names and begin times of the files."""
         number, *columns = entries
         digest = hashlib.blake2b(b"\1" if whole else b"\0", digest_size=16)
         for n in np.unique(number).tolist():
@@ -159,7 +156,7 @@ class IndexCatalog:
         late[found] = (entries.diff[found] != wanted) & (entries.unit[found] != 1)
         _count(tally.late, late, entries)
 
-    def _entries(self, lo: int, hi: int) -> tuple[Entries, bool]:
+    def entries(self, lo: int, hi: int) -> tuple[Entries, bool]:
         """Return all entries that point into [lo, hi).
 
         The second value is False if a file has expired or is no longer readable: then no entry counts as missing.

@@ -15,12 +15,13 @@ from rmqstore.scan.unit_rows import Units
 
 if TYPE_CHECKING:
     from rmqstore.checks.index.catalog import IndexCatalog
+    from rmqstore.checks.index.files import Entries
     from rmqstore.checks.log.stored_units import UnitFiles
 
 
 @dataclass(slots=True)
 class BesideSplit:
-    """The ranges in the order in which they were read, and one digest for each kind.
+    """The ranges in the order in which they were read, and a digest of each kind's contents ("": none was made).
 
     `units`: (topic, queue id, first unit, count) of consume queues; `index`: global offsets [low, high) of the log
     whose index entries were read; `entries`: (bytes, offset) of the DLedger index.
@@ -33,14 +34,22 @@ class BesideSplit:
 
 
 class WatchedReads:
-    """Reads beside the log, and notes the ranges. A source is None if the store does not have it."""
+    """Reads beside the log, and notes the ranges. A source is None if the store does not have it.
+
+    `digests`: make a digest of what is read.
+    """
 
     def __init__(
-        self, units: UnitFiles | None, catalog: IndexCatalog | None, entry_units: MappedFileQueue | None
+        self,
+        units: UnitFiles | None,
+        catalog: IndexCatalog | None,
+        entry_units: MappedFileQueue | None,
+        *,
+        digests: bool = True,
     ) -> None:
         self._units, self._catalog, self._entry_units = units, catalog, entry_units
         self._seen = BesideSplit()
-        self._hashes = tuple(hashlib.blake2b(digest_size=16) for _ in range(3))
+        self._hashes = tuple(hashlib.blake2b(digest_size=16) for _ in range(3)) if digests else ()
 
     def read(self, topic: str, queue_id: int, first: int, count: int) -> Units:
         """Like `UnitReader.read`."""
@@ -48,17 +57,19 @@ class WatchedReads:
             raise ValueError("no consume queues to read")
         found = self._units.read(topic, queue_id, first, count)
         self._seen.units.append((topic, queue_id, first, count))
-        self._hashes[0].update(len(found).to_bytes(8, "big") + found.tobytes())
+        if self._hashes:
+            self._hashes[0].update(len(found).to_bytes(8, "big") + found.tobytes())
         return found
 
     def file_of(self, topic: str, queue_id: int, at: int) -> str:
         """Like `UnitReader.file_of`."""
         return self._units.file_of(topic, queue_id, at) if self._units is not None else ""
 
-    def index(self, low: int, high: int, digest: bytes) -> None:
-        """Note that the index entries of [low, high) were read; `digest` is from `IndexCatalog.digest`."""
+    def index(self, low: int, high: int, entries: Entries, whole: bool) -> None:
+        """Note that the index entries of [low, high) were read; the last two are from `IndexCatalog.entries`."""
         self._seen.index.append((low, high))
-        self._hashes[1].update(digest)
+        if self._hashes and self._catalog is not None:
+            self._hashes[1].update(self._catalog.digest(entries, whole))
 
     def pread(self, size: int, offset: int) -> bytes:
         """Like `MappedFileQueue.pread` of the DLedger index."""
@@ -66,7 +77,8 @@ class WatchedReads:
             raise ValueError("no DLedger index to read")
         found = self._entry_units.pread(size, offset)
         self._seen.entries.append((size, offset))
-        self._hashes[2].update(len(found).to_bytes(8, "big") + found)
+        if self._hashes:
+            self._hashes[2].update(len(found).to_bytes(8, "big") + found)
         return found
 
     def unit(self, layout: Layout, number: int) -> dict[str, Any] | None:
@@ -76,20 +88,22 @@ class WatchedReads:
 
     def result(self) -> BesideSplit:
         """Return the ranges read so far, with their digests."""
-        a, b, c = (one.hexdigest() for one in self._hashes)
-        self._seen.digests = (a, b, c)
+        if self._hashes:
+            a, b, c = (one.hexdigest() for one in self._hashes)
+            self._seen.digests = (a, b, c)
         return self._seen
 
-    def finds_the_same(self, known: BesideSplit) -> bool:
-        """Return whether the ranges of an earlier run still have the same content. Call it on a new `WatchedReads`."""
-        if (known.units and self._units is None) or (known.index and self._catalog is None):
-            return False
-        if known.entries and self._entry_units is None:
-            return False
+    def digests(self, known: BesideSplit) -> tuple[str, str, str] | None:
+        """Return the digests of the ranges of an earlier run as they are now; None if a source is missing."""
+        again = WatchedReads(self._units, self._catalog, self._entry_units)
+        if (known.units and self._units is None) or (known.entries and self._entry_units is None):
+            return None
         for one in known.units:
-            self.read(*one)
+            again.read(*one)
         for low, high in known.index:
-            self.index(low, high, self._catalog.digest(low, high) if self._catalog is not None else b"")
+            if self._catalog is None:
+                return None
+            again.index(low, high, *self._catalog.entries(low, high))
         for size, offset in known.entries:
-            self.pread(size, offset)
-        return self.result().digests == known.digests
+            again.pread(size, offset)
+        return again.result().digests

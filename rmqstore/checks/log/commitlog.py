@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.log_contents import LogContents
@@ -23,6 +23,10 @@ from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper, Split, Workers, joined, plan_splits
+
+if TYPE_CHECKING:
+    from rmqstore.checks.index.catalog import IndexCatalog
+    from rmqstore.files.store import Store
 
 UnitOf = Callable[[str, int, int], int | None]
 
@@ -182,14 +186,27 @@ class LogResult(LogContents):
         return self._bad_cache
 
 
+IndexCheck = Callable[[Findings], "IndexCatalog"]
+"""Checks the index files, and adds what it finds."""
+
+
 class KnownParts(Protocol):
-    """Parts of a log that need not be read again. `reused`: the files that were not read; None: not told."""
+    """Parts of a store that need not be read again. `reused`: the files that were not read; None: not told.
+
+    `digests`: whether the parts of this verification need digests of what they are compared with.
+    """
 
     @property
     def reused(self) -> Reused | None: ...
 
+    @property
+    def digests(self) -> bool: ...
+
     def begin(self) -> None:
         """Start a verification."""
+
+    def index(self, store: Store, findings: Findings, check: IndexCheck) -> IndexCatalog:
+        """Check the index files, unless the result is known. Called before `mapper`."""
 
     def mapper(self, options: PassOptions, jobs: int, inner: Mapper | None) -> Mapper:
         """Return a mapper that reads only unknown parts, with `inner` or `jobs` processes, and yields all in order."""
@@ -211,7 +228,7 @@ class PassWork(Workers):
         """Read splits and yield them with their parts, in address order."""
         mapper = self.mapper
         if self.known is not None:
-            options = replace(options, watch=True)
+            options = replace(options, watch=True, digests=self.known.digests)
             mapper = self.known.mapper(options, self.jobs, self.mapper)
         return joined(partial(scan_split, options=options), splits, self.jobs, mapper)
 

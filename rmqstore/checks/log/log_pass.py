@@ -66,6 +66,7 @@ class PassOptions:
     fans_out: frozenset[str] | None = None  # topics whose messages get units in light queues; None: all
     keep_units: bool = False  # fill LogPart.units
     watch: bool = False  # fill LogPart.beside
+    digests: bool = True  # with digests
     files: Files = LOCAL
     run_id: bytes = field(default_factory=lambda: os.urandom(8))  # a worker lists a store once per run
 
@@ -99,7 +100,8 @@ def watched_reads(body_offset: int, options: PassOptions) -> WatchedReads:
     from rmqstore.checks.log.beside_split import WatchedReads
 
     store = opened(options.store, options.given, options.run_id, options.files)
-    return WatchedReads(_units(options), options.index, _entry_units(store, body_offset))
+    entry_units = _entry_units(store, body_offset)
+    return WatchedReads(_units(options), options.index, entry_units, digests=options.digests)
 
 
 def _entry_units(store: Store, body_offset: int) -> MappedFileQueue | None:

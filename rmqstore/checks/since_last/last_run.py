@@ -18,15 +18,20 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, watched_reads
-from rmqstore.checks.problems.report import Reused
+from rmqstore.checks.problems.report import Findings, Reused
 from rmqstore.checks.since_last.kept_part import Identity, kept_part, options_key
 from rmqstore.checks.since_last.state_file import SCHEMA, OldState, packed, store_name, unpacked
 from rmqstore.scan.workers import Mapper, Split, map_ordered
+
+if TYPE_CHECKING:
+    from rmqstore.checks.index.catalog import IndexCatalog
+    from rmqstore.checks.log.commitlog import IndexCheck
+    from rmqstore.files.store import Store
 
 OLDEST = 30 * 86_400
 """Seconds after which a kept part is read again."""
@@ -37,6 +42,8 @@ class LastRun:
 
     Call `begin` before each verification of the store, and `end` after the last one.
     """
+
+    digests = True
 
     def __init__(self, store: Path, old: OldState, write: Callable[[bytes], object]) -> None:
         self._store, self._old, self._write = store, old, write
@@ -49,6 +56,10 @@ class LastRun:
     def begin(self) -> None:
         """Start a verification."""
         self._used.clear()
+
+    def index(self, store: Store, findings: Findings, check: IndexCheck) -> IndexCatalog:
+        """Check the index files: they are read in every run."""
+        return check(findings)
 
     def end(self) -> None:
         """Write the last line."""
@@ -114,7 +125,8 @@ class LastRun:
         begin = options.index.start if options.index is not None else None
         if begin is not None and (part.index_begin is None or begin < part.index_begin):
             return False  # more messages should have index entries now
-        return part.fits(split) and watched_reads(split.body_offset, options).finds_the_same(part.beside)
+        beside = watched_reads(split.body_offset, options)
+        return part.fits(split) and beside.digests(part.beside) == part.beside.digests
 
     def _recall(self, split: Split) -> LogPart:
         place = self._place(split)

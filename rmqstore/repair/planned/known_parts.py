@@ -7,33 +7,55 @@ the plan tells which bytes change. Parts are kept in a temporary file, because t
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, watched_reads
+from rmqstore.checks.log.stored_units import opened
+from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.since_last.kept_part import Identity, KeptPart, kept_part, options_key
 from rmqstore.files.mapped_file_queue import offset_to_file_name
+from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.store_queues import TREE
 from rmqstore.repair.journal.disk import Scratch
 from rmqstore.repair.planned.overlay import Overlay
 from rmqstore.scan.workers import Mapper, Split, map_ordered
+
+if TYPE_CHECKING:
+    from rmqstore.checks.index.catalog import IndexCatalog
+    from rmqstore.checks.log.beside_split import BesideSplit, WatchedReads
+    from rmqstore.checks.log.commitlog import IndexCheck
 
 _Place = tuple[Path, int, int, int, int]
 _NO_IDENTITY = Identity(0, 0, 0, 0)
 
 
 class FirstParts:
-    """Keeps the sound parts of an examination while it reads the log."""
+    """Keeps the sound parts of an examination while it is made. `options`: how each log was read, by `body_offset`."""
 
     reused = None
+    digests = False
 
     def __init__(self) -> None:
         self._scratch = Scratch()
         self._places: dict[_Place, tuple[int, int]] = {}
+        self.options: dict[int, PassOptions] = {}
+        self.catalog: IndexCatalog | None = None
+        self.settings: Mapping[str, str] = {}
+        self.index_findings = Findings()
 
     def begin(self) -> None:
         """Start an examination."""
         self._places.clear()
+
+    def index(self, store: Store, findings: Findings, check: IndexCheck) -> IndexCatalog:
+        """Check the index files, and keep the result."""
+        self.settings, self.index_findings = store.config.given, Findings(keep=findings.keep)
+        self.catalog = check(self.index_findings)
+        findings.merge(self.index_findings)
+        return self.catalog
 
     def mapper(self, options: PassOptions, jobs: int, inner: Mapper | None) -> Mapper:
         """Return a mapper that keeps the sound parts."""
@@ -41,6 +63,7 @@ class FirstParts:
         def mapped(function: Callable[[Split], Any], splits: Sequence[Split]) -> Iterator[tuple[Split, Any]]:
             parts = map_ordered(function, splits, jobs) if inner is None else inner(function, splits)
             for split, part in parts:
+                self.options[split.body_offset] = options
                 self._keep(split, part, options)
                 yield split, part
 
@@ -68,6 +91,7 @@ class PartsAfter:
     """
 
     reused = None
+    digests = False
 
     def __init__(self, first: FirstParts, overlay: Overlay) -> None:
         self._first = first
@@ -76,21 +100,33 @@ class PartsAfter:
     def begin(self) -> None:
         """Start an examination."""
 
+    def index(self, store: Store, findings: Findings, check: IndexCheck) -> IndexCatalog:
+        """Return the first result if the plan changes nothing that it depends on; else check the index files."""
+        changed = any(self._overlay.changes(store.root / name) for name in ("index", "abort"))
+        if self._first.catalog is None or changed or store.config.given != self._first.settings:
+            return check(findings)
+        findings.merge(self._first.index_findings)
+        return self._first.catalog
+
     def mapper(self, options: PassOptions, jobs: int, inner: Mapper | None) -> Mapper:
         """Return a mapper that reads only what is not known."""
 
         def mapped(function: Callable[[Split], Any], splits: Sequence[Split]) -> Iterator[tuple[Split, Any]]:
+            key, beside = options_key(options), _Beside(self._first, self._overlay, options)
             for split in splits:
                 known = self._first.find(split)
-                same = known is not None and self._can_be_used(known, split, options)
-                yield split, known.part() if known is not None and same else function(split)
+                same = known is not None and known.options == key and self._can_be_used(known, split, options)
+                if known is not None and same and beside.is_same(known.beside, split.body_offset):
+                    yield split, known.part()
+                else:
+                    yield split, function(split)
 
         return mapped
 
     def _can_be_used(self, known: KeptPart, split: Split, options: PassOptions) -> bool:
-        """Return whether the part is what reading the split now would give."""
+        """Return whether the log has the same bytes, and at least as many index entries are expected for them."""
         file = split.file
-        if file.stop > options.stop_before or known.options != options_key(options):
+        if file.stop > options.stop_before:
             return False
         begin = options.index.start if options.index is not None else None
         if begin is not None and (known.index_begin is None or begin < known.index_begin):
@@ -99,9 +135,56 @@ class PartsAfter:
         if not self._overlay.keeps(file.path, split.start, stop):
             return False
         following = file.path.with_name(offset_to_file_name(file.stop))  # a BLANK is judged by the next file
-        if split.stop >= min(file.length, file.file_size) and self._overlay.changes(following):
-            return False
-        return watched_reads(split.body_offset, options).finds_the_same(known.beside)
+        return split.stop < min(file.length, file.file_size) or not self._overlay.changes(following)
+
+
+class _Beside:
+    """Compares what the parts were compared with: before a plan, and after it. `after`: options of the examination."""
+
+    def __init__(self, first: FirstParts, overlay: Overlay, after: PassOptions) -> None:
+        self._first, self._overlay, self._after = first, overlay, after
+        self._changed: dict[tuple[str, int], bool] = {}
+        self._other_size: bool | None = None
+        self._readers: dict[int, tuple[WatchedReads, WatchedReads]] = {}
+
+    def is_same(self, known: BesideSplit, body_offset: int) -> bool:
+        """Return whether all that a part was compared with has the same content after the plan."""
+        before = self._first.options[body_offset]
+        stores = tuple(opened(one.store, one.given, one.run_id, one.files) for one in (before, self._after))
+        groups = [store.dledger.index for store in stores if body_offset and store.dledger is not None]
+        entries = any(self._overlay.changes(folder) for group in groups for folder in group.directories)
+        index = self._overlay.changes(self._after.store / "index")
+        changed = replace(
+            known,
+            units=[one for one in known.units if self._changes_queue(one[0], one[1], stores)],
+            index=known.index if index else [],
+            entries=known.entries if entries else [],
+        )
+        if entries and not known.entries:
+            return False  # there was no index of the entries yet
+        if not (changed.units or changed.index or changed.entries):
+            return True
+        if body_offset not in self._readers:
+            self._readers[body_offset] = watched_reads(body_offset, before), watched_reads(body_offset, self._after)
+        found = [reads.digests(changed) for reads in self._readers[body_offset]]
+        return found[0] is not None and found[0] == found[1]
+
+    def _changes_queue(self, topic: str, queue_id: int, stores: Sequence[Store]) -> bool:
+        """Return whether the plan may change units of a queue."""
+        key = topic, queue_id
+        if key not in self._changed:
+            if any(store.reads_rows(topic) for store in stores):
+                places = [store.rocksdb_directory for store in stores]
+            else:
+                places = [store.root / TREE[QueueKind.SIMPLE] / topic / str(queue_id) for store in stores]
+            self._changed[key] = self._resized(stores) or any(map(self._overlay.changes, places))
+        return self._changed[key]
+
+    def _resized(self, stores: Sequence[Store]) -> bool:
+        """Return whether the plan changes the size of queue files, which is inferred from all of them."""
+        if self._other_size is None:
+            self._other_size = len({store.queue_file_size(QueueKind.SIMPLE) for store in stores}) > 1
+        return self._other_size
 
 
 def _place(split: Split) -> _Place:
