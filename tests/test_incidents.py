@@ -85,7 +85,7 @@ def test_a_topic_was_deleted(scene: Make) -> None:
     topics.with_name("topics.json.bak").unlink(missing_ok=True)
     shutil.rmtree(now.store / "consumequeue" / "Order_11")
     lost, _ = now.play(0, 0)
-    assert "of the deleted topic Order_11" in lost
+    assert "topics.json does not have the topic Order_11: " in lost
     assert len((now.folder / "order.ndjson").read_text().splitlines()) == 168
     deleted: Any = run_json("lost", str(now.store), exit_code=0)["deleted_topics"]
     table["topicConfigTable"]["Order_11"] = deleted[0]["topic_config"]

@@ -342,7 +342,7 @@ class Examination:
         if results and self.narrow.is_whole and self.store.part is None and not self.report.live:
             from rmqstore.checks.beside.missing_config import check_missing_config
 
-            check_missing_config(store, self.verified.config, self.states, self.findings)
+            check_missing_config(store, self.verified.config, self.states, self.verified.logs.topics, self.findings)
         self.verified.config.tables = {}
 
     def of_all_messages(self) -> None:

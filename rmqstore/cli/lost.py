@@ -405,7 +405,8 @@ def _write(
     for line in _unlisted(losses):
         out.note(f"note: {line}")
     for one in deleted:
-        out.note(f"note: {_still_there(one)}; `rmqstore export {store.path} --topic {printable(one.topic)}` saves them")
+        out.note(f"note: {_still_there(one)}")
+        out.note(f"`rmqstore export {store.path} --topic {printable(one.topic)}` saves them")
     return count
 
 
@@ -443,11 +444,12 @@ def _text(losses: Losses, rows: list[Row], report: Report | None, width: int) ->
 
 
 def _still_there(one: DeletedTopic) -> str:
-    return f"{many(one.messages, 'message')} of the deleted topic {printable(one.topic)} in the log until they expire"
+    messages = many(one.messages, "message")
+    return f"topics.json does not have the topic {printable(one.topic)}: {messages} in the log until they expire"
 
 
 def _deleted(store: Path, topics: list[DeletedTopic]) -> Iterator[str]:
-    """Yield how many messages of deleted topics are in the log, and what saves them or brings them back."""
+    """Yield how many messages of topics that topics.json does not have are in the log, and what saves them or brings them back."""
     for one in topics:
         yield f"{_still_there(one)}, at log offsets {one.first_offset:,} to {one.last_offset:,}"
         yield f"  `rmqstore export {store} --topic {printable(one.topic)} -o FILE` saves them"
@@ -456,7 +458,8 @@ def _deleted(store: Path, topics: list[DeletedTopic]) -> Iterator[str]:
         for one in topics:
             config = dumps(one.to_json()["topic_config"], sort_keys=True)
             yield AsIs(f"  {dumps(one.topic)}: {config}")
-        yield f"Then `rmqstore recover {store} --apply` makes their queues."
+        if any(not one.has_queues for one in topics):
+            yield f"Then `rmqstore recover {store} --apply` makes their queues."
 
 
 def _unlisted(losses: Losses) -> Iterator[str]:

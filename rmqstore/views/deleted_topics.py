@@ -24,6 +24,8 @@ class DeletedTopic:
     last_offset: int = -1
     queues: int = 0
     """Number of queues that the topic had at least."""
+    has_queues: bool = False
+    """Whether its consume queues still exist."""
 
     def add(self, queue_id: int, facts: Any) -> None:
         """Add a queue by the facts of its finding."""
@@ -60,7 +62,8 @@ def deleted_topics(store: Store, verified: Verified) -> list[DeletedTopic]:
         topic, _, queue_id = label.rpartition("/")
         served = known is None or topic in known or is_system_topic(topic) or is_lmq(topic)
         if not served and state.max > state.min:
-            found.setdefault(topic, DeletedTopic(topic)).add(int(queue_id), _facts(store, topic, int(queue_id), state))
+            one = found.setdefault(topic, DeletedTopic(topic, has_queues=True))
+            one.add(int(queue_id), _facts(store, topic, int(queue_id), state))
     return [found[topic] for topic in sorted(found)]
 
 

@@ -364,7 +364,9 @@ def test_messages_of_a_deleted_topic_are_listed_and_can_be_brought_back(tmp_path
     assert (deleted["topic"], deleted["messages"]) == ("Order_11", len(messages))
     assert (deleted["first_offset"], deleted["last_offset"]) == (min(offsets), max(offsets))
     text = run("lost", str(store), "--format", "table").stdout
-    assert f"{len(messages)} messages of the deleted topic Order_11 in the log until they expire" in text
+    assert (
+        f"topics.json does not have the topic Order_11: {len(messages)} messages in the log until they expire" in text
+    )
 
     table["topicConfigTable"]["Order_11"] = deleted["topic_config"]
     topics.write_text(json.dumps(table))

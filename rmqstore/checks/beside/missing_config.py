@@ -8,11 +8,11 @@ messages of its own topics.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rmqstore.checks.beside.config import JSON_FILES, ConfigFacts
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.files.config_databases import TABLES, TOPICS, V2
 from rmqstore.files.store import Store
 from rmqstore.formats.properties import is_lmq, is_system_topic
@@ -27,15 +27,23 @@ _DATABASES = frozenset({"topics", "consumerOffsets", "metadata", "rdb"})
 _NAMED = 5
 
 
-def check_missing_config(store: Store, config: ConfigFacts, queues: Iterable[str], findings: Findings) -> None:
+def check_missing_config(
+    store: Store,
+    config: ConfigFacts,
+    states: Mapping[str, QueueState],
+    known_topics: Collection[str] | None,
+    findings: Findings,
+) -> None:
     """Report missing topics and consumer offsets of a store with messages on which a broker has run.
 
-    `queues`: the names of all queues ("TOPIC/ID").
+    `states`: all queues, by name ("TOPIC/ID"). `known_topics`: those of the configuration; None: unknown.
     """
-    queues = list(queues)
+    queues = list(states)
     names = _names(store)
     if config.databases.get(TOPICS) == V2:
         _check_stored_topics(config, _own(_topics(queues)), findings)
+    elif known_topics is not None and store.config.role != "slave":
+        _check_known_topics(states, known_topics, findings)
     if _DATABASES & set(store.rocksdb_config) or not broker_has_run(store, queues):
         return
     topics = _topics(queues)
@@ -62,6 +70,21 @@ def _check_stored_topics(config: ConfigFacts, own: Sequence[str], findings: Find
     stored = table if isinstance(table, dict) else {}
     if lacking := [topic for topic in own if topic not in stored]:
         findings.add(Finding(codes.CFG_UNSTORED_TOPICS, "config", V2, facts=_listed("topics", lacking)))
+
+
+def _check_known_topics(states: Mapping[str, QueueState], known: Collection[str], findings: Findings) -> None:
+    """Report topics with messages in their queues that a broker does not know, and so does not serve.
+
+    A slave may have them: it takes topics.json from its master, and keeps the queues of a topic that was deleted there.
+    """
+    messages: dict[str, int] = {}
+    for label, state in states.items():
+        topic = label.rpartition("/")[0]
+        if topic not in known and state.max > state.min:
+            messages[topic] = messages.get(topic, 0) + state.max - state.min
+    if unknown := _own(sorted(messages)):
+        facts = _listed("topics", unknown) | {"messages": sum(messages[topic] for topic in unknown)}
+        findings.add(Finding(codes.CFG_UNKNOWN_TOPICS, "config", "topics.json", facts=facts))
 
 
 def broker_has_run(store: Store, queues: Iterable[str]) -> bool:

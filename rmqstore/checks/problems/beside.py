@@ -296,6 +296,24 @@ CONFIG: Rows = (
         ),
     ),
     Problem(
+        code=codes.CFG_UNKNOWN_TOPICS,
+        title="topics with messages are not in topics.json",
+        severity=_W,
+        needs_operator=OperatorTask(
+            why="the queues name the topics, but not their settings",
+            do=(
+                "stop the broker and add the entries that `rmqstore lost STORE` prints to config/topics.json; or create "
+                "the topics with `mqadmin updateTopic`, with at least as many queues as before"
+            ),
+        ),
+        about=(
+            "The log has messages of these topics, and their consume queues exist, but topics.json does not have the "
+            "topics: an old topics.json was restored, for instance. Consumers get `topic not exist` until somebody "
+            "creates the topics again. Their messages and queues stay until they expire; but before 5.0, the next "
+            "`mqadmin deleteTopic` of any topic deletes these queues too (AdminBrokerProcessor#deleteTopic, 4.9.7)."
+        ),
+    ),
+    Problem(
         code=codes.CFG_NO_OFFSETS,
         title="consumerOffset.json is missing, and groups have consumed",
         severity=_W,
