@@ -449,7 +449,7 @@ def _still_there(one: DeletedTopic) -> str:
 
 
 def _deleted(store: Path, topics: list[DeletedTopic]) -> Iterator[str]:
-    """Yield how many messages of topics that topics.json does not have are in the log, and what saves them or brings them back."""
+    """Yield the topics that topics.json does not have, and what saves their messages or brings them back."""
     for one in topics:
         yield f"{_still_there(one)}, at log offsets {one.first_offset:,} to {one.last_offset:,}"
         yield f"  `rmqstore export {store} --topic {printable(one.topic)} -o FILE` saves them"

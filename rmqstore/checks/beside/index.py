@@ -18,7 +18,7 @@ from rmqstore.checks.index.files import Block, IndexFile
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.files import Files
-from rmqstore.files.index_sizes import configured_index_sizes, index_sizes
+from rmqstore.files.index_sizes import configured_index_sizes, index_sizes, sizes_on_disk
 from rmqstore.files.index_units import index_unit
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFile
 from rmqstore.files.store import Store
@@ -50,6 +50,10 @@ def check_index(store: Store, findings: Findings, *, live: bool = False) -> Inde
         sizes, entries = index_sizes(store), store.index_files
     if sizes is None and any(_has_content(store.files, e) for e in entries):
         catalog.unchecked.append("index/: number of slots not known (give broker.conf with maxHashSlotNum)")
+    set_keys = _other_settings(store, entries)
+    if set_keys:
+        findings.add(Finding(codes.IX_CONFIG_SIZE, "index", facts={"files": len(entries), "set": ", ".join(set_keys)}))
+        configured = None
     for entry in entries:
         last = entry is entries[-1]
         name = entry.path.name
@@ -67,6 +71,23 @@ def check_index(store: Store, findings: Findings, *, live: bool = False) -> Inde
         one = _FileCheck(store, entry, slots, units, findings, moving=live and last)
         catalog.add(one.run(), one.blocks)
     return catalog
+
+
+def _other_settings(store: Store, entries: list[DirEntry]) -> list[str]:
+    """Return the settings (KEY=VALUE) that broker.conf should have, if all files have another size than it gives.
+
+    A single shorter file does not count: it may have been truncated.
+    """
+    configured = configured_index_sizes(store)
+    lengths = {entry.length for entry in entries if entry.length}
+    if configured is None or len(lengths) != 1:
+        return []
+    (length,), expected = lengths, index.file_size(*configured)
+    found = None if length == expected or (len(entries) == 1 and length < expected) else sizes_on_disk(store)
+    if found is None or index.file_size(*found) != length:
+        return []
+    pairs = zip(("maxHashSlotNum", "maxIndexNum"), found, configured, strict=True)
+    return [f"{key}={actual}" for key, actual, given in pairs if actual != given]
 
 
 def _has_content(files: Files, entry: DirEntry) -> bool:

@@ -302,8 +302,8 @@ CONFIG: Rows = (
         needs_operator=OperatorTask(
             why="the queues name the topics, but not their settings",
             do=(
-                "stop the broker and add the entries that `rmqstore lost STORE` prints to config/topics.json; or create "
-                "the topics with `mqadmin updateTopic`, with at least as many queues as before"
+                "stop the broker and add the entries that `rmqstore lost STORE` prints to config/topics.json; or "
+                "create the topics with `mqadmin updateTopic`, with at least as many queues as before"
             ),
         ),
         about=(

@@ -63,12 +63,19 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[S
     yield from _next(report, width)
 
 
-_OF_SIZES = (problem_codes.DIR_FILE_SIZE, problem_codes.DIR_MISSING_PATH)
+_SIZES = (problem_codes.DIR_FILE_SIZE, problem_codes.IX_CONFIG_SIZE)
+_OF_SIZES = (*_SIZES, problem_codes.DIR_MISSING_PATH)
 
 
 def wrong_sizes(report: Report) -> list[str]:
-    """Return the settings that broker.conf should have (KEY=VALUE), if it does not fit the files of the store."""
-    found = (f for f in report.findings.listed if f.code == problem_codes.DIR_FILE_SIZE)
+    """Return the settings that broker.conf should have (KEY=VALUE), if it does not fit the files of the store.
+
+    A broker starts with other sizes of index files. Such a setting counts if nothing else is wrong.
+    """
+    alone = problem_counts(report).keys() <= {problem_codes.IX_CONFIG_SIZE}
+    if not alone and problem_codes.DIR_FILE_SIZE not in report.findings.counts:
+        return []
+    found = (f for f in report.findings.listed if f.code in _SIZES)
     return list(dict.fromkeys(str(f.facts.get("set")) for f in found))
 
 
