@@ -379,18 +379,31 @@ def inner_batch(properties: Mapping[str, str]) -> tuple[int, int] | None:
     return None if base is None or number is None else (base, number)
 
 
+def _light_pairs(properties: Mapping[str, str]) -> list[tuple[str, str]]:
+    """List (queue name, text of the queue offset) of the light queues; none if the two properties differ in length."""
+    names = java_split(properties.get(INNER_MULTI_DISPATCH, ""), ",")
+    offsets = java_split(properties.get(INNER_MULTI_QUEUE_OFFSET, ""), ",")
+    if len(names) != len(offsets) or not "".join(names).strip():
+        return []
+    return list(zip(names, offsets, strict=True))
+
+
+def malformed_offset(properties: Mapping[str, str]) -> str | None:
+    """Return the first queue offset of a light queue that is not a number, at which a broker throws; None without one.
+
+    Source: ConsumeQueue#multiDispatchLmqQueue
+    """
+    return next((text for _, text in _light_pairs(properties) if parse_long(text) is None), None)
+
+
 def lmq_queues(properties: Mapping[str, str]) -> list[tuple[str, int]]:
     """List the (queue name, queue offset) pairs for dispatch to light message queues, up to the first malformed offset.
 
     Empty if a property is missing, or if the two have different lengths.
     Source: ConsumeQueue#multiDispatchLmqQueue (INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET)
     """
-    names = java_split(properties.get(INNER_MULTI_DISPATCH, ""), ",")
-    offsets = java_split(properties.get(INNER_MULTI_QUEUE_OFFSET, ""), ",")
-    if len(names) != len(offsets) or not "".join(names).strip():
-        return []
     found: list[tuple[str, int]] = []
-    for name, text in zip(names, offsets, strict=True):
+    for name, text in _light_pairs(properties):
         offset = parse_long(text)
         if offset is None:
             break

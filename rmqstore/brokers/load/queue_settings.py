@@ -21,9 +21,10 @@ from rmqstore.files.queue_home import (
     place_is_configured,
     rocksdb_place,
 )
-from rmqstore.files.store import Store
+from rmqstore.files.store import QueueKind, Store
 
 _FILES, _DATABASE = "default", ROCKSDB.lower()
+_NO_BATCH = "java.lang.ClassCastException: class org.apache.rocketmq.store.queue.CombineConsumeQueueStore"
 _ILLEGAL = "java.lang.IllegalArgumentException: CombineConsumeQueue"
 
 
@@ -54,7 +55,7 @@ def database_directory(store: Store, rules: BrokerRules, config: BrokerConfig) -
 
 def conflict(store: Store, rules: BrokerRules, config: BrokerConfig, stores: QueueStores) -> Conflict | None:
     """Return what makes the broker refuse its queue settings or directories; None if nothing does."""
-    wrong = _wrong_settings(rules, config) if stores.both else None
+    wrong = _wrong_settings(rules, config) or _batch_queues(store) if stores.both else None
     if wrong is not None or not (stores.rocksdb or stores.both) or not rules.separate_rocksdb_queues:
         return wrong
     own = database_directory(store, rules, config)
@@ -65,6 +66,20 @@ def conflict(store: Store, rules: BrokerRules, config: BrokerConfig, stores: Que
         f"the consume queues belong in the RocksDB in {own}/, but {other}/ contains a RocksDB, too "
         "(useSeparateStorePathForRocksdbCQ)",
         "find RocksDBConsumeQueue in original/separate path, maybe incompatible config",
+    )
+
+
+def _batch_queues(store: Store) -> Conflict | None:
+    """Return the conflict of a batch queue with queues in files and in RocksDB.
+
+    Source: BatchConsumeQueue's constructor (RocketMQ 5.4.0 and 5.5.1, seen with both)
+    """
+    found = next(iter(store.queue_directories(QueueKind.BATCH)), None)
+    if found is None:
+        return None
+    topic, queue_id, _ = found
+    return Conflict(
+        f"the batch queue {topic}/{queue_id} cannot be loaded beside a RocksDB of queues ({DOUBLE_WRITE})", _NO_BATCH
     )
 
 

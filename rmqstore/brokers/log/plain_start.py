@@ -102,6 +102,7 @@ class PlainStart:
         return DispatchSettings(
             multi_dispatch=self.config.bool("enableMultiDispatch") and not self._light_in_rocksdb,
             light_in_rocksdb=self._light_in_rocksdb,
+            reads_rows_beside=self._reads_rows_beside,
             lmq=self.config.bool("enableLmq"),
             batch_topics=batch_topics(self.store),
             simple_size=self.store.queue_file_size(QueueKind.SIMPLE) or CONSUME_QUEUE_FILE_SIZE,

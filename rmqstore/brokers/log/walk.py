@@ -17,7 +17,7 @@ from rmqstore.brokers.load.mapped_files import SimulatedFile
 from rmqstore.brokers.log.file_bytes import FileBytes
 from rmqstore.brokers.log.files import LogFiles
 from rmqstore.brokers.queues.dispatch import DispatchCondition, Queues, needs_exact_parser
-from rmqstore.brokers.rules.forecast import QueueKey
+from rmqstore.brokers.rules.forecast import DispatchThrows, QueueKey
 from rmqstore.brokers.rules.record import Checked
 from rmqstore.formats.message import BLANK, BORN_HOST_V6, MAGIC_V2_U32, STORE_HOST_V6
 from rmqstore.formats.text.javatext import java_text
@@ -304,8 +304,14 @@ class LogReader(LogFiles):
         """Simulate ReputMessageService#doReput from `start` to `end`; return where it stops.
 
         Records are read without body and CRC. At unreadable bytes, a master skips the rest of the readable bytes of
-        the file.
+        the file. A message at which dispatch throws is tried again without end.
         """
+        try:
+            return self._reput(start, end, queues)
+        except DispatchThrows as thrown:
+            return thrown.offset - self.body_offset
+
+    def _reput(self, start: int, end: int, queues: Queues) -> int:
         if self.units is not None and start < end == self.known_from(start, queues):
             queues.dispatch_known(self.units, start, end, DispatchCondition())
             return end

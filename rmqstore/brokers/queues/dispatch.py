@@ -17,13 +17,13 @@ import numpy as np
 
 from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles
 from rmqstore.brokers.queues.simple_queue import RecoveredFiles, SimpleQueue
-from rmqstore.brokers.rules.forecast import QueueKey
+from rmqstore.brokers.rules.forecast import DispatchThrows, QueueKey
 from rmqstore.brokers.rules.record import Checked
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.store import Store
 from rmqstore.formats.dispatch import light_queues
 from rmqstore.formats.message import is_dispatched
-from rmqstore.formats.properties import LMQ_PREFIX
+from rmqstore.formats.properties import LMQ_PREFIX, malformed_offset
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool, grouped
 from rmqstore.scan.properties.texts import PARSED_NAMES
@@ -36,11 +36,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DispatchSettings:
-    """Settings that decide which queues a message is dispatched to; file sizes in bytes."""
+    """Settings that decide which queues a message is dispatched to; file sizes in bytes.
+
+    `reads_rows_beside`: queues are in files and in RocksDB, and the broker finds those in RocksDB.
+    """
 
     multi_dispatch: bool = False
     lmq: bool = False
     light_in_rocksdb: bool = False
+    reads_rows_beside: bool = False
     batch_topics: frozenset[str] = frozenset()
     simple_size: int = 6_000_000
     batch_size: int = 13_800_000
@@ -159,7 +163,10 @@ class Queues:
     # --- dispatch -------------------------------------------------------------------------------------------------
 
     def dispatch(self, record: Checked, *, misplaced: bool = False) -> None:
-        """Dispatch one message. `misplaced`: its PHYSICALOFFSET is that of another place."""
+        """Dispatch one message. `misplaced`: its PHYSICALOFFSET is that of another place.
+
+        Errors: DispatchThrows.
+        """
         if not is_dispatched(record.sys_flag):
             return
         self.has_dispatched = True
@@ -197,9 +204,22 @@ class Queues:
     def _fan_out(self, record: Checked, found: Mapping[str, str]) -> None:
         rules, lmq = self.rules.fan_out, self.settings.lmq
         for name, queue_id, offset in light_queues(record.topic, record.queue_id, found, rules, lmq=lmq):
+            if self.settings.reads_rows_beside:  # ConsumeQueue#doDispatchLmqQueue, 5.4.0
+                raise DispatchThrows(
+                    record.physical_offset,
+                    "light queues in files cannot be written while RocksDB is read (combineCQPreferCQType)",
+                    "java.lang.ClassCastException: class org.apache.rocketmq.store.queue.RocksDBConsumeQueue",
+                )
             queue = self.find(name, queue_id)
             if isinstance(queue, SimpleQueue) and not self._stops(queue):
                 queue.put(record.physical_offset, record.size, offset)
+        text = malformed_offset(found) if rules.includes(record.topic) else None
+        if text is not None:
+            raise DispatchThrows(
+                record.physical_offset,
+                "the queue offset of a light queue is not a number",
+                f'java.lang.NumberFormatException: For input string: "{text}"',
+            )
 
     def dispatch_columns(self, columns: Columns, mask: Bool) -> None:
         """Dispatch the messages of a chunk selected by `mask`, in log order; none may need the exact parser."""

@@ -24,6 +24,14 @@ class StartFails(Exception):
         self.exit_code = exit_code
 
 
+class DispatchThrows(StartFails):
+    """The dispatch of the message at `offset` (of the log, bytes) throws: load() ends, or re-dispatch stays there."""
+
+    def __init__(self, offset: int, reason: str, log_line: str) -> None:
+        super().__init__(f"{reason}, at {offset:,}", log_line)
+        self.offset = offset
+
+
 @dataclass(frozen=True, slots=True)
 class StartOptions:
     """How much of a start is simulated.
