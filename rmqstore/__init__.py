@@ -14,6 +14,7 @@ Verify and repair:
 
     report = rmqstore.verify(store)
     plan = rmqstore.plan_recovery(store, rmqstore.examine(store))    # writes nothing; read plan.loss and plan.decisions
+    plan, after = rmqstore.measure(store, plan, report)              # what it cures, and what verify finds afterwards
     applied = rmqstore.apply(plan)
     rmqstore.undo(applied.journal)
 
@@ -46,6 +47,7 @@ _EXPORTS = {
     "Finding": ("rmqstore.checks.problems.report", "Finding"),
     "MessageStore": ("rmqstore.append.store.message_store", "MessageStore"),
     "NewMessage": ("rmqstore.append.messages.encoder", "NewMessage"),
+    "Outcome": ("rmqstore.repair.plan.outcome", "Outcome"),
     "Plan": ("rmqstore.repair.plan.plan", "Plan"),
     "Queue": ("rmqstore.views.store_view", "Queue"),
     "RecoverOptions": ("rmqstore.repair.plan.recover_options", "RecoverOptions"),
@@ -64,6 +66,7 @@ _EXPORTS = {
     "examine": ("rmqstore.checks.verify", "examine"),
     "export_messages": ("rmqstore.views.dump.messages", "export_messages"),
     "info": ("rmqstore.views.info", "info"),
+    "measure": ("rmqstore.repair.planned.examined", "measure"),
     "migrate_to_commitlog": ("rmqstore.repair.migrate.to_commitlog_build", "migrate_to_commitlog"),
     "open": ("rmqstore.views.store_view", "open"),
     "open_writable": ("rmqstore.append.store.message_store", "open_writable"),
@@ -98,8 +101,10 @@ if TYPE_CHECKING:
     from rmqstore.repair.migrate.to_commitlog_build import migrate_to_commitlog
     from rmqstore.repair.migrate.to_dledger import plan_migration_to_dledger
     from rmqstore.repair.migrate.to_dledger_preflight import Target as DLedgerTarget
+    from rmqstore.repair.plan.outcome import Outcome
     from rmqstore.repair.plan.plan import Plan
     from rmqstore.repair.plan.recover_options import RecoverOptions
+    from rmqstore.repair.planned.examined import measure
     from rmqstore.repair.rebuild_parts import plan_rebuild
     from rmqstore.repair.replica.own_copies import plan_with_copies as plan_recovery
     from rmqstore.views.compare.compare import compare
@@ -127,6 +132,7 @@ __all__ = [
     "Finding",
     "MessageStore",
     "NewMessage",
+    "Outcome",
     "Plan",
     "Queue",
     "RecoverOptions",
@@ -145,6 +151,7 @@ __all__ = [
     "examine",
     "export_messages",
     "info",
+    "measure",
     "migrate_to_commitlog",
     "open",
     "open_writable",

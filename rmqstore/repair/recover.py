@@ -23,7 +23,7 @@ from rmqstore.files.records import message_at
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.repair.beside.checkpoint import KeptEnd, last_record_start, plan_checkpoint
 from rmqstore.repair.beside.config import plan_configs, plan_offsets
-from rmqstore.repair.beside.directory import gone_with_files, plan_directories
+from rmqstore.repair.beside.directory import plan_directories
 from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.message_rows import LogChange, plan_message_rows
 from rmqstore.repair.beside.pop_rows import plan_pop_rows
@@ -36,7 +36,7 @@ from rmqstore.repair.decisions import (
     path_decisions,
     sizes_decisions,
 )
-from rmqstore.repair.log.contradicted import doubtful_tags, list_damaged, note_contradicted
+from rmqstore.repair.log.contradicted import list_damaged, note_contradicted
 from rmqstore.repair.log.misplaced_files import plan_misplaced, store_in_place, without_renames
 from rmqstore.repair.log.redispatch import Redispatch
 from rmqstore.repair.log.repaired_log import RepairedLog
@@ -59,7 +59,7 @@ from rmqstore.repair.salvage.evidence.places import missing_front
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.log_end import drop_behind_hole, first_damage, lose_tail, plan_tail, zero_from
 from rmqstore.repair.salvage.loss import Ledger, before_begin, damage_behind
-from rmqstore.repair.salvage.proved_records import ProvedRecords, cured
+from rmqstore.repair.salvage.proved_records import ProvedRecords
 from rmqstore.repair.salvage.reach import reach
 from rmqstore.repair.salvage.result import SalvageResult
 from rmqstore.repair.salvage.salvage import plan_salvage
@@ -141,7 +141,6 @@ class Recovery:
             self._message_rows()
             plan_pop_rows(draft, self.verified, options)
             self._abort()
-        draft.cures |= gone_with_files(draft, self.verified)
         if self._touches_log() or options.strategy:
             draft.notes[:0] = self.choice.notes
         draft.facts["strategy"] = self.choice.strategy
@@ -197,7 +196,6 @@ class Recovery:
         for step in result.steps:
             draft.add(step)
         draft.spans.extend(result.spans)
-        draft.cures.update(result.cures)
         draft.decisions.extend(result.decisions)
         draft.notes.extend(first_notes([*result.refusals, *result.notes]))
         draft.lose(result.loss.queues, 0)
@@ -234,7 +232,6 @@ class Recovery:
                 ledger.at_least = True
                 ledger.notes.append("the loss is a lower bound: consume queues that would show more are missing too")
         ledger.book(self.draft)
-        self.draft.cures.update(self.verified.report.findings.cut_with(cut))
         self.draft.notes.append(f"the log will end at {cut:,}, where a broker would truncate it")
 
     # --- what follows from the log --------------------------------------------------------------------------------
@@ -274,7 +271,6 @@ class Recovery:
         work = IndexRebuild(self.draft, self.verified, views, complete=complete, as_they_are=as_they_are)
         if work.needed:
             work.plan()
-            self.draft.cures.update(cured(self.draft, found))
 
     def _queues(self) -> None:
         if self.store.part is not None or not self.results:
@@ -284,8 +280,6 @@ class Recovery:
             return
         wanted = self._wanted()
         self._rebuild(QueueRebuild, wanted)
-        if codes.CQ_WRONG_TAG not in self.options.only and doubtful_tags(self.verified, self._views()):
-            self.draft.cures.discard(codes.CQ_WRONG_TAG)  # also if salvage repaired the message, but not its TAGS
         if self.cut is not None:
             cut_queues(self.draft, self.cut, wanted or frozenset())
 
@@ -299,7 +293,7 @@ class Recovery:
         self._rebuild(RowsRebuild, None)
 
     def _rebuild(self, kind: type[QueueRebuild], wanted: frozenset[Name] | None) -> None:
-        """Rebuild queues (None: all) from the log, and note what that cures."""
+        """Rebuild queues (None: all) from the log."""
         self.rebuilt = wanted
         if wanted is not None and not wanted:
             return
@@ -308,10 +302,7 @@ class Recovery:
         )
         work = kind(self.draft, self.verified, self._views(), wanted, choices)
         work.read()
-        if work.plan():
-            found = cured(self.draft, (c for c in self.counts if PROBLEMS[c].of_queues))
-            found -= {codes.CQ_WRONG_TAG} if work.kept_codes else set()
-            self.draft.cures |= found - {codes.CQ_DELETED_TOPIC} - work.left
+        work.plan()
 
     def _message_rows(self) -> None:
         """Make the rows of timed messages, half messages and the index fit the log after the repair."""
@@ -331,13 +322,7 @@ class Recovery:
         from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
 
         choices = RebuildChoices(allow_gaps=self.options.allow_shift, limit=self.limit)
-        fits = plan_beside(self.draft, self.verified, self._views(), None, choices)
-        if fits:
-            of_rows = light | ({codes.CQ_ROCKSDB, codes.CQ_TWO_ROCKSDB} & self.counts.keys())
-            self.draft.cures |= cured(self.draft, of_rows)
-        else:
-            self.draft.cures -= light
-        return fits
+        return plan_beside(self.draft, self.verified, self._views(), None, choices)
 
     def _light_problems(self) -> set[str]:
         """Return the problems of queues that are only in the RocksDB beside queue files, as far as they are wanted."""
@@ -460,7 +445,6 @@ class Recovery:
         if self._removes_abort():
             why = "log, queues and index are complete: the next start is a normal one"
             self.draft.discard(self.store.root / "abort", why)
-            self.draft.cures |= {codes.BR_START_LOSES} & self.counts.keys()
 
     def _removes_abort(self) -> bool:
         # records of an unknown format may be sound, so it is unknown what is complete

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import OperatorTask, Problem
@@ -37,21 +36,24 @@ _PARTS: Mapping[str, str] = {
 
 
 def unrepaired_problems(report: Report, draft: PlanBuilder, options: RecoverOptions, choice: Choice) -> dict[str, Json]:
-    """Return `{code: {"count", "why", "do"}}` for problems above a note that the plan does not repair.
+    """Return `{code: {"count", "why", "do"}}` for problems above a note that the plan may not repair.
 
-    If the plan has steps, these may repair some problems indirectly, so only problems with a specific reason are
+    Counts are those before the plan. `measured` takes the problems that are left, and their counts, from the planned
+    store. If the plan has steps, these may repair some problems indirectly, so only problems with a specific reason are
     included.
     """
-    stopping = [code for code, row in PROBLEMS.items() if _stops_all(row) and code in report.findings.counts]
-    out: dict[str, Json] = {code: _row(task, count) for code, task, count in _without_proof(report, draft)}
-    for code, count in _open(report, draft):
+    found = problem_counts(report)
+    stopping = [code for code in found if _stops_all(PROBLEMS[code])]
+    unproved = _without_proof(draft, found)
+    out: dict[str, Json] = {code: _row(task, found.get(code, count)) for code, task, count in unproved}
+    for code, count in found.items():
         reason = _reason(PROBLEMS[code], draft, options, choice, stopping)
         if reason is not None and code not in out:
             out[code] = _row(reason, count)
     return out
 
 
-def _without_proof(report: Report, draft: PlanBuilder) -> Iterator[tuple[str, OperatorTask, int]]:
+def _without_proof(draft: PlanBuilder, found: Mapping[str, int]) -> Iterator[tuple[str, OperatorTask, int]]:
     """Yield (problem, reason, count) of what stays because nothing proves the right bytes, or no message is left.
 
     A queue offset without a message stays a gap in the log. Its unit repeats the one before, which is at another index
@@ -59,27 +61,20 @@ def _without_proof(report: Report, draft: PlanBuilder) -> Iterator[tuple[str, Op
     """
     for code, count in sorted(draft.unproved.items()):
         yield code, OperatorTask("nothing in the store proves which queue and offset the message has", _RAW), count
-    found = [f for f in report.findings.listed if f.code == codes.CL_QUEUE_OFFSET_GAP]
-    labels = (f"{f.facts.get('topic')}/{f.facts.get('queue_id')}" for f in found)
-    others = 0 if codes.CL_QUEUE_OFFSET_GAP in draft.cures else sum(label not in draft.gaps for label in labels)
-    missing = others + draft.strays[codes.CQ_MISSING_UNIT] + sum(_joined(gaps) for gaps in draft.gaps.values())
-    units = sum(b - a for gaps in draft.gaps.values() for a, b in gaps)
-    for code, count in ((codes.CL_QUEUE_OFFSET_GAP, missing), (codes.CQ_SHIFTED, units)):
-        if count:
-            yield code, OperatorTask(_NO_MESSAGE, _RAW), count
+    gaps = [gap for of_queue in draft.gaps.values() for gap in of_queue]
+    missing = len(gaps) + draft.strays[codes.CQ_MISSING_UNIT]
+    if missing or codes.CL_QUEUE_OFFSET_GAP in found:
+        yield codes.CL_QUEUE_OFFSET_GAP, OperatorTask(_NO_MESSAGE, _RAW), missing
+    if gaps:
+        yield codes.CQ_SHIFTED, OperatorTask(_NO_MESSAGE, _RAW), sum(b - a for a, b in gaps)
     for code, count in sorted(draft.strays.items()):
         yield code, OperatorTask(_STRAY, _RAW), count
-
-
-def _joined(gaps: list[tuple[int, int]]) -> int:
-    """Return the number of ranges, of which adjacent ones count as one."""
-    return len(gaps) - sum(a[1] == b[0] for a, b in pairwise(gaps))
 
 
 def unrebuilt_problems(part: str, report: Report, draft: PlanBuilder) -> dict[str, Json]:
     """Return the same for a plan that rebuilds only one part of the store."""
     out: dict[str, Json] = {}
-    for code, count in _open(report, draft):
+    for code, count in problem_counts(report).items():
         if code in open_codes(draft):
             why = _PROVED
         elif draft.steps and PROBLEMS[code].part == part:
@@ -94,10 +89,6 @@ def unrebuilt_problems(part: str, report: Report, draft: PlanBuilder) -> dict[st
 
 def _row(task: OperatorTask, count: int) -> Json:
     return {"count": count, "why": task.why, "do": task.do}
-
-
-def _open(report: Report, draft: PlanBuilder) -> Iterator[tuple[str, int]]:
-    return ((code, count) for code, count in problem_counts(report).items() if code not in draft.cures)
 
 
 def _stops_all(row: Problem) -> bool:

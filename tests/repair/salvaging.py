@@ -130,7 +130,7 @@ def salvage(
 
 def apply(store: Path, result: SalvageResult) -> Path:
     """Apply the steps, and return the journal."""
-    plan = Plan(str(store.absolute()), result.steps, result.loss, result.cures, spans=result.spans)
+    plan = Plan(str(store.absolute()), result.steps, result.loss, spans=result.spans)
     done = journal.apply(plan)
     assert done.journal is not None
     return done.journal

@@ -157,12 +157,6 @@ class Findings:
         self.counts -= Counter(f.code for f in self.listed) - Counter(f.code for f in listed)
         self.listed = listed
 
-    def cut_with(self, cut: int) -> set[str]:
-        """Return the codes of log problems that only occur from `cut` (global offset) on."""
-        stays = {f.code for f in self.listed if not f.in_log or f.offset < cut}
-        found = (PROBLEMS[code] for code in self.counts if code not in stays)
-        return {p.code for p in found if p.of_log and not p.renames_only}
-
     @property
     def worst(self) -> Severity | None:
         """Greatest severity; None without findings."""

@@ -63,7 +63,6 @@ def plan_checkpoint(
         return
     why = "times and offsets taken from the log"
     wanted = true_checkpoint(old, kept).build()
-    draft.cures.update(found)
     if entry is None or entry.directory or entry.special or entry.length != FILE_SIZE:
         draft.replace(path, wanted, why, old="its size is not 4,096 bytes")
         return

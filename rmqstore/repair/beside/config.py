@@ -42,7 +42,6 @@ def plan_configs(draft: PlanBuilder, verified: Verified, options: RecoverOptions
         if cut is not None and not bak and (within := _within(content, path.name, queue_ends(draft, verified))):
             content, why = within, f"{why}, with offsets reduced to the end of their queues"
         draft.replace(path, content, why, old="not readable as configuration", like=source)
-        draft.cures.add(finding.code)
 
 
 def _rewrite(draft: PlanBuilder, finding: Finding) -> None:
@@ -57,7 +56,6 @@ def _rewrite(draft: PlanBuilder, finding: Finding) -> None:
         return
     why, old = "the same values, as every version reads them", f"has {finding.facts['syntax']}"
     draft.replace(path, content, why, old=old, like=path)
-    draft.cures.add(codes.CFG_SYNTAX)
 
 
 def build_offsets_json(table: dict[str, JsonValue], like: bytes) -> bytes:
@@ -82,14 +80,13 @@ def plan_offsets(draft: PlanBuilder, verified: Verified, options: RecoverOptions
     config = draft.store.root / "config"
     if _OFFSETS in wanted:
         for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
-            _clamp(draft, config / name, lambda table: _clamp_consumers(table, ends), _OFFSETS)
+            _clamp(draft, config / name, lambda table: _clamp_consumers(table, ends))
         if (database := directory_of(draft.store, OFFSETS)) is not None:
             from rmqstore.repair.beside.rocksdb_offsets import reduce_offsets
 
-            if reduce_offsets(draft, config / database, ends):
-                draft.cures.add(_OFFSETS)
+            reduce_offsets(draft, config / database, ends)
     if _DELAY in wanted:
-        _clamp(draft, config / "delayOffset.json", lambda table: _clamp_delays(table, ends), _DELAY)
+        _clamp(draft, config / "delayOffset.json", lambda table: _clamp_delays(table, ends))
 
 
 def queue_ends(draft: PlanBuilder, verified: Verified) -> Ends:
@@ -118,7 +115,7 @@ def _within(content: bytes, name: str, ends: Ends) -> bytes | None:
     return build_offsets_json(table, content) if change(table, ends) else None
 
 
-def _clamp(draft: PlanBuilder, path: Path, change: Callable[[dict[str, JsonValue]], int], code: str) -> None:
+def _clamp(draft: PlanBuilder, path: Path, change: Callable[[dict[str, JsonValue]], int]) -> None:
     try:
         raw = draft.store.files.read_small(path, LARGEST)
         table = parse_config_object(raw)
@@ -129,7 +126,6 @@ def _clamp(draft: PlanBuilder, path: Path, change: Callable[[dict[str, JsonValue
     content = build_offsets_json(table, raw)
     why = "offsets reduced to the end of their queues"
     draft.replace(path, content, why, old="offsets after the end of their queues")
-    draft.cures.add(code)
 
 
 def _clamp_consumers(table: dict[str, JsonValue], ends: Ends) -> int:

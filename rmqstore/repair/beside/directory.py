@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rmqstore.checks.beside.directory import in_wrong_place
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotReadable
 from rmqstore.files.disk.files import Files
@@ -56,21 +55,8 @@ def plan_directories(draft: PlanBuilder, verified: Verified, options: RecoverOpt
                 draft.notes.append(f"{draft.path(path)} is neither a directory nor a file: move it away by hand")
             else:
                 draft.discard(path, "a directory belongs there")
-                draft.cures.add(codes.DIR_STRAY_FILE)
         for entry in store.index_strays:
             draft.discard(entry.path, "cannot be opened as an index file")
-            draft.cures.add(codes.DIR_STRAY_FILE)
-
-
-def gone_with_files(draft: PlanBuilder, verified: Verified) -> set[str]:
-    """Return the problems of consume queues that occur only in files that the plan moves away."""
-    tree = draft.store.root / "consumequeue"
-    gone: dict[str, bool] = {}
-    for finding in verified.report.findings.listed:
-        if finding.problem.area is Area.QUEUE:
-            away = bool(finding.file) and draft.is_gone(tree / finding.queue / finding.file)
-            gone[finding.code] = gone.get(finding.code, True) and away
-    return {code for code, away in gone.items() if away}
 
 
 def _queue_kinds(draft: PlanBuilder, verified: Verified) -> None:
@@ -80,7 +66,6 @@ def _queue_kinds(draft: PlanBuilder, verified: Verified) -> None:
             folder = draft.store.root / str(finding.facts["directory"]) / str(finding.facts["topic"])
             if draft.store.files.is_directory(folder):
                 draft.discard(folder, "queues of the wrong type")
-                draft.cures.add(codes.DIR_QUEUE_KIND)
 
 
 def _plan_queue(
@@ -111,7 +96,6 @@ def _plan_queue(
             _correct_length(draft, queue, odd)
         else:
             draft.discard(odd.path, why)
-        draft.cures.add(own)
 
 
 def _proves_loss(queue: MappedFileQueue, odd: OddEntry) -> bool:

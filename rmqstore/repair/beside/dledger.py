@@ -48,13 +48,11 @@ def plan_dledger(
     wanted = [code for code in (codes.DL_DATA_INDEX, codes.DL_INDEX_GHOST) if code in counts and options.wants(code)]
     if wanted or changed or stray or force:
         last = IndexPlan(draft, files, view).run()
-        draft.cures.update(wanted)
     else:
         entries = view.result.entries
         last = (entries.last_index, entries.last_term) if entries.entries else None
     if changed or (codes.DL_COMMITTED in counts and options.wants(codes.DL_COMMITTED)):
         end = last[0] if last is not None else -1
-        draft.cures |= {codes.DL_COMMITTED} & counts.keys()
         _checkpoint(draft, files, end, single=last is not None and draft.store.config.role in ("single", "unknown"))
     if last is None:
         return
@@ -191,7 +189,6 @@ def _currterm(draft: PlanBuilder, files: DLedgerFiles, last_term: int) -> None:
     best = next((one for one in found if one.term >= last_term), None)
     value = best or dledger.CurrTerm(max([last_term, *(one.term for one in found)]), files.self_id)
     _replace(draft, path, value.build(), "the newest known term")
-    draft.cures.add(codes.DL_TERM)
 
 
 def _spares(files: Files, path: Path) -> Iterator[bytes]:

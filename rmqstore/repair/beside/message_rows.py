@@ -136,9 +136,6 @@ def plan_message_rows(
             work.write()
     except CannotRead as e:
         raise unwritten(e) from e
-    draft.cures |= wanted
-    if change.shrinks:
-        draft.cures |= {codes.RDB_DANGLING_ROW, codes.RDB_POSITION} & counts.keys()
 
 
 _CODES = (

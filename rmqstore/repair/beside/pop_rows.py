@@ -44,7 +44,6 @@ def plan_pop_rows(draft: PlanBuilder, verified: Verified, options: RecoverOption
         raise unwritten(e) from e
     if dropped:
         draft.notes.append(f"{KV_DIRECTORY}/: {many(dropped, 'row')} of lost messages will be removed")
-        draft.cures |= {codes.RDB_POP_BEYOND} & counts.keys()
 
 
 def _is_beyond(row: PopRow | None, ends: Ends) -> bool:

@@ -24,18 +24,18 @@ _REDUCED = "offsets reduced to the end of their queues"
 Rows = Iterator[tuple[bytes, bytes]]
 
 
-def reduce_offsets(draft: PlanBuilder, directory: Path, end_of: Callable[[str, int], int | None]) -> bool:
-    """Plan a new database in which no offset is after `end_of` its queue; return whether any offset is.
+def reduce_offsets(draft: PlanBuilder, directory: Path, end_of: Callable[[str, int], int | None]) -> None:
+    """Plan a new database in which no offset is after `end_of` its queue.
 
     A database that cannot be read stays unchanged: no broker starts with it. Errors: NoSpace, NotReadable.
     """
     if not is_readable():
-        return False
+        return
     try:
         table = stored_table(draft.store, directory.name, OFFSETS)
     except CannotRead as e:
         draft.notes.append(f"offsets in {draft.path(directory)}/ stay unchanged: {e}")
-        return False
+        return
     reduced = []
     for one in committed_offsets(table.as_json) or ():
         end = end_of(one.topic, one.queue_id)
@@ -43,7 +43,6 @@ def reduce_offsets(draft: PlanBuilder, directory: Path, end_of: Callable[[str, i
             reduced.append(one._replace(offset=end))
     if reduced:
         change_offsets(draft, directory, reduced, _REDUCED)
-    return bool(reduced)
 
 
 def change_offsets(draft: PlanBuilder, directory: Path, offsets: Iterable[Committed], why: str) -> None:

@@ -55,11 +55,9 @@ def plan_timer(
         if _truncate(draft, queue, keep):
             shortened = True
             _rebuild_cut_slots(draft, queue, keep)
-            draft.cures.update(c for c in (codes.TM_LOG, codes.TM_DANGLING) if c in counts)
         end = keep
     if codes.TM_WHEEL_LENGTH in counts and options.wants(codes.TM_WHEEL_LENGTH):  # brokers do not start with it
         _replace_wheels(draft, queue, end)
-        draft.cures.add(codes.TM_WHEEL_LENGTH)
     if queue is not None and not shortened and (wanted(codes.TM_WHEEL_SLOT) or wanted(codes.TM_CHAIN)):
         judged = judge(store, queue)
         if judged is not None and wanted(codes.TM_WHEEL_SLOT):
@@ -176,7 +174,6 @@ def _write_slots(draft: PlanBuilder, path: Path, slots: Any, numbers: I64) -> No
 def _rebuild_slots(draft: PlanBuilder, judged: Judged) -> None:
     """Rebuild the wrong slots from the timer log; a slot without a unit becomes empty."""
     path, wrong = judged.wheel.path, judged.slots
-    draft.cures.add(codes.TM_WHEEL_SLOT)
     files = draft.store.files
     entry = files.examined(path)
     if entry is None or not entry.length:
@@ -196,7 +193,6 @@ def _relink_units(draft: PlanBuilder, queue: MappedFileQueue, judged: Judged) ->
         if file is not None:
             place = at - file.start + _UNIT.at("prev_pos")
             draft.overwrite(file.path, place, prev.to_bytes(8, "big", signed=True), "the unit before it in its slot")
-    draft.cures.add(codes.TM_CHAIN)
 
 
 def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int) -> None:
@@ -236,4 +232,3 @@ def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int
         why, old = "positions within the timer log and its queue", "positions after the end"
         old = old if moved else "wrong length"
     draft.replace(path, content, why, old=old)
-    draft.cures.add(codes.TM_CHECK)

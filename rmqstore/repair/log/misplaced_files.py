@@ -61,8 +61,6 @@ def plan_misplaced(draft: PlanBuilder, verified: Verified) -> None:
             "1 log file gets its right name" if len(moved) == 1 else f"{len(moved):,} log files get their right names"
         )
         draft.notes.append(f"{words}, content unchanged; the rest of this plan assumes these names")
-    if draft.store.is_rearranged:
-        draft.cures.update(code for code in MISPLACED if code in verified.report.findings.counts)
     for file in misplaced.files:
         path = file.claim.file.path
         if file.why_not and path not in draft.store.left_out and (file.why_not != COPY or file.claim.file.start >= 0):

@@ -68,7 +68,7 @@ class Plan:
 
     `store` is the broker's storePathRootDir (absolute), which holds the lock and the journals. `roots` are the absolute
     data paths outside it. A plan that needs `decisions` (`brakes` in JSON) is applied only if the
-    caller names its digest.
+    caller names its digest. `cures`: the problems that it repairs; empty until the plan is measured.
     Errors: BrokenPlan if a path leaves the store, or steps conflict with each other.
     """
 

@@ -50,7 +50,6 @@ class PlanBuilder:
 
     store: Store
     steps: list[Step] = field(default_factory=list)
-    cures: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     decisions: list[str] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
@@ -221,7 +220,6 @@ class PlanBuilder:
             store=self.root.as_posix(),
             steps=tuple(self.steps),
             loss=Loss(self.lost_messages, self.lost_bytes, dict(self.lost), self.more),
-            cures=tuple(sorted(self.cures)),
             notes=tuple(dict.fromkeys(self.notes)),
             decisions=tuple(dict.fromkeys(self.decisions)),
             spans=tuple(self.spans),

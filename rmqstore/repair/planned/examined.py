@@ -25,13 +25,17 @@ def after(store: Store, plan: Plan) -> Store:
 
 
 def measure(
-    store: Store, plan: Plan, before: Report, options: VerifyOptions, first: FirstParts | None = None
+    store: Store,
+    plan: Plan,
+    before: Report,
+    options: VerifyOptions | None = None,
+    first: FirstParts | None = None,
 ) -> tuple[Plan, Outcome]:
     """Examine a store as it will be after a plan; return the plan with what was measured, and the outcome.
 
     `before`: the report on the store as it is, made with the same options. Errors: as `examine_again`.
     """
-    outcome = Outcome.of(examine_again(after(store, plan), options, first).report)
+    outcome = Outcome.of(examine_again(after(store, plan), options or VerifyOptions(), first).report)
     return measured(plan, before, outcome), outcome
 
 

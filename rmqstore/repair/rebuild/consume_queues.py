@@ -131,10 +131,7 @@ def _codes_of(found: Mapping[int, Finding]) -> dict[int, int]:
 
 
 class QueueRebuild:
-    """Rebuilds the `wanted` queues (None: all): `read` reads their messages from the repaired log, `plan` adds steps.
-
-    `left`: codes of problems that remain although the queues were rebuilt.
-    """
+    """Rebuilds the `wanted` queues (None: all): `read` reads their messages from the repaired log, `plan` plans."""
 
     def __init__(
         self,
@@ -156,7 +153,6 @@ class QueueRebuild:
         self.allow_gaps = choices.allow_gaps
         self.min_offset = self.logs.min_offset
         self.batch_topics = verified.batch_topics
-        self.left: set[str] = set()
         self.kept = self._kept()
         self.spill = self._buffer()
 
@@ -204,9 +200,8 @@ class QueueRebuild:
         kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
         return frozenset((t, q) for kind in kinds for t, q, _ in self.store.queue_directories(kind))
 
-    def plan(self) -> bool:
-        """Add the steps; return whether any queue changes."""
-        start = len(self.draft.steps)
+    def plan(self) -> None:
+        """Add the steps."""
         for name in self.names():
             if not can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1]) and name not in self.on_disk:
                 continue
@@ -228,7 +223,6 @@ class QueueRebuild:
                 self._simple(files, units)
             if len(self.draft.steps) > before:
                 self._decide_size(kind)
-        return len(self.draft.steps) > start
 
     def _decide_size(self, kind: QueueKind) -> None:
         decision = size_decision(self.store, kind)
@@ -239,7 +233,6 @@ class QueueRebuild:
         """Return whether a new batch queue would prevent brokers from starting, for lack of a topics.json."""
         if problem_codes.CFG_NO_TOPICS not in self.verified.report.findings.counts:
             return False
-        self.left.add(problem_codes.BCQ_MISSING_UNIT)
         words = (
             f"the batch queue of {topic} is not rebuilt: with it, no broker starts until config/topics.json is restored"
         )
@@ -265,12 +258,9 @@ class QueueRebuild:
     def note_gaps(self, label: str, image: QueueImage) -> Odds:
         """Note the queue offsets without a message: their units repeat the one before, so they are shifted."""
         self.draft.gaps[label] = image.gaps
-        if image.gaps:
-            self.left.add(problem_codes.CQ_SHIFTED)
         if image.strays:
             kept = image.usable or not image.empty
             code = problem_codes.CQ_MISSING_UNIT if kept else problem_codes.CQ_MISSING_QUEUE
-            self.left.add(code)
             self.draft.strays[code] += len(image.strays)
         unread = image.units.total - sum(b - a for a, b in image.ranges)
         part = self.logs.queues.get((image.files.topic, image.files.queue_id))

@@ -225,8 +225,8 @@ class RowsRebuild(QueueRebuild):
         """Return whether a queue is in files too, which determine where it ends."""
         return self.beside and not self.store.reads_rows(name[0])
 
-    def plan(self) -> bool:
-        """Add the steps, unless the old database is already as it should be; return whether any were added.
+    def plan(self) -> None:
+        """Add the steps, unless the old database is already as it should be.
 
         Errors: Refused if rows to be copied cannot be read; NoSpace, NotReadable if the library fails.
         """
@@ -240,9 +240,9 @@ class RowsRebuild(QueueRebuild):
                 elif self._is_due(name):
                     changed |= self._queue(new, name)
             self._note_dispatched()
-            swept = self._discard_other()
+            self._discard_other()
             if not (changed or self.differs):
-                return swept
+                return
             keys = sorted(self.bounds)
             new.put(OFFSETS, keys, [self.bounds[key] for key in keys])
             files = new.finish()
@@ -254,19 +254,18 @@ class RowsRebuild(QueueRebuild):
             self.draft.decisions.append(_WHERE)
         swap_in(self.draft, self.store.rocksdb_directory, StagedDatabase(new, files, folder), WHY)
         self._tell_ends()
-        return True
 
     def _assumes_place(self) -> bool:
         return not places_found(self.store.files, self.store.root) and not place_is_configured(self.store.config)
 
-    def _discard_other(self) -> bool:
-        """Discard a second RocksDB, with which a broker does not start; return whether there is one.
+    def _discard_other(self) -> None:
+        """Discard a second RocksDB, with which a broker does not start.
 
         Errors: Refused if nothing says which of them the broker uses.
         """
         other = self.store.other_rocksdb
         if other is None:
-            return False
+            return
         if not place_is_configured(self.store.config):
             raise Refused(
                 f"{other.name}/ and {self.store.rocksdb_directory.name}/ both have a RocksDB of consume queues",
@@ -275,7 +274,6 @@ class RowsRebuild(QueueRebuild):
         for entry in self.store.files.list(other):
             if not entry.directory and is_database_file(entry.path.name):
                 self.draft.discard(entry.path, "a second RocksDB of the queues: brokers from 5.5.0 on do not start")
-        return True
 
     def _tell_ends(self) -> None:
         if self.old.damage:

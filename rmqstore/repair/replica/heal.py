@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.checks.verify import Verified, VerifyOptions, examine, problem_counts
+from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.errors import Refused, StoreIsLive
 from rmqstore.files.store import Store
 from rmqstore.repair.log.spans import Span, joined, meets
@@ -66,20 +66,18 @@ def plan_with_replicas(
 
 def plan_healing(work: Healing, sources: Sources, options: RecoverOptions, how: VerifyOptions | None) -> Plan:
     """Plan to take these bytes, and to repair what is then left. Arguments and errors: as `plan_with_replicas`."""
-    store, verified = work.store, work.verified
-    healed = build(store, sources.taken)
+    healed = build(work.store, sources.taken)
     after = examine(healed.store, how)
     damaged = judge(after, sources.taken)
     plan = plan_recovery(healed.store, after, options)
-    names = PlanBuilder(store)
+    names = PlanBuilder(work.store)
     whole = merged(plan, healed, names, f"the original bytes, from {_names(sources)}")
-    cured = set(problem_counts(verified.report)) - set(problem_counts(after.report))
     notes = first_notes([*work.notes, *sources.notes])
     if damaged:
         places = first_few([f"{at:,}" for at in damaged])
         notes.append(f"properties damaged in the replica, where nothing proves the original ones: {places}")
     facts: dict[str, Json] = {**plan.facts, FACT: _facts(healed, sources, work)}
-    return replace(whole, cures=tuple(sorted({*plan.cures, *cured})), notes=(*notes, *plan.notes), facts=facts)
+    return replace(whole, notes=(*notes, *plan.notes), facts=facts)
 
 
 class Healing:

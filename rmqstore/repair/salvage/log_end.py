@@ -7,8 +7,6 @@ undefined and never read, so they stay, too.
 from __future__ import annotations
 
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.checks.log.record_findings import code_of
-from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.mapped_file_queue import MappedFile, file_name_to_offset
 from rmqstore.formats.message import Fault
@@ -53,7 +51,6 @@ def plan_tail(draft: PlanBuilder, log: LogResult, end: int) -> None:
     A damaged record at the very end is removed too, as a broker does: no record follows it.
     """
     if log.stale_from is not None:
-        draft.cures.add(codes.DL_STALE_TAIL if log.body_offset else codes.CL_STALE_TAIL)
         zero_from(draft, log, log.wrote, "old records of a truncated log")
         return
     for run in log.tiling.tail():
@@ -61,8 +58,6 @@ def plan_tail(draft: PlanBuilder, log: LogResult, end: int) -> None:
         start = max(run.start, end)
         if run.kind is not Kind.DIRTY or file is None or draft.path(file.path) in draft.gone or run.stop <= start:
             continue
-        dirty = codes.DL_DIRTY_TAIL if log.body_offset else codes.CL_DIRTY_TAIL
-        draft.cures.add(code_of(run.cause, log.body_offset) if run.count else dirty)
         damaged = run.count and run.cause is not Fault.PHYSICAL_OFFSET
         why = "damaged records at the very end" if damaged else "not a record: an interrupted write"
         _zero(draft, file, start - file.start, run.stop - file.start, why)
@@ -81,8 +76,6 @@ def lose_tail(draft: PlanBuilder, evidence: Evidence, log: LogResult) -> frozens
     damaged = (run.stop - max(run.start, end) for run in tail if run.count and run.cause is not Fault.PHYSICAL_OFFSET)
     ledger.bytes = max(ledger.bytes, sum(damaged))
     ledger.book(draft)
-    if end > log.wrote and not ledger.messages:  # then all units after the good records point to kept ones
-        draft.cures.update(c for c in counts if PROBLEMS[c].points_behind_log and PROBLEMS[c].of_queues)
     return between | frozenset(ledger.queues)
 
 
@@ -116,7 +109,6 @@ def drop_behind_hole(draft: PlanBuilder, log: LogResult) -> None:
         before = file
         if hole and draft.path(file.path) not in draft.gone:
             draft.discard(file.path, "after the end of the log, and after a missing file")
-            draft.cures.add(codes.DL_MISSING_FILE if log.body_offset else codes.CL_MISSING_FILE)
 
 
 def first_damage(log: LogResult, listed: list[int], end: int) -> int | None:

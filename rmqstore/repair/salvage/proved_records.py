@@ -6,7 +6,7 @@ Salvage corrects records that their units prove damaged (`framed.py`). On a repl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rmqstore.checks.log.commitlog import LogResult
@@ -95,11 +95,6 @@ def _strongest(proofs: set[DamagedPart]) -> DamagedPart:
         for proof in (DamagedPart.BATCH, DamagedPart.QUEUE, DamagedPart.FLAG, DamagedPart.OFFSET, DamagedPart.TAGS)
         if proof in proofs
     )
-
-
-def cured(draft: PlanBuilder, codes: Iterable[str]) -> set[str]:
-    """Return those of the codes that the draft cures although such messages stay damaged."""
-    return {code for code in codes if code not in open_codes(draft)}
 
 
 def open_codes(draft: PlanBuilder) -> frozenset[str]:

@@ -43,10 +43,9 @@ class SalvageResult:
 
     `spans` are bytes to save in lost+found. `restored` are messages that a CRC corrected. `damaged` are messages that
     stay readable although some of their original bytes are unknown, as facts of a plan. `rebuild_queues` are queues
-    whose consume queue must be rebuilt. `given_up` counts good messages that are lost to damage beside them. `cures`
-    are problem codes that the steps cure. `decisions` are what the operator must decide first; `refusals` are damage
-    that is not repaired, with the option that would repair it. `unproved` counts findings per problem code that stay
-    because nothing proves the right bytes.
+    whose consume queue must be rebuilt. `given_up` counts good messages that are lost to damage beside them.
+    `decisions` are what the operator must decide first; `refusals` are damage that is not repaired, with the option
+    that would repair it. `unproved` counts findings per problem code that stay because nothing proves the right bytes.
     """
 
     steps: tuple[Step, ...] = ()
@@ -57,7 +56,6 @@ class SalvageResult:
     rebuild_queues: frozenset[tuple[str, int]] = frozenset()
     loss: Loss = field(default_factory=Loss)
     given_up: int = 0
-    cures: tuple[str, ...] = ()
     decisions: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

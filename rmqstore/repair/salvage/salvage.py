@@ -13,7 +13,6 @@ from rmqstore.formats import message as records
 from rmqstore.formats.fillers import OP_TOPICS
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.plan.wording import first_few
-from rmqstore.repair.salvage.candidates.batch_records import CODES as BATCH_CODES
 from rmqstore.repair.salvage.evidence.places import Damage, Neighbours, entries_begin, find_damage, missing_front
 from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
 from rmqstore.repair.salvage.framed import FramedRecords
@@ -179,35 +178,8 @@ class _Salvage:
             rebuild_queues=frozenset(steps.rebuild),
             loss=steps.loss.loss(),
             given_up=steps.given_up,
-            cures=self._cures(framed),
             decisions=tuple(draft.decisions),
             refusals=tuple(self.refusals),
             notes=tuple(draft.notes),
             unproved=Counter(code for _, code in framed.left),
         )
-
-    def _cures(self, framed: FramedRecords) -> tuple[str, ...]:
-        out: set[str] = set()
-        corrected = {at - fix.log.body_offset for at, fix in framed.fixes.items() if fix.new is not None}
-        for finding in self.findings.listed:
-            low, high = finding.offset, finding.offset + max(1, finding.length)
-            if finding.code in (codes.CQ_WRONG_TAG, *BATCH_CODES):  # the unit is right, and its record was repaired
-                low = int(finding.facts.get("commitlog_offset") or 0)
-                high = low + 1
-            elif not finding.problem.of_log or (finding.offset, finding.code) in framed.left:
-                continue
-            elif finding.code == codes.CL_STORE_TIME and finding.offset in corrected:
-                continue  # nothing proves a time, whatever else of the record is corrected
-            if any(a < high and low < b for a, b in self.steps.covered):
-                out.add(finding.code)
-        renumbered = {name for fix in framed.fixes.values() for name in fix.queues}
-        if renumbered and not framed.gaps and codes.CL_QUEUE_OFFSET_GAP not in out:
-            for code in (codes.CL_QUEUE_OFFSET_GAP, codes.CL_QUEUE_OFFSET_REPEAT):
-                found = [f for f in self.findings.listed if f.code == code]
-                named = all((f.facts.get("topic"), f.facts.get("queue_id")) in renumbered for f in found)
-                if found and named and len(found) == self.findings.counts[code]:
-                    out.add(code)
-            queues = {f"{topic}/{queue_id}" for topic, queue_id in self.steps.rebuild}
-            units = [f for f in self.findings.listed if f.code in (codes.CQ_DANGLING_UNIT, codes.CQ_SHIFTED)]
-            out.update(f.code for f in units if f.queue in queues)  # correct, now that their messages are
-        return tuple(sorted(out))

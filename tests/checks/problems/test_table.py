@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqstore.checks.problems.problem import Area, Extent, Problem, Severity
-from rmqstore.checks.problems.report import Finding, Findings
+from rmqstore.checks.problems.report import Finding
 from rmqstore.checks.problems.table import PROBLEMS
 
 ROWS = pytest.mark.parametrize("row", PROBLEMS.values(), ids=lambda row: row.code)
@@ -68,13 +68,3 @@ def test_a_finding_damages_the_log_only_in_the_log() -> None:
     assert not Finding("CL-BODY-CRC", "Order_11/0").damages_log
     assert not Finding("CL-DIRTY-TAIL", "commitlog").damages_log
     assert not Finding("CL-QUEUE-OFFSET", "commitlog").damages_log
-
-
-def test_a_truncation_removes_the_problems_behind_it() -> None:
-    findings = Findings()
-    findings.add(Finding("CL-MAGIC", "commitlog", offset=100))
-    findings.add(Finding("CL-BODY-CRC", "commitlog", offset=300))
-    findings.add(Finding("CL-MISPLACED-FILE", "commitlog", offset=300))
-    findings.add(Finding("CQ-BEYOND-LOG", "Order_11/0", offset=300))
-    assert findings.cut_with(200) == {"CL-BODY-CRC"}
-    assert findings.cut_with(100) == {"CL-BODY-CRC", "CL-MAGIC"}
