@@ -80,6 +80,14 @@ class RepairedLog:
         joined += [Patch(start, start + tail.size, tail) for start, tail in tails.items() if tail.size]
         return RepairedLog(result, end, joined, proved)
 
+    def until(self, end: int) -> RepairedLog:
+        """Return the view up to an earlier end (global offset)."""
+        return RepairedLog(self.result, end, [p for p in self.patches if p not in self.proved], self.proved)
+
+    def as_written(self) -> RepairedLog:
+        """Return the view with nothing but what steps write."""
+        return RepairedLog(self.result, self.end, [p for p in self.patches if p not in self.proved])
+
     @property
     def changed(self) -> bool:
         """Return whether steps write into it."""

@@ -49,6 +49,11 @@ class RecoverOptions:
         """Return whether to repair any problem of these areas."""
         return not self.only or any(PROBLEMS[code].area in areas for code in self.only if code in PROBLEMS)
 
+    @property
+    def wants_log(self) -> bool:
+        """Whether to repair any problem of the log."""
+        return self.wants_area(Area.LOG, Area.DLEDGER)
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:

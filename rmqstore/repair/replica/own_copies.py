@@ -23,7 +23,7 @@ from rmqstore.repair.log.store_guard import data_roots
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.recover import LOG_AREAS, plan_recovery
+from rmqstore.repair.recover import plan_recovery
 
 if TYPE_CHECKING:
     from rmqstore.repair.replica.places import HealOptions
@@ -48,7 +48,7 @@ def plan_with_copies(
     """
     options = options or RecoverOptions()
     folder = ScratchFolder()
-    copies = _able(store, verified, folder) if options.wants_area(*LOG_AREAS) else []
+    copies = _able(store, verified, folder) if options.wants_log else []
     if not replicas and not copies:
         return plan_recovery(store, verified, options)
     from rmqstore.repair.replica.heal import Healing, plan_healing, plan_with_replicas

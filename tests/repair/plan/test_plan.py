@@ -27,6 +27,7 @@ from rmqstore.repair.plan.content import (
     fingerprint,
 )
 from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.plan_read import plan_from_json
 from rmqstore.repair.plan.steps import (
     Create,
@@ -38,7 +39,7 @@ from rmqstore.repair.plan.steps import (
     Step,
     Truncate,
 )
-from rmqstore.repair.recover import Recovery
+from rmqstore.repair.recovery import LogAfter, Recovery
 from tests.command import run_json
 from tests.repair.plans import HASH, full
 from tests.repair.trees import lazily, pattern
@@ -308,11 +309,11 @@ def test_order_frees_names_first_and_writes_into_directories_last() -> None:
 def test_a_planner_that_contradicts_itself_is_a_bug_and_not_wrong_usage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def clash(self: Recovery) -> None:
-        self.draft.discard(self.store.root / "checkpoint", "first")
-        self.draft.steps.append(Overwrite("checkpoint", 0, Zeros(8), HASH))
+    def clash(case: Recovery, draft: PlanBuilder, _: LogAfter) -> None:
+        draft.discard(case.store.root / "checkpoint", "first")
+        draft.steps.append(Overwrite("checkpoint", 0, Zeros(8), HASH))
 
-    monkeypatch.setattr(Recovery, "_abort", clash)
+    monkeypatch.setattr("rmqstore.repair.recover.DERIVED", (clash,))
     answer = run_json("recover", str(copy_store("5.4.0-clean", tmp_path)), exit_code=70)
     error = answer["error"]
     assert isinstance(error, dict)

@@ -1,0 +1,235 @@
+"""The parts of a store that follow from its log. Each stage plans the steps by which its part fits the log.
+
+The content that a part should have is compared with what is there, and only differences become steps. A stage reads
+the examined store and the log as the plan leaves it; the ends of the queues that an earlier stage changes are in the
+draft.
+"""
+
+from __future__ import annotations
+
+from rmqstore.brokers.rules.forecast import StartOptions
+from rmqstore.brokers.rules.versions import RUN_VERSIONS
+from rmqstore.brokers.simulate import simulate_start
+from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.problem import Area, Severity
+from rmqstore.checks.problems.report import Finding
+from rmqstore.checks.problems.table import PROBLEMS
+from rmqstore.files.store import StoreKind
+from rmqstore.repair.beside.checkpoint import KeptEnd, last_record_start, plan_checkpoint
+from rmqstore.repair.beside.config import plan_configs, plan_offsets
+from rmqstore.repair.beside.dledger import plan_dledger
+from rmqstore.repair.beside.message_rows import LogChange, plan_message_rows
+from rmqstore.repair.beside.pop_rows import plan_pop_rows
+from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
+from rmqstore.repair.beside.timer import plan_timer
+from rmqstore.repair.log.contradicted import note_contradicted
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.rebuild.consume_queues import (
+    QueueRebuild,
+    RebuildChoices,
+    cut_queues,
+    known_topic,
+    parse_label,
+    wanted_queues,
+)
+from rmqstore.repair.rebuild.dispatch_limit import lag_needs_abort
+from rmqstore.repair.rebuild.index import IndexRebuild
+from rmqstore.repair.recovery import LogAfter, Recovery
+from rmqstore.scan.dispatch import Name
+
+_QUEUES = (Area.QUEUE, Area.BATCH_QUEUE)  # rows of batch topics are in the same database
+_TREES = ("consumequeue", "batchconsumequeue")
+
+
+def dledger_group(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+    """Index, checkpoint and currterm of DLedger, from its entries."""
+    if case.verified.dledger is not None:
+        view = log.as_written()[-1]
+        plan_dledger(draft, case.verified, view, case.options, changed=view.changed or log.ends_earlier)
+
+
+def consume_queues(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+    """The consume queues in files, or in a RocksDB, from the messages."""
+    if not case.results:
+        return
+    choices = _choices(case)
+    if case.store.kind is StoreKind.ROCKSDB:
+        if _rows_are_due(case, log):
+            refuse_rows(case.store)
+            from rmqstore.repair.rebuild.rocksdb_queues import RowsRebuild
+
+            _rebuild(RowsRebuild(draft, case.verified, list(log.logs), None, choices))
+        return
+    due = _queues_due(case, log)
+    if due is None or due:
+        _rebuild(QueueRebuild(draft, case.verified, list(log.logs), due, choices))
+    if log.cut is not None:
+        cut_queues(draft, log.cut, due or frozenset())
+
+
+def index(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+    """The index files, from the keys of the messages."""
+    if not case.results or not case.store.index_files:
+        return
+    views = log.until(case.limit)
+    note_contradicted(draft, case.verified, views)
+    as_they_are = codes.CL_CONTRADICTED in case.options.only
+    found = any(PROBLEMS[code].area is Area.INDEX and case.options.wants(code) for code in case.counts)
+    found |= as_they_are and codes.CL_CONTRADICTED in case.counts
+    complete = _removes_abort(case, draft, log)
+    if found or complete or log.ends_earlier or any(view.changed for view in views):
+        work = IndexRebuild(draft, case.verified, views, complete=complete, as_they_are=as_they_are)
+        if work.needed:
+            work.plan()
+
+
+def checkpoint(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+    """The times and offsets of `checkpoint`, from the last messages."""
+    kept = KeptEnd(log.last_time, log.end, last_record_start(case.verified, log.end))
+    plan_checkpoint(draft, case.verified, case.options, kept, force=log.ends_earlier)
+
+
+def config(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+    """The configuration files, each from the copy beside it."""
+    plan_configs(draft, case.verified, case.options, cut=log.lost_from)
+
+
+def timer(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+    """Timer log, wheel and timercheck, up to the end of the log."""
+    plan_timer(draft, case.verified, case.options, cut=log.lost_from, last_time=log.last_time)
+
+
+def offsets(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+    """The offsets of consumers and delay levels, up to the ends of their queues."""
+    plan_offsets(draft, case.verified, case.options, cut=log.lost_from)
+
+
+def message_rows(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+    """The rows of timed messages, half messages and the index in rocksdbstore/."""
+    if case.verified.rows is not None:
+        change = LogChange(log.ends_earlier, log.written, log.last_time)
+        plan_message_rows(draft, case.verified, case.options, log.as_written(), change)
+
+
+def pop_rows(case: Recovery, draft: PlanBuilder, _: LogAfter) -> None:
+    """The rows of kvStore/, up to the ends of the queues."""
+    plan_pop_rows(draft, case.verified, case.options)
+
+
+def abort(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+    """No abort file in a store with complete queues: abnormal recovery would only delete its index."""
+    if _removes_abort(case, draft, log):
+        draft.discard(case.store.root / "abort", "log, queues and index are complete: the next start is a normal one")
+
+
+def rows_beside_files(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+    """The RocksDB beside queues in files: it gets the same rows, or a note says that it stays."""
+    if not case.store.rocksdb_beside:
+        return
+    changed = log.renamed or any(step.path.startswith("consumequeue/") for step in draft.steps)
+    damaged = case.verified.damaged_rows and case.options.wants_area(Area.QUEUE, Area.DIRECTORY)
+    fits = False
+    if case.results and (changed or damaged or _has_problems_in_rows(case)):
+        from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
+
+        fits = plan_beside(draft, case.verified, list(log.logs), None, _choices(case))
+    if draft.steps and not fits:
+        tell_left(draft, touches_log=log.written)
+
+
+def _choices(case: Recovery) -> RebuildChoices:
+    rewrite = codes.CQ_WRONG_TAG in case.options.only
+    return RebuildChoices(allow_gaps=case.options.allow_shift, limit=case.limit, rewrite_codes=rewrite)
+
+
+def _rebuild(work: QueueRebuild) -> None:
+    work.read()
+    work.plan()
+
+
+# --- which queues are compared with the log -------------------------------------------------------------------------
+
+
+def _rows_are_due(case: Recovery, log: LogAfter) -> bool:
+    """Return whether the log changes, or rows do not fit it; all rows are compared then."""
+    if log.renamed or log.cut is not None or log.queues:
+        return True
+    if not case.options.wants_area(*_QUEUES, Area.DIRECTORY):
+        return False
+    found = (PROBLEMS[code] for code in case.counts if case.options.wants(code))
+    wrong = any(p.area in _QUEUES and (p.severity > Severity.NOTE or case.options.only) for p in found)
+    return wrong or case.verified.damaged_rows
+
+
+def _queues_due(case: Recovery, log: LogAfter) -> frozenset[Name] | None:
+    """Return queues with findings, and if anything is repaired, all that lack a unit; None: all queues.
+
+    With a new DLedger checkpoint, messages without a unit may count as committed: no start dispatches these.
+    """
+    if not case.options.wants_area(*_QUEUES, Area.DIRECTORY):
+        return log.queues
+    due = wanted_queues(case.store, case.verified, log.queues)
+    if due is None:
+        return None
+    behind = codes.CQ_BEHIND in case.options.only or (
+        codes.DL_COMMITTED in case.counts and case.options.wants(codes.DL_COMMITTED)
+    )
+    if due or log.renamed or behind or _start_leaves_gaps(case):
+        due |= frozenset(name for name, part in case.verified.logs.queues.items() if part.missing)
+    return due
+
+
+def _start_leaves_gaps(case: Recovery) -> bool:
+    """Return whether the next start of some broker version would not rebuild all queues that are behind the log.
+
+    In DLedger mode, brokers since 5.0 dispatch from the committed position, so that they do not rebuild queues that
+    are missing completely.
+    """
+    store, verified = case.store, case.verified
+    parts = {name: p for name, p in verified.logs.queues.items() if p.missing and p.messages}
+    known = (name for name in parts if known_topic(verified.logs, name[0]))
+    parts = {name: parts[name] for name in known if not store.reads_rows(name[0])}
+    if not parts:
+        return False
+    if store.kind is not StoreKind.PLAIN:
+        return not any(state.max for state in verified.report.queues.values())
+    tiling = verified.legacy.tiling if verified.legacy is not None else None
+    for version in RUN_VERSIONS:
+        forecast = simulate_start(
+            store, tiling, version=version, options=StartOptions(thorough=False), units=verified.units
+        )
+        if not forecast.starts:
+            return True
+        for name, part in parts.items():
+            low, high = forecast.queue_ends.get(name, (0, 0))
+            if high < part.next or low > part.first or forecast.shifted_units.get(name):
+                return True
+    return False
+
+
+def _has_problems_in_rows(case: Recovery) -> bool:
+    """Return whether queues that are only in the RocksDB beside queue files have problems that are wanted."""
+    if codes.CQ_TWO_ROCKSDB in case.counts and case.options.wants(codes.CQ_TWO_ROCKSDB):
+        return True
+    found = (f for f in case.verified.report.findings.listed if f.problem.of_queues and case.options.wants(f.code))
+    return case.store.light_in_rocksdb and any(_is_in_rows(case, finding) for finding in found)
+
+
+def _is_in_rows(case: Recovery, finding: Finding) -> bool:
+    name = parse_label(finding.queue)
+    return name is not None and case.store.reads_rows(name[0])
+
+
+def _removes_abort(case: Recovery, draft: PlanBuilder, log: LogAfter) -> bool:
+    # records of an unknown format may be sound, so it is unknown what is complete
+    store, wanted = case.store, case.options.wants(codes.BR_START_LOSES)
+    if not store.abort or not wanted or codes.CL_UNKNOWN_MAGIC in case.counts:
+        return False
+    if store.kind in (StoreKind.DLEDGER, StoreKind.MIXED):
+        # 5.4.0 truncates good units in its abnormal recovery of DLedger (48 bytes per entry, DLedgerCommitLog
+        # #dledgerRecoverAbnormally) and never rebuilds them; queues that lag too far still need that recovery
+        cuts = bool((case.verified.report.broker or {}).get("units_cut"))
+        return (cuts or bool(draft.steps)) and not lag_needs_abort(case.verified, _queues_due(case, log))
+    if store.kind is not StoreKind.PLAIN:
+        return False
+    return log.written or any(step.path.split("/")[0] in _TREES for step in draft.steps)

@@ -1,0 +1,124 @@
+"""The repairs of the log, each for the log that the earlier ones leave: names, directories, damage, end.
+
+Each takes what the earlier ones planned of the ends of the logs, and returns it with its own changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+
+from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.table import PROBLEMS
+from rmqstore.repair.beside.directory import plan_directories
+from rmqstore.repair.log.contradicted import list_damaged
+from rmqstore.repair.log.misplaced_files import plan_misplaced
+from rmqstore.repair.log.redispatch import Redispatch
+from rmqstore.repair.log.repaired_log import RepairedLog
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.recover_options import TRUNCATE
+from rmqstore.repair.plan.wording import first_notes
+from rmqstore.repair.recovery import LogEnds, Recovery
+from rmqstore.repair.salvage.evidence.places import missing_front
+from rmqstore.repair.salvage.log_end import drop_behind_hole, first_damage, lose_tail, plan_tail, zero_from
+from rmqstore.repair.salvage.loss import Ledger, before_begin, damage_behind
+from rmqstore.repair.salvage.result import SalvageResult
+from rmqstore.repair.salvage.salvage import plan_salvage
+
+
+def file_names(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
+    """Give log files their right names."""
+    plan_misplaced(draft, case.verified)
+    return log
+
+
+def directories(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
+    """Remove obstacles to a start from all directories, and correct the lengths of files."""
+    filled = case.options.accept_fillers or case.choice.strategy == TRUNCATE
+    plan_directories(draft, case.verified, case.options, filled=filled)
+    if case.results and case.options.wants(codes.DIR_EMPTY_FILE):
+        before_begin(case.evidence, case.results[0]).book(draft)
+    return log
+
+
+def damage(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
+    """Mend or cover damage within the logs, or end the log there, as a replica must."""
+    if not case.options.wants_log:
+        return log
+    listed = [f.offset for f in case.verified.report.findings.listed if f.damages_log]
+    damaged = [
+        (at, result)
+        for result, end in zip(case.results, log.ends, strict=True)
+        if (at := first_damage(result, listed, end)) is not None
+    ]
+    if case.choice.strategy == TRUNCATE:
+        return _truncate(case, draft, log, *damaged[0]) if damaged else log
+    missing = any(  # the last legacy files, or DLedger's first ones
+        result.tiling.stop < end or missing_front(case.evidence, result)
+        for result, end in zip(case.results, log.ends, strict=True)
+    )
+    if not (damaged or missing or any(PROBLEMS[code].mendable for code in case.counts)):
+        return log
+    result = plan_salvage(case.evidence, case.options)
+    _take(draft, result)
+    return replace(log, queues=log.queues | result.rebuild_queues)
+
+
+def _take(draft: PlanBuilder, result: SalvageResult) -> None:
+    """Add the steps of a salvage to a plan, with what they lose and what the operator must know of them."""
+    resizing = ("extend", "truncate", "discard")
+    taken = {s.path for s in result.steps if s.do in resizing}
+    draft.steps = [s for s in draft.steps if not (s.do in resizing and s.path in taken)]
+    for step in result.steps:
+        draft.add(step)
+    draft.spans.extend(result.spans)
+    draft.decisions.extend(result.decisions)
+    draft.notes.extend(first_notes([*result.refusals, *result.notes]))
+    draft.lose(result.loss.queues, 0)
+    draft.lost_messages += result.loss.messages - sum(result.loss.queues.values())
+    draft.lost_bytes += result.loss.bytes
+    draft.more.update(result.loss.more)
+    draft.more["visible_fillers"] = result.visible_fillers
+    if result.visible_fillers:
+        draft.facts["fillers"] = [f.to_json() for f in result.fillers if f.kind == "visible"]
+    if result.restored:
+        draft.facts["mended"] = [asdict(r) for r in result.restored]
+    list_damaged(draft, result.damaged)
+    if result.given_up:
+        draft.more["good_messages_given_up"] = result.given_up
+    draft.unproved.update(result.unproved)
+    draft.more["groups_that_will_see_them"] = dict(result.groups_that_will_see_them)
+
+
+def _truncate(case: Recovery, draft: PlanBuilder, log: LogEnds, cut: int, first: LogResult) -> LogEnds:
+    """End the log at its first damage, where a broker would truncate it."""
+    if first is not case.results[-1]:
+        draft.decisions.append("the damage is in the legacy commitlog: all DLedger entries would be lost")
+    ledger = Ledger()
+    for later in case.results[case.results.index(first) :]:
+        dispatcher = Redispatch(case.store, ledger, case.verified.batch_topics)
+        dispatcher.run(RepairedLog(later, later.queue.stop, ()), max(cut, later.queue.start))
+        zero_from(draft, later, cut, "after the first damage of the log")
+        damaged = damage_behind(case.evidence, later, cut)
+        ledger.queues.update(damaged.queues)
+        if damaged.at_least:
+            ledger.at_least = True
+            ledger.notes.append("the loss is a lower bound: consume queues that would show more are missing too")
+    ledger.book(draft)
+    draft.notes.append(f"the log will end at {cut:,}, where a broker would truncate it")
+    return replace(log, ends=tuple(min(end, cut) for end in log.ends), cut=cut)
+
+
+def end(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
+    """Remove what is after the end of the log, and count the messages that were there."""
+    if not case.results or log.cut is not None:
+        return log
+    last = case.results[-1]
+    if case.options.wants_log:
+        drop_behind_hole(draft, last)
+        plan_tail(draft, last, log.ends[-1])
+        log = replace(log, drops_records=last.reaches > log.ends[-1])
+    if not (case.options.wants_log or case.options.wants(codes.CQ_BEYOND_LOG)):
+        return log
+    lost = lose_tail(draft, case.evidence, last)
+    return replace(log, queues=log.queues | lost, loses_end=bool(lost))

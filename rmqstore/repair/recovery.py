@@ -1,0 +1,157 @@
+"""What the stages of a recovery share: the examined store, and its log as the plan leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.problems import codes
+from rmqstore.checks.verify import Verified
+from rmqstore.files.records import message_at
+from rmqstore.files.store import Store
+from rmqstore.repair.beside.checkpoint import last_record_start
+from rmqstore.repair.log.misplaced_files import without_renames
+from rmqstore.repair.log.repaired_log import RepairedLog
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions, choose
+from rmqstore.repair.rebuild.dispatch_limit import dispatch_limit
+from rmqstore.repair.salvage.evidence.table import Evidence
+from rmqstore.repair.salvage.proved_records import ProvedRecords
+from rmqstore.repair.salvage.reach import reach
+from rmqstore.scan.dispatch import Name
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """An examined store, and how to repair it.
+
+    `evidence` proves facts about damaged records. `limit`: messages that end after this global offset get no unit; None
+    if all get one.
+    """
+
+    store: Store
+    verified: Verified
+    options: RecoverOptions
+    choice: Choice
+    evidence: Evidence
+    limit: int | None
+
+    @staticmethod
+    def of(store: Store, verified: Verified, options: RecoverOptions) -> Recovery:
+        """Choose the strategy. Errors: UsageError for an unknown strategy or role."""
+        choice = choose(store, options)
+        mends = choice.strategy != TRUNCATE and options.wants_log
+        evidence = Evidence(store, verified, mends_end=mends)
+        return Recovery(store, verified, options, choice, evidence, dispatch_limit(store, verified, choice.role))
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """The number of findings per problem code."""
+        return self.verified.report.findings.counts
+
+    @property
+    def results(self) -> list[LogResult]:
+        """The logs, in address order."""
+        return self.verified.results
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnds:
+    """Where each log ends after the repairs so far: global offsets, in address order.
+
+    `cut`: where `truncate` ended the log. `drops_records`: damaged records at the very end are removed. `queues`: the
+    queues that lose a message, or whose records get other queue offsets.
+    """
+
+    ends: tuple[int, ...]
+    cut: int | None = None
+    drops_records: bool = False
+    queues: frozenset[Name] = frozenset()
+    loses_end: bool = False
+
+    @staticmethod
+    def of(case: Recovery) -> LogEnds:
+        """Return the ends before any repair. DLedger continues a legacy log with what is repaired at its end."""
+        return LogEnds(tuple(reach(case.evidence, result) for result in case.results))
+
+
+@dataclass(frozen=True, slots=True)
+class LogAfter:
+    """The log as the plan leaves it, for the parts that follow from it.
+
+    `logs`: the views of each log. `queues`: as in `LogEnds`. `cut`: where `truncate` ended the log. `ends_earlier`: it
+    ends before records that it had, now or before the damage. `lost_from`: where it ends if queues, and possibly
+    consumers, had messages after that; otherwise None. `renamed`: steps change its files, or only their names;
+    `written`: they change its bytes. `last_time`: its latest store time (ms), 0 without a message.
+    """
+
+    logs: tuple[RepairedLog, ...]
+    queues: frozenset[Name]
+    cut: int | None
+    ends_earlier: bool
+    lost_from: int | None
+    renamed: bool
+    written: bool
+    last_time: int
+
+    @staticmethod
+    def of(case: Recovery, draft: PlanBuilder, planned: LogEnds) -> LogAfter:
+        """Read the log as the steps of the draft leave it."""
+        proved = ProvedRecords(case.evidence)
+        logs = tuple(proved.view(r, end, draft) for r, end in zip(case.results, planned.ends, strict=True))
+        proved.note(draft, logs)
+        end = max(planned.ends, default=0)
+        shrank = not case.options.only and (planned.loses_end or codes.CQ_BEYOND_LOG in case.counts)
+        homes = {draft.path(directory) for result in case.results for directory in result.queue.directories}
+        in_log = [step for step in draft.steps if step.path.rpartition("/")[0] in homes]
+        written = bool(without_renames(in_log))
+        return LogAfter(
+            logs=logs,
+            queues=planned.queues,
+            cut=planned.cut,
+            ends_earlier=planned.cut is not None or planned.drops_records or shrank,
+            lost_from=end if shrank else planned.cut,
+            renamed=bool(in_log),
+            written=written,
+            last_time=_last_time(case, logs, changed=written or planned.cut is not None),
+        )
+
+    @property
+    def end(self) -> int:
+        """The end of the last log (global offset)."""
+        return max((log.end for log in self.logs), default=0)
+
+    def until(self, limit: int | None) -> list[RepairedLog]:
+        """Return the views of the logs up to a limit (global offset; None: all)."""
+        if limit is None:
+            return list(self.logs)
+        return [log.until(min(log.end, max(limit, log.queue.start))) for log in self.logs]
+
+    def as_written(self) -> list[RepairedLog]:
+        """Return the views of the logs with nothing but what the plan writes."""
+        return [log.as_written() for log in self.logs]
+
+
+def _last_time(case: Recovery, logs: tuple[RepairedLog, ...], *, changed: bool) -> int:
+    """Return the latest store time (ms) of the log, read from its last file if the plan changes the last record."""
+    latest = max((result.max_time for result in case.results), default=0)
+    if not changed or _keeps_latest(case, logs[-1].as_written(), latest):
+        return latest
+    for log in reversed([log.as_written() for log in logs]):
+        for file in reversed(log.queue.files):
+            times = [int(columns.store_timestamp.max()) for columns in log.chunks([file])]
+            times += [m.store_timestamp for at, m in log.patched() if file.start <= at < file.stop]
+            if times:
+                return min(latest, max(times))
+    return 0
+
+
+def _keeps_latest(case: Recovery, log: RepairedLog, latest: int) -> bool:
+    """Return whether the last record of the log has the latest time, and stays as it is."""
+    result = log.result
+    start = last_record_start(case.verified, result.wrote)
+    last = message_at(result.queue, start) if start >= result.queue.start else None
+    if last is None or last.store_timestamp != latest or log.end < result.wrote:
+        return False
+    return not any(patch.start < start + last.size and start < patch.stop for patch in log.patches)
