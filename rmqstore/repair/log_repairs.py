@@ -97,7 +97,7 @@ def _truncate(case: Recovery, draft: PlanBuilder, log: LogEnds, cut: int, first:
     ledger = Ledger()
     for later in case.results[case.results.index(first) :]:
         dispatcher = Redispatch(case.store, ledger, case.verified.batch_topics)
-        dispatcher.run(RepairedLog(later, later.queue.stop, ()), max(cut, later.queue.start))
+        dispatcher.run(RepairedLog(later, later.queue.stop, case.store.files), max(cut, later.queue.start))
         zero_from(draft, later, cut, "after the first damage of the log")
         damaged = damage_behind(case.evidence, later, cut)
         ledger.queues.update(damaged.queues)

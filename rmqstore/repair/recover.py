@@ -65,6 +65,7 @@ def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | No
         options = replace(options, only=tuple(sorted(problem_counts(verified.report))))
     case = Recovery.of(store_in_place(store, verified, options), verified, options)
     draft = PlanBuilder(case.store)
+    draft.notes.extend(case.choice.notes if options.strategy else ())
     draft.decisions.extend(sizes_decisions(case.store, verified.report.findings.listed))
     if not draft.decisions:  # otherwise paths or file sizes are wrong, and so is everything read with them
         draft.decisions.extend(_unusual(case))
@@ -75,7 +76,7 @@ def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | No
         _refuse(case, log)
         for part in DERIVED:
             part(case, draft, log)
-        if log.renamed or options.strategy:
+        if log.renamed and not options.strategy:
             draft.notes[:0] = case.choice.notes
     return _finished(case, draft)
 

@@ -141,7 +141,6 @@ def _last_time(case: Recovery, logs: tuple[RepairedLog, ...], *, changed: bool) 
     for log in reversed([log.as_written() for log in logs]):
         for file in reversed(log.queue.files):
             times = [int(columns.store_timestamp.max()) for columns in log.chunks([file])]
-            times += [m.store_timestamp for at, m in log.patched() if file.start <= at < file.stop]
             if times:
                 return min(latest, max(times))
     return 0

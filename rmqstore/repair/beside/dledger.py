@@ -102,15 +102,12 @@ class IndexPlan:
         return self.last
 
     def _units(self) -> Iterator[Units]:
-        """Yield the index units of all entries in chunks: those of intact entries first, in log order."""
+        """Yield the index units of all entries in chunks, in log order."""
         for columns in self.view.chunks():
             units: Any = np.empty(len(columns), dtype=_UNIT.dtype)
             units["magic"], units["pos"], units["size"] = columns.entry_magic, columns.entry_pos, columns.entry_size
             units["index"], units["term"] = columns.entry_index, columns.entry_term
             yield units
-        for offset, _ in self.view.patched():
-            head = dledger.ENTRY.parse(self.view.bytes_at(dledger.ENTRY.size, offset - dledger.ENTRY.size))
-            yield _UNIT.array(_UNIT.build(**{n: head[n] for n in ("magic", "pos", "size", "index", "term")}))
 
     def _compare(self, units: Units) -> None:
         """Compare units with consecutive indexes with those on disk."""

@@ -51,7 +51,6 @@ from rmqstore.formats.rocksdbstore import (
 from rmqstore.formats.text.counts import many
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.log.repaired_log import RepairedLog
-from rmqstore.repair.log.spans import joined, meets
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwritten
@@ -73,17 +72,16 @@ class LogAfterRepair:
         self._views = views
         self.start = start
         self.end = max((view.end for view in views), default=0)
-        self._written = joined((p.start, p.stop) for view in views for p in view.patches)
 
     def writes(self, start: int, stop: int) -> bool:
         """Return whether the plan writes a byte in [start, stop)."""
-        return meets((start, stop), self._written)
+        return any(view.differs(start, stop) for view in self._views)
 
     def read(self, size: int, offset: int) -> bytes:
         """Read bytes at a global offset; the result is short where the log has none."""
         for view in self._views:
             if view.queue.find(offset) is not None:
-                return view.bytes_at(max(0, min(size, view.end - offset)), offset)
+                return view.queue.pread(max(0, min(size, view.end - offset)), offset)
         return b""
 
     def last_record(self) -> int | None:
@@ -91,7 +89,6 @@ class LogAfterRepair:
         for view in reversed(self._views):
             for file in reversed(view.queue.files):
                 starts = [int(columns.offset.max()) for columns in view.chunks([file])]
-                starts += [at for at, _ in view.patched() if file.start <= at < min(file.stop, view.end)]
                 if starts:
                     return max(starts)
         return None

@@ -30,7 +30,7 @@ def contradicted_messages(verified: Verified, views: Sequence[RepairedLog]) -> M
         out |= {
             at: message
             for at, message in view.result.index.contradicted.items()
-            if (view.result.name, at - view.body_offset) in reported and at < view.end and not view.writes(at)
+            if (view.result.name, at - view.body_offset) in reported and at < view.end and not view.differs(at, at + 1)
         }
     return out
 
@@ -46,7 +46,7 @@ def doubtful_tags(verified: Verified, views: Sequence[RepairedLog]) -> Mapping[i
         at = finding.facts.get("commitlog_offset")
         if not isinstance(at, int) or at >= end or not tags_in_doubt(finding):
             continue
-        if not any(view.writes(at) for view in views):
+        if not any(view.differs(at, at + 1) for view in views):
             out[at] = finding
     return out
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-import numpy as np
-
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.files.store import Store
-from rmqstore.formats import properties
 from rmqstore.formats.consumequeue import is_directory_name
-from rmqstore.formats.dispatch import batch_extent, is_sound_topic, light_queues
-from rmqstore.formats.message import Message
-from rmqstore.formats.text.javatext import java_text
+from rmqstore.formats.dispatch import is_sound_topic
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.dispatch import BatchRow, Dispatch, DispatchedRows, Name, QueueNames
@@ -49,9 +44,6 @@ class Redispatch:
         """Dispatch all records of a view from a global offset on."""
         for columns in view.chunks(start=start):
             self.columns(columns)
-        for offset, message in view.patched():
-            if offset - view.body_offset >= start:
-                self.message(offset, message)
 
     def columns(self, columns: Columns) -> None:
         """Dispatch one chunk of records."""
@@ -62,30 +54,6 @@ class Redispatch:
             self.sink.rows(self.queues.names, rows)
         for name, row in units.batches:
             self.sink.batch(name, row)
-
-    def message(self, offset: int, message: Message) -> None:
-        """Dispatch one record that a step writes, at a global offset."""
-        if not message.is_dispatched:
-            return
-        found = properties.parse_properties(message.properties)
-        topic = java_text(message.topic)
-        code = properties.dispatch_tags_code(topic, found, message.store_timestamp, self.levels)
-        tags = 0 if code is None else code
-        place = (offset, message.size, tags, message.store_timestamp)
-        if self.fans_out is None or topic in self.fans_out:
-            for queue, queue_id, queue_offset in light_queues(topic, message.queue_id, found):
-                self._row(queue.encode(), queue_id, queue_offset, *place)
-        if topic in self.batch_topics:
-            self.sink.batch((topic, message.queue_id), BatchRow(*place, *batch_extent(found, message.queue_offset)))
-            return
-        self._row(message.topic, message.queue_id, message.queue_offset, *place)
-
-    def _row(self, topic: bytes, queue_id: int, *values: int) -> None:
-        number = self.table.number(topic, queue_id)
-        self.queues.learn()
-        if number not in self.queues.unsound:
-            row = DispatchedRows(*(np.array([v], dtype=np.int64) for v in (number, *values)))
-            self.sink.rows(self.queues.names, row)
 
 
 def can_have_queues(topic: bytes, queue_id: int) -> bool:

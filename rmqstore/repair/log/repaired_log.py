@@ -1,180 +1,159 @@
-"""A view of the log after the repair, with the changes of a plan and without what the plan cuts off.
+"""The log as a plan leaves it: its files through the plan's steps, without what the plan cuts off.
 
-Consume queues and index are rebuilt from this view, so that they fit the repaired log before a byte of it is changed.
+Consume queues, index and all other parts that follow from the log are rebuilt from this view, so that they fit the
+repaired log before a byte of it is changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.files.disk.files import Files
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
-from rmqstore.files.records import MAX_RECORD
-from rmqstore.formats.message import MIN_SIZE, Message, parse_message
-from rmqstore.repair.log.spans import meets, overlapping
-from rmqstore.repair.plan.content import Content, ContentReader, Parts, Zeros
+from rmqstore.repair.log.spans import Span, joined, meets, overlapping, without
+from rmqstore.repair.plan.content import Literal, Zeros
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.steps import Create, Extend, Overwrite
+from rmqstore.repair.plan.steps import Create, Extend, Overwrite, Truncate
+from rmqstore.repair.planned.overlay import Overlay
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.records import scan_file
-from rmqstore.scan.tiling import Kind
+from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
 
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """Bytes [start, stop) of a log (global offsets) that the plan writes."""
-
-    start: int
-    stop: int
-    content: Content
+Change = Overwrite | Create | Extend | Truncate
+"""A step that changes the bytes of a log. Its path is that of the file that has the bytes now."""
 
 
 class RepairedLog:
     """One log, plain or DLedger (`body_offset` 0 or 48), up to `end` (global offset).
 
-    `proved` are original records that no step writes, so that queues and index are not rebuilt to fit their damage.
+    `changes` are the steps of the plan, `originals` the original records, by their global offset, that no step writes:
+    without them, queues and index would be rebuilt to fit their damage. `queue` has the files with both.
     """
 
     def __init__(
-        self, result: LogResult, end: int, patches: Sequence[Patch] = (), proved: Sequence[Patch] = ()
+        self,
+        result: LogResult,
+        end: int,
+        files: Files,
+        changes: Sequence[Change] = (),
+        originals: Mapping[int, bytes] | None = None,
     ) -> None:
         self.result = result
-        self.queue: MappedFileQueue = result.queue
         self.body_offset = result.body_offset
         self.end = end
-        self.proved = [p for p in proved if p.start < end and not _meets(p, patches)]
-        self.patches = sorted((*(p for p in patches if p.start < end), *self.proved), key=lambda p: p.start)
-        # `chunks` does not compute body CRCs, so it skips framed records in damage that no step covers
-        dirty = [run for run in result.tiling if run.kind is Kind.DIRTY]
-        self._damaged = [(run.start, run.stop) for run in dirty]
-        self._covered = [(p.start, p.stop) for p in self.patches]
-        self._straddled: dict[int, int] = {}  # records that a patch changes in part: start -> stop
-        for run in dirty:
-            patched = overlapping(self._covered, run.start, run.stop) if run.count else ()
-            if any(run.start < start or stop < run.stop for start, stop in patched):
-                self._straddled[run.start] = run.stop
+        self._files = files
+        self._changes = changes
+        self._starts = {file.path: file.start for file in result.queue.files}
+        self.written = joined(span for change in changes if (span := self._span(change))[0] < span[1])
+        self.originals = {
+            at: raw
+            for at, raw in sorted((originals or {}).items())
+            if at < end and not meets((at, at + len(raw)), self.written)
+        }
+        self._covered = joined([*self.written, *((at, at + len(raw)) for at, raw in self.originals.items())])
+        self.queue = self._planned()
+        # `chunks` does not compute body CRCs, so it leaves out framed records in damage that nothing covers
+        self._damaged = joined(span for run in result.tiling if run.kind is Kind.DIRTY for span in self._uncovered(run))
 
     @staticmethod
-    def of(result: LogResult, end: int, draft: PlanBuilder, proved: Sequence[Patch] = ()) -> RepairedLog:
+    def of(
+        result: LogResult, end: int, draft: PlanBuilder, originals: Mapping[int, bytes] | None = None
+    ) -> RepairedLog:
         """Return the view of a log after the steps of a draft."""
-        homes = {draft.path(directory) for directory in result.queue.directories}
-        patches = []
-        tails: dict[int, Content] = {}  # appended to files; the first record may begin before
+        own = {draft.path(file.path): file.path for file in result.queue.files}
+        homes = {draft.path(directory): directory for directory in result.queue.directories}
+        changes: list[Change] = []
         for step in draft.steps:
-            if not isinstance(step, Overwrite | Create | Extend) or isinstance(step.content, Zeros):
-                continue
             home, _, name = step.path.rpartition("/")
-            start = file_name_to_offset(name)
-            if home not in homes or start is None:
-                continue
-            at = 0 if isinstance(step, Create) else step.at
-            if isinstance(step, Extend):
-                tails[start + at] = step.content
-            elif step.content.size:
-                patches.append(Patch(start + at, start + at + step.content.size, step.content))
-        joined = [_longer(p, tails.pop(p.stop)) if p.stop in tails else p for p in patches]
-        joined += [Patch(start, start + tail.size, tail) for start, tail in tails.items() if tail.size]
-        return RepairedLog(result, end, joined, proved)
+            if isinstance(step, Overwrite | Extend | Truncate) and step.path in own:
+                changes.append(replace(step, path=str(own[step.path])))
+            elif isinstance(step, Create) and home in homes and file_name_to_offset(name) is not None:
+                changes.append(replace(step, path=str(homes[home] / name), like=None))
+        return RepairedLog(result, end, draft.store.files, changes, originals)
 
     def until(self, end: int) -> RepairedLog:
         """Return the view up to an earlier end (global offset)."""
-        return RepairedLog(self.result, end, [p for p in self.patches if p not in self.proved], self.proved)
+        return RepairedLog(self.result, end, self._files, self._changes, self.originals)
 
     def as_written(self) -> RepairedLog:
         """Return the view with nothing but what steps write."""
-        return RepairedLog(self.result, self.end, [p for p in self.patches if p not in self.proved])
+        return RepairedLog(self.result, self.end, self._files, self._changes) if self.originals else self
 
     @property
     def changed(self) -> bool:
-        """Return whether steps write into it."""
-        return len(self.patches) > len(self.proved)
+        """Whether steps write records, and not only zeros."""
+        return bool(self.written)
 
-    def writes(self, at: int) -> bool:
-        """Return whether a step writes the byte at a global offset, or whether its original is proved."""
-        return any(patch.start <= at < patch.stop for patch in self.patches)
+    def differs(self, start: int, stop: int) -> bool:
+        """Return whether a step writes a byte in [start, stop) (global offsets), or whether its original is known."""
+        return meets((start, stop), self._covered)
 
     def chunks(self, files: Sequence[MappedFile] | None = None, start: int = 0) -> Iterator[Columns]:
-        """Yield the records of the view that no step changes, in address order; `patched` yields the others."""
+        """Yield the records that begin at or after `start` (global offset), in address order.
+
+        `files`: only these of `queue`.
+        """
+        options = ScanOptions(crc=False)
         for file in self.queue.files if files is None else files:
             if file.start >= self.end or file.stop <= start:
                 continue
             stop = min(file.file_size, self.end - file.start)
-            for run in scan_file(
-                file, stop=stop, body_offset=self.body_offset, exact=True, options=ScanOptions(crc=False)
-            ):
+            for run in scan_file(file, stop=stop, body_offset=self.body_offset, exact=True, options=options):
                 if run.kind is not Kind.RECORDS or run.columns is None or run.stop <= start:
                     continue
                 columns = self._kept(run.columns, run.start, run.stop, start)
                 if len(columns):
                     yield columns
 
+    # --- the files --------------------------------------------------------------------------------------------------
+
+    def _start_of(self, path: Path) -> int:
+        start = self._starts.get(path)  # a file that is renamed by the plan has another name
+        return start if start is not None else file_name_to_offset(path.name) or 0
+
+    def _span(self, change: Change) -> Span:
+        """Return the range of records (global offsets) that a step writes; nothing if it writes only zeros."""
+        at = self._start_of(Path(change.path)) + (change.at if isinstance(change, Overwrite | Extend) else 0)
+        size = 0 if isinstance(change, Truncate) or isinstance(change.content, Zeros) else change.content.size
+        return (at, at + size) if at < self.end else (at, at)
+
+    def _planned(self) -> MappedFileQueue:
+        """Return the files with the changes and the original records."""
+        queue = self.result.queue
+        steps: list[Change] = list(self._changes)
+        for at, raw in self.originals.items():
+            file = queue.find(at)
+            if file is not None:
+                steps.append(Overwrite(str(file.path), at - file.start, Literal(raw), "", ""))
+        if not steps:
+            return queue
+        overlay = Overlay(self._files, steps, Path())
+        files = {file.start: file for file in queue.files}
+        for path in dict.fromkeys(Path(step.path) for step in steps):
+            entry, start = overlay.stat(path), self._start_of(path)
+            if entry is not None:
+                files[start] = MappedFile(path, start, entry.length, queue.file_size, entry.mtime_ns, overlay)
+        in_order = [files[start] for start in sorted(files)]
+        return MappedFileQueue(queue.name, queue.directories, queue.file_size, in_order, queue.odd, queue.size_from)
+
+    # --- what is left out -------------------------------------------------------------------------------------------
+
+    def _uncovered(self, run: Run) -> list[Span]:
+        """Return the parts of damage without a sound record: in a run of records, nothing if any of it is covered."""
+        span = (run.start, run.stop)
+        covered = overlapping(self._covered, *span)
+        return [] if run.count and covered else without([span], covered)
+
     def _kept(self, columns: Columns, low: int, high: int, start: int) -> Columns:
-        damaged, covered = overlapping(self._damaged, low, high), overlapping(self._covered, low, high)
-        if start <= low and high <= self.end and not damaged and not covered:
+        damaged = overlapping(self._damaged, low, high)
+        if start <= low and high <= self.end and not damaged:
             return columns
         begins, stops = columns.offset - self.body_offset, columns.offset + columns.size
         keep = (begins >= start) & (stops <= self.end)
-        for a, b in (*damaged, *covered):
+        for a, b in damaged:
             keep &= (begins >= b) | (stops <= a)
-        for a, b in covered:
-            in_part = ((begins < a) & (a < stops)) | ((begins < b) & (b < stops))
-            for i in np.flatnonzero(in_part).tolist():
-                self._straddled[int(begins[i])] = int(stops[i])
         return columns.take(keep)
-
-    def patched(self) -> Iterator[tuple[int, Message]]:
-        """Yield (global offset, message) of the records that steps write or change; call it after `chunks`."""
-        straddled = sorted(self._straddled.items())
-        for start, stop in straddled:
-            raw, at = self.bytes_at(stop - start, start), 0
-            while at + self.body_offset + MIN_SIZE <= len(raw):
-                message, _ = parse_message(raw, at + self.body_offset)
-                if message is None:
-                    break
-                yield start + at + self.body_offset, message
-                at += self.body_offset + message.size
-        for patch in self.patches:
-            if not meets((patch.start, patch.stop), straddled):
-                yield from self._records(patch)
-
-    @staticmethod
-    def _overlay(raw: bytearray, start: int, patch: Patch) -> None:
-        reader = ContentReader(patch.content)
-        reader.take(max(0, start - patch.start))
-        at = max(0, patch.start - start)
-        new = reader.take(min(patch.stop - max(patch.start, start), len(raw) - at))
-        raw[at : at + len(new)] = new
-
-    def _records(self, patch: Patch) -> Iterator[tuple[int, Message]]:
-        reader = ContentReader(patch.content)
-        at = patch.start
-        while at + self.body_offset + MIN_SIZE <= patch.stop:
-            head = reader.take(self.body_offset + 4)
-            size = int.from_bytes(head[self.body_offset :], "big", signed=True)
-            if len(head) < self.body_offset + 4 or not MIN_SIZE <= size <= MAX_RECORD:
-                return
-            message, _ = parse_message(head[self.body_offset :] + reader.take(size - 4))
-            if message is None:
-                return
-            yield at + self.body_offset, message
-            at += self.body_offset + size
-
-    def bytes_at(self, size: int, offset: int) -> bytes:
-        """Read bytes of the view at a global offset; bytes that neither a file nor a step has are zeros."""
-        raw = bytearray(self.queue.pread(size, offset).ljust(size, b"\0"))
-        for patch in self.patches:
-            if patch.start < offset + len(raw) and patch.stop > offset:
-                self._overlay(raw, offset, patch)
-        return bytes(raw)
-
-
-def _meets(patch: Patch, others: Sequence[Patch]) -> bool:
-    return any(other.start < patch.stop and patch.start < other.stop for other in others)
-
-
-def _longer(patch: Patch, tail: Content) -> Patch:
-    return Patch(patch.start, patch.stop + tail.size, Parts((patch.content, tail)))

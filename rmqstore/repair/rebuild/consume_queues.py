@@ -159,7 +159,7 @@ class QueueRebuild:
     def _kept(self) -> KeptUnits | None:
         """Return the units that the verification kept; None if the plan changes the log or messages get no unit."""
         kept = self.verified.units
-        same = self.limit is None and all(not v.patches and v.end >= v.result.wrote for v in self.views)
+        same = self.limit is None and all(v.queue is v.result.queue and v.end >= v.result.wrote for v in self.views)
         return kept if isinstance(kept, KeptUnits) and same else None
 
     def _buffer(self) -> UnitBuffer:
@@ -183,10 +183,9 @@ class QueueRebuild:
         for view in self.views:
             run = view.result.tiling.find(offset)
             if run is not None:
-                covered = any(p.start <= offset < p.stop for p in view.patches)
-                return offset < view.end and not covered and run.kind is not Kind.RECORDS
+                return offset < view.end and run.kind is not Kind.RECORDS and not view.differs(offset, offset + 1)
             if view.result.tiling.stop <= offset < view.end:  # its last files are missing
-                return not any(p.start <= offset < p.stop for p in view.patches)
+                return not view.differs(offset, offset + 1)
         return False
 
     def names(self) -> list[Name]:
@@ -272,7 +271,7 @@ class QueueRebuild:
         """Return whether a step writes into the record at a global offset."""
         message = self.logs.record(at, MAX_RECORD)
         stop = at + (message.size if message is not None else 1)
-        return any(patch.start < stop and at < patch.stop for view in self.views for patch in view.patches)
+        return any(view.differs(at, stop) for view in self.views)
 
     def tell(self, image: Odds) -> None:
         """Add notes and decisions for queue offsets without a message, and for impossible ones.

@@ -29,9 +29,7 @@ from rmqstore.checks.verify import Verified
 from rmqstore.files.disk.files import Files
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.mapped_file_queue import DirEntry
-from rmqstore.formats import index, properties
-from rmqstore.formats.message import TRANSACTION_ROLLBACK, Message
-from rmqstore.formats.text.javatext import java_text
+from rmqstore.formats import index
 from rmqstore.repair.journal.disk import Scratch
 from rmqstore.repair.journal.scratch_content import ScratchContent
 from rmqstore.repair.log.contradicted import contradicted_messages
@@ -99,7 +97,7 @@ class IndexRebuild:
         if everything or counted > len(listed):
             return names
         bad = {f.file for f in listed if f.file}
-        spans = [(p.start, p.stop) for v in self.views for p in v.patches if p not in v.proved]
+        spans = [span for view in self.views for span in view.written]
         spans += [(at, at + 1) for at in self.forgotten]
         spans += [
             (int(f.facts["first_offset"] or 0), int(f.facts["last_offset"] or 0) + 1)
@@ -173,9 +171,7 @@ class IndexRebuild:
         for view in self.views:
             if view.end <= start or view.queue.start > stop:
                 continue
-            late += [(at, _of_message(at, message, tag_keys)) for at, message in self._patched(view, start, stop)]
             late += [(at, _as_stored(self.kept[at])) for at in kept.tolist() if _within(at, view, start, stop)]
-            late.sort(key=lambda row: row[0])
             for columns in view.chunks(start=start - view.body_offset if start else 0):
                 if int(columns.offset[0]) > stop:
                     break
@@ -196,14 +192,6 @@ class IndexRebuild:
                 yield offset, time, hashes
         for _, entries in late:
             yield entries
-
-    @staticmethod
-    def _patched(view: RepairedLog, start: int, stop: int) -> list[tuple[int, Message]]:
-        if not view.patches:
-            return []
-        for _ in view.chunks():  # so that the view finds records that a patch changes in part
-            pass
-        return sorted(((o, m) for o, m in view.patched() if start <= o <= stop), key=lambda row: row[0])
 
     def _tag_keys(self) -> bool:
         """Return whether this store's broker indexes TAGS values too, judging by sound files first."""
@@ -298,15 +286,6 @@ def _entries_at(file: IndexFile, offset: int, *, from_end: bool) -> int:
     same = units["phy_offset"] == offset
     same = same[::-1] if from_end else same
     return leading(same)
-
-
-def _of_message(offset: int, message: Message, tag_keys: bool) -> tuple[I64, I64, I64]:
-    texts: list[str] = []
-    if message.transaction_type != TRANSACTION_ROLLBACK:
-        found = properties.parse_properties(message.properties)
-        texts = properties.index_keys(java_text(message.topic), found, tag_key=tag_keys)
-    hashes = np.array([index.key_hash(t) for t in texts], dtype=np.int64)
-    return np.full(len(texts), offset), np.full(len(texts), message.store_timestamp), hashes
 
 
 def _as_stored(message: Contradicted) -> tuple[I64, I64, I64]:

@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes as problem_codes
-from rmqstore.repair.log.repaired_log import Patch, RepairedLog
-from rmqstore.repair.plan.content import Literal
+from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.wording import first_few
 from rmqstore.repair.salvage.evidence.table import Evidence
@@ -70,12 +69,12 @@ class ProvedRecords:
 
     def view(self, log: LogResult, end: int, draft: PlanBuilder) -> RepairedLog:
         """Return the view of a log after the steps of a draft, with the original records."""
-        found = ((at, fix.new) for at, fix in self._records.items() if fix.log is log and fix.new is not None)
-        return RepairedLog.of(log, end, draft, [Patch(at, at + len(new), Literal(new)) for at, new in found])
+        fixes = {at: fix.new for at, fix in self._records.items() if fix.log is log and fix.new is not None}
+        return RepairedLog.of(log, end, draft, fixes)
 
     def note(self, draft: PlanBuilder, views: Sequence[RepairedLog]) -> None:
         """Note which messages of the views stay damaged, only once per draft."""
-        places = sorted(patch.start for view in views for patch in view.proved)
+        places = sorted(at for view in views for at in view.originals)
         if not places or any(kind.fact in draft.facts for kind in _KINDS):
             return
         for kind in _KINDS:
