@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rmqstore.checks.log.commitlog import LogResult
@@ -12,7 +12,7 @@ from rmqstore.files.records import message_at
 from rmqstore.files.store import Store
 from rmqstore.repair.beside.checkpoint import last_record_start
 from rmqstore.repair.log.misplaced_files import without_renames
-from rmqstore.repair.log.repaired_log import RepairedLog
+from rmqstore.repair.log.repaired_log import RepairedLog, end_of, last_record
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions, choose
 from rmqstore.repair.rebuild.dispatch_limit import dispatch_limit
@@ -60,8 +60,8 @@ class Recovery:
 class LogEnds:
     """Where each log ends after the repairs so far: global offsets, in address order.
 
-    `cut`: where `truncate` ended the log. `drops_records`: damaged records at the very end are removed. `queues`: the
-    queues that lose a message, or whose records get other queue offsets.
+    `cut`: where `truncate` ended the log. `drops_records`: damaged records at the very end are removed. `loses_end`:
+    messages after its end are lost. `queues`: those that lose a message, or whose records get other queue offsets.
     """
 
     ends: tuple[int, ...]
@@ -101,7 +101,6 @@ class LogAfter:
         proved = ProvedRecords(case.evidence)
         logs = tuple(proved.view(r, end, draft) for r, end in zip(case.results, planned.ends, strict=True))
         proved.note(draft, logs)
-        end = max(planned.ends, default=0)
         shrank = not case.options.only and (planned.loses_end or codes.CQ_BEYOND_LOG in case.counts)
         homes = {draft.path(directory) for result in case.results for directory in result.queue.directories}
         in_log = [step for step in draft.steps if step.path.rpartition("/")[0] in homes]
@@ -111,16 +110,16 @@ class LogAfter:
             queues=planned.queues,
             cut=planned.cut,
             ends_earlier=planned.cut is not None or planned.drops_records or shrank,
-            lost_from=end if shrank else planned.cut,
+            lost_from=end_of(logs) if shrank else planned.cut,
             renamed=bool(in_log),
             written=written,
-            last_time=_last_time(case, logs, changed=written or planned.cut is not None),
+            last_time=_last_time(case, [log.as_written() for log in logs], changed=written or planned.cut is not None),
         )
 
     @property
     def end(self) -> int:
         """The end of the last log (global offset)."""
-        return max((log.end for log in self.logs), default=0)
+        return end_of(self.logs)
 
     def until(self, limit: int | None) -> list[RepairedLog]:
         """Return the views of the logs up to a limit (global offset; None: all)."""
@@ -133,17 +132,12 @@ class LogAfter:
         return [log.as_written() for log in self.logs]
 
 
-def _last_time(case: Recovery, logs: tuple[RepairedLog, ...], *, changed: bool) -> int:
+def _last_time(case: Recovery, logs: Sequence[RepairedLog], *, changed: bool) -> int:
     """Return the latest store time (ms) of the log, read from its last file if the plan changes the last record."""
     latest = max((result.max_time for result in case.results), default=0)
-    if not changed or _keeps_latest(case, logs[-1].as_written(), latest):
+    if not changed or _keeps_latest(case, logs[-1], latest):
         return latest
-    for log in reversed([log.as_written() for log in logs]):
-        for file in reversed(log.queue.files):
-            times = [int(columns.store_timestamp.max()) for columns in log.chunks([file])]
-            if times:
-                return min(latest, max(times))
-    return 0
+    return min(latest, last_record(logs).time)
 
 
 def _keeps_latest(case: Recovery, log: RepairedLog, latest: int) -> bool:
@@ -153,4 +147,4 @@ def _keeps_latest(case: Recovery, log: RepairedLog, latest: int) -> bool:
     last = message_at(result.queue, start) if start >= result.queue.start else None
     if last is None or last.store_timestamp != latest or log.end < result.wrote:
         return False
-    return not any(patch.start < start + last.size and start < patch.stop for patch in log.patches)
+    return not log.differs(start, start + last.size)

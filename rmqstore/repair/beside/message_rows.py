@@ -50,7 +50,7 @@ from rmqstore.formats.rocksdbstore import (
 )
 from rmqstore.formats.text.counts import many
 from rmqstore.repair.journal.disk import ScratchFolder
-from rmqstore.repair.log.repaired_log import RepairedLog
+from rmqstore.repair.log.repaired_log import NO_RECORD, RepairedLog, end_of, last_record
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwritten
@@ -71,7 +71,7 @@ class LogAfterRepair:
     def __init__(self, views: list[RepairedLog], start: int) -> None:
         self._views = views
         self.start = start
-        self.end = max((view.end for view in views), default=0)
+        self.end = end_of(views)
 
     def writes(self, start: int, stop: int) -> bool:
         """Return whether the plan writes a byte in [start, stop)."""
@@ -83,15 +83,6 @@ class LogAfterRepair:
             if view.queue.find(offset) is not None:
                 return view.queue.pread(max(0, min(size, view.end - offset)), offset)
         return b""
-
-    def last_record(self) -> int | None:
-        """Return the global offset of the last record; None for an empty log."""
-        for view in reversed(self._views):
-            for file in reversed(view.queue.files):
-                starts = [int(columns.offset.max()) for columns in view.chunks([file])]
-                if starts:
-                    return max(starts)
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,10 +252,9 @@ class _Rows:
             if first_due is not None and TIMELINE not in new:
                 new[TIMELINE] = max(1, first_due // _SECOND * _SECOND)
         elif new.get(LAST_OFFSET, 0) >= self.log.end:
-            last = self.log.last_record()
             new.pop(LAST_OFFSET, None)
-            if last is not None:
-                new[LAST_OFFSET] = last
+            if (last := last_record(self.views)) is not NO_RECORD:
+                new[LAST_OFFSET] = last.offset
             if LAST_TIME in new:
                 new[LAST_TIME] = min(new[LAST_TIME], self.change.last_time)
         return new

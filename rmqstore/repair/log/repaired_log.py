@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.files.disk.files import Files
@@ -157,3 +158,29 @@ class RepairedLog:
         for a, b in damaged:
             keep &= (begins >= b) | (stops <= a)
         return columns.take(keep)
+
+
+def end_of(logs: Sequence[RepairedLog]) -> int:
+    """Return the end of the last log (global offset)."""
+    return max((log.end for log in logs), default=0)
+
+
+class LastRecord(NamedTuple):
+    """The global offset of the last record, and the greatest store time (ms) in its file."""
+
+    offset: int
+    time: int
+
+
+NO_RECORD = LastRecord(0, 0)
+"""The last record of a log without any."""
+
+
+def last_record(logs: Sequence[RepairedLog]) -> LastRecord:
+    """Return the last record, which may be NO_RECORD."""
+    for log in reversed(logs):
+        for file in reversed(log.queue.files):
+            ends = [(int(columns.offset[-1]), int(columns.store_timestamp.max())) for columns in log.chunks([file])]
+            if ends:
+                return LastRecord(ends[-1][0], max(time for _, time in ends))
+    return NO_RECORD
