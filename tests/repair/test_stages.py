@@ -1,0 +1,72 @@
+"""The stages of a recovery: what they share of the log is the log that is there after the plan."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from rmqstore.files.store import open_store
+from rmqstore.repair.journal.journal import apply
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.recover import plan_recovery
+from rmqstore.repair.recovery import LogAfter, Recovery
+from tests import damage
+from tests.cases.case import make, read_case
+from tests.planning import look
+from tests.repair.salvaging import rows
+from tests.seeds import SEED
+from tests.stores import copy_store
+
+
+def _hit(store: Path, chance: random.Random) -> None:
+    """Damage records at random places, and sometimes lose a file or the end of one."""
+    hit = sorted(chance.sample(rows(store), 4), key=lambda row: row.offset)
+    for row in hit:
+        at, length = row.at + chance.randrange(row.size - 8), chance.choice((1, 4, 8))
+        damage.garble(row.path, at, length, chance.randrange(1 << 30))
+    files = sorted({row.path for row in rows(store)})
+    fate = chance.randrange(4)
+    if fate == 0 and len(files) > 2:
+        files[1].unlink()
+    elif fate == 1:
+        damage.cut(files[0], files[0].stat().st_size - chance.randrange(1, 4000))
+
+
+@pytest.mark.quick_rows(6)
+@pytest.mark.parametrize("strategy", ["salvage", "truncate"])
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("name", ["5.4.0-clean", "5.4.0-formats", "5.4.0-dledger"])
+def test_the_planned_log_has_the_records_that_are_there_afterwards(
+    name: str, number: int, strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = copy_store(name, tmp_path)
+    _hit(store, random.Random(f"{SEED} {name} {number} {strategy}"))
+    planned: list[tuple[int, int, int]] = []
+
+    def keep(_: Recovery, __: PlanBuilder, log: LogAfter) -> None:
+        for view in log.as_written():
+            for columns in view.chunks():
+                planned.extend(
+                    zip(columns.offset.tolist(), columns.size.tolist(), columns.queue_offset.tolist(), strict=True)
+                )
+
+    monkeypatch.setattr("rmqstore.repair.recover.DERIVED", (keep,))
+    opened, verified = look(store)
+    options = RecoverOptions(strategy=strategy, accept_fillers=True, allow_shift=True, merge_neighbours=True)
+    plan = plan_recovery(opened, verified, options)
+    apply(plan, force_digest=plan.digest)
+    there = [(row.offset, row.size, row.message.queue_offset) for row in rows(store)]
+    assert planned == there
+
+
+def test_an_index_that_fits_the_mended_message_stays(tmp_path: Path) -> None:
+    store = make(read_case("CQ-WRONG-TAG--in-the-record"), tmp_path)
+    plan = plan_recovery(*look(store))
+    assert [step.path for step in plan.steps if step.path.startswith("commitlog/")]
+    assert [step.path for step in plan.steps if step.path.startswith("index/")] == []
+    apply(plan)
+    assert look(store)[1].report.clean
+    assert open_store(store).index_files
