@@ -132,13 +132,13 @@ class RepairedLog:
                 steps.append(Overwrite(str(file.path), at - file.start, Literal(raw), "", ""))
         if not steps:
             return queue
-        overlay = Overlay(self._files, steps, Path())
-        files = {file.start: file for file in queue.files}
+        files = Overlay(self._files, steps, Path())
+        found = {file.start: file for file in queue.files}
         for path in dict.fromkeys(Path(step.path) for step in steps):
-            entry, start = overlay.stat(path), self._start_of(path)
+            entry, start = files.stat(path), self._start_of(path)
             if entry is not None:
-                files[start] = MappedFile(path, start, entry.length, queue.file_size, entry.mtime_ns, overlay)
-        in_order = [files[start] for start in sorted(files)]
+                found[start] = MappedFile(path, start, entry.length, queue.file_size, entry.mtime_ns, files)
+        in_order = [found[start] for start in sorted(found)]
         return MappedFileQueue(queue.name, queue.directories, queue.file_size, in_order, queue.odd, queue.size_from)
 
     # --- what is left out -------------------------------------------------------------------------------------------
