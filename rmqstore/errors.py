@@ -7,6 +7,8 @@ a wrong path, a live broker, a stale plan, a full disk. `cli` prints `message` a
 
 from __future__ import annotations
 
+from rmqstore.texts import Text
+
 
 class RmqStoreError(Exception):
     """Base class of all errors shown to the user.
@@ -31,7 +33,7 @@ class UsageError(RmqStoreError):
 
     code = "usage"
     exit_code = 2
-    advice = "see --help"
+    advice = Text("see --help")
 
 
 class NotAStore(RmqStoreError):
@@ -39,9 +41,9 @@ class NotAStore(RmqStoreError):
 
     code = "not-a-store"
     exit_code = 3
-    advice = (
-        "point rmqstore at the broker's storePathRootDir, or at one of its parts "
-        "(commitlog/, consumequeue/TOPIC/0/, index/)"
+    advice = Text(
+        "point rmqstore at the broker's storePathRootDir, or at one of its parts (commitlog/, "
+        "consumequeue/TOPIC/0/, index/)"
     )
 
 
@@ -50,7 +52,7 @@ class NotReadable(RmqStoreError):
 
     code = "not-readable"
     exit_code = 3
-    advice = "check the path, and run as the user that runs the broker"
+    advice = Text("check the path, and run as the user that runs the broker")
 
 
 class BadBrokerConfig(RmqStoreError):
@@ -58,7 +60,7 @@ class BadBrokerConfig(RmqStoreError):
 
     code = "broker-conf"
     exit_code = 2
-    advice = "correct that line, or leave -c out: sizes are then inferred from the files"
+    advice = Text("correct that line, or leave -c out: sizes are then inferred from the files")
 
 
 class CouldNotCheck(RmqStoreError):
@@ -66,7 +68,7 @@ class CouldNotCheck(RmqStoreError):
 
     code = "could-not-check"
     exit_code = 4
-    advice = "see `unchecked` in the report"
+    advice = Text("see `unchecked` in the report")
 
 
 class StoreIsLive(RmqStoreError):
@@ -74,7 +76,7 @@ class StoreIsLive(RmqStoreError):
 
     code = "store-live"
     exit_code = 5
-    advice = "stop the broker and keep its service stopped, then run the command again"
+    advice = Text("stop the broker and keep its service stopped, then run the command again")
 
 
 class PlanStale(RmqStoreError):
@@ -82,7 +84,7 @@ class PlanStale(RmqStoreError):
 
     code = "plan-stale"
     exit_code = 5
-    advice = "make a new plan: run the command again without --apply"
+    advice = Text("make a new plan: run the command again without --apply")
 
 
 class BrokenPlan(RmqStoreError):
@@ -90,9 +92,9 @@ class BrokenPlan(RmqStoreError):
 
     code = "bug"
     exit_code = 70
-    advice = (
-        "this is a bug in rmqstore, and nothing was written: please report this line, and the output of "
-        "`rmqstore verify STORE --json`"
+    advice = Text(
+        "this is a bug in rmqstore, and nothing was written: please report this line, and the output "
+        "of `rmqstore verify STORE --json`"
     )
 
 
@@ -101,7 +103,7 @@ class OutputExists(RmqStoreError):
 
     code = "output-exists"
     exit_code = 5
-    advice = "choose another output, or move the old one away"
+    advice = Text("choose another output, or move the old one away")
 
 
 class NoSpace(RmqStoreError):
@@ -109,7 +111,7 @@ class NoSpace(RmqStoreError):
 
     code = "no-space"
     exit_code = 5
-    advice = "free space, or put the journal elsewhere with --journal DIR"
+    advice = Text("free space, or put the journal elsewhere with --journal DIR")
 
 
 class Refused(RmqStoreError):
@@ -117,7 +119,7 @@ class Refused(RmqStoreError):
 
     code = "refused"
     exit_code = 5
-    advice = "the plan is printed without --apply; read it first"
+    advice = Text("the plan is printed without --apply; read it first")
 
 
 class ChangedSince(RmqStoreError):
@@ -125,7 +127,7 @@ class ChangedSince(RmqStoreError):
 
     code = "changed-since"
     exit_code = 5
-    advice = "something (a broker?) wrote to the store after the repair, and undo would destroy that"
+    advice = Text("something (a broker?) wrote to the store after the repair, and undo would destroy that")
 
 
 class HalfApplied(RmqStoreError):
@@ -133,7 +135,7 @@ class HalfApplied(RmqStoreError):
 
     code = "half-applied"
     exit_code = 6
-    advice = "run `rmqstore undo JOURNAL` or `rmqstore resume JOURNAL`"
+    advice = Text("run `rmqstore undo JOURNAL` or `rmqstore resume JOURNAL`")
 
 
 class AppliedUnchecked(RmqStoreError):
@@ -141,7 +143,7 @@ class AppliedUnchecked(RmqStoreError):
 
     code = "applied"
     exit_code = 4
-    advice = "run `rmqstore verify` to see what is left"
+    advice = Text("run `rmqstore verify` to see what is left")
 
 
 class MessageRefused(RmqStoreError):
@@ -149,7 +151,7 @@ class MessageRefused(RmqStoreError):
 
     code = "message-refused"
     exit_code = 2
-    advice = "leave the message out, or correct it"
+    advice = Text("leave the message out, or correct it")
 
 
 class BadRow(RmqStoreError):
@@ -157,7 +159,7 @@ class BadRow(RmqStoreError):
 
     code = "bad-row"
     exit_code = 3
-    advice = "correct or remove the line; no part of the new store is visible yet"
+    advice = Text("correct or remove the line; no part of the new store is visible yet")
 
 
 EXTRAS = {

@@ -32,6 +32,10 @@ class Text(str):
         self.values = values
         return self
 
+    def replaced(self, **values: Any) -> Text:
+        """Return the text with other values."""
+        return type(self)(self.template, **{**self.values, **values})
+
     def format(self, *args: object, **values: object) -> Text:
         """Fill the template, as `gettext(template).format(…)` does."""
         return Text(str.format(self.template, *args)) if args else Text(self.template, **values)
@@ -46,7 +50,7 @@ class Text(str):
         return _restored, (type(self), self.template, self.values)
 
 
-class Layout(Text):
+class Placed(Text):
     """A text whose template has no words, such as `"  {name:<12} {sentence}"`: only its values are translated."""
 
     __slots__ = ()

@@ -35,7 +35,7 @@ _SILENT_CALLS = """
 compile sub search match fullmatch findall finditer split execute sql query strftime encode decode getenv
 import_module namedtuple dtype AssertionError NotImplementedError TypeError KeyError AttributeError getattr
 setattr startswith endswith removeprefix removesuffix partition rpartition Literal TypeVar ParamSpec cast Struct
-environ isin translate Popen debug Text Layout Template Field Layout Record ArrowColumn _fail StructType DDL
+environ isin translate Popen debug Text Placed Template Field Layout Record ArrowColumn _fail StructType DDL
 """
 _LOG_LINES = {"Obstacle": 2, "StartRefusal": 1, "StartFails": 1, "_refused": 1}
 """Arguments that are lines of the broker's log, which stay as the broker writes them: their first position."""

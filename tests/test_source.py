@@ -263,14 +263,10 @@ def test_reading_is_not_reported_as_writing(source: str) -> None:
 
 
 def _templates(nodes: Nodes) -> Iterator[ast.Constant]:
-    """Yield the texts with a placeholder, except those that `.format` fills in and the reason of an Obstacle."""
+    """Yield the texts with a placeholder, except those that `.format` fills in."""
     filled = {id(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr == "format"}
     for node in nodes:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Obstacle":
-            filled |= {id(part) for part in ast.walk(node.args[1])}
-        elif isinstance(node, ast.FunctionDef) and node.name == "_misfit":
-            filled |= {id(part) for part in ast.walk(node)}
-        elif isinstance(node, ast.Expr):
+        if isinstance(node, ast.Expr):
             filled.add(id(node.value))  # a docstring
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in filled:

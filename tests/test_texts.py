@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from rmqstore.cli.lang import lookup
-from rmqstore.texts import Joined, Layout, Text, joined, many
+from rmqstore.texts import Joined, Placed, Text, joined, many
 
 CUT = Text("would cut {messages} of {queue}", messages=many(1225, "message"), queue="Order/0")
 ALL = [
@@ -16,7 +16,7 @@ ALL = [
     Text("no {braces} to fill"),
     many(1, "entry", "entries"),
     joined((CUT, "a"), last=" and "),
-    Layout("  {name:<8}{cut}", name=Text("log"), cut=CUT),
+    Placed("  {name:<8}{cut}", name=Text("log"), cut=CUT),
 ]
 
 

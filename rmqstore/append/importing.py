@@ -39,6 +39,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import one_ahead
+from rmqstore.texts import Text
 
 _QUEUE_OFFSET_PROPERTIES = (b"INNER_MULTI_QUEUE_OFFSET", b"INNER_BASE")
 
@@ -106,7 +107,7 @@ def import_messages(
     corrected rows or options it is another import); Refused if another import is unfinished; NoSpace, StoreIsLive.
     """
     if output.exists() or output.is_symlink():
-        raise OutputExists(f"{output} already exists")
+        raise OutputExists(Text("{output} already exists", output=output))
     first = list(itertools.islice(chunks, 1))  # fail before anything is created if the input is unreadable
     chunks = itertools.chain(first, chunks)
     make_directories(output.absolute().parent)
@@ -136,7 +137,10 @@ def import_messages(
     try:
         building.rename(output)
     except OSError as error:
-        raise OutputExists(f"{output} was created in the meantime", f"the store is in {building}") from error
+        raise OutputExists(
+            Text("{output} was created in the meantime", output=output),
+            Text("the store is in {building}", building=building),
+        ) from error
     state.unlink(missing_ok=True)
     sync_directory(output.absolute().parent)
     return Imported(total, done, queues)
@@ -182,8 +186,8 @@ def _refuse_placed(table: MessageTable) -> None:
         for row, text in enumerate(table.properties.raw()):
             for name in _QUEUE_OFFSET_PROPERTIES:
                 if name in text:
-                    reason = f"the property {name.decode()} contains queue offsets of another store"
-                    advice = "remove the property from the file, or import into a new store (--output)"
+                    reason = Text("the property {name} contains queue offsets of another store", name=name.decode())
+                    advice = Text("remove the property from the file, or import into a new store (--output)")
                     raise RowRefused(row, MessageRefused(reason, advice))
 
 
@@ -206,8 +210,8 @@ def _refuse_other(building: Path, state: Path, mark: str) -> None:
         found = None
     if not isinstance(found, dict) or found.get("import") != mark:
         raise Refused(
-            f"{building} is an unfinished import of other files, or with other settings",
-            "finish it with its own command line, or remove it",
+            Text("{building} is an unfinished import of other files, or with other settings", building=building),
+            Text("finish it with its own command line, or remove it"),
         )
 
 
@@ -288,8 +292,8 @@ def prepared(table: MessageTable, options: ImportOptions) -> MessageTable:
     for row in np.flatnonzero(batches).tolist():
         topic = table.topics[int(table.topic[row])].decode("utf-8", "surrogateescape")
         if topic not in options.store.dispatch.batch_topics:
-            reason = f"the record is a batch of messages, but {topic} is not a BatchCQ topic"
-            advice = f"add --batch-topic {topic} if its queue.type is BatchCQ"
+            reason = Text("the record is a batch of messages, but {topic} is not a BatchCQ topic", topic=topic)
+            advice = Text("add --batch-topic {topic} if its queue.type is BatchCQ", topic=topic)
             raise RowRefused(row, MessageRefused(reason, advice))
     if not options.keep_timestamps:
         table = replace(table, numbers={**table.numbers, "store_timestamp": np.zeros(len(table), dtype=np.int64)})
@@ -351,6 +355,9 @@ def _topics_of(root: Path) -> dict[str, JsonValue]:
         if not os.path.lexists(path):
             continue
         if any(config_object(LOCAL, path, reader) is None for reader in JsonReader):
-            raise Refused(f"{path} cannot be read by every broker", "repair it first: `rmqstore recover STORE`")
+            raise Refused(
+                Text("{path} cannot be read by every broker", path=path),
+                Text("repair it first: `rmqstore recover STORE`"),
+            )
         return config_object(LOCAL, path) or {}
     return {}

@@ -11,6 +11,7 @@ from rmqstore.backup.repository import Repository, StoreFolder
 from rmqstore.backup.storage.local import LocalStorage
 from rmqstore.backup.storage.storage import Storage
 from rmqstore.errors import NotReadable, UsageError
+from rmqstore.texts import Text
 
 _MARK = "::"
 
@@ -31,7 +32,9 @@ class Address:
             repository, rest = rest, ""
         name, _, snapshot = rest.partition("@")
         if not repository or (mark and not name):
-            raise UsageError(f"{text!r} is not an address", "write REPO::NAME or REPO::NAME@SNAPSHOT")
+            raise UsageError(
+                Text("{text!r} is not an address", text=text), Text("write REPO::NAME or REPO::NAME@SNAPSHOT")
+            )
         return cls(repository, name, snapshot)
 
 
@@ -48,7 +51,9 @@ def storage_of(repository: str) -> Storage:
 
         return S3Storage(repository)
     if mark:
-        raise UsageError(f"{scheme}:// is not supported", "name a directory, or s3://BUCKET/PREFIX")
+        raise UsageError(
+            Text("{scheme}:// is not supported", scheme=scheme), Text("name a directory, or s3://BUCKET/PREFIX")
+        )
     return LocalStorage(Path(repository))
 
 
@@ -63,7 +68,10 @@ def folder_of(address: Address) -> StoreFolder:
     names = repository.names()
     if len(names) != 1:
         some = ", ".join(names[:10]) or "none"
-        raise UsageError(f"{address.repository} has snapshots of several stores: {some}", "write REPO::NAME")
+        raise UsageError(
+            Text("{repository} has snapshots of several stores: {some}", repository=address.repository, some=some),
+            Text("write REPO::NAME"),
+        )
     return repository.of(names[0])
 
 
@@ -78,12 +86,16 @@ def find_snapshot(folder: StoreFolder, wanted: str, parse_time: Callable[[str], 
         until = parse_time(wanted)
     except ValueError as error:
         raise UsageError(
-            f"@{wanted} is neither a snapshot nor a time", "`rmqstore snapshots REPO` lists all"
+            Text("@{wanted} is neither a snapshot nor a time", wanted=wanted),
+            Text("`rmqstore snapshots REPO` lists all"),
         ) from error
     found = None
     for name in folder.snapshots():
         manifest = folder.manifest(name)
         found = manifest if manifest.time <= until else found
     if found is None:
-        raise NotReadable(f"{folder.name} has no snapshot from {wanted} or earlier", "give a later time")
+        raise NotReadable(
+            Text("{folder} has no snapshot from {wanted} or earlier", folder=folder.name, wanted=wanted),
+            Text("give a later time"),
+        )
     return found

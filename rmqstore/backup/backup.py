@@ -18,6 +18,7 @@ from rmqstore.backup.repository import Forgotten, KeepRule, StoreFolder, now
 from rmqstore.checks.expiring import while_files_expire
 from rmqstore.errors import NotAStore, UsageError
 from rmqstore.files.store import Store, open_store
+from rmqstore.texts import Text
 
 Progress = Callable[[int], None]
 
@@ -53,9 +54,11 @@ def back_up(store: Store, folder: StoreFolder, options: BackupOptions | None = N
     """
     options = options or BackupOptions()
     if store.part is not None:
-        raise UsageError(f"{store.path} is a part of a store", "name the storePathRootDir")
+        raise UsageError(Text("{path} is a part of a store", path=store.path), Text("name the storePathRootDir"))
     if not store.logs:
-        raise NotAStore(f"{store.path} has no log", "name the storePathRootDir, and broker.conf with -c")
+        raise NotAStore(
+            Text("{path} has no log", path=store.path), Text("name the storePathRootDir, and broker.conf with -c")
+        )
     with folder.locked():
         before = folder.latest()
         started = now()

@@ -7,6 +7,7 @@ from rmqstore.files.broker_config import DEFAULTS, BrokerConfig
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.files.store_queues import SIZE_KEY
+from rmqstore.texts import Text
 
 _EPOCHS = "epochFileCheckpoint"
 
@@ -41,4 +42,4 @@ def layout_of(store: Store) -> StoreLayout:
 
 def config_of(layout: StoreLayout) -> BrokerConfig:
     """Return the settings with which a restored store is read."""
-    return BrokerConfig(layout.settings, "the snapshot")
+    return BrokerConfig(layout.settings, Text("the snapshot"))

@@ -15,6 +15,7 @@ from typing import Any
 
 from rmqstore.backup.storage.storage import check_key, is_name
 from rmqstore.errors import CouldNotCheck, Refused, UsageError
+from rmqstore.texts import Text
 
 FORMAT = 1
 """The format of a repository that this version writes; it reads all up to this one."""
@@ -256,12 +257,12 @@ def parse_manifest(data: bytes, name: str, snapshot: str) -> Manifest:
         document = json.loads(data)
         if not isinstance(document, dict):
             raise Unsound
-        refuse_newer(document.get("format"), f"snapshot {name}@{snapshot}")
+        refuse_newer(document.get("format"), Text("snapshot {name}@{snapshot}", name=name, snapshot=snapshot))
         return _Reader().manifest(document, name, snapshot)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, UsageError, Unsound) as error:
         raise CouldNotCheck(
-            f"the manifest of {name}@{snapshot} is damaged",
-            "use another snapshot; `rmqstore snapshots --check` lists all",
+            Text("the manifest of {name}@{snapshot} is damaged", name=name, snapshot=snapshot),
+            Text("use another snapshot; `rmqstore snapshots --check` lists all"),
         ) from error
 
 
@@ -270,7 +271,12 @@ def refuse_newer(number: object, what: str) -> None:
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise Unsound
     if number > FORMAT:
-        raise Refused(f"{what} has format {number}, this version knows up to {FORMAT}", "use a newer rmqstore")
+        raise Refused(
+            Text(
+                "{what} has format {number}, this version knows up to {format}", what=what, number=number, format=FORMAT
+            ),
+            Text("use a newer rmqstore"),
+        )
 
 
 class _Reader:

@@ -19,6 +19,7 @@ from rmqstore.files.in_use.users import JOURNAL_FOLDER
 from rmqstore.files.queue_home import SEPARATE, SHARED, has_database
 from rmqstore.files.rocksdb.links import database_files
 from rmqstore.files.store import Store
+from rmqstore.texts import Text
 
 CHUNK = 1 << 20
 _DERIVED = frozenset(
@@ -87,7 +88,10 @@ class OtherFiles:
             copied = [self._file(directory / name, length, mtime) for name, length, mtime in listed]
             if None not in copied and names == [name for name, _, _ in database_files(self.store.files, directory)]:
                 return [one for one in copied if one is not None]
-        raise CouldNotCheck(f"{directory}: its files change faster than they are read", "run the command again")
+        raise CouldNotCheck(
+            Text("{directory}: its files change faster than they are read", directory=directory),
+            Text("run the command again"),
+        )
 
     def _file(self, path: Path, length: int, mtime_ns: int) -> OtherFile | None:
         """Copy one file; None if it disappeared."""

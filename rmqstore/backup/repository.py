@@ -32,6 +32,7 @@ from rmqstore.backup.manifest import (
 )
 from rmqstore.backup.storage.storage import Storage, is_name
 from rmqstore.errors import CouldNotCheck, NotAStore, NotReadable, UsageError
+from rmqstore.texts import Text
 
 UNFINISHED = "unfinished.json"
 _LOCK = "lock"
@@ -71,11 +72,17 @@ class Repository:
         """Open a repository. Errors: NotAStore if there is none; Refused for a newer format; NotReadable."""
         data = storage.read(MARKER)
         if data is None:
-            raise NotAStore(f"{storage.address} is not a repository", "`rmqstore backup STORE REPO` makes one")
+            raise NotAStore(
+                Text("{address} is not a repository", address=storage.address),
+                Text("`rmqstore backup STORE REPO` makes one"),
+            )
         try:
             refuse_newer(json.loads(data)["format"], storage.address)
         except (ValueError, TypeError, KeyError, Unsound) as error:
-            raise CouldNotCheck(f"{storage.address}/{MARKER} is damaged", "restore this file from a copy") from error
+            raise CouldNotCheck(
+                Text("{address}/{marker} is damaged", address=storage.address, marker=MARKER),
+                Text("restore this file from a copy"),
+            ) from error
         return cls(storage)
 
     @classmethod
@@ -85,7 +92,10 @@ class Repository:
             document = {"format": FORMAT, "made_by": "rmqstore"}
             storage.create(MARKER, json.dumps(document).encode() + b"\n")
         elif storage.size(MARKER) is None:
-            raise UsageError(f"{storage.address} is neither empty nor a repository", "name an empty or a new directory")
+            raise UsageError(
+                Text("{address} is neither empty nor a repository", address=storage.address),
+                Text("name an empty or a new directory"),
+            )
         return cls.open(storage)
 
     def names(self) -> list[str]:
@@ -95,7 +105,9 @@ class Repository:
     def of(self, name: str) -> StoreFolder:
         """Return the folder of a store, which may be empty. Errors: UsageError for an impossible name."""
         if not is_name(name):
-            raise UsageError(f"{name!r} cannot be a name in a repository", "use letters, digits, - and _")
+            raise UsageError(
+                Text("{name!r} cannot be a name in a repository", name=name), Text("use letters, digits, - and _")
+            )
         return StoreFolder(self.storage, name)
 
 
@@ -121,7 +133,10 @@ class StoreFolder:
         """Read a manifest. Errors: NotReadable if it is missing; Refused, CouldNotCheck."""
         data = self.storage.read(self.key(f"snapshots/{snapshot}.json"))
         if data is None:
-            raise NotReadable(f"{self.name}@{snapshot}: no such snapshot", "`rmqstore snapshots REPO` lists all")
+            raise NotReadable(
+                Text("{name}@{snapshot}: no such snapshot", name=self.name, snapshot=snapshot),
+                Text("`rmqstore snapshots REPO` lists all"),
+            )
         return parse_manifest(data, self.name, snapshot)
 
     def latest(self) -> Manifest | None:
@@ -138,7 +153,8 @@ class StoreFolder:
         if not names:
             known = ", ".join(Repository(self.storage).names()[:10])
             raise NotReadable(
-                f"{self.storage.address} has no snapshot of {self.name}", f"it has: {known}" if known else None
+                Text("{address} has no snapshot of {name}", address=self.storage.address, name=self.name),
+                Text("it has: {known}", known=known) if known else None,
             )
         return self.manifest(wanted or names[-1])
 
@@ -226,9 +242,9 @@ class StoreFolder:
                 if found is None:
                     yield key, "missing"
                 elif found != size:
-                    yield key, f"has {found:,} bytes instead of {size:,}"
+                    yield key, Text("has {found:,} bytes instead of {size:,}", found=found, size=size)
                 elif self._hash(key, size, progress) != digest:
-                    yield key, "its bytes do not have the hash of the manifest"
+                    yield key, Text("its bytes do not have the hash of the manifest")
 
     def _hash(self, key: str, size: int, progress: Progress | None) -> str:
         digest = hashlib.sha256()

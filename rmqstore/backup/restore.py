@@ -48,6 +48,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import one_ahead
+from rmqstore.texts import Text
 
 Progress = Callable[[int], None]
 MASTER, SLAVE, CONTROLLER, MEMBER = "master", "slave", "controller", "dledger"
@@ -125,9 +126,12 @@ def restore(folder: StoreFolder, manifest: Manifest, target: Path, options: Rest
     have; CouldNotCheck for an object that is missing or has another hash; NoSpace, NotReadable.
     """
     if os.path.lexists(target):
-        raise OutputExists(f"{target} already exists")
+        raise OutputExists(Text("{target} already exists", target=target))
     if not any(log.files for log in manifest.logs):
-        raise Refused(f"{manifest.name}@{manifest.snapshot} has no log", "use another snapshot")
+        raise Refused(
+            Text("{manifest}@{snapshot} has no log", manifest=manifest.name, snapshot=manifest.snapshot),
+            Text("use another snapshot"),
+        )
     _check_role(manifest, options.role)
     files = SnapshotFiles(folder, manifest, target.absolute())
     cut = find_cut(files, options)
@@ -144,18 +148,22 @@ def _check_role(manifest: Manifest, role: str) -> None:
     dledger = manifest.log(DLEDGER) is not None
     if role == MEMBER and not dledger:
         raise Refused(
-            f"{manifest.name}@{manifest.snapshot} is no DLedger store",
-            "restore it as it is, then run `rmqstore migrate-to-dledger`",
+            Text("{manifest}@{snapshot} is no DLedger store", manifest=manifest.name, snapshot=manifest.snapshot),
+            Text("restore it as it is, then run `rmqstore migrate-to-dledger`"),
         )
     if role and role != MEMBER and dledger:
         raise Refused(
-            f"{manifest.name}@{manifest.snapshot} is a DLedger store",
-            "restore it as it is, then run `rmqstore migrate-to-commitlog`",
+            Text("{manifest}@{snapshot} is a DLedger store", manifest=manifest.name, snapshot=manifest.snapshot),
+            Text("restore it as it is, then run `rmqstore migrate-to-commitlog`"),
         )
     if role == CONTROLLER and not manifest.layout.epochs:
         raise Refused(
-            f"{manifest.name}@{manifest.snapshot} has no epochs: its broker was in no controller group",
-            "restore it as a master; the broker begins an epoch when it joins a group",
+            Text(
+                "{manifest}@{snapshot} has no epochs: its broker was in no controller group",
+                manifest=manifest.name,
+                snapshot=manifest.snapshot,
+            ),
+            Text("restore it as a master; the broker begins an epoch when it joins a group"),
         )
 
 
@@ -166,9 +174,11 @@ def find_cut(files: SnapshotFiles, options: RestoreOptions) -> int:
     """
     manifest = files.manifest
     if options.until is not None and options.at is not None:
-        raise UsageError("--until and --at exclude each other", "leave one of them out")
+        raise UsageError(Text("--until and --at exclude each other"), Text("leave one of them out"))
     if options.at is not None and options.at < manifest.begin:
-        raise UsageError(f"the log begins at {manifest.begin:,}", "give a greater --at, or an older snapshot")
+        raise UsageError(
+            Text("the log begins at {begin:,}", begin=manifest.begin), Text("give a greater --at, or an older snapshot")
+        )
     cut = manifest.end
     for log in manifest.logs:
         found = _cut_in(files, log, options)
@@ -176,7 +186,9 @@ def find_cut(files: SnapshotFiles, options: RestoreOptions) -> int:
             cut = found
             break
     if cut <= manifest.begin:
-        raise UsageError("the snapshot has no message before this place", "give a later one, or an older snapshot")
+        raise UsageError(
+            Text("the snapshot has no message before this place"), Text("give a later one, or an older snapshot")
+        )
     return cut
 
 
@@ -260,8 +272,8 @@ class _Build:
                     self.options.copied(count)
             if start < stop and (at != piece.size or digest.hexdigest() != piece.sha256):
                 raise CouldNotCheck(
-                    f"{key(piece.object)} is damaged: its bytes do not have the hash of the manifest",
-                    "`rmqstore snapshots --check` shows which snapshots need it",
+                    Text("{key} is damaged: its bytes do not have the hash of the manifest", key=key(piece.object)),
+                    Text("`rmqstore snapshots --check` shows which snapshots need it"),
                 )
             start += piece.length
 
@@ -282,7 +294,9 @@ class _Build:
             for digest, length in other.chunks:
                 data = file.read(length, at)
                 if digest and hashlib.sha256(data).hexdigest() != digest:
-                    raise CouldNotCheck(f"{other.path} of the snapshot is damaged: its bytes do not have their hash")
+                    raise CouldNotCheck(
+                        Text("{path} of the snapshot is damaged: its bytes do not have their hash", path=other.path)
+                    )
                 at += length
                 yield data
 
@@ -312,7 +326,7 @@ class _Build:
             try:
                 self._make(plan_recovery(store, examine(store, self._options()), RecoverOptions(only=wanted)))
             except Refused as error:
-                self.notes.append(f"{' '.join(wanted)} remain: {error.message}")
+                self.notes.append(Text("{wanted} remain: {message}", wanted=" ".join(wanted), message=error.message))
             self._verify()
 
     def _open(self) -> Store:

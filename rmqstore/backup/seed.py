@@ -17,6 +17,7 @@ from rmqstore.backup.restore import CONTROLLER, SLAVE, RestoredStore, RestoreOpt
 from rmqstore.backup.storage.local import LocalStorage
 from rmqstore.errors import Refused
 from rmqstore.files.store import Store
+from rmqstore.texts import Text
 
 ROLES = (SLAVE, CONTROLLER)
 _NAME = "seed"
@@ -40,7 +41,8 @@ def seed(store: Store, target: Path, options: SeedOptions) -> RestoredStore:
     """
     if store.dledger is not None:
         raise Refused(
-            f"{store.path} is a DLedger store", "add the member to the group: it gets the entries from the leader"
+            Text("{path} is a DLedger store", path=store.path),
+            Text("add the member to the group: it gets the entries from the leader"),
         )
     home = target.absolute().with_name(f".{target.name}.seeding")
     remove_tree(home)

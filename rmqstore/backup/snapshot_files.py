@@ -24,6 +24,7 @@ from rmqstore.files.disk.files import DirEntry, Files, OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
 from rmqstore.files.store import Store, open_store
 from rmqstore.repair.journal.disk import ScratchFolder
+from rmqstore.texts import Text
 
 _COPIED = 1 << 20
 
@@ -97,7 +98,7 @@ class SnapshotFiles(Files):
             return StoredFile(self.folder, source, entry.length)
         if isinstance(source, OtherFile):
             return ChunkedFile(self.folder, source)
-        raise IsADirectoryError(errno.EINVAL, "not a regular file", str(path))
+        raise IsADirectoryError(errno.EINVAL, Text("not a regular file"), str(path))
 
     @contextmanager
     def local(self, directory: Path) -> Iterator[Path]:
@@ -120,7 +121,10 @@ def open_logs(folder: StoreFolder, manifest: Manifest, config: BrokerConfig, roo
     files = SnapshotFiles(folder, manifest, root)
     logs = [log for log in manifest.logs if log.own]
     if not logs:
-        raise NotAStore(f"{manifest.name}@{manifest.snapshot} has no log", "use another snapshot")
+        raise NotAStore(
+            Text("{manifest}@{snapshot} has no log", manifest=manifest.name, snapshot=manifest.snapshot),
+            Text("use another snapshot"),
+        )
     settings = {**manifest.layout.settings, **config.given}
     return [
         open_store(
@@ -156,7 +160,13 @@ class ChunkedFile(OpenFile):
             return size
         count = self._folder.storage.read_into(self._folder.key(config_key(digest)), buffer[:size], within)
         if count <= 0:
-            raise CouldNotCheck(f"the object {config_key(digest)} of {self._folder.name} is too short")
+            raise CouldNotCheck(
+                Text(
+                    "the object {config_key} of {folder} is too short",
+                    config_key=config_key(digest),
+                    folder=self._folder.name,
+                )
+            )
         return count
 
     def close(self) -> None:

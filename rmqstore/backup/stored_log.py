@@ -9,6 +9,7 @@ from rmqstore.backup.manifest import LogFile, StoredPiece
 from rmqstore.backup.repository import StoreFolder
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files.disk.files import OpenFile
+from rmqstore.texts import Text
 
 
 class StoredFile(OpenFile):
@@ -52,6 +53,6 @@ class StoredFile(OpenFile):
 
 def _short(folder: StoreFolder, piece: StoredPiece) -> CouldNotCheck:
     return CouldNotCheck(
-        f"{folder.storage.address}/{folder.key(piece.object)} is missing or too short",
-        "`rmqstore snapshots --check` shows which snapshots need it",
+        Text("{address}/{key} is missing or too short", address=folder.storage.address, key=folder.key(piece.object)),
+        Text("`rmqstore snapshots --check` shows which snapshots need it"),
     )

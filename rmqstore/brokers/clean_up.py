@@ -17,6 +17,8 @@ from enum import StrEnum
 from itertools import takewhile
 from typing import NamedTuple
 
+from rmqstore.texts import Text
+
 HOUR = 3_600_000
 BATCH = 10
 LEGACY_HOURS = 24 * 365 * 10
@@ -26,14 +28,14 @@ MAX_ROUNDS = 1 << 20
 class Why(StrEnum):
     """Why a file is deleted or kept."""
 
-    EXPIRED = "older than the reserved time"
-    DISK_FULL = "the disk is so full that age does not count"
-    YOUNG = "younger than the reserved time"
-    BEHIND_YOUNG = "after a younger file"
-    LAST = "the last file is always kept"
-    NOT_THE_HOUR = "waits for deleteWhen"
-    NO_HOURS = "deleteWhen is not a list of hours, so every clean-up fails"
-    BESIDE_LEGACY = "kept while legacy files exist"
+    EXPIRED = Text("older than the reserved time")
+    DISK_FULL = Text("the disk is so full that age does not count")
+    YOUNG = Text("younger than the reserved time")
+    BEHIND_YOUNG = Text("after a younger file")
+    LAST = Text("the last file is always kept")
+    NOT_THE_HOUR = Text("waits for deleteWhen")
+    NO_HOURS = Text("deleteWhen is not a list of hours, so every clean-up fails")
+    BESIDE_LEGACY = Text("kept while legacy files exist")
 
 
 @dataclass(frozen=True, slots=True)

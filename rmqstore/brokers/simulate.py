@@ -16,6 +16,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.brokers.rules.versions import BrokerRules
@@ -82,12 +83,13 @@ class Starts:
         store, config = self._store, self._config
         if store.part is not None:
             raise UsageError(
-                f"{store.path} is only a part of a store: a broker needs a whole one", "name the store's root"
+                Text("{path} is only a part of a store: a broker needs a whole one", path=store.path),
+                Text("name the store's root"),
             )
         kind: type[PlainStart] = PlainStart
         if in_dledger_mode(store, config):
             if rules.dledger is None:
-                raise UsageError(f"RocketMQ {rules.version} has no DLedger mode")
+                raise UsageError(Text("RocketMQ {version} has no DLedger mode", version=rules.version))
             from rmqstore.brokers.dledger.start import DLedgerStart
 
             kind = DLedgerStart

@@ -30,6 +30,7 @@ from rmqstore.formats.properties import ROCKSDB_HALF_TOPIC
 from rmqstore.formats.rocksdbstore import TIMER_FAMILY
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, jobs_or_default
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.checks.verified import Verified, VerifyOptions
@@ -185,7 +186,11 @@ class Examination:
         if store.part is None:
             check_batch_topics(store, self.verified.config, self.verified.batch_topics, self.findings)
         elif not self.log_alone:
-            report.unchecked.append(f"{store.path.absolute().name} was checked without a log, so not against messages")
+            report.unchecked.append(
+                Text(
+                    "{absolute} was checked without a log, so not against messages", absolute=store.path.absolute().name
+                )
+            )
         self.partial = self.narrow.left_out(report.resume_at)
         if self.partial is not None:
             report.unchecked.append(self.partial)
@@ -211,7 +216,9 @@ class Examination:
             last_part = not followed and self.partial is None
             check_log(result, self.findings, last_part=last_part, followed=followed)
             if result.unreadable:
-                report.unchecked.append(f"{result.name}: a disk error occurred; the data after it was not read")
+                report.unchecked.append(
+                    Text("{result}: a disk error occurred; the data after it was not read", result=result.name)
+                )
         self._compare_index(committed)
         types = verified.config.queue_types
         # every broker configures topics of its own: an empty table, as in databases of version 2, tells nothing
@@ -411,6 +418,10 @@ def _mode_note(store: Store) -> list[str]:
         return []
     name = files.directory.name
     return [
-        f"{config.source} does not set enableDLegerCommitLog, and true is assumed: a broker with this very file would "
-        f"start without DLedger, and deliver no message of {name}/"
+        Text(
+            "{source} does not set enableDLegerCommitLog, and true is assumed: a broker with this very "
+            "file would start without DLedger, and deliver no message of {name}/",
+            source=config.source,
+            name=name,
+        )
     ]

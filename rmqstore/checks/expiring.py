@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from rmqstore.errors import StoreIsLive
 from rmqstore.files.store import Store, open_store
+from rmqstore.texts import Text
 
 T = TypeVar("T")
 _TRIES = 12
@@ -30,7 +31,7 @@ def while_files_expire(store: Store, work: Callable[[Store], T]) -> T:
         expiring = 2 * expiring + 1
         store = open_store(store.path, store.config, store.files)
         store.expiring = expiring
-    raise StoreIsLive(f"{store.path}: files of its log expire faster than they are read")
+    raise StoreIsLive(Text("{path}: files of its log expire faster than they are read", path=store.path))
 
 
 def _expired(error: FileNotFoundError, store: Store) -> bool:

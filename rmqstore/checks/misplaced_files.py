@@ -25,6 +25,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.resync import ENTRY_SIZE, frame_size
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions, Window
+from rmqstore.texts import Text
 
 CODES = {0: codes.CL_MISPLACED_FILE, ENTRY_SIZE: codes.DL_MISPLACED_FILE}
 
@@ -37,8 +38,8 @@ _MOST_OTHERS = 10  # percent of the records may name another position
 _NEAR = (-2, -1, 1, 2)  # distance to a neighbour in files; one file between may be missing
 _NOWHERE = -1
 _SAMPLE = 100  # messages of a file for which consume queues are asked
-COPY = "another file with the same bytes gets this name"
-IN_PLACE = "another file with the same bytes has this name"
+COPY = Text("another file with the same bytes gets this name")
+IN_PLACE = Text("another file with the same bytes has this name")
 """Reasons to keep a file's name that lose nothing: another file with the same bytes has or gets the right name."""
 
 
@@ -100,7 +101,7 @@ class Misplaced:
         if not count:
             return ""
         words = many(count, "log file has a wrong name", "log files have wrong names")
-        return f", but {words}: consumers get errors or other messages"
+        return Text(", but {words}: consumers get errors or other messages", words=words)
 
     def report(self, findings: Findings) -> None:
         findings.extend(file.finding() for file in self.files)
@@ -236,25 +237,25 @@ class _LogClaims:
             if claim.holds == claim.file.start:
                 continue  # only the digits of its name are wrong
             if claim.records < _LEAST and (there is None or there.path not in proven):
-                return claim, "only one record proves it"
+                return claim, Text("only one record proves it")
             if times[claim.holds] > 1:
-                return claim, "another file has records of the same addresses"
+                return claim, Text("another file has records of the same addresses")
             if self._is_outside(claim.holds):
-                return claim, "its place is in the other log of this store"
+                return claim, Text("its place is in the other log of this store")
             if there is None and not any(claim.holds + step * size in names for step in _NEAR):
-                return claim, "no log file is near its place"
+                return claim, Text("no log file is near its place")
             if there is None and self._is_foreign(claim):
-                return claim, "no consume queue unit points to its messages"
+                return claim, Text("no consume queue unit points to its messages")
             if there is None or there.path in leaving:
                 continue
             if there.path in self.stays:
-                return claim, "the file there cannot be moved"
+                return claim, Text("the file there cannot be moved")
             if there.path not in self._good:
                 self._good[there.path] = _count(there, self.body_offset)[0]
             if self._good[there.path]:
-                return claim, "the file there is in its right place"
+                return claim, Text("the file there is in its right place")
             if self._chain_start(claim) == _NOWHERE:
-                return claim, "a file without a good record is there"
+                return claim, Text("a file without a good record is there")
         return None
 
     def _is_foreign(self, claim: Claim) -> bool:

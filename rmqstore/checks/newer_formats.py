@@ -15,6 +15,7 @@ from rmqstore.formats.message import BORN_HOST_V6, MAGIC_V2, STORE_HOST_V6, SYS_
 from rmqstore.formats.rocksdbstore import SCAN_OFFSET, TIMER_FAMILY, TRANS_FAMILY
 from rmqstore.formats.text.counts import many
 from rmqstore.formats.timer import TIMERCHECK_FILE_SIZE, parse_timercheck
+from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.checks.rows.message_rows import MessageRowFacts
@@ -28,11 +29,11 @@ class NewerFormat(NamedTuple):
     since: str
 
 
-_V2 = NewerFormat("records of version 2 (topic names of more than 127 bytes)", "5.1.0")
-_IPV6 = NewerFormat("records with IPv6 addresses", "4.6.0")
-_BATCH = NewerFormat("queues of type BatchCQ", "5.0.0")
-_ROCKSDB = NewerFormat("consume queues in RocksDB", "5.2.0")
-_CONFIG = "topics, groups and consumer offsets in RocksDB"
+_V2 = NewerFormat(Text("records of version 2 (topic names of more than 127 bytes)"), "5.1.0")
+_IPV6 = NewerFormat(Text("records with IPv6 addresses"), "4.6.0")
+_BATCH = NewerFormat(Text("queues of type BatchCQ"), "5.0.0")
+_ROCKSDB = NewerFormat(Text("consume queues in RocksDB"), "5.2.0")
+_CONFIG = Text("topics, groups and consumer offsets in RocksDB")
 _CONFIG_SINCE = {METADATA: "5.4.0", V2: "5.3.2"}
 _ROWS_SINCE = "5.4.0"
 
@@ -53,7 +54,7 @@ def newer_formats(store: Store, forecast: StartForecast) -> list[NewerFormat]:
     database = directory_of(store, OFFSETS)
     since = _CONFIG_SINCE.get(database, "5.2.0") if database is not None else forecast.version
     if version_number(forecast.version) < version_number(since):
-        found.append(NewerFormat(f"{_CONFIG} (config/{database}/)", since))
+        found.append(NewerFormat(Text("{config} (config/{database}/)", config=_CONFIG, database=database), since))
     return list(dict.fromkeys(found))
 
 
@@ -107,5 +108,5 @@ def _at_stop(store: Store, forecast: StartForecast) -> Iterator[tuple[int, int]]
 def newer_finding(newer: list[NewerFormat], forecast: StartForecast) -> Finding:
     """Return BR-TOO-OLD for a version that cannot read these formats."""
     since = max((one.since for one in newer), key=version_number)
-    facts: dict[str, Fact] = {"cannot_read": "; ".join(one.words for one in newer), "readable_from": since}
+    facts: dict[str, Fact] = {"cannot_read": joined((one.words for one in newer), "; "), "readable_from": since}
     return Finding(codes.BR_TOO_OLD, "store", facts=facts | {"broker": forecast.version})

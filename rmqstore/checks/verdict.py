@@ -34,6 +34,7 @@ from rmqstore.files.queue_home import SEPARATE
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.text.counts import many
+from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.brokers.rules.forecast import StartForecast
@@ -99,7 +100,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     if note := delay_levels.note(store):
         report.notes.append(note)
     if report.live:
-        report.notes.append("a broker is running on this store: the forecast is not final")
+        report.notes.append(Text("a broker is running on this store: the forecast is not final"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +137,26 @@ def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: 
     withheld: tuple[str, ...] = ()
     if forecast.starts:
         withheld = (withheld_words(report.findings, rules_for(forecast.version)), *(one.words for one in unserved))
-    left = replace(left, withheld=" and ".join(filter(None, withheld)))
+    left = replace(left, withheld=joined(filter(None, withheld), " and "))
     if newer:
-        link = "but" if left.is_nothing(forecast) else "because"
-        exceptions += f", {link} it cannot read {' and '.join(one.words for one in newer)}"
+        exceptions = (
+            Text(
+                "{exceptions}, but it cannot read {newer}",
+                exceptions=exceptions,
+                newer=joined((one.words for one in newer), " and "),
+            )
+            if left.is_nothing(forecast)
+            else Text(
+                "{exceptions}, because it cannot read {newer}",
+                exceptions=exceptions,
+                newer=joined((one.words for one in newer), " and "),
+            )
+        )
     damage = damage_words(report.findings)
     if not forecast.consume_queues_simulated and problem_codes.CQ_MISSING_UNIT in report.findings.counts:
-        damage = damage or "Consumers do not get all messages"  # the forecast does not know these rows
+        damage = damage or Text("Consumers do not get all messages")  # the forecast does not know these rows
     if report.findings.counts.keys() & _TAILS:
-        damage = damage or "The last bytes of the log are not a record"  # they may have been one
+        damage = damage or Text("The last bytes of the log are not a record")  # they may have been one
     if forecast.starts and deleted:
         exceptions += _deleted_words(deleted)
     sentence = _without_messages(report, forecast) or left.sentence(forecast, damage) + exceptions
@@ -174,8 +186,16 @@ def _left(store: Store, verified: Verified, forecast: StartForecast, deleted: Co
 def _deleted_words(deleted: Mapping[str, int]) -> str:
     """Return the end of the verdict about messages of deleted topics, by queue."""
     topics = sorted({label.rpartition("/")[0] for label in deleted})
-    whose = f"the deleted topic {topics[0]}" if len(topics) == 1 else f"{len(topics):,} deleted topics"
-    return f"; {many(sum(deleted.values()), 'message')} of {whose} stay in the log until they expire"
+    whose = (
+        Text("the deleted topic {topics}", topics=topics[0])
+        if len(topics) == 1
+        else Text("{count:,} deleted topics", count=len(topics))
+    )
+    return Text(
+        "; {messages} of {whose} stay in the log until they expire",
+        messages=many(sum(deleted.values()), "message"),
+        whose=whose,
+    )
 
 
 def _unseen(store: Store, forecast: StartForecast) -> bool:
@@ -193,8 +213,9 @@ def _assumed_size(store: Store) -> str:
     """Return the assumption about the size of log files, if neither broker.conf nor the files show it; else ""."""
     for log in (store.commitlog, store.dledger.data if store.dledger is not None else None):
         if log is not None and log.size_from == "default" and (log.files or log.odd):
-            return (
-                f" (if mappedFileSizeCommitLog is {log.file_size:,}, which the files do not tell: give -c broker.conf)"
+            return Text(
+                " (if mappedFileSizeCommitLog is {file_size:,}, which the files do not tell: give -c broker.conf)",
+                file_size=log.file_size,
             )
     return ""
 
@@ -204,23 +225,36 @@ def _without_messages(report: Report, forecast: StartForecast) -> str:
     units = sum(int(f.facts["units"] or 0) for f in report.findings.listed if f.code == problem_codes.CL_NO_MESSAGES)
     if not units or not forecast.starts:
         return ""
-    who = f"RocketMQ {forecast.version}"
-    gone = "the message that a consume queue names is" if units == 1 else f"the {units:,} that consume queues name are"
-    return f"{who} would start without any message: {gone} not in the log"
+    who = Text("RocketMQ {version}", version=forecast.version)
+    gone = (
+        Text("the message that a consume queue names is")
+        if units == 1
+        else Text("the {units:,} that consume queues name are", units=units)
+    )
+    return Text("{who} would start without any message: {gone} not in the log", who=who, gone=gone)
 
 
 def _not_here(report: Report) -> str:
     """Return the end of the verdict about messages and units that a start neither loses nor restores."""
     listed = report.findings.listed
     foreign = report.findings.counts[problem_codes.CL_FOREIGN_FILE]
-    words = f", but {many(foreign, 'file belongs', 'files belong')} to another log" if foreign else ""
+    words = (
+        Text(", but {belong} to another log", belong=many(foreign, "file belongs", "files belong")) if foreign else ""
+    )
     for where in dict.fromkeys(row.not_here for row in PROBLEMS.values() if row.not_here):
         found = [f for f in listed if f.problem.not_here == where]
         if any(f.problem.of_queues for f in found):
             count = sum(int(f.facts.get("units") or 1) for f in found)
-            words += f", but {many(count, 'consume queue unit points', 'consume queue units point')} {where}"
+            words = Text(
+                "{words}, but {point} {where}",
+                words=words,
+                point=many(count, "consume queue unit points", "consume queue units point"),
+                where=where,
+            )
         elif count := sum(int(f.facts.get("messages") or 0) for f in found):
-            words += f", but {many(count, 'message is', 'messages are')} {where}"
+            words = Text(
+                "{words}, but {are} {where}", words=words, are=many(count, "message is", "messages are"), where=where
+            )
     return words or _later_messages(listed)
 
 
@@ -229,10 +263,12 @@ def _later_messages(listed: list[Finding]) -> str:
     dangling = [f for f in listed if f.code == problem_codes.IX_DANGLING_ENTRY]
     entries = sum(int(f.facts["count"] or 0) for f in dangling if "wrote" in f.facts)  # others point into the log
     if entries:
-        return f", but {many(entries, 'index entry points', 'index entries point')} after the end of the log"
+        return Text(
+            ", but {point} after the end of the log", point=many(entries, "index entry points", "index entries point")
+        )
     ahead = (f for f in listed if f.code == problem_codes.CK_AHEAD and f.facts["field"] in TIMES)
     if any(not f.facts.get("in_future") for f in ahead):
-        return ", but the checkpoint has the time of a later message"
+        return Text(", but the checkpoint has the time of a later message")
     return ""
 
 
@@ -245,8 +281,12 @@ def _tell_separate_rocksdb(store: Store, report: Report, forecast: StartForecast
     """Add a note if the broker is too old for the RocksDB in consumequeue_rocksdb/."""
     if _leaves_separate_rocksdb(store, forecast):
         report.notes.append(
-            f"RocketMQ {forecast.version} does not read {SEPARATE}/; it creates a RocksDB in consumequeue/, with which"
-            " RocketMQ 5.5.0 and newer do not start again"
+            Text(
+                "RocketMQ {version} does not read {separate}/; it creates a RocksDB in consumequeue/, with "
+                "which RocketMQ 5.5.0 and newer do not start again",
+                version=forecast.version,
+                separate=SEPARATE,
+            )
         )
 
 
@@ -255,19 +295,27 @@ def _tell_queue_position(store: Store, verified: Verified, asked: str, forecast:
     if not rules_for(forecast.version).logics_offset:
         if asked and parse_checkpoint(read_checkpoint(store) or b"").logics_physical_offset > 0:
             verified.report.notes.append(
-                f"RocketMQ {forecast.version} does not keep the checkpoint's logicsPhysicalOffset, from which RocketMQ "
-                "5.5.0 and newer recover after a crash: before one of these runs on this store again, correct it with "
-                "`rmqstore rebuild STORE checkpoint`"
+                Text(
+                    "RocketMQ {version} does not keep the checkpoint's logicsPhysicalOffset, from which RocketMQ "
+                    "5.5.0 and newer recover after a crash: before one of these runs on this store again, "
+                    "correct it with `rmqstore rebuild STORE checkpoint`",
+                    version=forecast.version,
+                )
             )
         return
     stale = stale_position(store, verified.logs)
     if stale is None:
         return
-    no_record = ", where no record starts: with enableAcceleratedRecovery it deletes the log from there on"
+    no_record = Text(", where no record starts: with enableAcceleratedRecovery it deletes the log from there on")
     verified.report.notes.append(
-        f"an older broker has run on this store since the checkpoint got its logicsPhysicalOffset, {stale.offset:,}; "
-        f"after a crash, RocketMQ {forecast.version} recovers from there{'' if stale.starts_record else no_record}; "
-        "`rmqstore rebuild STORE checkpoint` corrects it"
+        Text(
+            "an older broker has run on this store since the checkpoint got its logicsPhysicalOffset, "
+            "{offset:,}; after a crash, RocketMQ {version} recovers from there{no_record}; `rmqstore "
+            "rebuild STORE checkpoint` corrects it",
+            offset=stale.offset,
+            version=forecast.version,
+            no_record="" if stale.starts_record else no_record,
+        )
     )
 
 
@@ -276,7 +324,7 @@ def _tell_writer(store: Store, report: Report, asked: str) -> None:
     writer = writer_of(store)
     report.writer = writer.to_json() if writer.known else None
     if asked and not writer.includes(asked):
-        report.notes.append(f"the store was last written by {writer.words()}")
+        report.notes.append(Text("the store was last written by {writer}", writer=writer.words()))
 
 
 def _known_units(store: Store, verified: Verified) -> KnownUnits | None:

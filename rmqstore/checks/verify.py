@@ -19,8 +19,9 @@ from rmqstore.checks.verified import VerifyOptions as VerifyOptions
 from rmqstore.files.recognise import store_above
 from rmqstore.files.store import Store, StoreKind, open_store
 from rmqstore.scan.workers import Mapper
+from rmqstore.texts import Text
 
-NO_BODY_CRCS = "body CRCs (--quick)"
+NO_BODY_CRCS = Text("body CRCs (--quick)")
 
 
 def verify(store: Store, options: VerifyOptions | None = None, mapper: Mapper | None = None) -> Report:
@@ -70,7 +71,7 @@ def _examine(store: Store, options: VerifyOptions, mapper: Mapper | None) -> Ver
     logs = verified.logs
     expired = logs.min_offset > logs.wrote or (store.expiring and not any(log.messages for log in logs.results))
     if verified.report.live and any(log.queue.files for log in logs.results) and expired:
-        raise FileNotFoundError(errno.ENOENT, "every file that was read has expired", str(store.path))
+        raise FileNotFoundError(errno.ENOENT, Text("every file that was read has expired"), str(store.path))
     return verified
 
 
@@ -117,11 +118,11 @@ def _leave_out(report: Report, options: VerifyOptions) -> None:
         findings.listed = [f for f in findings.listed if f.code in wanted]
         for code in [c for c in findings.counts if c not in wanted]:
             del findings.counts[code]
-        report.unchecked.append("all problems except " + " ".join(sorted(wanted)))
+        report.unchecked.append(Text("all problems except {wanted}", wanted=" ".join(sorted(wanted))))
     if options.topics or options.queues:
         topics, queues = frozenset(options.topics), frozenset(options.queues)
         findings.retain([f for f in findings.listed if _about(f, topics, queues)])
         asked = " ".join((*options.topics, *options.queues))
-        report.unchecked.append(f"findings about anything but {asked}")
+        report.unchecked.append(Text("findings about anything but {asked}", asked=asked))
     if options.quick:
         report.unchecked.append(NO_BODY_CRCS)

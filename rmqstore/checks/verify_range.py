@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.records import MAX_RECORD
 from rmqstore.formats.message import parse_message
+from rmqstore.texts import Text
 
 
 class VerifyRange(NamedTuple):
@@ -26,11 +27,11 @@ class VerifyRange(NamedTuple):
         """Say which part of the log is not read; None for nothing. `resume_at`: where a deadline ended the run."""
         if resume_at is not None:
             name, at = next(iter(resume_at.items()))
-            return f"{name} from offset {at} on: time limit reached; --resume continues there"
+            return Text("{name} from offset {at} on: time limit reached; --resume continues there", name=name, at=at)
         if self.start_at:
-            return "the part that an earlier run read: this run continued from there"
+            return Text("the part that an earlier run read: this run continued from there")
         if not self.is_whole:
-            return "messages outside of the given time range"
+            return Text("messages outside of the given time range")
         return None
 
     def of(self, queue: MappedFileQueue, body_offset: int) -> MappedFileQueue:

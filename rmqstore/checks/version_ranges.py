@@ -15,9 +15,10 @@ from rmqstore.checks.queues.undelivered import Left
 from rmqstore.errors import UsageError
 from rmqstore.files.store import Store
 from rmqstore.formats.text.counts import many
+from rmqstore.texts import Text, joined
 
 _TOPICS = re.compile(r" of [0-9,]+ topics?\b")  # named only if every record was read
-_NO_DLEDGER = "has no DLedger mode"
+_NO_DLEDGER = Text("has no DLedger mode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,13 @@ class VersionAnswer:
         """Return the answer of a forecast and its verdict."""
         words = sentence.partition(f"RocketMQ {forecast.version} ")[2] or sentence
         if not forecast.starts:
-            outcome = "would not start"
+            outcome: str = Text("would not start")
         elif taken:
-            outcome = f"would lose {many(taken, 'message')}"
+            outcome = Text("would lose {messages}", messages=many(taken, "message"))
         elif left.gone.messages:
-            outcome = f"would never deliver {many(left.gone.messages, 'message')}"
+            outcome = Text("would never deliver {messages}", messages=many(left.gone.messages, "message"))
         elif left.moved.messages:
-            outcome = f"would put {many(left.moved.messages, 'message')} at wrong queue offsets"
+            outcome = Text("would put {messages} at wrong queue offsets", messages=many(left.moved.messages, "message"))
         else:
             outcome = _TOPICS.sub("", words)
         return VersionAnswer(forecast.starts, forecast.reason, forecast.exit_code, taken, words, outcome, too_old)
@@ -73,7 +74,12 @@ def add_ranges(
     last: tuple[object, ...] | None = None
     rows: list[VersionRange] = []
     if narrow and not named:
-        report.notes.append(f"only the starts of {', '.join(RUN_VERSIONS)} were simulated; --broker names others")
+        report.notes.append(
+            Text(
+                "only the starts of {run_versions} were simulated; --broker names others",
+                run_versions=joined(RUN_VERSIONS),
+            )
+        )
     for versions in [[named]] if named else _groups(store, narrow=narrow):
         try:
             answer = answer_of(versions[-1])

@@ -12,6 +12,7 @@ from pathlib import Path
 from rmqstore.errors import BadBrokerConfig, NotReadable
 from rmqstore.files.disk.files import LOCAL
 from rmqstore.formats.text.javatext import parse_java_properties
+from rmqstore.texts import Text
 
 Number = int  # BrokerConfig has methods named int and bool
 Truth = bool
@@ -99,10 +100,12 @@ class BrokerConfig:
             raw = LOCAL.read_small(path, _MAX_FILE)
         except OSError as e:
             if e.errno == errno.EFBIG:
-                raise BadBrokerConfig(f"{path} is not a broker.conf: {e.strerror}") from None
+                raise BadBrokerConfig(
+                    Text("{path} is not a broker.conf: {strerror}", path=path, strerror=e.strerror)
+                ) from None
             raise NotReadable(f"{path}: {e.strerror or e}") from None
         if b"\0" in raw:
-            raise BadBrokerConfig(f"{path} is not a broker.conf")
+            raise BadBrokerConfig(Text("{path} is not a broker.conf", path=path))
         text = raw.decode("utf-8", "replace")
         given = parse_java_properties(text)[0]
         if version and tuple(int(part) for part in version.split(".")) < _RENAMED_IN:
@@ -121,9 +124,15 @@ class BrokerConfig:
         """
         value = self.int(key)
         if not -(1 << 31) <= value < 1 << 31:
-            raise BadBrokerConfig(f"{self.source}: {key}={value} is out of range for a 32-bit int")
+            raise BadBrokerConfig(
+                Text(
+                    "{source}: {key}={value} is out of range for a 32-bit int", source=self.source, key=key, value=value
+                )
+            )
         if "FileSize" in key and value <= 0:
-            raise BadBrokerConfig(f"{self.source}: {key}={value} is not a file size")
+            raise BadBrokerConfig(
+                Text("{source}: {key}={value} is not a file size", source=self.source, key=key, value=value)
+            )
 
     def text(self, key: str) -> str:
         """Return a setting as text; empty if it is not given and has no default."""
@@ -139,7 +148,9 @@ class BrokerConfig:
         try:
             return int(value)
         except ValueError:
-            raise BadBrokerConfig(f"{self.source or 'settings'}: {key}={value} is not a number") from None
+            raise BadBrokerConfig(
+                Text("{source}: {key}={value} is not a number", source=self.source or "settings", key=key, value=value)
+            ) from None
 
     def bool(self, key: str) -> Truth:
         """Return a setting as Boolean.parseBoolean reads it."""

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 from rmqstore.files.disk.files import Files
 from rmqstore.formats.configjson import ConfigJsonError, JsonReader, JsonValue, parse_config_object
 from rmqstore.formats.text.counts import many
+from rmqstore.texts import Text
 
 T = TypeVar("T")
 
@@ -73,7 +74,7 @@ def null_table(name: str, table: Mapping[str, JsonValue]) -> str:
     """
     for section in _TAKEN_AS_NULL.get(name.removesuffix(".bak"), ()):
         if section in table and table[section] is None:
-            return f"{section} is null"
+            return Text("{section} is null", section=section)
     return ""
 
 
@@ -139,9 +140,11 @@ def tier_words(files: Files, root: Path) -> str:
     queues = loaded_config(files, root, TIER_METADATA, lambda table: tier_queues(table) or None)
     if queues is None:
         return ""
-    return (
-        f"tiered storage has messages of {many(len(queues), 'queue')} (config/{TIER_METADATA}): older ones that are "
-        "not here may be there, which rmqstore does not read"
+    return Text(
+        "tiered storage has messages of {queues} (config/{tier_metadata}): older ones that are not "
+        "here may be there, which rmqstore does not read",
+        queues=many(len(queues), "queue"),
+        tier_metadata=TIER_METADATA,
     )
 
 
@@ -166,8 +169,8 @@ def _committed(table: Mapping[str, JsonValue]) -> list[Committed]:
         Committed(
             name.partition("@")[0],
             name.partition("@")[2],
-            _integer(queue_id, 32, f"queue id of {name}"),
-            _integer(offset, 64, f"offset of {name}"),
+            _integer(queue_id, 32, Text("queue id of {name}", name=name)),
+            _integer(offset, 64, Text("offset of {name}", name=name)),
         )
         for name, queue_id, offset in rows
     ]
@@ -176,31 +179,32 @@ def _committed(table: Mapping[str, JsonValue]) -> list[Committed]:
 def _delays(table: Mapping[str, JsonValue]) -> dict[int, int]:
     levels = _section(table, "offsetTable", nullable=False).items()
     return {
-        _integer(level, 32, "delay level") - 1: _integer(offset, 64, f"offset of {level}") for level, offset in levels
+        _integer(level, 32, Text("delay level")) - 1: _integer(offset, 64, Text("offset of {level}", level=level))
+        for level, offset in levels
     }
 
 
 def _entries(table: Mapping[str, JsonValue], section: str, *, nullable: bool = False, versioned: bool = False) -> None:
     """A table of objects, of which the broker reads some fields as numbers."""
     if versioned and table.get("dataVersion", {}) is None:
-        raise _WrongType("dataVersion is null")
+        raise _WrongType(Text("dataVersion is null"))
     for name, entry in _section(table, section, nullable=nullable).items():
         fields = _object(entry, name)
         if "groupFilterData" in fields:
-            _object(fields["groupFilterData"], f"groupFilterData of {name}")
+            _object(fields["groupFilterData"], Text("groupFilterData of {name}", name=name))
         for key in _INTEGERS:
             if fields.get(key) is not None:
-                _integer(fields[key], 64 if key == "brokerId" else 32, f"{key} of {name}")
+                _integer(fields[key], 64 if key == "brokerId" else 32, Text("{key} of {name}", key=key, name=name))
         for key in _BOOLEANS:
             if not isinstance(fields.get(key), bool | int | None) and fields[key] not in ("true", "false"):
-                raise _WrongType(f"{key} of {name} is not a boolean")
+                raise _WrongType(Text("{key} of {name} is not a boolean", key=key, name=name))
         if fields.get("attributes") is not None:
-            _object(fields["attributes"], f"attributes of {name}")
+            _object(fields["attributes"], Text("attributes of {name}", name=name))
 
 
 def _mappings(table: Mapping[str, JsonValue]) -> None:
     if "topicQueueMappingInfoMap" not in table:
-        raise _WrongType("topicQueueMappingInfoMap is missing")
+        raise _WrongType(Text("topicQueueMappingInfoMap is missing"))
     _entries(table, "topicQueueMappingInfoMap", versioned=True)
 
 
@@ -212,7 +216,7 @@ def _modes(table: Mapping[str, JsonValue]) -> None:
 def _orders(table: Mapping[str, JsonValue]) -> None:
     for name, queues in _section(table, "table").items():
         for queue_id, entry in _object(queues, name).items():
-            _integer(queue_id, 32, f"queue id of {name}")
+            _integer(queue_id, 32, Text("queue id of {name}", name=name))
             _object(entry, f"{name}/{queue_id}")
 
 
@@ -239,13 +243,13 @@ _TAKEN_AS_NULL: Mapping[str, tuple[str, ...]] = {
 def _section(table: Mapping[str, JsonValue], name: str, *, nullable: bool = True) -> dict[str, JsonValue]:
     value = table.get(name)
     if name in table and value is None and not nullable:
-        raise _WrongType(f"{name} is null")
+        raise _WrongType(Text("{name} is null", name=name))
     return {} if value is None else _object(value, name)
 
 
 def _object(value: JsonValue, name: str) -> dict[str, JsonValue]:
     if not isinstance(value, dict):
-        raise _WrongType(f"{name} is not an object")
+        raise _WrongType(Text("{name} is not an object", name=name))
     return value
 
 
@@ -256,7 +260,7 @@ def _integer(value: JsonValue, bits: int, what: str) -> int:
     else:
         number = int(value) if isinstance(value, int | float) else None
     if number is None:
-        raise _WrongType(f"{what} is not a number")
+        raise _WrongType(Text("{what} is not a number", what=what))
     if not -1 << bits - 1 <= number < 1 << bits - 1:
-        raise _WrongType(f"{what} does not fit into {bits} bits")
+        raise _WrongType(Text("{what} does not fit into {bits} bits", what=what, bits=bits))
     return number

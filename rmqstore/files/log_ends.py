@@ -27,6 +27,7 @@ from rmqstore.formats.message import (
     check_message,
     parse_message,
 )
+from rmqstore.texts import Text
 
 _BLOCK = 1 << 20
 _LAST = 64  # number of records at the end that are checked for torn writes
@@ -132,7 +133,9 @@ def find_end(queue: MappedFileQueue, body_offset: int, hint: int) -> LogEnd:
             if file.start <= hint < file.stop:
                 at = hint - file.start
                 if record_at(f.pread(_LONGEST_HEAD, at), hint, body_offset) is not None:
-                    end = _walk(f, file, at, body_offset, "consume queues" if not body_offset else "DLedger index")
+                    end = _walk(
+                        f, file, at, body_offset, Text("consume queues") if not body_offset else Text("DLedger index")
+                    )
                     if end.wrote > hint or record_at(f.pread(_LONGEST_HEAD, 0), file.start, body_offset) is None:
                         return end
                     # that record is torn, and earlier ones may be too: walk the whole file
@@ -140,7 +143,7 @@ def find_end(queue: MappedFileQueue, body_offset: int, hint: int) -> LogEnd:
                 continue
             if file.start < hint < queue.stop and hint >= file.stop:
                 continue
-            return _walk(f, file, 0, body_offset, "last file")
+            return _walk(f, file, 0, body_offset, Text("last file"))
     return LogEnd(queue.start, None, "")
 
 

@@ -9,6 +9,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.disk.files import Files
 from rmqstore.files.mapped_file_queue import NAME_DIGITS, DirEntry, file_name_to_offset
 from rmqstore.formats import consumequeue, dledger, index, message, timer
+from rmqstore.texts import Text
 
 _MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "checkpoint", "abort", "lock", "index", "config")
 _ENTRIES = 64  # that `not_messages` reads
@@ -47,8 +48,8 @@ def not_messages(files: Files, path: Path) -> str:
             entries += 1
             events += length == 0 or _is_event(body)
     if entries and entries == events:
-        return "events of a controller"
-    return "entries of another program" if entries >= _SURE else ""
+        return Text("events of a controller")
+    return Text("entries of another program") if entries >= _SURE else ""
 
 
 def _entry_files(files: Files, path: Path) -> Iterator[Path]:

@@ -36,6 +36,7 @@ from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, n
 from rmqstore.files.store_queues import UNIT_SIZE, ConsumeQueueFiles, QueueKind, StoreQueues, StrayEntry
 from rmqstore.formats.dledger import ENTRY, SNAPSHOTS
 from rmqstore.formats.index import NAME_DIGITS as INDEX_NAME_DIGITS
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.files.in_use.users import Users
@@ -468,28 +469,32 @@ def recognised(store: S) -> S:
     except OSError as e:
         raise NotReadable(f"{path}: {e.strerror or e}") from None
     if entry is None or entry.dangling:
-        raise NotReadable(f"{path}: no such file or directory")
+        raise NotReadable(Text("{path}: no such file or directory", path=path))
     if entry.unreadable:
         raise NotReadable(f"{path}: {os.strerror(errno.ELOOP)}")
     if entry.special:
-        raise NotAStore(f"{path} is neither a directory nor a file")
+        raise NotAStore(Text("{path} is neither a directory nor a file", path=path))
     try:
         if not entry.directory:
             store.part = kind_of_file(files, path)
         elif not is_root(files, path, config):
             store.part = kind_of_directory(files, path)
     except PermissionError as e:
-        raise NotReadable(f"{e.filename}: permission denied") from None
+        raise NotReadable(Text("{filename}: permission denied", filename=e.filename)) from None
     other = not_messages(files, path) if store.part in _MAY_BE_OTHERS else ""
     if other:
         raise NotAStore(
-            f"{path} is not a broker's store: the DLedger log in it contains {other}, not messages",
-            "name the storePathRootDir of a broker; nothing here is verified or repaired",
+            Text(
+                "{path} is not a broker's store: the DLedger log in it contains {other}, not messages",
+                path=path,
+                other=other,
+            ),
+            Text("name the storePathRootDir of a broker; nothing here is verified or repaired"),
         )
     if store.part == "":
         found = store_below(files, path, config)
-        advice = (f"did you mean {found}?",) if found is not None else ()
+        advice = (Text("did you mean {found}?", found=found),) if found is not None else ()
         if not entry.directory and path.suffix in _PACKED:
-            advice = ("unpack it first",)
-        raise NotAStore(f"{path} is neither a RocketMQ store nor a part of one", *advice)
+            advice = (Text("unpack it first"),)
+        raise NotAStore(Text("{path} is neither a RocketMQ store nor a part of one", path=path), *advice)
     return store

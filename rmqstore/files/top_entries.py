@@ -18,6 +18,7 @@ from rmqstore.files.disk.files import Files
 from rmqstore.files.mapped_file_queue import DirEntry
 from rmqstore.files.queue_home import is_database_file
 from rmqstore.files.store import Store
+from rmqstore.texts import Text
 
 BROKER_NAMES = frozenset(
     {
@@ -54,8 +55,8 @@ class UnknownEntry(NamedTuple):
     def words(self) -> str:
         """What the reports say about it."""
         if self.holds:
-            return f"{self.name}: unknown, {self.holds}: it may hold positions in the log"
-        return f"{self.name} is not a broker file"
+            return Text("{name}: unknown, {holds}: it may hold positions in the log", name=self.name, holds=self.holds)
+        return Text("{name} is not a broker file", name=self.name)
 
 
 def unknown_entries(store: Store) -> list[UnknownEntry]:
@@ -84,7 +85,7 @@ def _is_known(name: str) -> bool:
 
 def _holds(files: Files, entry: DirEntry) -> str:
     if not entry.directory:
-        return "its name is an offset" if _OFFSET_NAME.fullmatch(entry.path.name) else ""
+        return Text("its name is an offset") if _OFFSET_NAME.fullmatch(entry.path.name) else ""
     left = _MOST
     folders = [(entry.path, _DEPTH)]
     while folders:
@@ -92,15 +93,15 @@ def _holds(files: Files, entry: DirEntry) -> str:
         try:
             entries = files.list(folder)
         except OSError:
-            return "it cannot be read"
+            return Text("it cannot be read")
         names = [e.path.name for e in entries]
         if "CURRENT" in names or any(name.startswith("MANIFEST-") and is_database_file(name) for name in names):
-            return "it contains a RocksDB"
+            return Text("it contains a RocksDB")
         if any(_OFFSET_NAME.fullmatch(e.path.name) and not e.directory for e in entries):
-            return "it contains files named by offset"
+            return Text("it contains files named by offset")
         left -= len(entries)
         below = [e.path for e in entries if e.directory and e.link is None]
         if left < 0 or (below and depth == 0):
-            return "it is too large to be looked through"
+            return Text("it is too large to be looked through")
         folders += [(path, depth - 1) for path in below]
     return ""

@@ -10,6 +10,7 @@ from enum import IntEnum
 from typing import Protocol, cast
 
 from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK
+from rmqstore.texts import Text
 
 DEFAULT_LIMIT = 64 << 20
 TYPE_SHIFT = 8
@@ -56,7 +57,7 @@ def compression(sys_flag: int) -> Compression | None:
     if kind == 0:
         return Compression.ZLIB
     if kind > Compression.ZLIB:
-        raise BodyError(f"unknown compression type {kind}")
+        raise BodyError(Text("unknown compression type {kind}", kind=kind))
     return Compression(kind)
 
 
@@ -76,9 +77,9 @@ def _inflate(body: bytes, limit: int) -> bytes:
     except failures as e:
         raise BodyError(f"zlib: {e}") from e
     if len(plain) > limit:
-        raise BodyError(f"body unpacks to more than {limit} bytes")
+        raise BodyError(Text("body unpacks to more than {limit} bytes", limit=limit))
     if not stream.eof:
-        raise BodyError("zlib: stream ends too early")
+        raise BodyError(Text("zlib: stream ends too early"))
     return plain
 
 
@@ -96,13 +97,13 @@ def _frame(
             total += len(part)
             data = b""
             if total > limit:
-                raise BodyError(f"body unpacks to more than {limit} bytes")
+                raise BodyError(Text("body unpacks to more than {limit} bytes", limit=limit))
             if not stream.eof and (stream.needs_input or not part):
-                raise BodyError(f"{name}: frame ends too early")
+                raise BodyError(Text("{name}: frame ends too early", name=name))
     except failures as e:
         raise BodyError(f"{name}: {e}") from e
     if stream.unused_data:
-        raise BodyError(f"{name}: {len(stream.unused_data)} bytes after the frame")
+        raise BodyError(Text("{name}: {count} bytes after the frame", name=name, count=len(stream.unused_data)))
     return b"".join(parts)
 
 
@@ -146,7 +147,7 @@ def compression_words(sys_flag: int) -> str:
         kind = compression(sys_flag)
     except BodyError as e:
         return str(e)
-    return "not compressed" if kind is None else kind.name
+    return Text("not compressed") if kind is None else kind.name
 
 
 def proved_sys_flag(sys_flag: int, body: bytes) -> int | None:

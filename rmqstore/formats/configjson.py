@@ -21,6 +21,7 @@ from typing import Literal, TypeAlias
 import orjson
 
 from rmqstore.formats.text.javatext import java_text
+from rmqstore.texts import Text
 
 JsonValue: TypeAlias = bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"] | None
 JsonWritable: TypeAlias = (
@@ -50,22 +51,22 @@ class ConfigState(StrEnum):
 class JsonReader(StrEnum):
     """The JSON library that reads config/ in a range of RocketMQ versions; the value names the range."""
 
-    FASTJSON_1 = "up to 5.3"
+    FASTJSON_1 = Text("up to 5.3")
     FASTJSON_2_43 = "5.4"
-    FASTJSON_2_63 = "5.5 and newer"
+    FASTJSON_2_63 = Text("5.5 and newer")
 
 
 class Syntax(StrEnum):
     """What only some readers accept, in words that follow "does not read"."""
 
     BLOCK_COMMENT = "a /* comment */"  # after an opening brace, or after the document
-    COMMENT = "a comment"  # between other tokens: fastjson2 rejects it at most places
-    COMMENT_BEFORE_COLON = "a comment between a key and its colon"
-    EXTRA_COMMA = "a comma without a value before it"
-    EXTRA_COMMA_BEFORE_NUMBER = "a comma without a value before it, and a number as the next key"
-    COMMA_IN_ARRAY = "a comma before a closing bracket"
-    BARE_KEY = "a key without quotes"
-    BARE_TEXT_KEY = "a key without quotes that is not an identifier"
+    COMMENT = Text("a comment")  # between other tokens: fastjson2 rejects it at most places
+    COMMENT_BEFORE_COLON = Text("a comment between a key and its colon")
+    EXTRA_COMMA = Text("a comma without a value before it")
+    EXTRA_COMMA_BEFORE_NUMBER = Text("a comma without a value before it, and a number as the next key")
+    COMMA_IN_ARRAY = Text("a comma before a closing bracket")
+    BARE_KEY = Text("a key without quotes")
+    BARE_TEXT_KEY = Text("a key without quotes that is not an identifier")
 
 
 _ACCEPTED_BY: Mapping[Syntax, frozenset[JsonReader]] = {
@@ -104,7 +105,7 @@ class ConfigJsonError(ValueError):
     """The text is not a valid configuration; `position` is the byte offset of the first error."""
 
     def __init__(self, condition: ConfigState, message: str, position: int) -> None:
-        super().__init__(f"{message} (byte {position})")
+        super().__init__(Text("{message} (byte {position})", message=message, position=position))
         self.condition = condition
         self.position = position
 
@@ -162,11 +163,11 @@ def _strict_string(data: bytes, start: int, end: int) -> bytes | None:
             return b"\\u000b"
         if escaped in b"01234567":
             return b"\\u000" + escaped
-        raise ConfigJsonError(ConfigState.BROKEN, "unknown escape in a string", start + 1 + m.start())
+        raise ConfigJsonError(ConfigState.BROKEN, Text("unknown escape in a string"), start + 1 + m.start())
 
     def control(m: re.Match[bytes]) -> bytes:
         if m[0] == b"\0":
-            raise ConfigJsonError(ConfigState.BROKEN, "NUL byte in a string", start + 1)
+            raise ConfigJsonError(ConfigState.BROKEN, Text("NUL byte in a string"), start + 1)
         return b"\\u%04x" % m[0][0]
 
     return b'"' + _CONTROL.sub(control, _ESCAPE.sub(escape, inner)) + b'"'
@@ -180,7 +181,7 @@ def _comment_end(data: bytes, at: int) -> int:
     if data.startswith(b"/*", at):
         end = data.find(b"*/", at + 2)
         if end < 0:
-            raise ConfigJsonError(ConfigState.CUT, "comment is not closed", at)
+            raise ConfigJsonError(ConfigState.CUT, Text("comment is not closed"), at)
         return end + 2
     return at
 
@@ -231,7 +232,7 @@ class _Strict:
                 self._key_or_value(byte)
         if self.state != _DONE:
             condition = ConfigState.CUT if self.stack else ConfigState.EMPTY
-            raise ConfigJsonError(condition, "text ends too early", len(data))
+            raise ConfigJsonError(condition, Text("text ends too early"), len(data))
         return bytes(self.out + data[self.copied :])
 
     def _fail(self, message: str) -> ConfigJsonError:
@@ -332,16 +333,16 @@ def _scalar(data: bytes, at: int, key: bool) -> tuple[int, bytes | None]:
     if data[at] in b"\"'":
         close = _string_end(data, at)
         if close < 0:
-            raise ConfigJsonError(ConfigState.CUT, "string is not closed", at)
+            raise ConfigJsonError(ConfigState.CUT, Text("string is not closed"), at)
         return close + 1, _strict_string(data, at, close)
     bare = _BARE.match(data, at)
     if bare is None:
-        raise ConfigJsonError(ConfigState.BROKEN, "unexpected character", at)
+        raise ConfigJsonError(ConfigState.BROKEN, Text("unexpected character"), at)
     if key:
         return bare.end(), b'"' + bare[0] + b'"'
     if not _LITERAL.fullmatch(bare[0]):
         cut = bare.end() == len(data) and _LITERAL_START.fullmatch(bare[0]) is not None
-        raise ConfigJsonError(ConfigState.CUT if cut else ConfigState.BROKEN, "neither number nor literal", at)
+        raise ConfigJsonError(ConfigState.CUT if cut else ConfigState.BROKEN, Text("neither number nor literal"), at)
     return bare.end(), None
 
 
@@ -356,7 +357,7 @@ def parse_config_text(data: bytes) -> ConfigText:
     if not text.strip(b" \t\r\n\0\xef\xbb\xbf"):
         nul = b"\0" in data
         raise ConfigJsonError(
-            ConfigState.NUL_FILLED if nul else ConfigState.EMPTY, "only NUL bytes" if nul else "empty", 0
+            ConfigState.NUL_FILLED if nul else ConfigState.EMPTY, Text("only NUL bytes") if nul else Text("empty"), 0
         )
     with suppress(orjson.JSONDecodeError):
         return ConfigText(orjson.loads(text))
@@ -385,7 +386,11 @@ def parse_config_json(data: bytes, reader: JsonReader | None = None) -> JsonValu
     text = parse_config_text(data)
     rejected = text.rejected_by(reader) if reader is not None else None
     if rejected is not None:
-        raise ConfigJsonError(ConfigState.BROKEN, f"RocketMQ {reader} may not read {rejected}", text.used[rejected])
+        raise ConfigJsonError(
+            ConfigState.BROKEN,
+            Text("RocketMQ {reader} may not read {rejected}", reader=reader, rejected=rejected),
+            text.used[rejected],
+        )
     return text.value
 
 
@@ -400,7 +405,7 @@ def parse_config_object(data: bytes, reader: JsonReader | None = None) -> dict[s
 def object_of(value: JsonValue) -> dict[str, JsonValue]:
     """Return a parsed text as an object. Errors: ConfigJsonError for another value."""
     if not isinstance(value, dict):
-        raise ConfigJsonError(ConfigState.BROKEN, "not an object", 0)
+        raise ConfigJsonError(ConfigState.BROKEN, Text("not an object"), 0)
     return value
 
 
@@ -425,7 +430,7 @@ def build_config_json(value: JsonWritable, style: Literal["fastjson1", "fastjson
 
 def _write(out: list[str], value: JsonWritable, depth: int, lines: bool) -> None:
     if depth > MAX_DEPTH:
-        raise ValueError(f"nested deeper than {MAX_DEPTH}")
+        raise ValueError(Text("nested deeper than {max_depth}", max_depth=MAX_DEPTH))
     inner, outer = "\n" + "\t" * (depth + 1), "\n" + "\t" * depth
     if isinstance(value, Mapping):
         if not value:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rmqstore.formats.message import body_crc
 from rmqstore.formats.text.javatext import java_split, java_text, parse_int, parse_long
+from rmqstore.texts import Text
 
 CRC_UNCHECKED = 0
 
@@ -35,7 +36,7 @@ class EpochFile:
         Errors: ValueError without entries: the broker never writes an empty list.
         """
         if not self.entries:
-            raise ValueError("an epoch file has at least one entry")
+            raise ValueError(Text("an epoch file has at least one entry"))
         lines = "".join(f"{e.epoch}-{e.start_offset}\n" for e in self.entries).encode()
         return f"{len(self.entries)}\n{body_crc(lines)}\n".encode() + lines
 
@@ -54,29 +55,29 @@ def parse_epoch_file(data: bytes) -> EpochFile:
     count = parse_int(lines[0])
     stored = parse_int(lines[1]) if len(lines) > 1 else None
     if count is None:
-        faults.append("line 1 is not an entry count")
+        faults.append(Text("line 1 is not an entry count"))
     if stored is None:
-        faults.append("line 2 is not a CRC")
+        faults.append(Text("line 2 is not a CRC"))
     entries: list[EpochEntry] = []
     for number, line in enumerate(lines[2:], 3):
         parts = java_split(line, "-")
         if len(parts) != 2:  # the broker skips such a line
-            faults.append(f"line {number} is not an epoch-offset pair")
+            faults.append(Text("line {number} is not an epoch-offset pair", number=number))
             continue
         epoch, start = parse_int(parts[0]), parse_long(parts[1])
         if epoch is None or start is None:  # the broker gives up here
-            faults.append(f"line {number} has no numbers")
+            faults.append(Text("line {number} has no numbers", number=number))
             break
         if entries and (epoch <= entries[-1].epoch or start < entries[-1].start_offset):
-            faults.append(f"line {number} is not in order")
+            faults.append(Text("line {number} is not in order", number=number))
         entries.append(EpochEntry(epoch, start))
     if count is not None and count != len(entries):
-        faults.append(f"{len(entries)} entries instead of {count}")
+        faults.append(Text("{count} entries instead of {count2}", count=len(entries), count2=count))
     if stored not in (None, CRC_UNCHECKED):
         # like the broker, compute the CRC over the lines rejoined with LF, whatever the line endings were
         computed = body_crc("".join(line + "\n" for line in lines[2:]).encode())
         if stored != computed:
-            faults.append(f"CRC is {computed} instead of {stored}")
+            faults.append(Text("CRC is {computed} instead of {stored}", computed=computed, stored=stored))
     return EpochFile(tuple(entries), tuple(faults))
 
 
@@ -96,7 +97,7 @@ class BrokerIdentity:
         Errors: ValueError if a part is missing.
         """
         if self.cluster is None or self.broker_name is None or self.broker_id is None:
-            raise ValueError("an identity needs cluster, broker name and broker id")
+            raise ValueError(Text("an identity needs cluster, broker name and broker id"))
         text = f"{self.cluster}#{self.broker_name}#{self.broker_id}"
         return (text if self.register_check_code is None else f"{text}#{self.register_check_code}").encode()
 
@@ -111,13 +112,13 @@ def parse_broker_identity(data: bytes) -> BrokerIdentity:
         return BrokerIdentity(None, None, None, None, ("empty",))
     parts = java_split(text, "#")
     if len(parts) not in (3, 4):
-        return BrokerIdentity(None, None, None, None, (f"{len(parts)} parts instead of 3",))
+        return BrokerIdentity(None, None, None, None, (Text("{count} parts instead of 3", count=len(parts)),))
     faults: list[str] = []
     broker_id = parse_long(parts[2].rstrip("\r\n"))
     if broker_id is None:
-        faults.append("broker id is not a number")
+        faults.append(Text("broker id is not a number"))
     if not parts[0] or not parts[1]:
-        faults.append("cluster or broker name is empty")
+        faults.append(Text("cluster or broker name is empty"))
     return BrokerIdentity(
         parts[0] or None, parts[1] or None, broker_id, parts[3] if len(parts) == 4 else None, tuple(faults)
     )

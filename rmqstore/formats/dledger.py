@@ -11,6 +11,7 @@ from construct import Int32sb, Int64sb
 
 from rmqstore.formats.layout import Field, Layout
 from rmqstore.formats.text.javatext import parse_java_properties, parse_long
+from rmqstore.texts import Text
 
 MAGIC = 1
 NORMAL, NOOP, CONFIG_CHANGE = MAGIC, 2, 3
@@ -109,18 +110,18 @@ def _values(data: bytes) -> tuple[dict[str, str], list[str]]:
     if not data.strip(b" \t\r\n\f"):
         faults.append("empty")
     elif not data.strip(b"\0"):
-        faults.append("filled with NUL bytes")
+        faults.append(Text("filled with NUL bytes"))
     return values, faults
 
 
 def _number(values: dict[str, str], name: str, faults: list[str]) -> int | None:
     text = values.get(name)
     if not text:
-        faults.append(f"{name} is missing")
+        faults.append(Text("{name} is missing", name=name))
         return None
     number = parse_long(text)
     if number is None:
-        faults.append(f"{name} is not a number")
+        faults.append(Text("{name} is not a number", name=name))
     return number
 
 

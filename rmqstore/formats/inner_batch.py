@@ -13,6 +13,7 @@ from construct import Int16sb, Int32sb
 from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.layout import Field, Layout
 from rmqstore.formats.message import INNER_BATCH, Message
+from rmqstore.texts import Text
 
 HEAD = Layout(
     "inner message",
@@ -63,15 +64,15 @@ def _split(body: bytes) -> Iterator[InnerMessage]:
     at = 0
     while at < len(body):
         if len(body) - at < HEAD.size:
-            raise BatchError("the batch ends in the head of a message")
+            raise BatchError(Text("the batch ends in the head of a message"))
         head = HEAD.unpack(body, at)
         start = at + HEAD.size
         stop = start + head["body_length"]
         if head["body_length"] < 0 or stop + _LENGTH.size > len(body):
-            raise BatchError("a message of the batch is longer than the batch")
+            raise BatchError(Text("a message of the batch is longer than the batch"))
         first = stop + _LENGTH.size
         after = first + _LENGTH.unpack(body, stop)["properties_length"]
         if not first <= after <= len(body) or after - at != head["size"]:
-            raise BatchError("a message of the batch has a wrong length")
+            raise BatchError(Text("a message of the batch has a wrong length"))
         yield InnerMessage(head["flag"], body[first:after], body[start:stop])
         at = after

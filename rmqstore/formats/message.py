@@ -29,6 +29,7 @@ from construct import (
 )
 
 from rmqstore.formats.layout import Buffer, Field, Kind, Layout, Record, fixed_part
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,7 +127,7 @@ def head(born_v6: bool = False, store_v6: bool = False) -> Layout:
     return fixed_part(
         MESSAGE,
         "message",
-        "Followed by body, topic length (1 byte, V2: 2), topic, properties length (2 bytes), properties.",
+        Text("Followed by body, topic length (1 byte, V2: 2), topic, properties length (2 bytes), properties."),
         sys_flag=(BORN_HOST_V6 if born_v6 else 0) | (STORE_HOST_V6 if store_v6 else 0),
     )
 
@@ -343,13 +344,13 @@ def build_message(  # noqa: PLR0913 - one for each field of a record
     """
     name = topic.encode() if isinstance(topic, str) else topic
     if len(name) > (32767 if v2 else MAX_TOPIC_V1):
-        raise ValueError(f"topic of {len(name)} bytes")
+        raise ValueError(Text("topic of {count} bytes", count=len(name)))
     if append_crc:
         if properties and not properties.endswith(b"\x02"):
             properties += b"\x02"
         properties += b"\0" * CRC32_RESERVED_LEN
     if len(properties) > MAX_PROPERTIES:
-        raise ValueError(f"properties of {len(properties)} bytes")
+        raise ValueError(Text("properties of {count} bytes", count=len(properties)))
     sys_flag = (sys_flag & ~0x30) | (0x10 if len(born_host) == 20 else 0) | (0x20 if len(store_host) == 20 else 0)
     record = MESSAGE.build(
         size=record_size(len(body), len(name), len(properties), v2=v2, sys_flag=sys_flag),

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta, tzinfo
 from construct import Bytes, Int16sb, Int32sb, Int32ub, Int64sb
 
 from rmqstore.formats.layout import Field, Layout
+from rmqstore.texts import Text
 
 _ID_V4 = Layout(
     "offset message id (IPv4)",
@@ -42,7 +43,7 @@ def _uniq(name: str, address: int) -> Layout:
     )
 
 
-UNIQ_KEYS = {layout.size: layout for layout in (_uniq("UNIQ_KEY (IPv4)", 4), _uniq("UNIQ_KEY (IPv6)", 16))}
+UNIQ_KEYS = {layout.size: layout for layout in (_uniq(Text("UNIQ_KEY (IPv4)"), 4), _uniq(Text("UNIQ_KEY (IPv6)"), 16))}
 
 
 @dataclass(frozen=True, slots=True)

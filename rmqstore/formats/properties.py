@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from rmqstore.formats.text.javatext import java_split, java_string_hash, java_text, parse_int, parse_long
+from rmqstore.texts import Text
 
 __all__ = [
     "DEFAULT_DELAY_LEVELS",
@@ -191,27 +192,31 @@ def property_faults(data: bytes) -> list[str]:
     try:
         data.decode()
     except UnicodeDecodeError as e:
-        faults.append(f"invalid UTF-8 at {e.start}")
+        faults.append(Text("invalid UTF-8 at {start}", start=e.start))
     at = 0
     while at < len(data) and len(faults) < MAX_FAULTS:
         stop = data.find(b"\x02", at)
         stop = len(data) if stop < 0 else stop
         separator = data.find(b"\x01", at, stop)
         if stop == at:
-            faults.append(f"too short at {at}")
+            faults.append(Text("too short at {at}", at=at))
         elif separator < 0:
-            faults.append(f"segment without separator at {at}")
+            faults.append(Text("segment without separator at {at}", at=at))
         elif separator == at:
-            faults.append(f"empty name at {at}")
+            faults.append(Text("empty name at {at}", at=at))
         elif stop - at < 3:
-            faults.append(f"too short at {at}")
+            faults.append(Text("too short at {at}", at=at))
         else:
             second = data.find(b"\x01", separator + 1, stop)
             if second >= 0 and data[separator + 1 : second].endswith(_OWN_NAMES):
-                faults.append(f"no separator before the property at {second}")
+                faults.append(Text("no separator before the property at {second}", second=second))
         at = stop + 1
     if len(faults) < MAX_FAULTS and (wrong := wrong_controls(data)):
-        faults.append(f"{'control characters' if any(data[i] for i in wrong) else 'zero bytes'} at {wrong[0]}")
+        faults.append(
+            Text("control characters at {wrong}", wrong=wrong[0])
+            if any(data[i] for i in wrong)
+            else Text("zero bytes at {wrong}", wrong=wrong[0])
+        )
     return faults
 
 
@@ -266,7 +271,7 @@ def build_properties(
     pairs = list(properties.items() if isinstance(properties, Mapping) else properties)
     for name, value in pairs:
         if not name or NAME_VALUE_SEPARATOR in name or PROPERTY_SEPARATOR in name + value:
-            raise ValueError(f"property {name!r} cannot be written")
+            raise ValueError(Text("property {name!r} cannot be written", name=name))
     text = PROPERTY_SEPARATOR.join(name + NAME_VALUE_SEPARATOR + value for name, value in pairs)
     return (text + PROPERTY_SEPARATOR if pairs and last_separator else text).encode("utf-8", "replace")
 
@@ -328,7 +333,7 @@ def parse_delay_levels(text: str) -> DelayLevels:
     for part in java_split(text, " "):
         number = parse_long(part[:-1])
         if not part or part[-1] not in _DELAY_UNITS or number is None:
-            raise ValueError(f"messageDelayLevel: {part!r} is not a delay")
+            raise ValueError(Text("messageDelayLevel: {part!r} is not a delay", part=part))
         delays.append(number * _DELAY_UNITS[part[-1]])
     return DelayLevels(tuple(delays))
 

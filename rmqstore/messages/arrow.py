@@ -31,11 +31,12 @@ from rmqstore.scan.kernels import I64, U8, Bool
 from rmqstore.scan.properties.texts import not_utf8
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.workers import one_ahead
+from rmqstore.texts import Text
 
 try:
     import pyarrow as pa
 except ImportError as error:  # the extra `arrow` is not installed
-    raise UsageError("Parquet and Arrow need pyarrow", install_command("arrow")) from error
+    raise UsageError(Text("Parquet and Arrow need pyarrow"), install_command("arrow")) from error
 
 _TYPES = {
     "int32": pa.int32(),

@@ -26,6 +26,7 @@ from rmqstore.formats.message import (
 )
 from rmqstore.scan import kernels, native
 from rmqstore.scan.kernels import I64, U8, Bool, i16, i32, i64
+from rmqstore.texts import Text
 
 _HOST_GROWTH = HEADS_BY_FLAG[BORN_HOST_V6].size - HEAD.size
 _AT = {f.name: HEAD.at(f.name) for f in HEAD}
@@ -359,7 +360,7 @@ class Columns:
         """
         message, fault = parse_message(self.buf.data, int(self.at[i]))
         if message is None:
-            raise ValueError(f"record {i} is not framed: {fault.name}")
+            raise ValueError(Text("record {i} is not framed: {fault}", i=i, fault=fault.name))
         return message
 
     def topic(self, i: int) -> bytes:

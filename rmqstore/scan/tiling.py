@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from rmqstore.formats.message import Fault, NewerRecords
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.scan.columns import Columns
@@ -75,7 +76,15 @@ class Tiling:
     def add(self, run: Run) -> None:
         """Append the next run."""
         if run.start != self.stop or run.stop < run.start:
-            raise ValueError(f"run {run.kind.name} [{run.start}, {run.stop}) does not follow {self.stop}")
+            raise ValueError(
+                Text(
+                    "run {kind} [{start}, {stop}) does not follow {stop2}",
+                    kind=run.kind.name,
+                    start=run.start,
+                    stop=run.stop,
+                    stop2=self.stop,
+                )
+            )
         if run.stop == run.start:
             return
         mergeable = run.kind is Kind.RECORDS or (run.kind is Kind.DIRTY and run.cause is Fault.PHYSICAL_OFFSET)
@@ -136,7 +145,7 @@ class Tiling:
 
         i = bisect_left(self._starts, start)
         if i == len(self._starts) or self._starts[i] != start:
-            raise ValueError(f"no run starts at {start}")
+            raise ValueError(Text("no run starts at {start}", start=start))
         self._kinds[i], self._counts[i], self._causes[i] = Kind.DIRTY, 0, cause
 
     def is_plain(self, start: int, stop: int) -> bool:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.scan.kernels import keep_freed_memory
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
@@ -155,7 +156,9 @@ def worker_pool(jobs: int, begin: Callable[..., None] = begin_worker, *given: An
             pool.submit(int)  # the first call forks all workers
         yield pool
     except BrokenProcessPool as error:
-        raise CouldNotCheck("a worker process was killed", "is there enough memory? try --jobs 1") from error
+        raise CouldNotCheck(
+            Text("a worker process was killed"), Text("is there enough memory? try --jobs 1")
+        ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 

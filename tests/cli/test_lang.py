@@ -47,6 +47,8 @@ def texts() -> dict[str, translations.SourceText]:
 def marking(texts: dict[str, translations.SourceText]) -> chinese.Translator:
     """A translator that translates each English word to 译."""
     every = {text: _marked(text) for output in texts.values() for text in (output.english, output.plural) if text}
+    for entry in catalogue.read(catalogue.TEXTS):  # for templates that code puts into an f-string
+        every.update({sentence: _marked(sentence) for sentence, _ in chinese.sentences_of(entry)})
     counted = {text for output in texts.values() if output.plural for text in (output.english, output.plural)}
     return chinese.Translator(every, counted)
 

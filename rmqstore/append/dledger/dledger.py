@@ -34,6 +34,7 @@ from rmqstore.formats.dledger import (
     parse_dledger_checkpoint,
 )
 from rmqstore.formats.message import PHYSICAL_OFFSET_AT
+from rmqstore.texts import Text
 
 MAX_ENTRY = 4 << 20  # bytes: the size of DLedger's thread-local encode buffer
 LAST_FILES = 3
@@ -137,7 +138,9 @@ class DLedgerMmapFileStore:
         Errors: MessageRefused, NoSpace. Source: MmapFileList#preAppend
         """
         if size > MAX_ENTRY:
-            raise MessageRefused(f"the entry has {size} bytes; DLedger's limit is {MAX_ENTRY}")
+            raise MessageRefused(
+                Text("the entry has {size} bytes; DLedger's limit is {max_entry}", size=size, max_entry=MAX_ENTRY)
+            )
         file = self.data.last_file(self._start)
         if size + MIN_BLANK_SIZE > file.left:
             refuse_oversize(size, file.file_size)
@@ -152,7 +155,10 @@ class DLedgerMmapFileStore:
         Source: DLedgerMmapFileStore#appendAsLeader
         """
         if self.member.role is not Role.LEADER:
-            raise Refused(f"{self.member.self_id} is not the leader", "append as follower, or make it the leader")
+            raise Refused(
+                Text("{self_id} is not the leader", self_id=self.member.self_id),
+                Text("append as follower, or make it the leader"),
+            )
         self._refuse_full()
         pos = self.reserve(BODY_OFFSET + len(body))
         if self._hook is not None:
@@ -173,10 +179,21 @@ class DLedgerMmapFileStore:
         self._refuse_full()
         self.member.refuse_strange_leader(leader_term, leader_id)
         if entry.index != self.end_index + 1:
-            raise Refused(f"entry {entry.index} does not follow {self.end_index}", "truncate, or send those between")
+            raise Refused(
+                Text("entry {index} does not follow {end_index}", index=entry.index, end_index=self.end_index),
+                Text("truncate, or send those between"),
+            )
         pos = self.reserve(entry.size)
         if pos != entry.pos:
-            raise Refused(f"entry {entry.index} has position {entry.pos}, but the data ends at {pos}", "truncate first")
+            raise Refused(
+                Text(
+                    "entry {index} has position {pos}, but the data ends at {pos2}",
+                    index=entry.index,
+                    pos=entry.pos,
+                    pos2=pos,
+                ),
+                Text("truncate first"),
+            )
         self._append(entry, 0)
         return entry
 
@@ -208,7 +225,7 @@ class DLedgerMmapFileStore:
 
     def _refuse_full(self) -> None:
         if self.disk_full:
-            raise Refused("the disk is full", "free space, then try again")
+            raise Refused(Text("the disk is full"), Text("free space, then try again"))
 
     def _cut(self, queue: WritableMappedFileQueue, offset: int) -> None:
         queue.truncate_dirty_files(offset, blank=True)
@@ -266,7 +283,10 @@ class DLedgerMmapFileStore:
         self.index.load("5.0.0")
         for queue, name in ((self.data, "data"), (self.index, "index")):
             if queue.check_self():
-                raise Refused(f"{self.directory / name}: a file in the middle is missing", "run `rmqstore verify`")
+                raise Refused(
+                    Text("{directory}: a file in the middle is missing", directory=self.directory / name),
+                    Text("run `rmqstore verify`"),
+                )
         self.member.term = max(self.member.term, self._stored_term().term)
         if not self.data.files:
             self.index.truncate_dirty_files(0, blank=True)
@@ -276,7 +296,8 @@ class DLedgerMmapFileStore:
         last = self.data.files[-1]
         if last.start - stop > last.file_size:
             raise Refused(
-                f"the data ends at {stop}, more than a file before {last.path.name}", "run `rmqstore recover` first"
+                Text("the data ends at {stop}, more than a file before {path}", stop=stop, path=last.path.name),
+                Text("run `rmqstore recover` first"),
             )
         self.data.truncate_dirty_files(stop, blank=True)
         self.data.set_where(stop)
@@ -365,7 +386,7 @@ class DLedgerMmapFileStore:
         index = min(index, self.end_index)
         entry = self.get(index)
         if entry is None:
-            raise Refused(f"entry {index} cannot be read", "run `rmqstore verify`")
+            raise Refused(Text("entry {index} cannot be read", index=index), Text("run `rmqstore verify`"))
         self.committed_index, self.committed_pos = index, entry.pos + entry.size
 
     def commit(self) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rmqstore.errors import Refused
+from rmqstore.texts import Text
 
 
 class Role(StrEnum):
@@ -34,8 +35,17 @@ class MemberState:
         Errors: Refused.
         """
         if self.role is not Role.FOLLOWER:
-            raise Refused(f"{self.self_id} is not a follower", "append as leader, or make it a follower")
+            raise Refused(
+                Text("{self_id} is not a follower", self_id=self.self_id),
+                Text("append as leader, or make it a follower"),
+            )
         if term != self.term:
-            raise Refused(f"the leader's term is {term}, this member's term {self.term}", "wait for the election")
+            raise Refused(
+                Text("the leader's term is {term}, this member's term {term2}", term=term, term2=self.term),
+                Text("wait for the election"),
+            )
         if leader_id != self.leader_id:
-            raise Refused(f"{leader_id} is not the leader; {self.leader_id} is", "wait for the election")
+            raise Refused(
+                Text("{leader_id} is not the leader; {leader_id2} is", leader_id=leader_id, leader_id2=self.leader_id),
+                Text("wait for the election"),
+            )

@@ -16,6 +16,7 @@ from rmqstore.errors import NotReadable
 from rmqstore.files.disk.sparse import data_extents
 from rmqstore.files.disk.writeback import start_writing
 from rmqstore.files.mapped_file_queue import offset_to_file_name
+from rmqstore.texts import Text
 
 PAGE = 4096
 COMMIT_AT = 1 << 16  # an append commits automatically from this number of bytes in the buffer on
@@ -140,7 +141,7 @@ class WritableMappedFile(ReferenceResource):
         """Return the descriptor, and reopen the file if `release_descriptor` has closed it. Errors: NotReadable."""
         if self._descriptor < 0:
             if self._cleaned:
-                raise NotReadable(f"{self.path} is closed")
+                raise NotReadable(Text("{path} is closed", path=self.path))
             try:
                 self._descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             except OSError as error:

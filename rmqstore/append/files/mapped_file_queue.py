@@ -16,6 +16,7 @@ from rmqstore.append.files.mapped_file import Clock, WritableMappedFile, now_ms
 from rmqstore.brokers.load.mapped_files import load_directories
 from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.errors import Refused
+from rmqstore.texts import Text
 
 DELETE_BATCH = 10  # maximum number of files that one run of the clean-up deletes
 HANG_TIME = 120_000  # ms after which a file is deleted although somebody holds it
@@ -60,7 +61,7 @@ class WritableMappedFileQueue:
         directories = [*self.directories, *(path for path in self.read_only if path not in self.directories)]
         loaded = load_directories(directories, self.file_size, rules_for(version))
         if loaded.obstacle is not None:
-            raise Refused(loaded.obstacle.reason_text(), "run `rmqstore verify`, then `rmqstore recover`")
+            raise Refused(loaded.obstacle.reason_text(), Text("run `rmqstore verify`, then `rmqstore recover`"))
         for path in loaded.deleted:
             path.unlink(missing_ok=True)
         self.files = [WritableMappedFile.open(f.path, f.start, self.file_size, self._clock) for f in loaded.files]

@@ -12,6 +12,7 @@ from pathlib import Path
 from rmqstore.append.files.disk import create_file, explain, make_directories, sync_directory, write_all
 from rmqstore.errors import OutputExists, Refused
 from rmqstore.files.disk.writeback import start_writing
+from rmqstore.texts import Text
 
 
 @contextmanager
@@ -22,7 +23,7 @@ def building_store(target: Path) -> Iterator[Path]:
     """
     target = target.absolute()
     if os.path.lexists(target):
-        raise OutputExists(f"{target} already exists")
+        raise OutputExists(Text("{target} already exists", target=target))
     part = target.with_name(f".{target.name}.restoring")
     descriptor = -1
     try:
@@ -40,7 +41,7 @@ def building_store(target: Path) -> Iterator[Path]:
         yield part
         sync_directory(part)
         if os.path.lexists(target):
-            raise OutputExists(f"{target} was created in the meantime")
+            raise OutputExists(Text("{target} was created in the meantime", target=target))
         part.rename(target)
         sync_directory(target.parent)
     except BaseException:
@@ -54,7 +55,9 @@ def _lock(descriptor: int, target: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise Refused(f"another process is building {target}", "wait until it has ended") from error
+        raise Refused(
+            Text("another process is building {target}", target=target), Text("wait until it has ended")
+        ) from error
 
 
 def remove_tree(directory: Path) -> None:

@@ -36,6 +36,7 @@ from rmqstore.messages.cells import Part, TextRows, TextTable, assemble
 from rmqstore.messages.table import NUMBERS, MessageTable
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool, body_crcs, i32, i64, u64
+from rmqstore.texts import Text
 
 LOCALHOST = b"\x7f\0\0\1\0\0\0\0"
 
@@ -106,7 +107,7 @@ class NewMessage:
 def _property_text(given: bytes | Mapping[str, str], tags: str | None, keys: Iterable[str]) -> bytes:
     """Return the property text with `tags` and `keys` added. Errors: MessageRefused."""
     if isinstance(keys, str):
-        raise MessageRefused(f"keys must be a list of strings: [{keys!r}]")
+        raise MessageRefused(Text("keys must be a list of strings: [{keys!r}]", keys=keys))
     pairs = dict(given) if isinstance(given, Mapping) else properties.parse_properties(given)
     words = list(keys)
     if tags:
@@ -149,13 +150,25 @@ class TopicName:
         """
         raw = text.encode("utf-8", "surrogateescape")
         if len(raw) > MAX_DIRECTORY_NAME:
-            raise MessageRefused(f"topic of {len(raw)} bytes: a directory name has at most {MAX_DIRECTORY_NAME}")
+            raise MessageRefused(
+                Text(
+                    "topic of {count} bytes: a directory name has at most {max_directory_name}",
+                    count=len(raw),
+                    max_directory_name=MAX_DIRECTORY_NAME,
+                )
+            )
         if not is_directory_name(raw):
-            raise MessageRefused(f"topic {text!r} is not a valid directory name")
+            raise MessageRefused(Text("topic {text!r} is not a valid directory name", text=text))
         long = auto_v2 and len(text.encode("utf-16-le", "surrogatepass")) // 2 > MAX_TOPIC_V1
         v2 = long if version is None else version == 2
         if not v2 and len(raw) > MAX_TOPIC_V1:
-            raise MessageRefused(f"topic of {len(raw)} bytes: the limit of a V1 record is {MAX_TOPIC_V1}")
+            raise MessageRefused(
+                Text(
+                    "topic of {count} bytes: the limit of a V1 record is {max_topic_v1}",
+                    count=len(raw),
+                    max_topic_v1=MAX_TOPIC_V1,
+                )
+            )
         wide = 2 if v2 else 1
         return cls(text, raw, len(raw).to_bytes(wide, "big") + raw, MAGIC_V2 if v2 else MAGIC_V1)
 
@@ -245,7 +258,9 @@ def refuse_oversize(size: int, file_size: int, body_offset: int = 0) -> None:
     Errors: MessageRefused.
     """
     if size + body_offset + BLANK_SIZE > file_size:
-        raise MessageRefused(f"record of {size} bytes does not fit into a file of {file_size} bytes")
+        raise MessageRefused(
+            Text("record of {size} bytes does not fit into a file of {file_size} bytes", size=size, file_size=file_size)
+        )
 
 
 # --- whole tables ----------------------------------------------------------------------------------------------------
@@ -370,17 +385,27 @@ def place_records(columns: Columns, offsets: I64) -> None:
 
 def _too_long(length: int, limits: Limits) -> MessageRefused:
     return MessageRefused(
-        f"body of {length} bytes; maxMessageSize is {limits.max_message_size}",
-        "raise the limit, and maxMessageSize of the broker that will read it",
+        Text(
+            "body of {length} bytes; maxMessageSize is {max_message_size}",
+            length=length,
+            max_message_size=limits.max_message_size,
+        ),
+        Text("raise the limit, and maxMessageSize of the broker that will read it"),
     )
 
 
 def _long_properties(length: int) -> MessageRefused:
-    return MessageRefused(f"properties of {length} bytes; the limit of a record is {MAX_PROPERTIES}")
+    return MessageRefused(
+        Text(
+            "properties of {length} bytes; the limit of a record is {max_properties}",
+            length=length,
+            max_properties=MAX_PROPERTIES,
+        )
+    )
 
 
 def _negative_queue_id(queue_id: int) -> MessageRefused:
-    return MessageRefused(f"queue id {queue_id} is negative")
+    return MessageRefused(Text("queue id {queue_id} is negative", queue_id=queue_id))
 
 
 def _topic_names(table: MessageTable, auto_v2: bool) -> tuple[list[TopicName], I64, list[tuple[int, MessageRefused]]]:

@@ -25,6 +25,7 @@ from rmqstore.messages.schema import COLUMNS
 from rmqstore.messages.table import NUMBERS, MessageTable
 from rmqstore.scan import native
 from rmqstore.scan.kernels import I64
+from rmqstore.texts import Text
 
 Row = Mapping[str, Any]
 _ALWAYS = (*NUMBERS, "topic", "born_host", "store_host")  # in every row of an export
@@ -48,39 +49,51 @@ def _bytes(row: Mapping[str, Any], name: str, where: str) -> bytes | None:
     if isinstance(value, bytes):
         return value
     if not isinstance(value, str):
-        raise BadRow(f"{where}: {name} must be base64 text")
+        raise BadRow(Text("{where}: {name} must be base64 text", where=where, name=name))
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise BadRow(f"{where}: {name} is not base64: {error}") from error
+        raise BadRow(Text("{where}: {name} is not base64: {error}", where=where, name=name, error=error)) from error
 
 
 def _integer(row: Mapping[str, Any], name: str, where: str, default: int | None) -> int:
     value = row.get(name)
     if value is None or value == "":
         if default is None:
-            raise BadRow(f"{where}: {name} is missing")
+            raise BadRow(Text("{where}: {name} is missing", where=where, name=name))
         return default
     if isinstance(value, str):
         if not value.lstrip("-").isdigit() or len(value) > 20:
-            raise BadRow(f"{where}: {name} must be an integer, not {value[:40]!r}")
+            raise BadRow(
+                Text("{where}: {name} must be an integer, not {value!r}", where=where, name=name, value=value[:40])
+            )
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadRow(f"{where}: {name} must be an integer")
+        raise BadRow(Text("{where}: {name} must be an integer", where=where, name=name))
     top = 1 << INTEGERS[name] - 1
     if not -top <= value < top:
-        raise BadRow(f"{where}: {name} {value} does not fit into {INTEGERS[name]} bits")
+        raise BadRow(
+            Text(
+                "{where}: {name} {value} does not fit into {integers} bits",
+                where=where,
+                name=name,
+                value=value,
+                integers=INTEGERS[name],
+            )
+        )
     return value
 
 
 def _host(row: Mapping[str, Any], name: str, where: str) -> bytes:
     text = row.get(name)
     if not isinstance(text, str):
-        raise BadRow(f"{where}: {name} must be a string such as 10.0.0.1:10911")
+        raise BadRow(Text("{where}: {name} must be a string such as 10.0.0.1:10911", where=where, name=name))
     try:
         return host_bytes(text)
     except (ValueError, OverflowError) as error:
-        raise BadRow(f"{where}: {name} {text[:60]!r} is not an address") from error
+        raise BadRow(
+            Text("{where}: {name} {text!r} is not an address", where=where, name=name, text=text[:60])
+        ) from error
 
 
 def message_of(row: Mapping[str, Any], where: str) -> NewMessage:
@@ -89,20 +102,22 @@ def message_of(row: Mapping[str, Any], where: str) -> NewMessage:
     Errors: BadRow.
     """
     if not isinstance(row, Mapping):
-        raise BadRow(f"{where}: not a JSON object")
+        raise BadRow(Text("{where}: not a JSON object", where=where))
     topic = row.get("topic")
     raw_topic = _bytes(row, "topic_base64", where)
     if not isinstance(topic, str) or not topic:
-        raise BadRow(f"{where}: topic is missing")
+        raise BadRow(Text("{where}: topic is missing", where=where))
     if raw_topic is not None:
         topic = raw_topic.decode("utf-8", "surrogateescape")
     body = _bytes(row, "body_base64", where)
     if body is None:
         text = row.get("body")
         if text is not None and not isinstance(text, str | bytes):
-            raise BadRow(f"{where}: body must be a string")
+            raise BadRow(Text("{where}: body must be a string", where=where))
         if text is None and "body_base64" not in row:
-            raise BadRow(f"{where}: the row has no body", "import needs an export with message bodies")
+            raise BadRow(
+                Text("{where}: the row has no body", where=where), Text("import needs an export with message bodies")
+            )
         body = text if isinstance(text, bytes) else (text or "").encode("utf-8", "surrogatepass")
     properties = _bytes(row, "properties_base64", where)
     if properties is None:
@@ -110,11 +125,11 @@ def message_of(row: Mapping[str, Any], where: str) -> NewMessage:
         if not isinstance(pairs, Mapping) or not all(
             isinstance(k, str) and isinstance(v, str) for k, v in pairs.items()
         ):
-            raise BadRow(f"{where}: properties must be an object with string values")
+            raise BadRow(Text("{where}: properties must be an object with string values", where=where))
         properties = rebuilt(dict(pairs), last_separator=row.get("last_separator") is not False)
     version = _integer(row, "version", where, 0)
     if version not in (0, 1, 2):
-        raise BadRow(f"{where}: version must be 1 or 2, not {version}")
+        raise BadRow(Text("{where}: version must be 1 or 2, not {version}", where=where, version=version))
     has_crc = properties[-CRC32_RESERVED_LEN:].startswith(CRC32_PROPERTY)
     return NewMessage(
         topic=topic,

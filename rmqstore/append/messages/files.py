@@ -15,6 +15,7 @@ import orjson
 from rmqstore.append.messages.exchange import INTEGERS, Row, TableChunk, table_of_rows
 from rmqstore.errors import BadRow, NotReadable, UsageError
 from rmqstore.messages.schema import BODY
+from rmqstore.texts import Text
 
 ROWS = 4096  # rows per table
 STEP = 8 << 20  # bytes of lines per table, so that large bodies do not need more memory
@@ -44,7 +45,9 @@ def tables_of(path: Path) -> Iterator[TableChunk]:
 
 def _unknown_type(path: Path) -> UsageError:
     return UsageError(
-        f"{path}: unknown type; give a .ndjson, .csv, .parquet or .arrow of `rmqstore export`, or a store"
+        Text(
+            "{path}: unknown type; give a .ndjson, .csv, .parquet or .arrow of `rmqstore export`, or a store", path=path
+        )
     )
 
 
@@ -132,16 +135,16 @@ def _ndjson(path: Path, lines: list[bytes], first: int) -> Iterator[tuple[str, R
     for number, line in enumerate(lines, first):
         where = f"{path}:{number}"
         if not line.endswith(b"\n") and len(line) == MAX_LINE:
-            raise BadRow(f"{where}: the line has more than {MAX_LINE} bytes")
+            raise BadRow(Text("{where}: the line has more than {max_line} bytes", where=where, max_line=MAX_LINE))
         if not line.strip():
             continue
         try:
             row = orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            cut = "; the file ends in the middle of the line" if not line.endswith(b"\n") else ""
-            raise BadRow(f"{where}: not valid JSON: {error}{cut}") from error
+            cut = Text("; the file ends in the middle of the line") if not line.endswith(b"\n") else ""
+            raise BadRow(Text("{where}: not valid JSON: {error}{cut}", where=where, error=error, cut=cut)) from error
         if not isinstance(row, dict):
-            raise BadRow(f"{where}: not a JSON object")
+            raise BadRow(Text("{where}: not a JSON object", where=where))
         yield where, row
 
 
@@ -153,7 +156,7 @@ def _csv(path: Path) -> Iterator[tuple[str, Row]]:
             for row in reader:
                 where = f"{path}:{reader.line_num}"
                 if None in row or None in row.values():
-                    raise BadRow(f"{where}: the row and the header have different numbers of fields")
+                    raise BadRow(Text("{where}: the row and the header have different numbers of fields", where=where))
                 values: dict[str, Any] = {
                     name: value for name, value in row.items() if value != "" or name == "body_base64"
                 }
@@ -165,7 +168,9 @@ def _csv(path: Path) -> Iterator[tuple[str, Row]]:
                     try:
                         values["properties"] = orjson.loads(values["properties"])
                     except orjson.JSONDecodeError as error:
-                        raise BadRow(f"{where}: properties are not valid JSON: {error}") from error
+                        raise BadRow(
+                            Text("{where}: properties are not valid JSON: {error}", where=where, error=error)
+                        ) from error
                 if "last_separator" in values:
                     values["last_separator"] = values["last_separator"].lower() != "false"
                 yield where, values

@@ -14,11 +14,12 @@ from rmqstore.errors import BadRow, UsageError, install_command
 from rmqstore.messages.cells import Part, Spans, assemble
 from rmqstore.messages.table import NUMBERS, MessageTable
 from rmqstore.scan.kernels import I64, Bool
+from rmqstore.texts import Text
 
 try:
     import pyarrow as pa
 except ImportError as error:  # the extra `arrow` is not installed
-    raise UsageError("Parquet and Arrow need pyarrow", install_command("arrow")) from error
+    raise UsageError(Text("Parquet and Arrow need pyarrow"), install_command("arrow")) from error
 
 ROWS = 4096  # maximum number of rows per table
 STEP = 16 << 20  # bytes per table, if all rows have about the same size
@@ -36,12 +37,12 @@ def batches_of(path: Path) -> Iterator[TableChunk]:
                 first = number + 1
 
                 def where(i: int, first: int = first) -> str:
-                    return f"{path}: row {first + i}"
+                    return Text("{path}: row {first}", path=path, first=first + i)
 
                 yield TableChunk(_table(part, where), where)
                 number += part.num_rows
     except (pa.ArrowException, orjson.JSONDecodeError) as error:
-        raise BadRow(f"{path}: row {number + 1}: {error}") from error
+        raise BadRow(Text("{path}: row {number}: {error}", path=path, number=number + 1, error=error)) from error
 
 
 def rows_of(path: Path) -> Iterator[tuple[str, Row]]:
@@ -53,9 +54,9 @@ def rows_of(path: Path) -> Iterator[tuple[str, Row]]:
             for start in range(0, batch.num_rows, rows):
                 for row in _plain_times(batch.slice(start, rows)).to_pylist():
                     number += 1
-                    yield f"{path}: row {number}", _row(row)
+                    yield Text("{path}: row {number}", path=path, number=number), _row(row)
     except (pa.ArrowException, orjson.JSONDecodeError) as error:
-        raise BadRow(f"{path}: row {number + 1}: {error}") from error
+        raise BadRow(Text("{path}: row {number}: {error}", path=path, number=number + 1, error=error)) from error
 
 
 def _step(rows: int, size: int) -> int:

@@ -15,6 +15,7 @@ from rmqstore.messages.cells import assemble
 from rmqstore.messages.hosts import MessageIds
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
+from rmqstore.texts import Text
 
 _COPY = 1 << 20
 _ID_TEXT = 1 << 16
@@ -28,14 +29,14 @@ def building(target: Path) -> Iterator[Path]:
     Errors: OutputExists, NoSpace, NotReadable.
     """
     if os.path.lexists(target):
-        raise OutputExists(f"{target} already exists")
+        raise OutputExists(Text("{target} already exists", target=target))
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     make_directories(part)
     try:
         yield part
         sync_directory(part)
         if os.path.lexists(target):
-            raise OutputExists(f"{target} was created in the meantime")
+            raise OutputExists(Text("{target} was created in the meantime", target=target))
         part.rename(target)
         sync_directory(target.parent)
     except BaseException:
@@ -121,7 +122,7 @@ class IdMap:
         os.close(self._descriptor)
         self._descriptor = -1
         if os.path.lexists(self.path):
-            raise OutputExists(f"{self.path} already exists")
+            raise OutputExists(Text("{path} already exists", path=self.path))
         self._part.rename(self.path)
         sync_directory(self.path.parent)
 

@@ -20,6 +20,7 @@ from typing import IO, NamedTuple
 from rmqstore.append.sending.outgoing import Outgoing
 from rmqstore.errors import CouldNotCheck, NotReadable, UsageError
 from rmqstore.files.disk.files import LOCAL
+from rmqstore.texts import Text
 
 SOURCE = Path(__file__).with_name("Sender.java")
 _START_SECONDS = 120
@@ -55,7 +56,7 @@ class ClientEnded(CouldNotCheck):
     """The Java client ended before it was told to."""
 
     code = "client-ended"
-    advice = "run the same command again: what was acknowledged is in the journal"
+    advice = Text("run the same command again: what was acknowledged is in the journal")
 
 
 class Client:
@@ -84,7 +85,7 @@ class Client:
             self.flush()
             word, *rest = self._line()
             if word != "READY":
-                raise CouldNotCheck(f"RocketMQ's client did not start: {' '.join(rest)}", _ADVICE)
+                raise CouldNotCheck(Text("RocketMQ's client did not start: {rest}", rest=" ".join(rest)), _ADVICE)
         except BaseException:
             self.close()
             raise
@@ -173,10 +174,18 @@ class Client:
             self._process.wait(5)
         code = self._process.poll()
         lines = (self._folder / "client.out").read_text("utf-8", "replace").strip().splitlines()
-        return f"RocketMQ's client ended (exit code {code}){': ' if lines else ''}{lines[-1][:300] if lines else ''}"
+        return (
+            Text(
+                "RocketMQ's client ended (exit code {code}): {lines}", code=code, lines=lines[-1][:300] if lines else ""
+            )
+            if lines
+            else Text(
+                "RocketMQ's client ended (exit code {code}){lines}", code=code, lines=lines[-1][:300] if lines else ""
+            )
+        )
 
 
-_ADVICE = "check --rocketmq-home (the directory with lib/ of a RocketMQ installation) and --namesrv"
+_ADVICE = Text("check --rocketmq-home (the directory with lib/ of a RocketMQ installation) and --namesrv")
 
 
 def _text(text: str) -> bytes:
@@ -188,7 +197,9 @@ def _libraries(cluster: Cluster) -> str:
     """Return the class path of the installation. Errors: NotReadable without a client in it."""
     lib = cluster.home / "lib"
     if not any(lib.glob("rocketmq-client-*.jar")):
-        raise NotReadable(f"{lib} has no rocketmq-client-*.jar", "give the directory of a RocketMQ installation")
+        raise NotReadable(
+            Text("{lib} has no rocketmq-client-*.jar", lib=lib), Text("give the directory of a RocketMQ installation")
+        )
     return f"{lib}/*"
 
 
@@ -202,7 +213,7 @@ def _java(cluster: Cluster) -> Path:
         return found
     program = shutil.which("java")
     if program is None:
-        raise UsageError("no java found", "give --java /path/to/jdk/bin/java, or set JAVA_HOME")
+        raise UsageError(Text("no java found"), Text("give --java /path/to/jdk/bin/java, or set JAVA_HOME"))
     return Path(program)
 
 
@@ -214,7 +225,9 @@ def _compiled(cluster: Cluster, folder: Path) -> Path:
     compilers = (java.with_name("javac"), real.with_name("javac"), real.parent.parent.parent / "bin" / "javac")
     compiler = next((path for path in compilers if path.is_file()), None)
     if compiler is None:
-        raise UsageError(f"{java} has no javac beside it", "give --java of a JDK (8 or later), not of a JRE")
+        raise UsageError(
+            Text("{java} has no javac beside it", java=java), Text("give --java of a JDK (8 or later), not of a JRE")
+        )
     classes = folder / "classes"
     classes.mkdir()
     words = [str(compiler), "-nowarn", "-encoding", "UTF-8", "-d", str(classes), "-cp", libraries, str(SOURCE)]
@@ -223,10 +236,12 @@ def _compiled(cluster: Cluster, folder: Path) -> Path:
     except OSError as error:
         raise NotReadable(f"{compiler}: {error.strerror or error}") from error
     except subprocess.TimeoutExpired as error:
-        raise CouldNotCheck(f"{compiler} did not end", _ADVICE) from error
+        raise CouldNotCheck(Text("{compiler} did not end", compiler=compiler), _ADVICE) from error
     if done.returncode:
         why = next(iter(done.stderr.strip().splitlines()), "")
-        raise CouldNotCheck(f"the sender cannot be compiled with the client in {cluster.home}: {why}", _ADVICE)
+        raise CouldNotCheck(
+            Text("the sender cannot be compiled with the client in {home}: {why}", home=cluster.home, why=why), _ADVICE
+        )
     return classes
 
 

@@ -24,12 +24,13 @@ import orjson
 
 from rmqstore.append.files.disk import FILE_MODE, explain, sync_directory
 from rmqstore.errors import Refused
+from rmqstore.texts import Text
 
 SCHEMA = "rmqstore.send-journal/1"
 SENT, REFUSED, UNKNOWN, UNSENT, TRY = "sent", "refused", "unknown", "unsent", "try"
 _STATES = (TRY, SENT, REFUSED, UNKNOWN, UNSENT)
-_OTHER = "give another --journal, or the source and the name servers that it belongs to"
-_BROKEN = "keep the file: it alone tells what was sent. Restore it from a copy, or give another --journal"
+_OTHER = Text("give another --journal, or the source and the name servers that it belongs to")
+_BROKEN = Text("keep the file: it alone tells what was sent. Restore it from a copy, or give another --journal")
 
 
 class SendJournal:
@@ -56,7 +57,7 @@ class SendJournal:
             raise explain(error, path) from error
         try:
             if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-                raise Refused(f"{path} is not a regular file", "give another --journal")
+                raise Refused(Text("{path} is not a regular file", path=path), Text("give another --journal"))
             self._lock()
             self._load({"schema": SCHEMA, **about})
             if new:
@@ -74,7 +75,14 @@ class SendJournal:
         if at == len(self._numbers) or int(self._numbers[at]) != number:
             return None
         if int(self._digests[at]) != int(digest, 16):
-            raise Refused(f"{self.path} is the journal of another source: message {number:,} was another one", _OTHER)
+            raise Refused(
+                Text(
+                    "{path} is the journal of another source: message {number:,} was another one",
+                    path=self.path,
+                    number=number,
+                ),
+                _OTHER,
+            )
         state = _STATES[int(self._events[at])]
         return UNKNOWN if state == TRY else state
 
@@ -108,7 +116,9 @@ class SendJournal:
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise explain(error, self.path) from error
-            raise Refused(f"{self.path} is in use by another `rmqstore send`", "wait until it has ended") from error
+            raise Refused(
+                Text("{path} is in use by another `rmqstore send`", path=self.path), Text("wait until it has ended")
+            ) from error
 
     def _append(self, line: dict[str, Any]) -> None:
         data = orjson.dumps(line) + b"\n"
@@ -133,9 +143,12 @@ class SendJournal:
                     digests.append(int(digest, 16))
                     events.append(_STATES.index(state))
             except (orjson.JSONDecodeError, ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
-                raise Refused(f"{self.path}:{line_number} is not a line of a journal", _BROKEN) from error
+                raise Refused(
+                    Text("{path}:{line_number} is not a line of a journal", path=self.path, line_number=line_number),
+                    _BROKEN,
+                ) from error
         if end == 0 and not orjson.dumps(head).startswith(os.pread(self._descriptor, 1 << 16, 0)):
-            raise Refused(f"{self.path} is not a journal of `rmqstore send`", _OTHER)
+            raise Refused(Text("{path} is not a journal of `rmqstore send`", path=self.path), _OTHER)
         if not self._read_only:
             os.ftruncate(self._descriptor, end)
             os.lseek(self._descriptor, end, os.SEEK_SET)
@@ -164,10 +177,15 @@ class SendJournal:
 
     def _check_head(self, found: Any, head: dict[str, str]) -> None:
         if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-            raise Refused(f"{self.path} is not a journal of `rmqstore send`", _OTHER)
+            raise Refused(Text("{path} is not a journal of `rmqstore send`", path=self.path), _OTHER)
         for name, value in head.items():
             if found.get(name) != value:
-                raise Refused(f"{self.path} is the journal of another {name}: {found.get(name)}", _OTHER)
+                raise Refused(
+                    Text(
+                        "{path} is the journal of another {name}: {get}", path=self.path, name=name, get=found.get(name)
+                    ),
+                    _OTHER,
+                )
 
 
 def _events(line: Any) -> Iterator[tuple[int, str, str]]:

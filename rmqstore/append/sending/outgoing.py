@@ -14,8 +14,9 @@ from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.inner_batch import BatchError, inner_messages
 from rmqstore.formats.message import INNER_BATCH
 from rmqstore.formats.text.javatext import parse_int, parse_long
+from rmqstore.texts import Text
 
-DELAYED, TIMED, HALF, DEAD = "delayed", "timed", "half", "dead letter"
+DELAYED, TIMED, HALF, DEAD = "delayed", "timed", "half", Text("dead letter")
 RETRY, SYSTEM, FILLER = "retry", "system", "filler"
 
 MAX_TOPIC = 255  # characters; Validators#checkTopic refuses more, 4.x more than 127
@@ -118,7 +119,7 @@ def outgoing(row: Row, where: str, source: str, wishes: Wishes) -> list[Outgoing
     found = names.parse_properties(message.properties)
     target = wishes.topic_map.get(topic) or _target(topic, found, wishes)
     if not names.is_topic_name(target) or len(target) > MAX_TOPIC:
-        raise CannotSend("no client can send to a topic of this name")
+        raise CannotSend(Text("no client can send to a topic of this name"))
     queue_id, stored, delay = message.queue_id or 0, message.store_timestamp, _delay(topic, found)
     try:
         body = decompress(message.sys_flag, message.body)
@@ -129,7 +130,13 @@ def outgoing(row: Row, where: str, source: str, wishes: Wishes) -> list[Outgoing
     except (BodyError, BatchError, RmqStoreError) as error:
         raise CannotSend(str(error)) from error
     if len(parts) != messages_in(row):
-        raise CannotSend(f"the batch has {len(parts)} messages, and its property INNER_NUM says {messages_in(row)}")
+        raise CannotSend(
+            Text(
+                "the batch has {count} messages, and its property INNER_NUM says {messages_in}",
+                count=len(parts),
+                messages_in=messages_in(row),
+            )
+        )
     out = []
     for inner, part in enumerate(parts):
         kept = _kept(names.parse_properties(part.properties)) | delay | _origin(row, stored, source, inner)
@@ -157,7 +164,7 @@ def _target(topic: str, found: Mapping[str, str], wishes: Wishes) -> str:
     if kind == DEAD:
         real = found.get(names.RETRY_TOPIC) or found.get(names.DLQ_ORIGIN_TOPIC)
     if real is None:
-        raise CannotSend("the message does not name its original topic; give it with --topic-map")
+        raise CannotSend(Text("the message does not name its original topic; give it with --topic-map"))
     if names.is_retry_topic(real):
         raise LeftOut(RETRY)
     return wishes.topic_map.get(real, real)
@@ -185,12 +192,12 @@ def _delay(topic: str, found: Mapping[str, str]) -> dict[str, str]:
     if topic == names.SCHEDULE_TOPIC:
         level = parse_int(found.get(names.DELAY, ""))
         if level is None or level < 1:
-            raise CannotSend("the property DELAY is not a delay level")
+            raise CannotSend(Text("the property DELAY is not a delay level"))
         return {names.DELAY: str(level)}
     if topic == names.TIMER_TOPIC:
         due = parse_long(found.get(names.TIMER_OUT_MS, ""))
         if due is None:
-            raise CannotSend("the property TIMER_OUT_MS is not a time")
+            raise CannotSend(Text("the property TIMER_OUT_MS is not a time"))
         return {names.TIMER_DELIVER_MS: str(due)}
     return {}
 

@@ -20,6 +20,7 @@ from rmqstore.append.messages.exchange import Row
 from rmqstore.append.sending.client import Client, ClientAnswer, ClientEnded
 from rmqstore.append.sending.journal import REFUSED, SENT, UNKNOWN, UNSENT, SendJournal
 from rmqstore.append.sending.outgoing import CannotSend, LeftOut, Outgoing, Wishes, digest, messages_in, outgoing
+from rmqstore.texts import Text
 
 WINDOW = 96
 GROUP = 32
@@ -151,7 +152,11 @@ def _ready(
             found.sent_before += 1
         elif topic.queues == 0:
             _not_tried(
-                found, one.number, state, message.topic, "the topic does not exist, or no queue of it can be written"
+                found,
+                one.number,
+                state,
+                message.topic,
+                Text("the topic does not exist, or no queue of it can be written"),
             )
         else:
             yield one

@@ -15,6 +15,7 @@ from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
 from rmqstore.append.messages.encoder import refuse_oversize
 from rmqstore.formats.message import BLANK_SIZE, build_blank
 from rmqstore.scan.kernels import I64
+from rmqstore.texts import Text
 
 
 class RecordLog(Protocol):
@@ -86,7 +87,7 @@ class CommitLog:
         """Append one or more consecutive records at the reserved offset."""
         file = self._file
         if file is None or not file.append(record):
-            raise ValueError("no space is reserved for this record")
+            raise ValueError(Text("no space is reserved for this record"))
         file.store_timestamp = store_timestamp
 
     def fitting(self, sizes: I64) -> tuple[int, int]:

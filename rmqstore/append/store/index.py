@@ -19,6 +19,7 @@ from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.index_units import index_unit
 from rmqstore.formats import index
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rmqstore.texts import Text
 
 PENDING = 4096  # number of buffered entries from which they are hashed and written
 
@@ -56,8 +57,15 @@ class IndexFileWriter:
             if length not in (0, size):
                 os.close(descriptor)
                 raise Refused(
-                    f"{path} has {length} bytes, but {slots} slots and {units} units need {size}",
-                    "give the maxHashSlotNum and maxIndexNum of the store",
+                    Text(
+                        "{path} has {length} bytes, but {slots} slots and {units} units need {size}",
+                        path=path,
+                        length=length,
+                        slots=slots,
+                        units=units,
+                        size=size,
+                    ),
+                    Text("give the maxHashSlotNum and maxIndexNum of the store"),
                 )
             if not length:
                 os.ftruncate(descriptor, size)

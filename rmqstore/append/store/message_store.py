@@ -41,6 +41,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.formats.message import TRANSACTION_MASK, is_dispatched
 from rmqstore.messages.table import MessageTable
 from rmqstore.scan.kernels import I64
+from rmqstore.texts import Text
 
 __all__ = ["MessageStore", "PutResult", "PutStatus", "StoreOptions"]
 
@@ -113,7 +114,7 @@ class MessageStore:
         Errors: OutputExists, StoreIsLive, NoSpace, NotReadable.
         """
         if root.exists() and any(root.iterdir()):
-            raise OutputExists(f"{root} is not empty")
+            raise OutputExists(Text("{root} is not empty", root=root))
         make_directories(root)
         store = cls(root, (options or StoreOptions()).with_defaults(), StoreLock(root), clock)
         try:
@@ -274,9 +275,9 @@ class MessageStore:
             return []
         first = messages[0]
         if any((m.topic, m.queue_id) != (first.topic, first.queue_id) for m in messages):
-            raise MessageRefused("all messages of a batch must be of one queue of one topic")
+            raise MessageRefused(Text("all messages of a batch must be of one queue of one topic"))
         if any(m.sys_flag & TRANSACTION_MASK or property_value(m.properties, b"DELAY") for m in messages):
-            raise MessageRefused("a batch must not contain transactions or delayed messages")
+            raise MessageRefused(Text("a batch must not contain transactions or delayed messages"))
         prepared = [self._encoder.prepare(message) for message in messages]
         with self._guard:
             if not self._usable:
@@ -397,8 +398,10 @@ class MessageStore:
         """Raise Refused, with the reason why the store is closed."""
         self._error_raised = True
         if self._failed is not None:
-            raise Refused(f"the store was closed by an error: {self._failed.message}", self._failed.advice)
-        raise Refused(f"{self.root} is closed", "open it again")
+            raise Refused(
+                Text("the store was closed by an error: {message}", message=self._failed.message), self._failed.advice
+            )
+        raise Refused(Text("{root} is closed", root=self.root), Text("open it again"))
 
     def _thread_failed(self, error: RmqStoreError) -> None:
         self._failed = self._failed or error

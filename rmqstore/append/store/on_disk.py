@@ -36,6 +36,7 @@ from rmqstore.formats.properties import (
 )
 from rmqstore.formats.text.javatext import parse_int
 from rmqstore.scan.units import last_nonzero
+from rmqstore.texts import Text
 
 _EMPTY = {"lock", "abort", "checkpoint"}
 _HEAD = 4 << 20
@@ -58,7 +59,7 @@ def options_of_store(root: Path, options: StoreOptions, config: BrokerConfig | N
             raise
         return options.with_defaults()
     if store.rocksdb_consume_queue:
-        reason = f"{store.rocksdb_directory} is a RocksDB database"
+        reason = Text("{rocksdb_directory} is a RocksDB database", rocksdb_directory=store.rocksdb_directory)
         raise Refused(reason, "rmqstore appends only to stores with consume queue files")
     if options.dledger is None and "enableDLegerCommitLog" not in config.given:
         options = replace(options, dledger=_member_on_disk(store))
@@ -86,9 +87,12 @@ def options_of_store(root: Path, options: StoreOptions, config: BrokerConfig | N
     known = complete.dispatch.consume_queue_file_size or complete.dispatch.batch_file_size
     if not known and complete.commitlog_file_size not in (0, COMMITLOG_FILE_SIZE):
         raise Refused(
-            f"{root}: the size of consume queue files is unknown: the store has none, and its log files do not "
-            "have the default size",
-            "give consume_queue_file_size (mappedFileSizeConsumeQueue)",
+            Text(
+                "{root}: the size of consume queue files is unknown: the store has none, and its log files "
+                "do not have the default size",
+                root=root,
+            ),
+            Text("give consume_queue_file_size (mappedFileSizeConsumeQueue)"),
         )
     return complete.with_defaults()
 
@@ -101,7 +105,7 @@ def _with_config(options: StoreOptions, config: BrokerConfig) -> StoreOptions:
         try:
             levels = parse_delay_levels(config.text("messageDelayLevel"))
         except ValueError as error:
-            raise Refused(f"{config.source or 'settings'}: {error}", "correct broker.conf") from error
+            raise Refused(f"{config.source or 'settings'}: {error}", Text("correct broker.conf")) from error
     self_id = config.text("dLegerSelfId") or "n0" if config.bool("enableDLegerCommitLog") else None
     log = "storePathDLedgerCommitLog" if options.dledger or self_id else "storePathCommitLog"
     return replace(
@@ -150,7 +154,10 @@ def _refuse_light_rows(store: Store, options: StoreOptions) -> None:
         light = True
     if light:
         raise Refused(
-            f"{store.rocksdb_directory} is a RocksDB with the light queues of the store",
+            Text(
+                "{rocksdb_directory} is a RocksDB with the light queues of the store",
+                rocksdb_directory=store.rocksdb_directory,
+            ),
             "rmqstore appends only to stores with consume queue files",
         )
 
@@ -165,21 +172,42 @@ def _refuse_other_mode(store: Store, options: StoreOptions, legacy: MappedFileQu
     if own is None:
         if written:
             raise Refused(
-                f"{store.root} has the log of DLedger member {written[0]}; a plain store would overwrite it",
-                f"if that is the only member of its group, give its self id: dledger={written[0]!r}",
+                Text(
+                    "{root} has the log of DLedger member {written}; a plain store would overwrite it",
+                    root=store.root,
+                    written=written[0],
+                ),
+                Text(
+                    "if that is the only member of its group, give its self id: dledger={written!r}", written=written[0]
+                ),
             )
         return
     if own in written or (options.directories and any(LOCAL.list(path) for path in options.directories)):
         group = store.dledger_at(store.root / f"dledger-{own}")
         if group.newer:
-            raise Refused(f"{group.directory} was written by DLedger 0.4", "rmqstore appends to DLedger 0.3 and older")
+            raise Refused(
+                Text("{directory} was written by DLedger 0.4", directory=group.directory),
+                "rmqstore appends to DLedger 0.3 and older",
+            )
         return
     if written:
-        raise Refused(f"{store.root} has the log of DLedger member {written[0]}, not of {own}", "give its own self id")
+        raise Refused(
+            Text(
+                "{root} has the log of DLedger member {written}, not of {own}",
+                root=store.root,
+                written=written[0],
+                own=own,
+            ),
+            Text("give its own self id"),
+        )
     if legacy.files:
         raise Refused(
-            f"{store.root} is a plain store with {len(legacy.files)} log files; DLedger would start at 0, over them",
-            "open it without a self id, or run `rmqstore migrate-to-dledger` first",
+            Text(
+                "{root} is a plain store with {count} log files; DLedger would start at 0, over them",
+                root=store.root,
+                count=len(legacy.files),
+            ),
+            Text("open it without a self id, or run `rmqstore migrate-to-dledger` first"),
         )
 
 
@@ -190,19 +218,28 @@ def _refuse_other_role(store: Store, options: StoreOptions, config: BrokerConfig
     """
     root, role = store.root, config.role
     if role in ("slave", "controller", "dledger-group"):
-        raise Refused(f"broker.conf says {role}: this log is a replica, and appending to it would fork it")
+        raise Refused(
+            Text("broker.conf says {role}: this log is a replica, and appending to it would fork it", role=role)
+        )
     if options.dledger is not None:
         vote = parse_currterm(LOCAL.read_at(root / f"dledger-{options.dledger}" / "currterm", 4096, 0)).vote_leader
         if vote is not None and vote != options.dledger:
-            raise Refused(f"{root}: member {options.dledger} voted for {vote}, so it follows that member's log")
+            raise Refused(
+                Text(
+                    "{root}: member {dledger} voted for {vote}, so it follows that member's log",
+                    root=root,
+                    dledger=options.dledger,
+                    vote=vote,
+                )
+            )
         return
     if role == "master":
         return
     checkpoint = parse_checkpoint(LOCAL.read_at(root / "checkpoint", FILE_SIZE, 0))
     if "epochFileCheckpoint" in store.top or checkpoint.master_flushed_offset > 0:
         raise Refused(
-            f"{root} belongs to a group of brokers with master and slaves",
-            "if it is the master's store, pass its broker.conf (brokerRole=SYNC_MASTER or ASYNC_MASTER)",
+            Text("{root} belongs to a group of brokers with master and slaves", root=root),
+            Text("if it is the master's store, pass its broker.conf (brokerRole=SYNC_MASTER or ASYNC_MASTER)"),
         )
 
 
@@ -232,8 +269,13 @@ def _size_of(queues: Iterable[MappedFileQueue], given: int, key: str) -> int:
         found = found or queue.file_size
         if given and (queue.file_size != given or any(file.start % given for file in queue.files)):
             raise Refused(
-                f"{queue.files[0].path}: files of {queue.file_size:,} bytes, not of {given:,}",
-                f"omit the size, or give the store's own {key}",
+                Text(
+                    "{path}: files of {file_size:,} bytes, not of {given:,}",
+                    path=queue.files[0].path,
+                    file_size=queue.file_size,
+                    given=given,
+                ),
+                Text("omit the size, or give the store's own {key}", key=key),
             )
     return given or found
 
@@ -250,10 +292,19 @@ def _index_sizes(store: Store, options: StoreOptions) -> tuple[int, int]:
         contradicting = files[-1] if (slots and slots != found[0]) or (units and units != found[1]) else None
         contradicting = contradicting or next((e for e in files if e.length != index.file_size(*found)), None)
     if contradicting is not None:
-        has = f"{found[0]:,} slots and {found[1]:,} units" if found else "another number of slots and units"
+        has = (
+            Text("{found:,} slots and {found2:,} units", found=found[0], found2=found[1])
+            if found
+            else Text("another number of slots and units")
+        )
         raise Refused(
-            f"{contradicting.path} has {contradicting.length:,} bytes; the index of this store has {has}",
-            "give the maxHashSlotNum and maxIndexNum of the store",
+            Text(
+                "{path} has {length:,} bytes; the index of this store has {has}",
+                path=contradicting.path,
+                length=contradicting.length,
+                has=has,
+            ),
+            Text("give the maxHashSlotNum and maxIndexNum of the store"),
         )
     return found or (slots, units)
 
@@ -266,7 +317,13 @@ def _batch_topics(store: Store, given: frozenset[str]) -> frozenset[str]:
     on_disk = frozenset(f.topic for f in store.consume_queues(QueueKind.BATCH) if f.queue.files)
     for files in store.consume_queues(QueueKind.SIMPLE):
         if files.topic in given and files.queue.files:
-            raise Refused(f"{files.queue.directories[0]} has units of 20 bytes; {files.topic} is not a BatchCQ topic")
+            raise Refused(
+                Text(
+                    "{directories} has units of 20 bytes; {topic} is not a BatchCQ topic",
+                    directories=files.queue.directories[0],
+                    topic=files.topic,
+                )
+            )
     return given | on_disk | batch_topics(store)
 
 
@@ -279,9 +336,16 @@ def _delay_levels(store: Store, given: DelayLevels | None) -> DelayLevels | None
         actual = _last_delay(store, files.queue) if files.topic == SCHEDULE_TOPIC else None
         if actual is not None and actual != given.deliver_time(level, 0):
             raise Refused(
-                f"{SCHEDULE_TOPIC}/{files.queue_id}: the last message of level {level} is delayed by {actual:,} ms, "
-                f"but messageDelayLevel says {given.deliver_time(level, 0):,} ms",
-                "omit the levels, or give the store's own messageDelayLevel",
+                Text(
+                    "{schedule_topic}/{queue_id}: the last message of level {level} is delayed by {actual:,} ms, "
+                    "but messageDelayLevel says {deliver_time:,} ms",
+                    schedule_topic=SCHEDULE_TOPIC,
+                    queue_id=files.queue_id,
+                    level=level,
+                    actual=actual,
+                    deliver_time=given.deliver_time(level, 0),
+                ),
+                Text("omit the levels, or give the store's own messageDelayLevel"),
             )
     return given
 

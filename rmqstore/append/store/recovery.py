@@ -36,9 +36,10 @@ from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
+from rmqstore.texts import Text
 
 LAST_FILES = 3
-_REBUILD = "run `rmqstore verify`, then `rmqstore rebuild cq`"
+_REBUILD = Text("run `rmqstore verify`, then `rmqstore rebuild cq`")
 _HEAD = 4096
 _AFTER_ALL = 1 << 62
 
@@ -177,7 +178,15 @@ class _DispatchedMessages:
         for consume_queue in self.dispatcher.files():
             for stop, start in consume_queue.queue.check_self():
                 directory = consume_queue.queue.directories[0]
-                raise Refused(f"{directory}: the file with the units in [{stop}, {start}) is missing", _REBUILD)
+                raise Refused(
+                    Text(
+                        "{directory}: the file with the units in [{stop}, {start}) is missing",
+                        directory=directory,
+                        stop=stop,
+                        start=start,
+                    ),
+                    _REBUILD,
+                )
         for columns in walk.records(0, crc=False):
             if len(columns):
                 self.latest = max(self.latest, int(columns.store_timestamp.max()))
@@ -194,8 +203,14 @@ class _DispatchedMessages:
             if len(hidden):
                 i = int(hidden[0])
                 raise Refused(
-                    f"{self.table.label(int(numbers[i]))}: the log has message {columns.queue_offset[i]} of this queue "
-                    f"at {columns.offset[i]}, but its consume queue begins at {self.first[numbers[i]]}",
+                    Text(
+                        "{label}: the log has message {queue_offset} of this queue at {offset}, but its consume "
+                        "queue begins at {first}",
+                        label=self.table.label(int(numbers[i])),
+                        queue_offset=columns.queue_offset[i],
+                        offset=columns.offset[i],
+                        first=self.first[numbers[i]],
+                    ),
                     _REBUILD,
                 )
         return first
@@ -213,8 +228,14 @@ class _DispatchedMessages:
             if len(wrong):
                 i = int(wrong[0])
                 raise Refused(
-                    f"{self.table.label(number)}: the log has message {offsets[i]} of this queue at "
-                    f"{columns.offset[rows[group[i]]]}, but the next one of its consume queue is {expected + i}",
+                    Text(
+                        "{label}: the log has message {offsets} of this queue at {offset}, but the next one of its "
+                        "consume queue is {expected}",
+                        label=self.table.label(number),
+                        offsets=offsets[i],
+                        offset=columns.offset[rows[group[i]]],
+                        expected=expected + i,
+                    ),
                     _REBUILD,
                 )
             self.next[number] = expected + len(offsets)
@@ -330,8 +351,13 @@ def _end_of(log: RecordLog, first: int) -> int:
             if run.kind is Kind.RECORDS:
                 if stopped:
                     raise Refused(
-                        f"{file.path}: good records at {run.start} after damage at {end}",
-                        "run `rmqstore recover` on it first",
+                        Text(
+                            "{path}: good records at {start} after damage at {end}",
+                            path=file.path,
+                            start=run.start,
+                            end=end,
+                        ),
+                        Text("run `rmqstore recover` on it first"),
                     )
                 end = run.stop
             elif run.kind is Kind.BLANK and not stopped:

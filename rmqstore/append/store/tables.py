@@ -18,6 +18,7 @@ from rmqstore.messages.table import MessageTable
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.properties.texts import PropertyTexts
+from rmqstore.texts import Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,12 @@ def queue_offsets(
 
 def discontinued(state: OpenQueue, own: int, next_offset: int) -> MessageRefused:
     return MessageRefused(
-        f"queue offset {own} does not continue {state.topic}/{state.queue_id}, whose next offset is {next_offset}",
-        "omit queue_offset, and the store assigns it (import: --renumber)",
+        Text(
+            "queue offset {own} does not continue {topic}/{queue_id}, whose next offset is {next_offset}",
+            own=own,
+            topic=state.topic,
+            queue_id=state.queue_id,
+            next_offset=next_offset,
+        ),
+        Text("omit queue_offset, and the store assigns it (import: --renumber)"),
     )

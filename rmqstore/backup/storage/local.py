@@ -14,6 +14,7 @@ from rmqstore.backup.storage.storage import ObjectWriter, Storage, StoredObject,
 from rmqstore.errors import OutputExists, Refused
 from rmqstore.files.disk.disk_errors import explain
 from rmqstore.files.disk.writeback import start_writing
+from rmqstore.texts import Text
 
 PART = ".part"
 """Suffix of a file that is being written."""
@@ -125,7 +126,8 @@ class LocalStorage(Storage):
                 if error.errno != errno.EWOULDBLOCK:
                     raise explain(error, path) from error
                 raise Refused(
-                    f"another process is writing to {path.parent}", "wait until that backup has ended, or stop it"
+                    Text("another process is writing to {parent}", parent=path.parent),
+                    Text("wait until that backup has ended, or stop it"),
                 ) from error
             yield
         finally:
@@ -178,7 +180,7 @@ class LocalWriter(ObjectWriter):
             sync_directory(self._path.parent)
         except FileExistsError as error:
             self.abandon()
-            raise OutputExists(f"{self._path} already exists") from error
+            raise OutputExists(Text("{path} already exists", path=self._path)) from error
         except OSError as error:
             raise explain(error, self._path) from error
 

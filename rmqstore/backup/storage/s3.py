@@ -33,6 +33,7 @@ from rmqstore.errors import (
     UsageError,
     install_command,
 )
+from rmqstore.texts import Text
 
 _RENEW, _STALE = 60, 180  # seconds
 _OPEN = 32  # objects that stay open for reading
@@ -46,11 +47,11 @@ class S3Storage(Storage):
     def __init__(self, address: str) -> None:
         parts = urlsplit(address)
         if parts.scheme != "s3" or not parts.netloc or parts.query or parts.fragment:
-            raise UsageError(f"{address} is not an address", "write s3://BUCKET/PREFIX")
+            raise UsageError(Text("{address} is not an address", address=address), Text("write s3://BUCKET/PREFIX"))
         if "@" in parts.netloc or ":" in parts.netloc:
             raise UsageError(
-                "an address has no credentials and no endpoint in it",
-                "set AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and so on",
+                Text("an address has no credentials and no endpoint in it"),
+                Text("set AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and so on"),
             )
         self._base = "/".join([parts.netloc, *(part for part in parts.path.split("/") if part)])
         self._fs: Any = None
@@ -81,13 +82,15 @@ class S3Storage(Storage):
 
         bucket = self._base.partition("/")[0]
         if self._info(bucket).type is FileType.NotFound:
-            raise NotReadable(f"s3://{bucket}: no such bucket", "create the bucket, or check the endpoint")
+            raise NotReadable(
+                Text("s3://{bucket}: no such bucket", bucket=bucket), Text("create the bucket, or check the endpoint")
+            )
         with _explained(self.address):
             return bool(self._system.get_file_info(FileSelector(self._base, allow_not_found=True)))
 
     def create(self, key: str, data: bytes) -> None:
         if self.size(key) is not None:
-            raise OutputExists(f"{self.address}/{key} already exists")
+            raise OutputExists(Text("{address}/{key} already exists", address=self.address, key=key))
         self.replace(key, data)
 
     def replace(self, key: str, data: bytes) -> None:
@@ -146,13 +149,21 @@ class S3Storage(Storage):
         info = self._info(self._path(key))
         if info.is_file and time.time() - info.mtime.timestamp() < _STALE:
             raise Refused(
-                f"another process is writing to {self.address}/{key.rpartition('/')[0]}: {self._holder(key)}",
-                f"wait until that backup has ended; if it was killed, wait {_STALE // 60} minutes",
+                Text(
+                    "another process is writing to {address}/{rpartition}: {holder}",
+                    address=self.address,
+                    rpartition=key.rpartition("/")[0],
+                    holder=self._holder(key),
+                ),
+                Text("wait until that backup has ended; if it was killed, wait {stale} minutes", stale=_STALE // 60),
             )
         text = {"token": mine, "host": socket.gethostname(), "pid": os.getpid()}
         self.replace(key, json.dumps(text).encode())
         if mine not in self._holder(key):
-            raise Refused(f"another process has just begun to write to {self.address}", "wait until it has ended")
+            raise Refused(
+                Text("another process has just begun to write to {address}", address=self.address),
+                Text("wait until it has ended"),
+            )
         ended = threading.Event()
 
         def renew() -> None:
@@ -195,7 +206,10 @@ class S3Writer(ObjectWriter):
         with _explained(where):
             self._stream.close()
         if self._storage.size(self._key) != self._size:
-            raise CouldNotCheck(f"{where} does not have the {self._size:,} bytes that were uploaded", "run it again")
+            raise CouldNotCheck(
+                Text("{where} does not have the {size:,} bytes that were uploaded", where=where, size=self._size),
+                Text("run it again"),
+            )
 
     def abandon(self) -> None:
         with suppress(OSError, RmqStoreError):  # pyarrow completes an upload when its stream is closed
@@ -210,7 +224,8 @@ def _connected() -> Any:
         from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
     except ImportError as error:
         raise CouldNotCheck(
-            "object storage needs the package pyarrow", f"to install it, run `{install_command('arrow')}`"
+            Text("object storage needs the package pyarrow"),
+            Text("to install it, run `{install_command}`", install_command=install_command("arrow")),
         ) from error
     given: dict[str, Any] = {"retry_strategy": AwsStandardS3RetryStrategy(max_attempts=_TRIES)}
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -237,10 +252,12 @@ def _explained(where: str) -> Iterator[None]:
         text = text[:300]
         if isinstance(error, FileNotFoundError):
             raise NotReadable(
-                f"{where}: no such object", "`rmqstore snapshots --check` shows what is missing"
+                Text("{where}: no such object", where=where), Text("`rmqstore snapshots --check` shows what is missing")
             ) from None
         if error.errno in (errno.ENOSPC, errno.EDQUOT) or "QuotaExceeded" in text or "XMinioStorageFull" in text:
-            raise NoSpace(f"{where}: {text}", "free space, then run the command again") from None
+            raise NoSpace(f"{where}: {text}", Text("free space, then run the command again")) from None
         if isinstance(error, PermissionError) or "ACCESS_DENIED" in text or "AccessDenied" in text:
-            raise NotReadable(f"{where}: {text}", "check AWS_ACCESS_KEY_ID and what it may do") from None
-        raise CouldNotCheck(f"{where}: {text}", "check AWS_ENDPOINT_URL and the network, then run it again") from None
+            raise NotReadable(f"{where}: {text}", Text("check AWS_ACCESS_KEY_ID and what it may do")) from None
+        raise CouldNotCheck(
+            f"{where}: {text}", Text("check AWS_ENDPOINT_URL and the network, then run it again")
+        ) from None

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 from rmqstore.errors import UsageError
+from rmqstore.texts import Text
 
 _PART = re.compile(r"[A-Za-z0-9_%~+=@,-][A-Za-z0-9._%~+=@,-]{0,199}")
 MAX_SMALL = 256 << 20
@@ -123,7 +124,7 @@ class Storage(ABC):
 def check_key(key: str) -> str:
     """Return a key. Errors: UsageError for one that could leave the repository."""
     if not all(_PART.fullmatch(part) for part in key.split("/")):
-        raise UsageError(f"{key!r} is not the name of an object", "the repository is damaged")
+        raise UsageError(Text("{key!r} is not the name of an object", key=key), Text("the repository is damaged"))
     return key
 
 

@@ -20,6 +20,7 @@ from rmqstore.formats import dledger
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import leading
 from rmqstore.scan.tiling import Kind
+from rmqstore.texts import Text
 
 _UNIT = dledger.INDEX_UNIT.size
 _FIELDS = ("magic", "pos", "size", "index", "term")
@@ -73,7 +74,10 @@ class DLedgerRecovery:
         last = self.data.files[-1]
         if last.start - self.state.process_offset > self.data.file_size:
             raise StartFails(
-                f"DLedger's entries end at {self.state.process_offset}, more than a file before the last one",
+                Text(
+                    "DLedger's entries end at {process_offset}, more than a file before the last one",
+                    process_offset=self.state.process_offset,
+                ),
                 "[MONITOR]The processOffset is too small, you should check it manually",
                 PROCESS_EXIT,
             )
@@ -92,7 +96,12 @@ class DLedgerRecovery:
             for a, b in zip(files.files, files.files[1:], strict=False):
                 if b.start - a.start != files.file_size:
                     raise StartFails(
-                        f"a DLedger {what} file is missing between {a.path.name} and {b.path.name}",
+                        Text(
+                            "a DLedger {what} file is missing between {path} and {path2}",
+                            what=what,
+                            path=a.path.name,
+                            path2=b.path.name,
+                        ),
                         f"check {what} file order failed {when} recovery",
                     )
 
@@ -157,7 +166,7 @@ class DLedgerRecovery:
             if not blank:
                 return
             state.process_offset = file.start + self.data.file_size
-            state.reason = "end of file"
+            state.reason = Text("end of file")
             number += 1
 
     def _walk_file(self, number: int, read: FileBytes) -> bool:
@@ -268,7 +277,7 @@ class DLedgerRecovery:
             return True
         entry = parse_entry(raw) if at + dledger.ENTRY.size <= limit else None
         if entry is None or entry["size"] == 0:
-            state.reason = "no bytes left" if entry is None else "size 0"
+            state.reason = Text("no bytes left") if entry is None else Text("size 0")
             return False
         size = entry["size"]
         reason = ""
@@ -277,13 +286,13 @@ class DLedgerRecovery:
         elif entry["body_length"] + dledger.BODY_OFFSET != size:
             reason = f"size {size} != {entry['body_length']} + {dledger.BODY_OFFSET}"
         elif not 0 <= at + size <= limit:
-            reason = "the entry extends beyond the end of the file"
+            reason = Text("the entry extends beyond the end of the file")
         elif entry["magic"] != dledger.MAGIC:
-            reason = f"unknown magic {entry['magic']}"
+            reason = Text("unknown magic {magic}", magic=entry["magic"])
         elif state.end_index != -1 and entry["index"] != state.end_index + 1:
-            reason = f"index {entry['index']} after {state.end_index}"
+            reason = Text("index {index} after {end_index}", index=entry["index"], end_index=state.end_index)
         elif entry["term"] < state.end_term:
-            reason = f"term {entry['term']} after {state.end_term}"
+            reason = Text("term {term} after {end_term}", term=entry["term"], end_term=state.end_term)
         elif size <= dledger.HEADER_SIZE:
             reason = f"size {size} should > {dledger.HEADER_SIZE}"
         if reason:
@@ -305,7 +314,7 @@ class DLedgerRecovery:
         """Fail on a negative number of the last entry, which DLedgerMmapFileStore#get refuses."""
         last = self.state.end_index
         if last < 0:
-            raise StartFails(f"the last DLedger entry has the number {last}", f"{last} should gt 0")
+            raise StartFails(Text("the last DLedger entry has the number {last}", last=last), f"{last} should gt 0")
 
     def _revise_begin(self) -> None:
         """Delete index files that end below the first entry (DLedgerMmapFileStore#reviseLedgerBeginIndex)."""
@@ -327,7 +336,7 @@ class DLedgerRecovery:
         checkpoint = dledger.parse_dledger_checkpoint(self.files.read_at(directory / "checkpoint", 4096, 0))
         if checkpoint.refused is not None:
             raise StartFails(
-                f"committedIndex in {directory.name}/checkpoint is not a number",
+                Text("committedIndex in {directory}/checkpoint is not a number", directory=directory.name),
                 f'java.lang.NumberFormatException: For input string: "{checkpoint.refused}"',
             )
         given = checkpoint.committed_index
@@ -336,7 +345,11 @@ class DLedgerRecovery:
         number = min(given, state.end_index)
         if number < state.begin_index:
             raise StartFails(
-                f"DLedger's entries end with {number}, but its first data file begins with entry {state.begin_index}",
+                Text(
+                    "DLedger's entries end with {number}, but its first data file begins with entry {begin_index}",
+                    number=number,
+                    begin_index=state.begin_index,
+                ),
                 f"{number} should be gt {state.begin_index}, ledgerBeginIndex may be revised",
             )
         rebuilt = state.index_rebuilt_from
@@ -347,7 +360,8 @@ class DLedgerRecovery:
             position = None if unit is None else unit["pos"] + unit["size"]
         if position is None:
             raise StartFails(
-                f"the committed DLedger entry {number} no longer has an index unit", f"Get null index for {number}"
+                Text("the committed DLedger entry {number} no longer has an index unit", number=number),
+                f"Get null index for {number}",
             )
         state.committed_index = number
         state.committed_pos = position

@@ -28,6 +28,7 @@ from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits
+from rmqstore.texts import Text
 
 
 class DLedgerStart(PlainStart):
@@ -120,17 +121,31 @@ class DLedgerStart(PlainStart):
         self.lost = self.entries.losses(stop, self.data.files[-1].start)
         self.entries.files = self.data.files
         if self.state.index_rebuilt_from is not None:
-            self.notes.append(f"the DLedger index is rewritten from entry {self.state.index_rebuilt_from} on")
+            self.notes.append(
+                Text(
+                    "the DLedger index is rewritten from entry {index_rebuilt_from} on",
+                    index_rebuilt_from=self.state.index_rebuilt_from,
+                )
+            )
         if self.state.begin_index > self.state.end_index:
             self.commits_from = self.state.begin_index
             self.notes.append(
-                f"no DLedger message can be read until entry {self.state.begin_index} is appended and committed:"
-                f" the first data file begins with it, but the entries end with {self.state.end_index}"
+                Text(
+                    "no DLedger message can be read until entry {begin_index} is appended and committed: the "
+                    "first data file begins with it, but the entries end with {end_index}",
+                    begin_index=self.state.begin_index,
+                    end_index=self.state.end_index,
+                )
             )
         elif self.state.committed_pos <= 0:
-            self.notes.append("no committed index: nothing can be read until a leader commits")
+            self.notes.append(Text("no committed index: nothing can be read until a leader commits"))
         elif self.state.committed_pos < stop:
-            self.notes.append(f"entries from {self.state.committed_pos} on become readable when a leader commits them")
+            self.notes.append(
+                Text(
+                    "entries from {committed_pos} on become readable when a leader commits them",
+                    committed_pos=self.state.committed_pos,
+                )
+            )
         if self.clean_exit or not self.rules.dledger_abnormal:
             if max_cq >= stop and not self.rocksdb:
                 self.queues.truncate(stop)
@@ -167,8 +182,11 @@ class DLedgerStart(PlainStart):
                 self.units_cut[key] = cut
         if self.units_cut:
             self.notes.append(
-                f"consume queues are cut at {self._early_end:,} instead of {self.data.max_offset():,}:"
-                " 48 bytes too early per entry"
+                Text(
+                    "consume queues are cut at {early_end:,} instead of {max_offset:,}: 48 bytes too early per entry",
+                    early_end=self._early_end,
+                    max_offset=self.data.max_offset(),
+                )
             )
 
     def _count_skipped(self) -> None:
@@ -224,16 +242,16 @@ class DLedgerStart(PlainStart):
         last = self.log.files[-1]
         if last.wrote + BLANK.size > self.file_size:
             raise StartFails(
-                f"commitlog/{last.path.name} has no room for the closing BLANK",
+                Text("commitlog/{path} has no room for the closing BLANK", path=last.path.name),
                 "load exception java.nio.BufferUnderflowException",
             )
         head = BLANK.parse(last.read_at(BLANK.size, last.wrote).ljust(BLANK.size, b"\0"))
         if head["magic"] != BLANK_MAGIC:
-            self.notes.append(f"a BLANK is written at {last.start + last.wrote}")
+            self.notes.append(Text("a BLANK is written at {start}", start=last.start + last.wrote))
         last.wrote = self.file_size
         self.divided = last.start + self.file_size
         self.data.last_for_append(self.divided)
-        self.notes.append(f"first DLedger file: {self.divided:020d}")
+        self.notes.append(Text("first DLedger file: {divided:020d}", divided=self.divided))
 
     def _forecast(
         self, starts: bool, reason: str | None = None, log_line: str | None = None, exit_code: int | None = None

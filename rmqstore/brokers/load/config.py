@@ -15,6 +15,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config_files import config_bytes, config_object
 from rmqstore.files.store import Store
 from rmqstore.files.topic_types import BATCH_CQ, configured_types
+from rmqstore.texts import Text
 
 _METADATA = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json")
 _METADATA_5 = ("topicQueueMapping.json", "consumerOrderInfo.json")
@@ -44,7 +45,7 @@ def unreadable_after_load(store: Store, rules: BrokerRules, config: BrokerConfig
     levels = config.text("messageDelayLevel").split(" ")
     if any(_LEVEL.match(level) is None for level in levels):
         text = f"parse message delay level failed. messageDelayLevel = {config.text('messageDelayLevel')}"
-        return Obstacle(store.root, "messageDelayLevel cannot be parsed", text)
+        return Obstacle(store.root, Text("messageDelayLevel cannot be parsed"), text)
     return None
 
 
@@ -58,6 +59,8 @@ def _unreadable(store: Store, names: Iterable[str], rules: BrokerRules) -> Obsta
         if not config_bytes(files, backup) or config_object(files, backup, reader) is not None:
             continue
         return Obstacle(
-            path, "neither {} nor its .bak can be parsed", f"load {path} failed, and try to load backup file"
+            path,
+            Text("neither {path} nor its .bak can be parsed", path=path),
+            f"load {path} failed, and try to load backup file",
         )
     return None

@@ -14,10 +14,11 @@ from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store
 from rmqstore.formats.timer import snapshot_position, wheel_size
+from rmqstore.texts import Text
 
-HIDDEN = (
-    "the broker's log ends with a NullPointerException in TimerMessageStore#shutdown: a consequence of the failed "
-    "start, not its cause"
+HIDDEN = Text(
+    "the broker's log ends with a NullPointerException in TimerMessageStore#shutdown: a "
+    "consequence of the failed start, not its cause"
 )
 
 
@@ -35,7 +36,7 @@ def refusal_before_load(store: Store, rules: BrokerRules, config: BrokerConfig) 
     lock = store.top.get("lock")
     if lock is not None and lock.directory:
         code = PROCESS_EXIT if rules.shutdown_throws else LOAD_FALSE
-        return StartRefusal("lock is a directory", "java.io.FileNotFoundException: lock (Is a directory)", code)
+        return StartRefusal(Text("lock is a directory"), "java.io.FileNotFoundException: lock (Is a directory)", code)
     if not rules.timer_wheel or not config.bool("timerWheelEnable"):
         return None
     name = _wheel_read(store, rules, config)
@@ -44,12 +45,23 @@ def refusal_before_load(store: Store, rules: BrokerRules, config: BrokerConfig) 
         return None
     if wheel.directory:
         return StartRefusal(
-            f"{name} is a directory", f"java.io.FileNotFoundException: {name} (Is a directory)", LOAD_FALSE
+            Text("{name} is a directory", name=name),
+            f"java.io.FileNotFoundException: {name} (Is a directory)",
+            LOAD_FALSE,
         )
     if wheel.length not in (0, wheel_size()):
         code = LOAD_FALSE if rules.any_wheel_failure_is_caught else PROCESS_EXIT
         line = f"Timer wheel length:{wheel.length} != expected:{wheel_size()}"
-        return StartRefusal(f"{name} is {wheel.length:,} bytes long, not {wheel_size():,}", line, code)
+        return StartRefusal(
+            Text(
+                "{name} is {length:,} bytes long, not {wheel_size:,}",
+                name=name,
+                length=wheel.length,
+                wheel_size=wheel_size(),
+            ),
+            line,
+            code,
+        )
     return None
 
 

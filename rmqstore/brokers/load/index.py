@@ -11,6 +11,7 @@ from pathlib import Path
 from rmqstore.brokers.load.mapped_files import Obstacle, java_long
 from rmqstore.files.store import Store
 from rmqstore.formats import index
+from rmqstore.texts import Text
 
 
 @dataclass(slots=True)
@@ -29,7 +30,7 @@ def load_index(store: Store, clean: bool, index_time: int) -> IndexLoad:
             continue  # the broker catches the NumberFormatException and skips the file
         if entry.directory or entry.special or entry.unreadable:
             text = f"load file {entry.path} error"
-            out.obstacle = Obstacle(entry.path, "index file {} cannot be opened", text)
+            out.obstacle = Obstacle(entry.path, Text("index file {path} cannot be opened", path=entry.path), text)
             return out
         raw = store.files.read_at(entry.path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0")
         if not clean and int(index.HEADER.array(raw)[0]["end_timestamp"]) > index_time:

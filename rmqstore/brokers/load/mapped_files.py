@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 from rmqstore.brokers.rules.versions import LengthMismatch
 from rmqstore.files.disk.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import DirEntry, offset_to_file_name
+from rmqstore.texts import Text
 
 _LONG = re.compile(r"[+-]?[0-9]{1,40}\Z")
 WRONG_LENGTH_TEXT = "length not matched message store config value, please check it manually"
@@ -23,17 +24,17 @@ WRONG_LENGTH_TEXT = "length not matched message store config value, please check
 class Obstacle:
     """What a start fails on: path, reason, and the text to search for in the broker's log.
 
-    The reason is private because it is a template, in which `reason_text` replaces `{}` by the path.
+    The reason has the value `path`, which `reason_text` shortens.
     """
 
     path: Path
-    _reason: str
+    _reason: Text
     log_line: str
 
     def reason_text(self, root: Path | None = None) -> str:
         """Return the reason with the path relative to `root`, or in full if it is not below it."""
         below = root is not None and self.path.is_relative_to(root)
-        return self._reason.replace("{}", self.path.relative_to(root).as_posix() if root and below else str(self.path))
+        return self._reason.replaced(path=self.path.relative_to(root).as_posix() if root and below else str(self.path))
 
 
 @dataclass(slots=True)
@@ -136,21 +137,27 @@ def load_directories(directories: Iterable[Path], file_size: int, rules: LoadRul
         start = java_long(entry.path.name)
         if start is None:
             text = f'java.lang.NumberFormatException: For input string: "{entry.path.name}"'
-            out.obstacle = Obstacle(entry.path, "stray file {} (its name is not an offset)", text)
+            out.obstacle = Obstacle(
+                entry.path, Text("stray file {path} (its name is not an offset)", path=entry.path), text
+            )
             return out
         if entry.special or entry.unreadable:
-            out.obstacle = Obstacle(entry.path, "{} cannot be opened", f"load file {entry.path} error")
+            out.obstacle = Obstacle(
+                entry.path, Text("{path} cannot be opened", path=entry.path), f"load file {entry.path} error"
+            )
             return out
         out.files.append(SimulatedFile(entry.path, start, file_size, files=files))
     return out
 
 
-def _misfit(entry: DirEntry, file_size: int) -> str:
+def _misfit(entry: DirEntry, file_size: int) -> Text:
     if entry.directory:
-        return "stray directory {}"
+        return Text("stray directory {path}", path=entry.path)
     if java_long(entry.path.name) is None:
-        return "stray file {}"
-    return f"{{}} has {entry.length} bytes instead of {file_size}"
+        return Text("stray file {path}", path=entry.path)
+    return Text(
+        "{path} has {length} bytes instead of {file_size}", path=entry.path, length=entry.length, file_size=file_size
+    )
 
 
 def java_long(name: str) -> int | None:

@@ -22,6 +22,7 @@ from rmqstore.files.queue_home import (
     rocksdb_place,
 )
 from rmqstore.files.store import QueueKind, Store
+from rmqstore.texts import Text
 
 _FILES, _DATABASE = "default", ROCKSDB.lower()
 _NO_BATCH = "java.lang.ClassCastException: class org.apache.rocketmq.store.queue.CombineConsumeQueueStore"
@@ -63,8 +64,12 @@ def conflict(store: Store, rules: BrokerRules, config: BrokerConfig, stores: Que
     if not is_current(store.files, store.root / other):
         return None
     return Conflict(
-        f"the consume queues belong in the RocksDB in {own}/, but {other}/ contains a RocksDB, too "
-        "(useSeparateStorePathForRocksdbCQ)",
+        Text(
+            "the consume queues belong in the RocksDB in {own}/, but {other}/ contains a RocksDB, too "
+            "(useSeparateStorePathForRocksdbCQ)",
+            own=own,
+            other=other,
+        ),
         "find RocksDBConsumeQueue in original/separate path, maybe incompatible config",
     )
 
@@ -79,7 +84,13 @@ def _batch_queues(store: Store) -> Conflict | None:
         return None
     topic, queue_id, _ = found
     return Conflict(
-        f"the batch queue {topic}/{queue_id} cannot be loaded beside a RocksDB of queues ({DOUBLE_WRITE})", _NO_BATCH
+        Text(
+            "the batch queue {topic}/{queue_id} cannot be loaded beside a RocksDB of queues ({double_write})",
+            topic=topic,
+            queue_id=queue_id,
+            double_write=DOUBLE_WRITE,
+        ),
+        _NO_BATCH,
     )
 
 
@@ -88,21 +99,27 @@ def _wrong_settings(rules: BrokerRules, config: BrokerConfig) -> Conflict | None
     given = config.text("combineCQLoadingCQTypes") or f"{_FILES};{ROCKSDB}"
     loaded = {word.strip().lower() for word in given.split(";")} & {_FILES, _DATABASE}
     if not loaded:
-        return Conflict("combineCQLoadingCQTypes names no kind of queue", "CombineConsumeQueueStore loadingCQTypes")
+        return Conflict(
+            Text("combineCQLoadingCQTypes names no kind of queue"), "CombineConsumeQueueStore loadingCQTypes"
+        )
     chosen = {}
     for key in ("combineAssignOffsetCQType", "combineCQPreferCQType"):
         chosen[key] = (config.text(key) or _FILES).lower()
         if chosen[key] not in loaded:
-            return Conflict(f"{key} names a kind of queue that combineCQLoadingCQTypes does not load", _ILLEGAL)
+            return Conflict(
+                Text("{key} names a kind of queue that combineCQLoadingCQTypes does not load", key=key), _ILLEGAL
+            )
     light = rules.double_write_needs_lmq and config.bool(LIGHT_IN_ROCKSDB)
     if light and _DATABASE not in loaded:
-        return Conflict("combineCQUseRocksdbForLmq needs queues in RocksDB (combineCQLoadingCQTypes)", _ILLEGAL)
+        return Conflict(Text("combineCQUseRocksdbForLmq needs queues in RocksDB (combineCQLoadingCQTypes)"), _ILLEGAL)
     selective = rules.selective_double_write and config.bool("rocksdbCQSelectiveDoubleWriteEnable")
     for key, on in (("combineCQUseRocksdbForLmq", light), ("rocksdbCQSelectiveDoubleWriteEnable", selective)):
         if on and chosen["combineAssignOffsetCQType"] != _FILES:
-            return Conflict(f"{key} needs combineAssignOffsetCQType={_FILES}", _ILLEGAL)
+            return Conflict(Text("{key} needs combineAssignOffsetCQType={files}", key=key, files=_FILES), _ILLEGAL)
     if selective and chosen["combineCQPreferCQType"] != _FILES:
-        return Conflict(f"rocksdbCQSelectiveDoubleWriteEnable needs combineCQPreferCQType={_FILES}", _ILLEGAL)
+        return Conflict(
+            Text("rocksdbCQSelectiveDoubleWriteEnable needs combineCQPreferCQType={files}", files=_FILES), _ILLEGAL
+        )
     return None
 
 
@@ -116,5 +133,6 @@ def refused_after_load(rules: BrokerRules, config: BrokerConfig, stores: QueueSt
     if not rules.double_write_needs_lmq or config.bool(LIGHT_IN_ROCKSDB):
         return None
     return Conflict(
-        "rocksdbCQDoubleWriteEnable needs combineCQUseRocksdbForLmq=true", "unexpected, rocksdbCQ is not ready for LMQ."
+        Text("rocksdbCQDoubleWriteEnable needs combineCQUseRocksdbForLmq=true"),
+        "unexpected, rocksdbCQ is not ready for LMQ.",
     )

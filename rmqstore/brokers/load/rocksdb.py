@@ -22,6 +22,7 @@ from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, Unknown
 from rmqstore.files.rocksdb.message_rows import last_offset
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueues
 from rmqstore.files.store import Store
+from rmqstore.texts import Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +56,13 @@ def rocksdb_at_start(store: Store, name: str, *, rows: bool) -> RocksDBAtStart:
     try:
         queues = RocksDBQueues(store)
     except (DamagedDatabase, UnknownFormat) as e:
-        return RocksDBAtStart(f"it cannot be opened: {e}")
+        return RocksDBAtStart(Text("it cannot be opened: {e}", e=e))
     except CannotRead:
         return RocksDBAtStart()  # a missing column family, which the broker creates, or a local failure
     try:
         dispatched = queues.dispatched() or 0
     except (DamagedDatabase, UnknownFormat) as e:
-        return RocksDBAtStart(f"the end of its rows cannot be read: {e}")
+        return RocksDBAtStart(Text("the end of its rows cannot be read: {e}", e=e))
     except CannotRead:
         return RocksDBAtStart()
     return RocksDBAtStart("", dispatched, _unreadable(queues) if rows else {}, _last(queues))
@@ -93,7 +94,11 @@ def unreadable_rocksdb_config(store: Store) -> Obstacle | None:
         if not store.files.is_directory(directory):
             continue
         if reason := _by_names(store.files, directory) or _unread(store.files, directory):
-            return Obstacle(directory, f"the RocksDB {{}} cannot be read: {reason}", "org.rocksdb.RocksDBException")
+            return Obstacle(
+                directory,
+                Text("the RocksDB {path} cannot be read: {reason}", path=directory, reason=reason),
+                "org.rocksdb.RocksDBException",
+            )
     return None
 
 
@@ -117,13 +122,13 @@ def _by_names(files: Files, directory: Path) -> str:
     if not files.exists(directory):
         return ""
     if not files.is_directory(directory):
-        return f"{directory.name} is not a directory"
+        return Text("{directory} is not a directory", directory=directory.name)
     for name in ("CURRENT", "LOCK"):
         if files.is_directory(directory / name):
-            return f"{name} is a directory"
+            return Text("{name} is a directory", name=name)
     names = [entry.path.name for entry in files.list(directory)]
     if not files.exists(directory / "CURRENT") and (logs := [name for name in names if name.endswith(".log")]):
-        return f"CURRENT is missing, but the write-ahead log {logs[0]} exists"
+        return Text("CURRENT is missing, but the write-ahead log {logs} exists", logs=logs[0])
     return ""
 
 

@@ -23,6 +23,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits
 from rmqstore.scan.window import ScanOptions
+from rmqstore.texts import Text
 
 _SEARCH = 4 << 20
 
@@ -88,11 +89,11 @@ class LogFiles:
         if self.body_offset:
             raw = read(8, at)
             if limit - at < 8 or len(raw) < 8:
-                return Checked(-1, False, "no bytes left"), 0
+                return Checked(-1, False, Text("no bytes left")), 0
             first, second = int.from_bytes(raw[:4], "big", signed=True), int.from_bytes(raw[4:], "big", signed=True)
             if second not in (BLANK_MAGIC, MAGIC_V1) and not (self.rules.v2 and second == MAGIC_V2):
                 if first == dledger.BLANK_MAGIC:
-                    return Checked(0, True, "end of file"), 0
+                    return Checked(0, True, Text("end of file")), 0
                 at += self.body_offset
                 checked = check_message_and_return_size(read, at, limit, self.rules, self.settings, body=body)
                 return checked, checked.size + self.body_offset if checked.size >= 0 else 0

@@ -30,6 +30,7 @@ from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkp
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TRANS_FAMILY
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.brokers.load.rocksdb import RocksDBAtStart
@@ -135,20 +136,25 @@ class PlainStart:
             return self._refused(failure.reason, failure.log_line, failure.exit_code)
         if self.walk is not None and self.walk.fatal:
             return self._refused(
-                f"the record at {self.walk.stop} claims more memory than the broker has",
+                Text("the record at {stop} claims more memory than the broker has", stop=self.walk.stop),
                 "java.lang.OutOfMemoryError",
                 PROCESS_EXIT,
             )
         no_index = self._has_no_index_directory()
         if no_index and self.queues.has_dispatched:
-            return self._refused("index is not a directory: the first message with a key ends the load", _NO_INDEX)
+            return self._refused(
+                Text("index is not a directory: the first message with a key ends the load"), _NO_INDEX
+            )
         if no_index:
-            self.notes.append("index is not a directory: dispatch ends at the next message with a key")
+            self.notes.append(Text("index is not a directory: dispatch ends at the next message with a key"))
         if index.obstacle is not None:
             if self.rules.index_failure_is_fatal:
                 return self._refused(index.obstacle.reason_text(self.store.root), index.obstacle.log_line)
             self.notes.append(
-                f"{index.obstacle.reason_text(self.store.root)}: this file and the later ones are ignored"
+                Text(
+                    "{reason}: this file and the later ones are ignored",
+                    reason=index.obstacle.reason_text(self.store.root),
+                )
             )
         if (stopped := self._stopped_after_load()) is not None:
             return stopped
@@ -188,7 +194,13 @@ class PlainStart:
         self.deleted.extend(loaded.deleted)
         if loaded.ignored:
             names = ", ".join(p.name for p in loaded.ignored[:3])
-            self.notes.append(f"{len(loaded.ignored)} entries of commitlog/ are not loaded, starting with {names}")
+            self.notes.append(
+                Text(
+                    "{count} entries of commitlog/ are not loaded, starting with {names}",
+                    count=len(loaded.ignored),
+                    names=names,
+                )
+            )
         if loaded.obstacle is not None:
             return loaded.obstacle
         self.log.files.extend(loaded.files)
@@ -201,7 +213,9 @@ class PlainStart:
             return simple or batch
         path = self.store.root / "checkpoint"
         if self.files.exists(path) and not self.files.is_file(path):
-            return Obstacle(path, "{} cannot be opened", "load exception java.io.FileNotFoundException")
+            return Obstacle(
+                path, Text("{path} cannot be opened", path=path), "load exception java.io.FileNotFoundException"
+            )
         self.checkpoint = parse_checkpoint(self.files.read_at(path, FILE_SIZE, 0))
         return None
 
@@ -219,7 +233,11 @@ class PlainStart:
                 if self.rules.batch_queues and (name in self.queues.settings.batch_topics) != batch:
                     wrong, right = ("BatchCQ", "SimpleCQ") if batch else ("SimpleCQ", "BatchCQ")
                     text = f"The queue type of topic: {name} should be {wrong}, but is {right}"
-                    return Obstacle(entry.path, f"{{}}: topics.json says that the topic is a {right}", text)
+                    return Obstacle(
+                        entry.path,
+                        Text("{path}: topics.json says that the topic is a {right}", path=entry.path, right=right),
+                        text,
+                    )
                 loaded = load_directories([entry.path] if entry.directory else [], size, self.rules, self.files)
                 self.deleted.extend(loaded.deleted)
                 obstacle = loaded.obstacle or (None if batch else self._load_extension(entry.path))
@@ -287,8 +305,14 @@ class PlainStart:
         )
         if found is not None:
             raise StartFails(
-                f"{found[0]}/{found[1]} ends at another queue offset in RocksDB than in the files, and "
-                f"{PREFERRED} and {ASSIGNING} choose different kinds of queues",
+                Text(
+                    "{found}/{found2} ends at another queue offset in RocksDB than in the files, and {preferred} "
+                    "and {assigning} choose different kinds of queues",
+                    found=found[0],
+                    found2=found[1],
+                    preferred=PREFERRED,
+                    assigning=ASSIGNING,
+                ),
                 "CombineConsumeQueueStore currentReadStore not satisfied readable conditions",
                 PROCESS_EXIT,
             )
@@ -311,7 +335,9 @@ class PlainStart:
 
         ends = message_row_ends(self.store, families)
         if len(ends) < len(families):
-            self.notes.append("the rows in rocksdbstore/ cannot be read: recovery may begin earlier than forecast")
+            self.notes.append(
+                Text("the rows in rocksdbstore/ cannot be read: recovery may begin earlier than forecast")
+            )
         return ends
 
     def _dispatch_begin(self, max_cq: int) -> int:
@@ -327,7 +353,7 @@ class PlainStart:
             begin, checkpoint = self.checkpoint.logics_physical_offset, self.checkpoint
             if self._accelerated() and begin <= 0 < checkpoint.physic_msg_timestamp:
                 raise StartFails(
-                    "enableAcceleratedRecovery needs the logicsPhysicalOffset that the checkpoint lacks",
+                    Text("enableAcceleratedRecovery needs the logicsPhysicalOffset that the checkpoint lacks"),
                     "Accelerated recovery is enabled but checkpoint's logicsPhysicalOffset is invalid",
                 )
         return min([self._in_both(begin), *(end for end in self.message_rows if end > 0)])
@@ -345,7 +371,7 @@ class PlainStart:
         at = max(0, self.dispatch_from - self.log.files[index].start)
         if at & 0xFFFFFFFF > self.file_size:  # the position is cut to 32 bits
             raise StartFails(
-                "accelerated recovery would begin after the end of the file that recovery begins with",
+                Text("accelerated recovery would begin after the end of the file that recovery begins with"),
                 "load exception java.lang.IllegalArgumentException: newPosition > limit",
             )
         return at & 0xFFFFFFFF
@@ -374,13 +400,13 @@ class PlainStart:
             self.unreadable_rows = self.rows.unreadable if known is None else known
         if not self.rows.refusal:
             return None
-        reason = f"the RocksDB in {name}/: {self.rows.refusal}"
+        reason = Text("the RocksDB in {name}/: {refusal}", name=name, refusal=self.rows.refusal)
         return self._refused(reason, "org.rocksdb.RocksDBException" if self.rocksdb else "postLoad Failed")
 
     def _no_log(self) -> None:
         """Delete the consume queues of a store without commitlog files, if the version does so."""
         if not self.clean_exit or self.rules.destroys_cq_without_log_after_clean_exit:
-            self.notes.append("there is no commitlog file: all consume queues are deleted")
+            self.notes.append(Text("there is no commitlog file: all consume queues are deleted"))
             self.queues.destroy()
 
     def _min_offset(self) -> int:
@@ -420,7 +446,12 @@ class PlainStart:
         keep = self.log.files[self.walk.file].start
         self.lost = self.reader.losses(stop, keep)
         if self.walk.half_accepted:
-            self.notes.append(f"{self.walk.half_accepted} records with inconsistent lengths are accepted")
+            self.notes.append(
+                Text(
+                    "{half_accepted} records with inconsistent lengths are accepted",
+                    half_accepted=self.walk.half_accepted,
+                )
+            )
         if self.rules.max_cq_after_dispatch:
             max_cq = self.queues.max_address()
         wanted = max_cq >= stop and (not self.clean_exit or self.rules.truncates_cq_after_clean_exit)
@@ -435,7 +466,7 @@ class PlainStart:
             return DispatchCondition()
         if not self.rules.batch_queues:  # before 5.0.0 the confirm offset is not stored: it is -1 during recovery
             return DispatchCondition(start_below=-1) if self.parser.duplication else DispatchCondition()
-        self.notes.append("duplication or controller mode: recovery dispatches up to the confirm offset only")
+        self.notes.append(Text("duplication or controller mode: recovery dispatches up to the confirm offset only"))
         return DispatchCondition(end_within=self.checkpoint.confirm_phy_offset)
 
     # --- start ----------------------------------------------------------------------------------------------------
@@ -455,7 +486,7 @@ class PlainStart:
         end = self.log.max_offset()
         if self.parser.duplication:
             self._wait_for_dispatch(begin, end)
-            self.notes.append("duplicationEnable: re-dispatch waits for a confirm offset")
+            self.notes.append(Text("duplicationEnable: re-dispatch waits for a confirm offset"))
             return
         if begin < end:
             dispatched = self.reader.reput(begin, end, self.queues)
@@ -469,8 +500,12 @@ class PlainStart:
         """
         if self.rules.reput is Reput.CQ_MAX and stop < end:
             raise StartFails(
-                f"re-dispatch stops at {stop:,}, before the end of the log at {end:,}, and the start waits for it"
-                " without end",
+                Text(
+                    "re-dispatch stops at {stop:,}, before the end of the log at {end:,}, and the start waits "
+                    "for it without end",
+                    stop=stop,
+                    end=end,
+                ),
                 "Try to finish doing reput the messages fall behind during the starting",
                 None,
             )
@@ -485,7 +520,10 @@ class PlainStart:
         begin = min(max(self.checkpoint.confirm_phy_offset, self.log.min_offset()), end)
         if begin < end:
             self.notes.append(
-                f"messages from {begin:,} on are dispatched once the controller has given the broker a role"
+                Text(
+                    "messages from {begin:,} on are dispatched once the controller has given the broker a role",
+                    begin=begin,
+                )
             )
             self.reader.reput(begin, end, self.queues)
 
@@ -513,10 +551,14 @@ class PlainStart:
             others.extend(files.deleted)
         made = {p for queue in self.queues for p in queue.files.created}
         if self.rocksdb:
-            self.notes.append("the consume queues are in RocksDB: what a start does to them is not simulated")
+            self.notes.append(Text("the consume queues are in RocksDB: what a start does to them is not simulated"))
         if self.queues.stopped_at is not None:
             place = self.store.relative(self.queues.stopped_at)
-            self.notes.append(f"{place} is not a directory: no later message gets a unit, and the queue accepts none")
+            self.notes.append(
+                Text(
+                    "{place} is not a directory: no later message gets a unit, and the queue accepts none", place=place
+                )
+            )
         tables = [((q.topic, q.queue_id), q) for q in self.queues] if starts else []
         return StartForecast(
             version=self.rules.version,

@@ -24,6 +24,7 @@ from rmqstore.formats.message import (
     PHYSICAL_OFFSET_AT,
     SYS_FLAG_AT,
 )
+from rmqstore.texts import Text
 
 DEFAULT_CAP = 10
 MAGIC_AT = HEAD.at("magic")
@@ -135,7 +136,7 @@ class _Test:
             return False
         if self.reads_rocksdb:
             raise StartFails(
-                "the RocksDB of the consume queues lacks messages of too many log files (combineCQPreferCQType)",
+                Text("the RocksDB of the consume queues lacks messages of too many log files (combineCQPreferCQType)"),
                 "not satisfied readable conditions, only can read from",
             )
         return True

@@ -25,9 +25,10 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import Bool
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.tiling import Kind, Run
+from rmqstore.texts import Text
 
 _NEVER = 1 << 63
-_OTHER_FILE = "the PHYSICALOFFSET belongs to another file"
+_OTHER_FILE = Text("the PHYSICALOFFSET belongs to another file")
 
 
 @dataclass(slots=True)

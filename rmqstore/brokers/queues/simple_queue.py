@@ -20,6 +20,7 @@ from rmqstore.brokers.rules.forecast import StartFails
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.formats import consumequeue
 from rmqstore.scan.kernels import leading
+from rmqstore.texts import Text
 
 UNIT = consumequeue.UNIT.size
 PRE_BLANK_SIZE = consumequeue.PRE_BLANK_SIZE
@@ -333,7 +334,11 @@ class SimpleQueue:
             return
         if last.wrote - UNIT < 0 and self.rules.empty_last_queue_file_is_fatal:
             raise StartFails(
-                f"consume queue {self.topic}/{self.queue_id} ends with an empty file after a full one",
+                Text(
+                    "consume queue {topic}/{queue_id} ends with an empty file after a full one",
+                    topic=self.topic,
+                    queue_id=self.queue_id,
+                ),
                 "load exception java.lang.IllegalArgumentException",
             )
         if last.wrote >= UNIT and self.unit_at(last, last.wrote - UNIT)[0] < log_start:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from rmqstore.brokers.rules.record import DEFAULT_HEAP
 from rmqstore.formats.text.counts import many
+from rmqstore.texts import Text
 
 QueueKey = tuple[str, int]
 LOAD_FALSE = 253  # BrokerStartup: System.exit(-3)
@@ -125,13 +126,22 @@ class StartForecast:
     def caveat(self) -> str:
         """A clause that limits "would start", to be appended to that sentence; may be empty."""
         if self.outside_dledger:
-            return f", but DLedger would have no entries for {many(self.outside_dledger, 'message')} in consume queues"
+            return Text(
+                ", but DLedger would have no entries for {messages} in consume queues",
+                messages=many(self.outside_dledger, "message"),
+            )
         if self.commits_from is not None:
-            return f", but no DLedger message can be read until entry {self.commits_from:,} is appended"
+            return Text(
+                ", but no DLedger message can be read until entry {commits_from:,} is appended",
+                commits_from=self.commits_from,
+            )
         if self.depends_on_commits is None:
             return self.unreadable
-        at = f"; after the damage at {self.depends_on_commits:,} it may skip more messages"
-        return f"{self.unreadable}{at}, depending on when a leader commits"
+        at = Text(
+            "; after the damage at {depends_on_commits:,} it may skip more messages",
+            depends_on_commits=self.depends_on_commits,
+        )
+        return Text("{unreadable}{at}, depending on when a leader commits", unreadable=self.unreadable, at=at)
 
     @property
     def unreadable(self) -> str:
@@ -140,31 +150,57 @@ class StartForecast:
             return ""
         count = many(sum(self.unreadable_rows.values()), "message")
         queues = many(len(self.unreadable_rows), "consume queue")
-        return f", but up to {count} of {queues} cannot be read: rows in RocksDB are damaged"
+        return Text(
+            ", but up to {count} of {queues} cannot be read: rows in RocksDB are damaged", count=count, queues=queues
+        )
 
     @property
     def messages_taken(self) -> int:
         """Good messages that consumers no longer get after the start."""
         return self.messages_lost + sum(self.units_cut.values())
 
-    def sentence(self, *, nothing: str = "lose nothing") -> str:
-        """Return the verdict in one sentence; `nothing` is the wording for a start that loses no message."""
-        who = f"RocketMQ {self.version}"
+    def sentence(self, *, damaged: bool = False) -> str:
+        """Return the verdict in one sentence; a start that loses no message of a damaged log "cuts nothing"."""
         if not self.starts:
-            how = "its start never ends" if self.exit_code is None else f"exit {self.exit_code}"
-            return f"{who} would not start ({how}): {self.reason}"
+            how = (
+                Text("its start never ends")
+                if self.exit_code is None
+                else Text("exit {exit_code}", exit_code=self.exit_code)
+            )
+            return Text(
+                "RocketMQ {version} would not start ({how}): {reason}",
+                version=self.version,
+                how=how,
+                reason=self.reason,
+            )
         cut, queues = many(sum(self.units_cut.values()), "message"), many(len(self.units_cut), "consume queue")
         if not self.messages_lost and self.units_cut:
-            return f"{who} would start and drop {cut} from {queues}{self.caveat}"
+            return Text(
+                "RocketMQ {version} would start and drop {cut} from {queues}{caveat}",
+                version=self.version,
+                cut=cut,
+                queues=queues,
+                caveat=self.caveat,
+            )
         if not self.messages_lost:
-            return f"{who} would start{self.caveat}" if self.caveat else f"{who} would start and {nothing}"
-        text = f"{who} would start and lose {many(self.messages_lost, 'message')}"
+            return (
+                Text("RocketMQ {version} would start{caveat}", version=self.version, caveat=self.caveat)
+                if self.caveat
+                else Text("RocketMQ {version} would start and cut nothing", version=self.version)
+                if damaged
+                else Text("RocketMQ {version} would start and lose nothing", version=self.version)
+            )
+        text = Text(
+            "RocketMQ {version} would start and lose {messages}",
+            version=self.version,
+            messages=many(self.messages_lost, "message"),
+        )
         if self.lost_by_topic:
-            text += f" of {many(len(self.lost_by_topic), 'topic')}"
+            text = Text("{text} of {topics}", text=text, topics=many(len(self.lost_by_topic), "topic"))
         if self.commitlog_stop is not None:
-            text += f" (commitlog cut at {self.commitlog_stop:,})"
+            text = Text("{text} (commitlog cut at {commitlog_stop:,})", text=text, commitlog_stop=self.commitlog_stop)
         if self.units_cut:
-            text += f", and drop {cut} from {queues}"
+            text = Text("{text}, and drop {cut} from {queues}", text=text, cut=cut, queues=queues)
         return text + self.caveat
 
     def to_json(self) -> dict[str, Json]:

@@ -15,6 +15,7 @@ from rmqstore.formats import dispatch
 from rmqstore.formats.configjson import JsonReader, reader_of
 from rmqstore.formats.dispatch import FanOut
 from rmqstore.formats.properties import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqstore.texts import Text
 
 RUN_VERSIONS = ("4.9.7", "5.1.4", "5.4.0", "5.5.1")
 VERSIONS = (
@@ -174,7 +175,8 @@ def rules_for(version: str | None = None) -> BrokerRules:
             near = difflib.get_close_matches(wanted, VERSIONS, n=3, cutoff=0.7)
             nearest = f"; nearest: {', '.join(near)}" if near else ""
             raise UsageError(
-                f"no rules for RocketMQ {version}{nearest}", f"versions from {VERSIONS[0]} to {NEWEST} are supported"
+                Text("no rules for RocketMQ {version}{nearest}", version=version, nearest=nearest),
+                Text("versions from {versions} to {newest} are supported", versions=VERSIONS[0], newest=NEWEST),
             )
         wanted = family[-1]
     return _rules(wanted)

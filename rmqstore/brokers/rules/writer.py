@@ -17,6 +17,7 @@ from rmqstore.brokers.rules.versions import NEWEST, VERSIONS, version_number
 from rmqstore.files.queue_home import SEPARATE, is_current
 from rmqstore.files.store import Store
 from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
+from rmqstore.texts import Placed, Text, joined
 
 _LIBRARIES = {"8.4.0": ("5.4.0", "5.4.0"), "8.4.4": ("5.5.0", NEWEST)}
 _OPTIONS = re.compile(r"OPTIONS-(\d+)")
@@ -61,14 +62,14 @@ class Writer:
     def words(self) -> str:
         """Return range and signs in words."""
         if self.oldest == self.newest:
-            text = f"RocketMQ {self.oldest}"
+            text = Text("RocketMQ {oldest}", oldest=self.oldest)
         elif self.newest == NEWEST:
-            text = f"RocketMQ {self.oldest} or newer"
+            text = Text("RocketMQ {oldest} or newer", oldest=self.oldest)
         elif self.oldest == VERSIONS[0]:
-            text = f"RocketMQ {self.newest} or older"
+            text = Text("RocketMQ {newest} or older", newest=self.newest)
         else:
-            text = f"RocketMQ {self.oldest} to {self.newest}"
-        return f"{text} ({'; '.join(sign.sign for sign in self.evidence)})"
+            text = Text("RocketMQ {oldest} to {newest}", oldest=self.oldest, newest=self.newest)
+        return Placed("{text} ({evidence})", text=text, evidence=joined((sign.sign for sign in self.evidence), "; "))
 
     def to_json(self) -> dict[str, object]:
         """Return the range and its signs as JSON values."""
@@ -105,26 +106,26 @@ def _library(store: Store) -> WriterSign | None:
     if library not in _LIBRARIES:
         return None
     oldest, newest = _LIBRARIES[library]
-    return WriterSign(f"rocksdbstore/ was opened by RocksDB {library}", oldest, newest)
+    return WriterSign(Text("rocksdbstore/ was opened by RocksDB {library}", library=library), oldest, newest)
 
 
 def _present(store: Store) -> list[WriterSign]:
     """Return the signs that only newer versions leave."""
     signs = []
     if is_current(store.files, store.root / SEPARATE):
-        signs.append(WriterSign(f"{SEPARATE}/ exists", "5.5.0"))
+        signs.append(WriterSign(Text("{separate}/ exists", separate=SEPARATE), "5.5.0"))
     entry = store.checkpoint
     if entry is not None and not entry.directory and not entry.special:
         checkpoint = parse_checkpoint(store.files.read_at(entry.path, FILE_SIZE, 0))
         if checkpoint.logics_physical_offset > 0:
-            signs.append(WriterSign("the checkpoint has a logicsPhysicalOffset", "5.5.0"))
+            signs.append(WriterSign(Text("the checkpoint has a logicsPhysicalOffset"), "5.5.0"))
         elif checkpoint.logics_msg_timestamp > 0 and not store.rocksdb_consume_queue:
-            words = "the checkpoint has a time of the queues, but no logicsPhysicalOffset"
+            words = Text("the checkpoint has a time of the queues, but no logicsPhysicalOffset")
             signs.append(WriterSign(words, newest="5.4.0", certain=False))
     if "rocksdbstore" in store.top:
-        signs.append(WriterSign("rocksdbstore/ exists", "5.4.0"))
+        signs.append(WriterSign(Text("rocksdbstore/ exists"), "5.4.0"))
     elif any(name in store.top for name in ("timerwheel", "timerlog", "batchconsumequeue")):
-        signs.append(WriterSign("a timer wheel or batch queues exist", "5.0.0"))
+        signs.append(WriterSign(Text("a timer wheel or batch queues exist"), "5.0.0"))
     return signs
 
 
@@ -134,7 +135,7 @@ def _missing(store: Store) -> list[WriterSign]:
         return []
     signs = []
     if "rocksdbstore" not in store.top:
-        signs.append(WriterSign("there is no rocksdbstore/", newest="5.3.4", certain=False))
+        signs.append(WriterSign(Text("there is no rocksdbstore/"), newest="5.3.4", certain=False))
     if "timerwheel" not in store.top and not store.files.exists(store.root / "config" / "consumerOrderInfo.json"):
-        signs.append(WriterSign("there is no timer wheel", newest="4.9.8", certain=False))
+        signs.append(WriterSign(Text("there is no timer wheel"), newest="4.9.8", certain=False))
     return signs

@@ -12,6 +12,7 @@ from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.records import MAX_RECORD
 from rmqstore.files.store import Store
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
+from rmqstore.texts import Text
 
 TIMES = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 _OFFSETS = ("master_flushed_offset", "confirm_phy_offset", "logics_physical_offset")
@@ -87,7 +88,7 @@ def check_checkpoint(
             findings.add(Finding(codes.CK_MISSING, "checkpoint", facts={"reason": "missing"}))
         return None
     if entry is not None and (entry.directory or entry.special):
-        findings.add(Finding(codes.CK_LENGTH, "checkpoint", path.name, facts={"reason": "not a file"}))
+        findings.add(Finding(codes.CK_LENGTH, "checkpoint", path.name, facts={"reason": Text("not a file")}))
         return None
     entry = entry or store.files.stat(path)
     length = entry.length if entry is not None else 0

@@ -30,6 +30,7 @@ from rmqstore.formats.configjson import (
     object_of,
     parse_config_text,
 )
+from rmqstore.texts import Placed, Text, joined
 
 JSON_FILES = (
     "topics.json",
@@ -183,7 +184,7 @@ class _ConfigCheck:
         try:
             names = {e.path.name for e in self.files.list(config)}
         except OSError as e:
-            facts: dict[str, Fact] = {"path": str(config), "error": e.strerror or "cannot be listed"}
+            facts: dict[str, Fact] = {"path": str(config), "error": e.strerror or Text("cannot be listed")}
             self.findings.add(Finding(codes.DIR_UNREADABLE, "config", config.name, facts=facts))
             return {}
         return self.json_files(config, (n for n in JSON_FILES if n in names or f"{n}.bak" in names))
@@ -238,10 +239,12 @@ def _bytes(files: Files, path: Path, facts: ConfigFacts) -> bytes | str:
     except (FileNotFoundError, NotADirectoryError):
         return _MISSING
     except OSError as e:
-        facts.unchecked.append(f"{path.name}: {e.strerror or 'cannot be read'}")
+        facts.unchecked.append(
+            Placed("{path}: {strerror}", path=path.name, strerror=e.strerror or Text("cannot be read"))
+        )
         return _UNREADABLE
     if len(raw) > LARGEST:
-        facts.unchecked.append(f"{path.name}: longer than {LARGEST} bytes, not read")
+        facts.unchecked.append(Text("{path}: longer than {largest} bytes, not read", path=path.name, largest=LARGEST))
         return _UNREADABLE
     return raw
 
@@ -273,4 +276,4 @@ def _read_text(files: Files, path: Path, facts: ConfigFacts) -> _Read:
         return _Read(ConfigState.SOUND, None, 0, len(raw), {})
     nul = raw and not raw.strip(b"\0")
     condition = ConfigState.EMPTY if not raw.strip() else ConfigState.NUL_FILLED if nul else ConfigState.BROKEN
-    return _Read(condition, "; ".join(faults), 0, len(raw))
+    return _Read(condition, joined(faults, "; "), 0, len(raw))

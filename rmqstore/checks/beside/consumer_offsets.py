@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from rmqstore.files.config_databases import OFFSETS, directory_of
 from rmqstore.files.config_files import Committed, committed_offsets, loaded_config
 from rmqstore.files.store import Store
+from rmqstore.texts import Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class ConsumerOffsets:
         """Read the offsets of a store. Errors: none; see `unreadable`."""
         out = cls()
         if store.part is not None:
-            out.unreadable = "a part of a store has no configuration"
+            out.unreadable = Text("a part of a store has no configuration")
             return out
         known = False
         for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
@@ -48,7 +49,7 @@ class ConsumerOffsets:
         if (directory := directory_of(store, OFFSETS)) is not None:
             out._add_rocksdb(store, directory)
         elif not known:
-            out.unreadable = "there is no readable consumerOffset.json"
+            out.unreadable = Text("there is no readable consumerOffset.json")
         return out
 
     def of(self, topic: str, queue_id: int) -> list[QueueProgress]:
@@ -76,9 +77,9 @@ class ConsumerOffsets:
         try:
             table = stored_table(store, directory, OFFSETS)
         except CannotRead as error:
-            self.unreadable = f"config/{directory} cannot be read: {error}"
+            self.unreadable = Text("config/{directory} cannot be read: {error}", directory=directory, error=error)
             return
         offsets = committed_offsets(table.as_json)
         self._add(offsets or [])
         if table.broken or offsets is None:
-            self.unreadable = f"config/{directory} has values that no broker reads"
+            self.unreadable = Text("config/{directory} has values that no broker reads", directory=directory)

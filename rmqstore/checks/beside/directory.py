@@ -30,6 +30,7 @@ from rmqstore.files.mapped_file_queue import (
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.store_queues import SIZE_KEY, TREE
 from rmqstore.files.top_entries import unknown_entries
+from rmqstore.texts import Text
 
 _CODE = {
     OddKind.DIRECTORY: codes.DIR_SUB_DIRECTORY,
@@ -104,7 +105,7 @@ def check_directory(
 
 def _top(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
     if store.abort:
-        facts.notes.append("abort file present: unclean shutdown, or the broker is running")
+        facts.notes.append(Text("abort file present: unclean shutdown, or the broker is running"))
     own = store.files.examined(store.path)
     for name, entry in ((str(store.path), own), *store.top.items()):
         if entry is not None and entry.link is not None:
@@ -316,20 +317,22 @@ def _not_read(store: Store, facts: DirectoryFacts, opened_rocksdb: Collection[st
         return
     name = store.rocksdb_directory.name
     if store.rocksdb_consume_queue and name not in opened_rocksdb:
-        facts.unchecked.append(f"{name}/: consume queues in RocksDB are not checked")
+        facts.unchecked.append(Text("{name}/: consume queues in RocksDB are not checked", name=name))
     facts.unchecked += [
-        f"config/{name}/: configuration in RocksDB is not checked"
+        Text("config/{name}/: configuration in RocksDB is not checked", name=name)
         for name in store.rocksdb_config
         if f"config/{name}" not in opened_rocksdb and name not in WITHOUT_POSITIONS
     ]
     left = store.left_by_dledger
-    facts.notes += [f"{name}/: left by DLedger, without which the broker now runs: not checked" for name in left]
+    facts.notes += [
+        Text("{name}/: left by DLedger, without which the broker now runs: not checked", name=name) for name in left
+    ]
     others = [name for name in store.other_dledger if name not in left]
-    facts.unchecked += [f"{name}/: a second DLedger directory, not checked" for name in others]
+    facts.unchecked += [Text("{name}/: a second DLedger directory, not checked", name=name) for name in others]
     if words := tier_words(store.files, store.root):
         facts.notes.append(words)
     elif "tiered_index_file" in store.top:
-        facts.notes.append("tiered_index_file/ belongs to tiered storage and is not read")
+        facts.notes.append(Text("tiered_index_file/ belongs to tiered storage and is not read"))
 
 
 def _no_index(store: Store, facts: DirectoryFacts) -> None:
@@ -338,8 +341,8 @@ def _no_index(store: Store, facts: DirectoryFacts) -> None:
         return
     with contextlib.suppress(OSError):  # a log that cannot be listed has its own finding
         if store.logs:
-            help_ = "`rmqstore rebuild STORE index` rebuilds it"
-            facts.notes.append(f"index/ has no file: queries by key or id find nothing; {help_}")
+            help_ = Text("`rmqstore rebuild STORE index` rebuilds it")
+            facts.notes.append(Text("index/ has no file: queries by key or id find nothing; {help_}", help_=help_))
 
 
 def _unknown(store: Store, findings: Findings, facts: DirectoryFacts) -> None:

@@ -16,6 +16,7 @@ from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats import dledger
 from rmqstore.scan.tiling import Kind, Tiling
 from rmqstore.scan.units import last_nonzero
+from rmqstore.texts import joined
 
 _UNIT = dledger.INDEX_UNIT
 _TEXT_LIMIT = 64 << 10
@@ -55,7 +56,7 @@ def check_dledger_texts(store: Store, findings: Findings) -> None:
     if store.part == "dledger-checkpoint":
         _committed_fault(store.files, raw, store.path, findings)
     elif store.part == CURRTERM and (faults := dledger.parse_currterm(raw).faults):
-        facts: dict[str, Fact] = {"reason": "; ".join(faults)}
+        facts: dict[str, Fact] = {"reason": joined(faults, "; ")}
         findings.add(Finding(codes.DL_TERM, "dledger", store.path.name, 0, len(raw), facts))
 
 
@@ -153,7 +154,7 @@ def _checkpoint(group: DLedgerFiles, tally: EntryTally, findings: Findings, kill
 def _committed_fault(files: Files, raw: bytes, path: Path, findings: Findings) -> int | None:
     parsed = dledger.parse_dledger_checkpoint(raw)
     if parsed.committed_index is None:
-        facts: dict[str, Fact] = {"reason": "; ".join(parsed.faults), "spares": _spares(files, path)}
+        facts: dict[str, Fact] = {"reason": joined(parsed.faults, "; "), "spares": _spares(files, path)}
         findings.add(Finding(codes.DL_COMMITTED, "dledger", path.name, 0, len(raw), facts))
     return parsed.committed_index
 
@@ -170,7 +171,7 @@ def _currterm(group: DLedgerFiles, tally: EntryTally, findings: Findings, live: 
         return
     parsed = dledger.parse_currterm(raw)
     if parsed.faults:
-        facts = {"reason": "; ".join(parsed.faults), "spares": _spares(files, path), "last_term": tally.last_term}
+        facts = {"reason": joined(parsed.faults, "; "), "spares": _spares(files, path), "last_term": tally.last_term}
         findings.add(Finding(codes.DL_TERM, "dledger", path.name, 0, len(raw), facts))
     elif parsed.term < tally.last_term:
         facts = {"curr_term": parsed.term, "last_term": tally.last_term}

@@ -25,6 +25,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats import index
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.units import file_chunks, last_nonzero_in
+from rmqstore.texts import Text
 
 _BLOCK_UNITS = 4096
 _CHUNK_UNITS = 16 * _BLOCK_UNITS
@@ -49,7 +50,7 @@ def check_index(store: Store, findings: Findings, *, live: bool = False) -> Inde
         store.relist_index()
         sizes, entries = index_sizes(store), store.index_files
     if sizes is None and any(_has_content(store.files, e) for e in entries):
-        catalog.unchecked.append("index/: number of slots not known (give broker.conf with maxHashSlotNum)")
+        catalog.unchecked.append(Text("index/: number of slots not known (give broker.conf with maxHashSlotNum)"))
     set_keys = _other_settings(store, entries)
     if set_keys:
         findings.add(Finding(codes.IX_CONFIG_SIZE, "index", facts={"files": len(entries), "set": ", ".join(set_keys)}))
@@ -131,7 +132,7 @@ class _FileCheck:
         top = 0 if filled is None else (filled - self.base) // _UNIT.size
         last = index.entries(count)
         if not 0 <= count <= max(room, 1):
-            self._header("index_count", count, f"0 to {room}")
+            self._header("index_count", count, Text("0 to {room}", room=room))
             last = top
         elif not self.moving and last != top and self._wrong_count(head, last, top):
             self._header("index_count", count, str(top + 1))
@@ -263,7 +264,7 @@ class _FileCheck:
         begin, end = head["begin_timestamp"], head["end_timestamp"]
         if begin < 0 or end < 0:
             name = "begin_timestamp" if begin < 0 else "end_timestamp"
-            self._header(name, head[name], "a time")
+            self._header(name, head[name], Text("a time"))
         elif last > 1 and len(ends) == 1:  # unit 1 was written with the begin time of the previous file
             wanted = index.time_diff(end, begin)
             if int(self.last["time_diff"]) != wanted:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.files.store import Store
+from rmqstore.texts import Text
 
 _HOUR_MS = 3_600_000
 
@@ -27,7 +28,13 @@ def too_young_to_expire(store: Store, first: LogResult) -> list[str]:
     if not 0 <= active - first.first_time < hours * _HOUR_MS:
         return []
     return [
-        f"the {first.queue.name} begins at {first.queue.start:,}: the files before it were less than {hours} hours old "
-        "(fileReservedTime) when the broker last ran, so they did not expire by age. They were deleted for lack of "
-        "space or by a person, are lost, or were never here (a slave that began later)"
+        Text(
+            "the {queue} begins at {start:,}: the files before it were less than {hours} hours old "
+            "(fileReservedTime) when the broker last ran, so they did not expire by age. They were "
+            "deleted for lack of space or by a person, are lost, or were never here (a slave that began "
+            "later)",
+            queue=first.queue.name,
+            start=first.queue.start,
+            hours=hours,
+        )
     ]

@@ -22,6 +22,7 @@ from rmqstore.files.disk.files import Files
 from rmqstore.files.disk.paths import real_path
 from rmqstore.files.store import Store
 from rmqstore.formats.text.counts import many
+from rmqstore.texts import Text, joined
 
 _TREES = (
     *("commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "timerlog"),
@@ -141,7 +142,11 @@ def rights_words(findings: Findings) -> str:
     files, directories = int(facts["files"] or 0), int(facts["directories"] or 0)
     parts = [many(files, "file")] if files else []
     parts += [many(directories, "directory", "directories")] if directories else []
-    return f", but user {facts['broker_user']} may not write {' and '.join(parts)} of it"
+    return Text(
+        ", but user {broker_user} may not write {parts} of it",
+        broker_user=facts["broker_user"],
+        parts=joined(parts, " and "),
+    )
 
 
 def _name(uid: int) -> str:

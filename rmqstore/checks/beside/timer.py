@@ -22,6 +22,7 @@ from rmqstore.formats.message import BLANK_MAGIC, Message
 from rmqstore.formats.properties import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, TIMER_TOPIC, parse_properties
 from rmqstore.formats.text.javatext import parse_long
 from rmqstore.scan.units import last_nonzero_in, unit_chunks
+from rmqstore.texts import Text
 
 _UNIT = timer.LOG_UNIT
 _LATE = 15_000  # ms; a running broker delivers when a message is due, and writes timercheck every second
@@ -172,7 +173,7 @@ def _slots(store: Store, queue: MappedFileQueue, findings: Findings) -> int:
     judged = judge(store, queue)
     if judged is None:
         return 0
-    for reason, numbers in (("lost", judged.lost), ("foreign", judged.foreign), ("after the end", judged.behind)):
+    for reason, numbers in (("lost", judged.lost), ("foreign", judged.foreign), (Text("after the end"), judged.behind)):
         if len(numbers):
             facts: dict[str, Fact] = {"reason": reason, "count": len(numbers)}
             if reason == "lost":
@@ -255,9 +256,9 @@ def _timercheck(
             if live or limit is None or value <= limit:
                 continue
             if name != "last_read_time":
-                facts |= {"reason": "after the end", "end": limit}
+                facts |= {"reason": Text("after the end"), "end": limit}
             else:
-                facts |= {"reason": "in the future"}
+                facts |= {"reason": Text("in the future")}
                 if store.timer_log is not None and since is not None:
                     never = _never_read(store.timer_log, since, value)
                     facts |= {"messages": never} if never else {}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.layout import Layout
 from rmqstore.scan.unit_rows import Units
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.checks.index.catalog import IndexCatalog
@@ -54,7 +55,7 @@ class WatchedReads:
     def read(self, topic: str, queue_id: int, first: int, count: int) -> Units:
         """Like `UnitReader.read`."""
         if self._units is None:
-            raise ValueError("no consume queues to read")
+            raise ValueError(Text("no consume queues to read"))
         found = self._units.read(topic, queue_id, first, count)
         self._seen.units.append((topic, queue_id, first, count))
         if self._hashes:
@@ -74,7 +75,7 @@ class WatchedReads:
     def pread(self, size: int, offset: int) -> bytes:
         """Like `MappedFileQueue.pread` of the DLedger index."""
         if self._entry_units is None:
-            raise ValueError("no DLedger index to read")
+            raise ValueError(Text("no DLedger index to read"))
         found = self._entry_units.pread(size, offset)
         self._seen.entries.append((size, offset))
         if self._hashes:

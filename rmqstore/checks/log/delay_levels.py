@@ -26,6 +26,7 @@ from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, De
 from rmqstore.formats.text.javatext import parse_int
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.units import last_nonzero
+from rmqstore.texts import Text, joined
 
 UNIT = consumequeue.UNIT.size
 _SAMPLE = 48  # units of a level that are read, spread over its queue; more where they differ
@@ -85,16 +86,21 @@ def note(store: Store) -> str:
     notes = []
     if other:
         notes.append(
-            "messageDelayLevel is not the default, as the units of SCHEDULE_TOPIC_XXXX show: give broker.conf (-c)"
+            Text(
+                "messageDelayLevel is not the default, as the units of SCHEDULE_TOPIC_XXXX show: give broker.conf (-c)"
+            )
         )
     # a broker does not read the levels after its last one
     if changed := sorted({level for level, _, _ in levels.earlier if level <= len(levels.delays)}):
         numbers = ", ".join(map(str, changed))
         notes.append(
-            f"messageDelayLevel was different before (level {numbers}): units keep their original delivery "
-            "time, and brokers use it"
+            Text(
+                "messageDelayLevel was different before (level {numbers}): units keep their original "
+                "delivery time, and brokers use it",
+                numbers=numbers,
+            )
         )
-    return "; ".join(notes)
+    return joined(notes, "; ")
 
 
 def _levels_of(store: Store) -> DelayLevels:

@@ -41,8 +41,9 @@ from rmqstore.formats.message import (
 )
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
+from rmqstore.texts import Text
 
-PREPARED, ROLLED_BACK = "prepared", "rolled back"
+PREPARED, ROLLED_BACK = "prepared", Text("rolled back")
 """What the transaction bits say about a message that is in no queue."""
 _BITS = COMPRESSED | COMPRESSION_TYPE_MASK
 

@@ -21,6 +21,7 @@ from rmqstore.formats.properties import SCHEDULE_TOPIC, DelayLevels
 from rmqstore.scan.dispatch import DispatchedRows
 from rmqstore.scan.kernels import I64, Bool, consecutive
 from rmqstore.scan.unit_rows import Laid, Rows, Units, lay_out
+from rmqstore.texts import Text
 
 WINDOW = 1 << 18
 KEPT = 10_000
@@ -277,7 +278,7 @@ class UnitRows:
     def of(laid: Laid, stretches: list[Rows]) -> UnitRows:
         """Make them from rows that were laid out with units."""
         if laid.units is None:
-            raise ValueError("rows without units")
+            raise ValueError(Text("rows without units"))
         return UnitRows(laid.units, stretches)
 
 

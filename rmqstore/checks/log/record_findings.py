@@ -14,6 +14,7 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.dispatch import QueueNames
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.tiling import Run
+from rmqstore.texts import Placed, Text, joined
 
 _COMMITLOG_CODES = {
     Fault.SHORT: codes.CL_MAGIC,
@@ -50,7 +51,9 @@ def code_of(cause: Fault, body_offset: int) -> str:
 
 def topics_text(counts: Counter[str]) -> str:
     """Return the topics with the most messages and their counts, for example "Orders 1,200, Logs 3"."""
-    most = ", ".join(f"{topic} {count:,}" for topic, count in counts.most_common(_NAMED_TOPICS))
+    most = joined(
+        (Placed("{topic} {count:,}", topic=topic, count=count) for topic, count in counts.most_common(_NAMED_TOPICS))
+    )
     return most + (", …" if len(counts) > _NAMED_TOPICS else "")
 
 
@@ -94,7 +97,7 @@ def record_finding(code: str, columns: Columns, i: int, file: str, facts: dict[s
 def text_finding(columns: Columns, i: int, faults: list[str], file: str) -> Finding:
     """Return the finding of a record with damaged properties."""
     return record_finding(
-        code_of(Fault.PROPERTIES, columns.body_offset), columns, i, file, {"faults": "; ".join(faults[:4])}
+        code_of(Fault.PROPERTIES, columns.body_offset), columns, i, file, {"faults": joined(faults[:4], "; ")}
     )
 
 
@@ -119,4 +122,4 @@ def add_service_faults(columns: Columns, number: I64, queues: QueueNames, faults
     for i, a, b in zip(rows.tolist(), start.tolist(), stop.tolist(), strict=True):
         missing = missing_in_text(queues.names[int(number[i])][0], columns.raw, a, b)
         if missing:
-            faults.setdefault(i, []).append(f"no valid {', '.join(missing)}")
+            faults.setdefault(i, []).append(Text("no valid {missing}", missing=joined(missing)))

@@ -15,6 +15,7 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import consumequeue
 from rmqstore.scan.unit_rows import Units
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.files.rocksdb.queues import RocksDBQueues
@@ -72,7 +73,7 @@ def _rocksdb_queues(store: Store) -> RocksDBQueues | None:
             return None  # light queues are not compared then
         raise NotReadable(
             f"{store.rocksdb_directory.name}/: {e}",
-            "run the command again: a process may have changed it, or a worker lacks the extra rocksdb",
+            Text("run the command again: a process may have changed it, or a worker lacks the extra rocksdb"),
         ) from None
 
 

@@ -14,12 +14,13 @@ from typing import NamedTuple
 
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats import properties
+from rmqstore.texts import Text
 
 _ROW = 3  # consecutive units that point to the same other queue: not caused by damaged records
 _LEAST = 10  # units that fit nothing, before all queues count as foreign
-NO_RECORD = "no record starts there"
-IN_A_BLANK = "the file ends there with a BLANK"
-ANOTHER_RECORD = "another record starts there"
+NO_RECORD = Text("no record starts there")
+IN_A_BLANK = Text("the file ends there with a BLANK")
+ANOTHER_RECORD = Text("another record starts there")
 
 
 class UnownedUnit(NamedTuple):

@@ -7,185 +7,214 @@ from __future__ import annotations
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import OperatorTask, Problem, Repair, Rows, Severity
+from rmqstore.texts import Text
 
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
 DIRECTORY: Rows = (
     Problem(
         code=codes.DIR_STRAY_FILE,
-        title="foreign file or directory among files that brokers list",
+        title=Text("foreign file or directory among files that brokers list"),
         severity=_E,
         repair=Repair.SAFE,
         needs_operator=OperatorTask(
-            why="it is not a regular file, or only a person may move it from where it is",
-            do="move it away by hand",
+            why=Text("it is not a regular file, or only a person may move it from where it is"),
+            do=Text("move it away by hand"),
         ),
         spoils_files=True,
         about=(
-            "commitlog/, timerlog/ or a queue directory holds a file whose name is not an offset, a file whose length "
-            "does not fit, or (before 5.1.0) a directory. The broker does not start because of it: `length not matched "
-            "message store config value` or NumberFormatException, exit code 253. If a file has the place of "
-            "consumequeue/, the broker starts, but no message gets a unit; in the place of index/, the start or all "
-            "later dispatch ends at the first message with a key. A queue file whose name does not have 20 digits is "
-            "sorted wrongly: the queue may end before it."
+            Text(
+                "commitlog/, timerlog/ or a queue directory holds a file whose name is not an offset, a file "
+                "whose length does not fit, or (before 5.1.0) a directory. The broker does not start because "
+                "of it: `length not matched message store config value` or NumberFormatException, exit code "
+                "253. If a file has the place of consumequeue/, the broker starts, but no message gets a "
+                "unit; in the place of index/, the start or all later dispatch ends at the first message "
+                "with a key. A queue file whose name does not have 20 digits is sorted wrongly: the queue "
+                "may end before it."
+            )
         ),
     ),
     Problem(
         code=codes.DIR_SUB_DIRECTORY,
-        title="directory inside a directory of files",
+        title=Text("directory inside a directory of files"),
         severity=_W,
         repair=Repair.SAFE,
         spoils_files=True,
         about=(
-            "RocketMQ before 5.1.0 does not start if commitlog/ or a queue directory contains a directory; newer "
-            "versions skip it."
+            Text(
+                "RocketMQ before 5.1.0 does not start if commitlog/ or a queue directory contains a "
+                "directory; newer versions skip it."
+            )
         ),
     ),
     Problem(
         code=codes.DIR_EMPTY_FILE,
-        title="file of 0 bytes",
+        title=Text("file of 0 bytes"),
         severity=_E,
         repair=Repair.SAFE,
         spoils_files=True,
         about=(
-            "A crash between creating a file and setting its length leaves 0 bytes. Brokers before 5.1.3 do not start "
-            "(`length not matched`). Newer ones delete the file if it is the last by name, and lose the end of the "
-            "queue with it."
+            Text(
+                "A crash between creating a file and setting its length leaves 0 bytes. Brokers before 5.1.3 "
+                "do not start (`length not matched`). Newer ones delete the file if it is the last by name, "
+                "and lose the end of the queue with it."
+            )
         ),
     ),
     Problem(
         code=codes.DIR_WRONG_LENGTH,
-        title="file has the wrong length",
+        title=Text("file has the wrong length"),
         severity=_E,
         repair=Repair.SAFE,
         spoils_files=True,
         about=(
-            "A file is shorter or longer than the other files of its queue. Most versions do not start (`length not "
-            "matched message store config value`, exit 253); 4.3, 4.4 and 4.9.2 silently ignore this file and all "
-            "later ones."
+            Text(
+                "A file is shorter or longer than the other files of its queue. Most versions do not start "
+                "(`length not matched message store config value`, exit 253); 4.3, 4.4 and 4.9.2 silently "
+                "ignore this file and all later ones."
+            )
         ),
     ),
     Problem(
         code=codes.DIR_FILE_SIZE,
-        title="file size differs from the configuration",
+        title=Text("file size differs from the configuration"),
         severity=_E,
         explains=2,
         needs_operator=OperatorTask(
-            why="the configuration does not match the files",
-            do="set the key that is named above",
+            why=Text("the configuration does not match the files"),
+            do=Text("set the key that is named above"),
             stops_all=True,
         ),
         about=(
-            "All files of a queue have a different length than broker.conf says. The broker does not start (`length "
-            "not matched`). Set the key named in the finding to the size of the files. Other findings may only be "
-            "consequences of this one."
+            Text(
+                "All files of a queue have a different length than broker.conf says. The broker does not "
+                "start (`length not matched`). Set the key named in the finding to the size of the files. "
+                "Other findings may only be consequences of this one."
+            )
         ),
     ),
     Problem(
         code=codes.DIR_DUPLICATE_FILE,
-        title="two files that start at the same offset",
+        title=Text("two files that start at the same offset"),
         severity=_E,
         needs_operator=OperatorTask(
-            why="nothing shows which of the two files is the right one",
-            do="move one of them away",
+            why=Text("nothing shows which of the two files is the right one"),
+            do=Text("move one of them away"),
             stops_all=True,
         ),
         about=(
-            "Two directories of a multi-path commitlog hold a file with the same name, or a directory has two names "
-            "of the same number (one with fewer zeros). The broker loads both and reads `other` (apache/rocketmq issue "
-            "8859)."
+            Text(
+                "Two directories of a multi-path commitlog hold a file with the same name, or a directory "
+                "has two names of the same number (one with fewer zeros). The broker loads both and reads "
+                "`other` (apache/rocketmq issue 8859)."
+            )
         ),
     ),
     Problem(
         code=codes.DIR_MISSING_PATH,
-        title="configured path does not exist",
+        title=Text("configured path does not exist"),
         severity=_E,
         explains=1,
         needs_operator=OperatorTask(
-            why="part of the store may be elsewhere",
-            do="mount the disk, or correct broker.conf",
+            why=Text("part of the store may be elsewhere"),
+            do=Text("mount the disk, or correct broker.conf"),
             stops_all=True,
         ),
         about=(
-            "broker.conf names a commitlog or DLedger path that does not exist: perhaps a disk is not mounted. Nothing "
-            "is repaired while part of the store may be elsewhere."
+            Text(
+                "broker.conf names a commitlog or DLedger path that does not exist: perhaps a disk is not "
+                "mounted. Nothing is repaired while part of the store may be elsewhere."
+            )
         ),
     ),
     Problem(
         code=codes.DIR_UNREADABLE,
-        title="file or directory cannot be read",
+        title=Text("file or directory cannot be read"),
         severity=_E,
         needs_operator=OperatorTask(
-            why="the operating system refuses to read it",
-            do="give yourself permission to read it, then run this command again",
+            why=Text("the operating system refuses to read it"),
+            do=Text("give yourself permission to read it, then run this command again"),
         ),
-        about="The operating system refused to read a file or directory (permission, I/O error).",
+        about=Text("The operating system refused to read a file or directory (permission, I/O error)."),
     ),
     Problem(
         code=codes.DIR_OWNER,
-        title="files that the broker's user cannot write",
+        title=Text("files that the broker's user cannot write"),
         severity=_W,
         needs_operator=OperatorTask(
-            why="only you can decide on owners and modes",
-            do="run the command that `rmqstore verify` shows",
+            why=Text("only you can decide on owners and modes"),
+            do=Text("run the command that `rmqstore verify` shows"),
         ),
         about=(
-            "Most files that brokers created in this store belong to one user. Some other files or directories belong "
-            "to someone else, and their owner, group and mode do not let that user read and write them: after a "
-            "restore, or a start, as another user. The broker does not start with such a log, queue or "
-            "checkpoint (`Permission denied`, exit 253), and cannot create files in such a directory. The finding "
-            "contains the command that fixes it. If the broker runs as root, this does no harm."
+            Text(
+                "Most files that brokers created in this store belong to one user. Some other files or "
+                "directories belong to someone else, and their owner, group and mode do not let that user "
+                "read and write them: after a restore, or a start, as another user. The broker does not "
+                "start with such a log, queue or checkpoint (`Permission denied`, exit 253), and cannot "
+                "create files in such a directory. The finding contains the command that fixes it. If the "
+                "broker runs as root, this does no harm."
+            )
         ),
     ),
     Problem(
         code=codes.DIR_QUEUE_KIND,
-        title="queue directory of the wrong kind",
+        title=Text("queue directory of the wrong kind"),
         severity=_E,
         repair=Repair.ON_REQUEST,
-        asked="the repair moves the queues of a topic away, which only makes sense if topics.json is right",
+        asked=Text("the repair moves the queues of a topic away, which only makes sense if topics.json is right"),
         about=(
-            "batchconsumequeue/ has a topic that does not have queue.type=BatchCQ in topics.json, or consumequeue/ has "
-            "one that does. Loading throws an exception, and the broker does not start."
+            Text(
+                "batchconsumequeue/ has a topic that does not have queue.type=BatchCQ in topics.json, or "
+                "consumequeue/ has one that does. Loading throws an exception, and the broker does not start."
+            )
         ),
     ),
     Problem(
         code=codes.DIR_FOREIGN_ENTRY,
-        title="file or directory that no broker creates",
+        title=Text("file or directory that no broker creates"),
         severity=_N,
         about=(
-            "A file or directory at the top of the store, in index/, or next to topic or queue directories. The "
-            "versions up to 5.5.1 skip it. At the top it may belong to a newer version or a plugin: if it contains a "
-            "RocksDB or files named by offset, the store is not fully checked, and no repair moves the end of the log."
+            Text(
+                "A file or directory at the top of the store, in index/, or next to topic or queue "
+                "directories. The versions up to 5.5.1 skip it. At the top it may belong to a newer version "
+                "or a plugin: if it contains a RocksDB or files named by offset, the store is not fully "
+                "checked, and no repair moves the end of the log."
+            )
         ),
     ),
     Problem(
         code=codes.DIR_OPEN_JOURNAL,
-        title="unfinished repair of this store",
+        title=Text("unfinished repair of this store"),
         severity=_W,
         repair=Repair.UNDO,
         needs_operator=OperatorTask(
-            why="a repair is not finished",
-            do="run `rmqstore undo` or `rmqstore resume` with the journal named above",
+            why=Text("a repair is not finished"),
+            do=Text("run `rmqstore undo` or `rmqstore resume` with the journal named above"),
             stops_all=True,
         ),
         about=(
-            "The store contains a journal of rmqstore whose apply stopped half-way. Undo or resume it first. If the "
-            "state is `missing`, the store refers to a journal elsewhere (--journal) that is not there or is damaged: "
-            "mount its disk. If it is gone for good, that repair can no longer be undone, and `rmqstore journals STORE "
-            "--prune --missing --apply` removes the reference."
+            Text(
+                "The store contains a journal of rmqstore whose apply stopped half-way. Undo or resume it "
+                "first. If the state is `missing`, the store refers to a journal elsewhere (--journal) that "
+                "is not there or is damaged: mount its disk. If it is gone for good, that repair can no "
+                "longer be undone, and `rmqstore journals STORE --prune --missing --apply` removes the "
+                "reference."
+            )
         ),
     ),
     Problem(
         code=codes.DIR_LINK,
-        title="symbolic link at the top of the store",
+        title=Text("symbolic link at the top of the store"),
         severity=_N,
         needs_operator=OperatorTask(
-            why="links are never changed",
-            do="check where it points",
+            why=Text("links are never changed"),
+            do=Text("check where it points"),
         ),
         about=(
-            "The top directory of the store contains a symbolic link, which was followed. Linked files are read as a "
-            "broker reads them, but nothing is ever written through a link."
+            Text(
+                "The top directory of the store contains a symbolic link, which was followed. Linked files "
+                "are read as a broker reads them, but nothing is ever written through a link."
+            )
         ),
     ),
 )
@@ -193,106 +222,126 @@ DIRECTORY: Rows = (
 CHECKPOINT: Rows = (
     Problem(
         code=codes.CK_MISSING,
-        title="checkpoint file is missing or all zeros",
+        title=Text("checkpoint file is missing or all zeros"),
         severity=_N,
         about=(
-            "The broker creates the file. Without its times, recovery after a crash begins at the first file (5.4.0: "
-            "ten files back). A broker that was killed soon after its start leaves the file all zeros."
+            Text(
+                "The broker creates the file. Without its times, recovery after a crash begins at the first "
+                "file (5.4.0: ten files back). A broker that was killed soon after its start leaves the file "
+                "all zeros."
+            )
         ),
     ),
     Problem(
         code=codes.CK_LENGTH,
-        title="checkpoint is not a file of 4,096 bytes",
+        title=Text("checkpoint is not a file of 4,096 bytes"),
         severity=_W,
         repair=Repair.SAFE,
-        about="The broker extends a short file with zeros. A directory in its place stops the start.",
+        about=Text("The broker extends a short file with zeros. A directory in its place stops the start."),
     ),
     Problem(
         code=codes.CK_AHEAD,
-        title="checkpoint is later than the log",
+        title=Text("checkpoint is later than the log"),
         severity=_W,
         repair=Repair.SAFE,
         points_behind_log=True,
         about=(
-            "A time in the checkpoint is later than the last message: the value is garbage, or the log was cut. After "
-            "a crash, recovery begins too late and misses older damage."
+            Text(
+                "A time in the checkpoint is later than the last message: the value is garbage, or the log "
+                "was cut. After a crash, recovery begins too late and misses older damage."
+            )
         ),
     ),
     Problem(
         code=codes.CK_GARBAGE,
-        title="checkpoint holds impossible values",
+        title=Text("checkpoint holds impossible values"),
         severity=_W,
         repair=Repair.SAFE,
-        about="Negative or absurd times or offsets.",
+        about=Text("Negative or absurd times or offsets."),
     ),
 )
 
 CONFIG: Rows = (
     Problem(
         code=codes.CFG_UNREADABLE,
-        title="neither a config file nor its .bak can be parsed",
+        title=Text("neither a config file nor its .bak can be parsed"),
         severity=_E,
         needs_operator=OperatorTask(
-            why="neither the file nor its .bak can be parsed",
-            do="write a new file, or take the file from a replica or a backup",
+            why=Text("neither the file nor its .bak can be parsed"),
+            do=Text("write a new file, or take the file from a replica or a backup"),
         ),
         about=(
-            "Neither the file nor its .bak is valid JSON with values of the types that the broker reads: the broker "
-            "does not start (exit 253). With no .bak it starts, but without what the file says: as if there were no "
-            "topics, or no consumer had committed an offset. With a table that is null it may start, and every request "
-            "that needs the table then fails."
+            Text(
+                "Neither the file nor its .bak is valid JSON with values of the types that the broker reads: "
+                "the broker does not start (exit 253). With no .bak it starts, but without what the file "
+                "says: as if there were no topics, or no consumer had committed an offset. With a table that "
+                "is null it may start, and every request that needs the table then fails."
+            )
         ),
     ),
     Problem(
         code=codes.CFG_NO_TOPICS,
-        title="topics.json is missing, but topics have batch queues",
+        title=Text("topics.json is missing, but topics have batch queues"),
         severity=_E,
         needs_operator=OperatorTask(
-            why="nothing in the store shows the other settings of the topics",
+            why=Text("nothing in the store shows the other settings of the topics"),
             do=(
-                "take config/topics.json from a replica or a backup; or write one that gives each of these topics the "
-                'attribute "queue.type": "BatchCQ"'
+                Text(
+                    "take config/topics.json from a replica or a backup; or write one that gives each of these "
+                    'topics the attribute "queue.type": "BatchCQ"'
+                )
             ),
         ),
         about=(
-            "batchconsumequeue/ has queues, but neither topics.json nor its .bak says queue.type=BatchCQ for their "
-            "topics: the broker does not start (exit 253, `The queue type of topic … should be BatchCQ, but is "
-            "SimpleCQ`). Take config/topics.json from a replica or a backup."
+            Text(
+                "batchconsumequeue/ has queues, but neither topics.json nor its .bak says queue.type=BatchCQ "
+                "for their topics: the broker does not start (exit 253, `The queue type of topic … should be "
+                "BatchCQ, but is SimpleCQ`). Take config/topics.json from a replica or a backup."
+            )
         ),
     ),
     Problem(
         code=codes.CFG_LOST_TOPICS,
-        title="topics.json is missing, and the log has messages of topics",
+        title=Text("topics.json is missing, and the log has messages of topics"),
         severity=_W,
         needs_operator=OperatorTask(
-            why="the log names the topics, but not their settings",
+            why=Text("the log names the topics, but not their settings"),
             do=(
-                "take config/topics.json from a slave or a backup; or create the topics again with `mqadmin "
-                "updateTopic`, with at least as many queues as before"
+                Text(
+                    "take config/topics.json from a slave or a backup; or create the topics again with `mqadmin "
+                    "updateTopic`, with at least as many queues as before"
+                )
             ),
         ),
         about=(
-            "A broker has run on this store, and topics.json and its .bak are gone. The next broker starts, but does "
-            "not know the topics: consumers get `topic not exist` until somebody creates them again. Messages and "
-            "consume queues stay."
+            Text(
+                "A broker has run on this store, and topics.json and its .bak are gone. The next broker "
+                "starts, but does not know the topics: consumers get `topic not exist` until somebody "
+                "creates them again. Messages and consume queues stay."
+            )
         ),
     ),
     Problem(
         code=codes.CFG_UNSTORED_TOPICS,
-        title="topics with consume queues are not in config/rdb/",
+        title=Text("topics with consume queues are not in config/rdb/"),
         severity=_W,
         needs_operator=OperatorTask(
-            why="the queues name the topics, but not their settings",
+            why=Text("the queues name the topics, but not their settings"),
             do=(
-                "create the topics with `mqadmin updateTopic`, with at least as many queues as before: this stores "
-                "them. Best do it before the broker stops, because it still knows them"
+                Text(
+                    "create the topics with `mqadmin updateTopic`, with at least as many queues as before: this "
+                    "stores them. Best do it before the broker stops, because it still knows them"
+                )
             ),
         ),
         about=(
-            "With configManagerVersion=v2, a broker does not store topics that it created automatically when a "
-            "producer sent the first message (TopicConfigManagerV2 stores only those of `mqadmin updateTopic`; 5.5.1). "
-            "After its next start it does not know them: consumers get `topic not exist` until a producer sends a "
-            "message, or somebody creates them. Messages, consume queues and consumer offsets stay."
+            Text(
+                "With configManagerVersion=v2, a broker does not store topics that it created automatically "
+                "when a producer sent the first message (TopicConfigManagerV2 stores only those of `mqadmin "
+                "updateTopic`; 5.5.1). After its next start it does not know them: consumers get `topic not "
+                "exist` until a producer sends a message, or somebody creates them. Messages, consume queues "
+                "and consumer offsets stay."
+            )
         ),
     ),
     Problem(
@@ -315,121 +364,146 @@ CONFIG: Rows = (
     ),
     Problem(
         code=codes.CFG_NO_OFFSETS,
-        title="consumerOffset.json is missing, and groups have consumed",
+        title=Text("consumerOffset.json is missing, and groups have consumed"),
         severity=_W,
         needs_operator=OperatorTask(
-            why="nothing else in the store shows how far the groups have read",
+            why=Text("nothing else in the store shows how far the groups have read"),
             do=(
-                "take config/consumerOffset.json from a slave or a backup; or set the offsets with `mqadmin "
-                "resetOffsetByTime` after the start"
+                Text(
+                    "take config/consumerOffset.json from a slave or a backup; or set the offsets with `mqadmin "
+                    "resetOffsetByTime` after the start"
+                )
             ),
         ),
         about=(
-            "A broker has run on this store, groups have retry topics, and consumerOffset.json and its .bak are gone. "
-            "Every group starts over: at queue offset 0 in queues that still have it in memory, so it gets those "
-            "messages again; elsewhere where its ConsumeFromWhere says, by default at the end, so it never gets what "
-            "it had not read yet (ConsumerManageProcessor#queryConsumerOffset)."
+            Text(
+                "A broker has run on this store, groups have retry topics, and consumerOffset.json and its "
+                ".bak are gone. Every group starts over: at queue offset 0 in queues that still have it in "
+                "memory, so it gets those messages again; elsewhere where its ConsumeFromWhere says, by "
+                "default at the end, so it never gets what it had not read yet "
+                "(ConsumerManageProcessor#queryConsumerOffset)."
+            )
         ),
     ),
     Problem(
         code=codes.CFG_BROKEN,
-        title="config file is broken, its .bak is good",
+        title=Text("config file is broken, its .bak is good"),
         severity=_W,
         repair=Repair.SAFE,
         about=(
-            "The file is missing, empty, truncated or full of NUL bytes, as after a power failure, or has a value of a "
-            "wrong type. The broker falls back to the .bak; 5.4.0 deletes the broken file. With a null in place of its "
-            "table, the broker takes consumerOffset.json, consumerOrderInfo.json or messageRequestMode.json as it is, "
-            "and every request that needs the table fails: no group can query or commit an offset."
+            Text(
+                "The file is missing, empty, truncated or full of NUL bytes, as after a power failure, or "
+                "has a value of a wrong type. The broker falls back to the .bak; 5.4.0 deletes the broken "
+                "file. With a null in place of its table, the broker takes consumerOffset.json, "
+                "consumerOrderInfo.json or messageRequestMode.json as it is, and every request that needs "
+                "the table fails: no group can query or commit an offset."
+            )
         ),
     ),
     Problem(
         code=codes.CFG_BROKEN_BAK,
-        title="backup of a config file is broken",
+        title=Text("backup of a config file is broken"),
         severity=_N,
         repair=Repair.SAFE,
-        about="The .bak cannot be parsed, or has a value of a wrong type. The file itself is good.",
+        about=Text("The .bak cannot be parsed, or has a value of a wrong type. The file itself is good."),
     ),
     Problem(
         code=codes.CFG_SYNTAX,
-        title="config file that not every version reads",
+        title=Text("config file that not every version reads"),
         severity=_W,
         repair=Repair.SAFE,
         about=(
-            "The text has something that the JSON reader of some RocketMQ versions rejects: a comment, a comma without "
-            "a value, a key without quotes. To those versions the file is broken: they take the .bak, or start "
-            "without what the file says, as if there were no topics. `recover` writes the same values in the form "
-            "that every version reads; comments are lost."
+            Text(
+                "The text has something that the JSON reader of some RocketMQ versions rejects: a comment, a "
+                "comma without a value, a key without quotes. To those versions the file is broken: they "
+                "take the .bak, or start without what the file says, as if there were no topics. `recover` "
+                "writes the same values in the form that every version reads; comments are lost."
+            )
         ),
     ),
     Problem(
         code=codes.CFG_OFFSET_BEYOND,
-        title="consumer offset beyond the end of the queue",
+        title=Text("consumer offset beyond the end of the queue"),
         severity=_W,
         repair=Repair.ON_REQUEST,
         points_behind_log=True,
-        asked="the consumer offsets may be right and the queue too short: `recover` lowers them only on request",
+        asked=Text("the consumer offsets may be right and the queue too short: `recover` lowers them only on request"),
         about=(
-            "The offset of a group is greater than the maximum of the queue. The broker resets the client to the end "
-            "(OFFSET_OVERFLOW_BADLY), and the client skips everything that is written until then."
+            Text(
+                "The offset of a group is greater than the maximum of the queue. The broker resets the "
+                "client to the end (OFFSET_OVERFLOW_BADLY), and the client skips everything that is written "
+                "until then."
+            )
         ),
     ),
     Problem(
         code=codes.CFG_TIER_ENDS,
-        title="tiered storage ends before the queue begins",
+        title=Text("tiered storage ends before the queue begins"),
         severity=_W,
         needs_operator=OperatorTask(
-            why="the messages between are nowhere in this store",
+            why=Text("the messages between are nowhere in this store"),
             do=(
-                "copy the tier's files of this queue before the start, or start without tiered storage "
-                "(messageStorePlugIn); `recover --replica` may bring the messages back"
+                Text(
+                    "copy the tier's files of this queue before the start, or start without tiered storage "
+                    "(messageStorePlugIn); `recover --replica` may bring the messages back"
+                )
             ),
         ),
         about=(
-            "tieredStoreMetadata.json says that the tier has the queue up to an offset below the queue's minimum here: "
-            "log files were deleted before they were copied, or the queue was moved. At its next round the broker "
-            "destroys what the tier has of this queue, and begins anew (MessageStoreDispatcherImpl, `current offset is "
-            "too small`)."
+            Text(
+                "tieredStoreMetadata.json says that the tier has the queue up to an offset below the queue's "
+                "minimum here: log files were deleted before they were copied, or the queue was moved. At "
+                "its next round the broker destroys what the tier has of this queue, and begins anew "
+                "(MessageStoreDispatcherImpl, `current offset is too small`)."
+            )
         ),
     ),
     Problem(
         code=codes.CFG_DELAY_BEYOND,
-        title="delay offset beyond the end of the queue",
+        title=Text("delay offset beyond the end of the queue"),
         severity=_W,
         repair=Repair.ON_REQUEST,
-        asked="the delay offsets may be right and the queue too short: `recover` lowers them only on request",
+        asked=Text("the delay offsets may be right and the queue too short: `recover` lowers them only on request"),
         withholds=True,
         about=(
-            "delayOffset.json is ahead of a queue of SCHEDULE_TOPIC_XXXX: the broker would skip messages of that level."
+            Text(
+                "delayOffset.json is ahead of a queue of SCHEDULE_TOPIC_XXXX: the broker would skip messages "
+                "of that level."
+            )
         ),
     ),
     Problem(
         code=codes.CFG_NO_DELAYS,
-        title="delayOffset.json is missing, but delayed messages were due",
+        title=Text("delayOffset.json is missing, but delayed messages were due"),
         severity=_W,
         needs_operator=OperatorTask(
-            why="nothing else in the store shows which of them were delivered",
-            do="take config/delayOffset.json from a slave or a backup that is not older than the log",
+            why=Text("nothing else in the store shows which of them were delivered"),
+            do=Text("take config/delayOffset.json from a slave or a backup that is not older than the log"),
         ),
         about=(
-            "Messages of this delay level were due before the last message of the log: by more than 20 seconds, or by "
-            "more than a second if all of config/ is gone. A running broker delivers when they are due, and saves "
-            "delayOffset.json every 10 seconds. Without the file, the next start delivers them again."
+            Text(
+                "Messages of this delay level were due before the last message of the log: by more than 20 "
+                "seconds, or by more than a second if all of config/ is gone. A running broker delivers when "
+                "they are due, and saves delayOffset.json every 10 seconds. Without the file, the next start "
+                "delivers them again."
+            )
         ),
     ),
     Problem(
         code=codes.CFG_NO_LEVEL,
-        title="delayed messages in a level that messageDelayLevel does not have",
+        title=Text("delayed messages in a level that messageDelayLevel does not have"),
         severity=_W,
         needs_operator=OperatorTask(
-            why="only broker.conf sets the delay levels",
-            do="give messageDelayLevel in broker.conf at least as many levels as these messages need",
+            why=Text("only broker.conf sets the delay levels"),
+            do=Text("give messageDelayLevel in broker.conf at least as many levels as these messages need"),
         ),
         withholds=True,
         about=(
-            "messageDelayLevel of broker.conf has fewer levels than the messages that wait in SCHEDULE_TOPIC_XXXX. The "
-            "broker does not read the queues of other levels: these messages are never delivered, and expire with the "
-            "log (ScheduleMessageService#start)."
+            Text(
+                "messageDelayLevel of broker.conf has fewer levels than the messages that wait in "
+                "SCHEDULE_TOPIC_XXXX. The broker does not read the queues of other levels: these messages "
+                "are never delivered, and expire with the log (ScheduleMessageService#start)."
+            )
         ),
     ),
 )
@@ -437,111 +511,133 @@ CONFIG: Rows = (
 TIMER: Rows = (
     Problem(
         code=codes.TM_LOG,
-        title="timer log is damaged",
+        title=Text("timer log is damaged"),
         severity=_W,
         repair=Repair.ON_REQUEST,
-        asked="the repair cuts timer units, whose timed messages are then not delivered",
+        asked=Text("the repair cuts timer units, whose timed messages are then not delivered"),
         withholds=True,
         withholds_at_most=True,
         about=(
-            "A unit of the timer log has a wrong size or magic. Recovery stops there, and cuts the rest. The broker "
-            "then reads the timer queue again, from the message of the last unit on. If no unit of that file is left, "
-            "it does not: the timed messages of the units that were cut are never delivered."
+            Text(
+                "A unit of the timer log has a wrong size or magic. Recovery stops there, and cuts the rest. "
+                "The broker then reads the timer queue again, from the message of the last unit on. If no "
+                "unit of that file is left, it does not: the timed messages of the units that were cut are "
+                "never delivered."
+            )
         ),
     ),
     Problem(
         code=codes.TM_DANGLING,
-        title="timer units point beyond the log",
+        title=Text("timer units point beyond the log"),
         severity=_W,
         repair=Repair.ON_REQUEST,
-        asked="the repair cuts timer units, whose timed messages are then not delivered",
+        asked=Text("the repair cuts timer units, whose timed messages are then not delivered"),
         about=(
-            "Timer units refer to messages that are no longer in the commitlog. The dequeue service may stall "
-            "(apache/rocketmq issue 10668)."
+            Text(
+                "Timer units refer to messages that are no longer in the commitlog. The dequeue service may "
+                "stall (apache/rocketmq issue 10668)."
+            )
         ),
     ),
     Problem(
         code=codes.TM_WHEEL_LENGTH,
-        title="timerwheel has the wrong length",
+        title=Text("timerwheel has the wrong length"),
         severity=_E,
         repair=Repair.SAFE,
         about=(
-            "The length is not 2 x slots x 32: brokers from 5.0.0 on do not start. `recover` rebuilds the file from "
-            "the timer log."
+            Text(
+                "The length is not 2 x slots x 32: brokers from 5.0.0 on do not start. `recover` rebuilds "
+                "the file from the timer log."
+            )
         ),
     ),
     Problem(
         code=codes.TM_WHEEL_SLOT,
-        title="timerwheel slots do not lead to their units",
+        title=Text("timerwheel slots do not lead to their units"),
         severity=_E,
         repair=Repair.ON_REQUEST,
-        asked="with slots that match the timer log, the broker delivers timed messages that it would not deliver now",
+        asked=Text(
+            "with slots that match the timer log, the broker delivers timed messages that it would not deliver now"
+        ),
         withholds=True,
         withholds_at_most=True,
         about=(
-            "A start relinks only the newest part of the timer log. Beyond that part, slots that have yet to be read "
-            "do not lead to the last unit that is due in them: those timed messages are never delivered. Or they lead "
-            "to other units, or after the end of the timer log, where units will be written later: those messages are "
-            "delivered too early."
+            Text(
+                "A start relinks only the newest part of the timer log. Beyond that part, slots that have "
+                "yet to be read do not lead to the last unit that is due in them: those timed messages are "
+                "never delivered. Or they lead to other units, or after the end of the timer log, where "
+                "units will be written later: those messages are delivered too early."
+            )
         ),
     ),
     Problem(
         code=codes.TM_CHAIN,
-        title="timer units do not link to the previous unit",
+        title=Text("timer units do not link to the previous unit"),
         severity=_E,
         repair=Repair.ON_REQUEST,
-        asked="with its units linked again, the broker delivers timed messages that it would not deliver now",
+        asked=Text("with its units linked again, the broker delivers timed messages that it would not deliver now"),
         withholds=True,
         withholds_at_most=True,
         about=(
-            "The previous position in a unit that is still to be delivered is not that of the unit before it in its "
-            "slot. The units before it are never delivered. If it links back to itself, the dequeue service reads on "
-            "until memory is exhausted, and delivers no timed message any more."
+            Text(
+                "The previous position in a unit that is still to be delivered is not that of the unit "
+                "before it in its slot. The units before it are never delivered. If it links back to itself, "
+                "the dequeue service reads on until memory is exhausted, and delivers no timed message any "
+                "more."
+            )
         ),
     ),
     Problem(
         code=codes.TM_CHECK,
-        title="timercheck does not match the timer log",
+        title=Text("timercheck does not match the timer log"),
         severity=_W,
         repair=Repair.ON_REQUEST,
-        asked="`recover` changes timercheck only on request",
+        asked=Text("`recover` changes timercheck only on request"),
         withholds=True,
         about=(
-            "timercheck is too short, or its positions are after the end of the timer log or of the timer queue. Or "
-            "its read time is in the future: brokers never deliver timed messages that are due before it. Or a value "
-            "is 0, although messages were due 15 seconds before the last message of the log: the next start "
-            "delivers timed messages again."
+            Text(
+                "timercheck is too short, or its positions are after the end of the timer log or of the "
+                "timer queue. Or its read time is in the future: brokers never deliver timed messages that "
+                "are due before it. Or a value is 0, although messages were due 15 seconds before the last "
+                "message of the log: the next start delivers timed messages again."
+            )
         ),
     ),
     Problem(
         code=codes.TM_MISSING,
-        title="timer log and timercheck are missing, but timed messages were due",
+        title=Text("timer log and timercheck are missing, but timed messages were due"),
         severity=_W,
         needs_operator=OperatorTask(
-            why="nothing else in the store shows which of them were delivered",
-            do="take timerlog/, timerwheel and config/timercheck from a backup that is not older than the log",
+            why=Text("nothing else in the store shows which of them were delivered"),
+            do=Text("take timerlog/, timerwheel and config/timercheck from a backup that is not older than the log"),
         ),
         about=(
-            "The timer queue has messages that were due before the last message of the log. A running broker delivers "
-            "them when they are due, and writes the timer log and timercheck every second. Without both, the next "
-            "start reads the timer queue from its beginning, and delivers these messages again "
-            "(TimerMessageStore#recover)."
+            Text(
+                "The timer queue has messages that were due before the last message of the log. A running "
+                "broker delivers them when they are due, and writes the timer log and timercheck every "
+                "second. Without both, the next start reads the timer queue from its beginning, and delivers "
+                "these messages again (TimerMessageStore#recover)."
+            )
         ),
     ),
     Problem(
         code=codes.TM_COMPACTION,
-        title="compaction log and its queue differ",
+        title=Text("compaction log and its queue differ"),
         severity=_E,
         needs_operator=OperatorTask(
-            why="compacted messages are nowhere else in the store",
+            why=Text("compacted messages are nowhere else in the store"),
             do=(
-                "move the directories of the queue out of compaction/ (the broker compacts it again from what the log "
-                "has), or take the file from a replica or a backup"
+                Text(
+                    "move the directories of the queue out of compaction/ (the broker compacts it again from "
+                    "what the log has), or take the file from a replica or a backup"
+                )
             ),
         ),
         about=(
-            "compactionLog and compactionCq of a queue must hold the same file names, otherwise the broker does not "
-            "start. Or a record or unit in them is damaged."
+            Text(
+                "compactionLog and compactionCq of a queue must hold the same file names, otherwise the "
+                "broker does not start. Or a record or unit in them is damaged."
+            )
         ),
     ),
 )
@@ -549,126 +645,152 @@ TIMER: Rows = (
 ROWS: Rows = (
     Problem(
         code=codes.RDB_DANGLING_ROW,
-        title="rows in rocksdbstore/ point beyond the log",
+        title=Text("rows in rocksdbstore/ point beyond the log"),
         severity=_W,
         repair=Repair.SAFE,
         points_behind_log=True,
         about=(
-            "Rows of timed messages, half messages or the index (column families timer, trans, default) name records "
-            "that the log does not have. A broker drops them when they are due, or takes what is written there later "
-            "for the message."
+            Text(
+                "Rows of timed messages, half messages or the index (column families timer, trans, default) "
+                "name records that the log does not have. A broker drops them when they are due, or takes "
+                "what is written there later for the message."
+            )
         ),
     ),
     Problem(
         code=codes.RDB_WRONG_ROW,
-        title="rows in rocksdbstore/ do not fit their records",
+        title=Text("rows in rocksdbstore/ do not fit their records"),
         severity=_W,
         repair=Repair.ON_REQUEST,
-        asked="the repair removes the rows, which may be the only trace of a timed message or of a transaction",
+        asked=Text("the repair removes the rows, which may be the only trace of a timed message or of a transaction"),
         about=(
-            "The record at the offset of a row has another size, topic, due time, store time or unique id, or none "
-            "starts there. A broker takes that record for the message of the row, or drops the row: the timed message "
-            "is not delivered, the transaction is not checked."
+            Text(
+                "The record at the offset of a row has another size, topic, due time, store time or unique "
+                "id, or none starts there. A broker takes that record for the message of the row, or drops "
+                "the row: the timed message is not delivered, the transaction is not checked."
+            )
         ),
     ),
     Problem(
         code=codes.RDB_STALE_HALF,
-        title="rows of half messages that were committed or rolled back",
+        title=Text("rows of half messages that were committed or rolled back"),
         severity=_W,
         repair=Repair.SAFE,
         about=(
-            "rocksdbstore/ has a row for a half message, although a later record ends its transaction. The broker asks "
-            "the producer once more, and delivers the message again if the producer says commit."
+            Text(
+                "rocksdbstore/ has a row for a half message, although a later record ends its transaction. "
+                "The broker asks the producer once more, and delivers the message again if the producer says "
+                "commit."
+            )
         ),
     ),
     Problem(
         code=codes.RDB_MISSING_HALF,
-        title="half messages without a row in rocksdbstore/",
+        title=Text("half messages without a row in rocksdbstore/"),
         severity=_W,
         repair=Repair.SAFE,
         about=(
-            "With transWriteOriginTransHalfEnable=false, only rows show which transactions are open. Half messages "
-            "have no row, and no later record ends them: those after lastOffsetPy because rocksdbstore/ was lost, or "
-            "is older than the log; earlier ones are not given up, because an older half message still has its row. "
-            "The broker never asks for them. `recover` makes their rows from the log; the broker may then ask for some "
-            "once more that it had given up."
+            Text(
+                "With transWriteOriginTransHalfEnable=false, only rows show which transactions are open. "
+                "Half messages have no row, and no later record ends them: those after lastOffsetPy because "
+                "rocksdbstore/ was lost, or is older than the log; earlier ones are not given up, because an "
+                "older half message still has its row. The broker never asks for them. `recover` makes their "
+                "rows from the log; the broker may then ask for some once more that it had given up."
+            )
         ),
     ),
     Problem(
         code=codes.RDB_MISSING_TIMER,
-        title="timed messages without a row in rocksdbstore/",
+        title=Text("timed messages without a row in rocksdbstore/"),
         severity=_W,
         repair=Repair.SAFE,
         withholds=True,
         about=(
-            "The broker has read these messages from the timer topic (sys_topic_scan_offset_checkpoint is after them), "
-            "and they were neither delivered nor recalled. But they have no row in rocksdbstore/, and the timer log "
-            "does not have them: they are never delivered. `recover` makes their rows from the log; the next start "
-            "delivers those that are due."
+            Text(
+                "The broker has read these messages from the timer topic (sys_topic_scan_offset_checkpoint "
+                "is after them), and they were neither delivered nor recalled. But they have no row in "
+                "rocksdbstore/, and the timer log does not have them: they are never delivered. `recover` "
+                "makes their rows from the log; the next start delivers those that are due."
+            )
         ),
     ),
     Problem(
         code=codes.RDB_NOT_INDEXED,
-        title="messages without rows in the index in rocksdbstore/",
+        title=Text("messages without rows in the index in rocksdbstore/"),
         severity=_W,
         repair=Repair.SAFE,
         about=(
-            "Messages before lastOffsetPy have no rows in the index, although messages of the same hour have: queries "
-            "by key or ID do not find them. `recover` makes their rows from the log."
+            Text(
+                "Messages before lastOffsetPy have no rows in the index, although messages of the same hour "
+                "have: queries by key or ID do not find them. `recover` makes their rows from the log."
+            )
         ),
     ),
     Problem(
         code=codes.RDB_POSITION,
-        title="wrong positions in rocksdbstore/",
+        title=Text("wrong positions in rocksdbstore/"),
         severity=_E,
         repair=Repair.SAFE,
         about=(
-            "lastOffsetPy is beyond the end of the log: until the log has grown past it, new half messages (family "
-            "trans) are never checked, and new messages (family default) are not in the index. Or "
-            "sys_topic_scan_offset_checkpoint is beyond the timer queue: timed messages may be skipped after a crash. "
-            "Or a position is negative, or shorter than 8 bytes, on which brokers fail."
+            Text(
+                "lastOffsetPy is beyond the end of the log: until the log has grown past it, new half "
+                "messages (family trans) are never checked, and new messages (family default) are not in the "
+                "index. Or sys_topic_scan_offset_checkpoint is beyond the timer queue: timed messages may be "
+                "skipped after a crash. Or a position is negative, or shorter than 8 bytes, on which brokers "
+                "fail."
+            )
         ),
     ),
     Problem(
         code=codes.RDB_NO_TIMELINE,
-        title="timed messages in rocksdbstore/, but no time from which to deliver",
+        title=Text("timed messages in rocksdbstore/, but no time from which to deliver"),
         severity=_W,
         repair=Repair.SAFE,
         withholds=True,
         about=(
-            "The broker writes timeline_checkpoint when it delivers its first timed message. Without it, a start "
-            "delivers only messages that are due from 10 seconds before the start on: those that are due while the "
-            "broker is down are lost, without a word in its log. The fact `messages` counts those that a start now "
-            "would lose. `recover` writes the time of the first row."
+            Text(
+                "The broker writes timeline_checkpoint when it delivers its first timed message. Without it, "
+                "a start delivers only messages that are due from 10 seconds before the start on: those that "
+                "are due while the broker is down are lost, without a word in its log. The fact `messages` "
+                "counts those that a start now would lose. `recover` writes the time of the first row."
+            )
         ),
     ),
     Problem(
         code=codes.RDB_DAMAGED,
-        title="the RocksDB in rocksdbstore/ is damaged",
+        title=Text("the RocksDB in rocksdbstore/ is damaged"),
         severity=_E,
         needs_operator=OperatorTask(
-            why="nothing else in the store has its rows",
+            why=Text("nothing else in the store has its rows"),
             do=(
-                "take rocksdbstore/ from a backup, or move it out of the store and run `rmqstore recover`, which makes "
-                "the rows of open half messages again; the broker reads the timer topic from its beginning, and "
-                "delivers messages whose time has passed once more"
+                Text(
+                    "take rocksdbstore/ from a backup, or move it out of the store and run `rmqstore recover`, "
+                    "which makes the rows of open half messages again; the broker reads the timer topic from its "
+                    "beginning, and delivers messages whose time has passed once more"
+                )
             ),
         ),
         about=(
-            "A file of the database is missing or has wrong bytes. The broker starts, and only its log has an error "
-            "(`MessageRocksDBStorage init error`): with timerRocksDBEnable it delivers no timed message any more, with "
-            "transRocksDBEnable it checks no half message, with indexRocksDBEnable it finds nothing."
+            Text(
+                "A file of the database is missing or has wrong bytes. The broker starts, and only its log "
+                "has an error (`MessageRocksDBStorage init error`): with timerRocksDBEnable it delivers no "
+                "timed message any more, with transRocksDBEnable it checks no half message, with "
+                "indexRocksDBEnable it finds nothing."
+            )
         ),
     ),
     Problem(
         code=codes.RDB_POP_BEYOND,
-        title="rows in kvStore/ name messages that their queue does not have",
+        title=Text("rows in kvStore/ name messages that their queue does not have"),
         severity=_W,
         repair=Repair.SAFE,
         about=(
-            "A row of kvStore/ is a message that a POP consumer has received and not acknowledged, but the queue ends "
-            "before its offset: the log has lost the message. When the row is due, the broker finds nothing and drops "
-            "it. If the queue has reached this offset again by then, the broker delivers another message twice."
+            Text(
+                "A row of kvStore/ is a message that a POP consumer has received and not acknowledged, but "
+                "the queue ends before its offset: the log has lost the message. When the row is due, the "
+                "broker finds nothing and drops it. If the queue has reached this offset again by then, the "
+                "broker delivers another message twice."
+            )
         ),
     ),
 )
@@ -676,54 +798,65 @@ ROWS: Rows = (
 BROKER: Rows = (
     Problem(
         code=codes.BR_START_LOSES,
-        title="the next start takes messages from a sound store",
+        title=Text("the next start takes messages from a sound store"),
         severity=_E,
         repair=Repair.SAFE,
         needs_operator=OperatorTask(
-            why="the rules of this broker version lose them, not damage of the store",
+            why=Text("the rules of this broker version lose them, not damage of the store"),
             do=(
-                "start a version that loses nothing: `rmqstore verify --broker VERSION` forecasts it; start a store "
-                "that has DLedger entries with enableDLegerCommitLog=true"
+                Text(
+                    "start a version that loses nothing: `rmqstore verify --broker VERSION` forecasts it; start "
+                    "a store that has DLedger entries with enableDLegerCommitLog=true"
+                )
             ),
         ),
         about=(
-            "Nothing is damaged, but a start of this broker version takes messages away, or does not deliver them: a "
-            "broker with enableDLegerCommitLog=false does not read the DLedger entries of a store. After a crash, 5.4 "
-            "cuts the consume queues of a DLedger store 48 bytes per entry too early and does not always dispatch the "
-            "messages again (DLedgerCommitLog#dledgerRecoverAbnormally). `rmqstore recover` makes the next start a "
-            "normal one."
+            Text(
+                "Nothing is damaged, but a start of this broker version takes messages away, or does not "
+                "deliver them: a broker with enableDLegerCommitLog=false does not read the DLedger entries "
+                "of a store. After a crash, 5.4 cuts the consume queues of a DLedger store 48 bytes per "
+                "entry too early and does not always dispatch the messages again "
+                "(DLedgerCommitLog#dledgerRecoverAbnormally). `rmqstore recover` makes the next start a "
+                "normal one."
+            )
         ),
     ),
     Problem(
         code=codes.BR_TOO_OLD,
-        title="the broker version is too old for the store",
+        title=Text("the broker version is too old for the store"),
         severity=_E,
         needs_operator=OperatorTask(
-            why="the store is not damaged: this version does not know what newer versions write",
+            why=Text("the store is not damaged: this version does not know what newer versions write"),
             do=(
-                "start the version named above or a newer one; or export the messages with `rmqstore export`, and "
-                "import them into a new store"
+                Text(
+                    "start the version named above or a newer one; or export the messages with `rmqstore "
+                    "export`, and import them into a new store"
+                )
             ),
         ),
         about=(
-            "The log has records, or the store has queues or configuration, that this version cannot read: its start "
-            "stops at the first such record and cuts off the rest of the log, leaves messages without consume queue "
-            "units, or forgets topics, groups and consumer offsets. Or messages wait for a service that this version "
-            "does not have: timed messages, those that POP consumers did not acknowledge, half messages in "
-            "rocksdbstore/. No repair changes that."
+            Text(
+                "The log has records, or the store has queues or configuration, that this version cannot "
+                "read: its start stops at the first such record and cuts off the rest of the log, leaves "
+                "messages without consume queue units, or forgets topics, groups and consumer offsets. Or "
+                "messages wait for a service that this version does not have: timed messages, those that POP "
+                "consumers did not acknowledge, half messages in rocksdbstore/. No repair changes that."
+            )
         ),
     ),
     Problem(
         code=codes.BR_NO_START,
-        title="the broker does not start with a sound store",
+        title=Text("the broker does not start with a sound store"),
         severity=_E,
         needs_operator=OperatorTask(
-            why="the configuration or the rules of this broker version stop it, not damage of the store",
-            do="correct the setting that is named above, or start another version",
+            why=Text("the configuration or the rules of this broker version stop it, not damage of the store"),
+            do=Text("correct the setting that is named above, or start another version"),
         ),
         about=(
-            "No other error explains why the broker does not start: for example, a messageDelayLevel that it cannot "
-            "parse (`1x`, or two blanks between levels; exit 253)."
+            Text(
+                "No other error explains why the broker does not start: for example, a messageDelayLevel "
+                "that it cannot parse (`1x`, or two blanks between levels; exit 253)."
+            )
         ),
     ),
 )

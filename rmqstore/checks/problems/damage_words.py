@@ -6,6 +6,7 @@ from rmqstore.checks.problems.problem import Extent
 from rmqstore.checks.problems.report import Finding, Findings
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.formats.text.counts import many
+from rmqstore.texts import Text, joined
 
 
 def damage_words(findings: Findings) -> str:
@@ -21,7 +22,15 @@ def damage_words(findings: Findings) -> str:
         parts.append(many(messages, "message"))
     if places:
         parts.append(many(places, "stretch of the log", "stretches of the log"))
-    return f"{' and '.join(parts)} {'is' if messages + places == 1 else 'are'} damaged" if parts else ""
+    return (
+        (
+            Text("{parts} is damaged", parts=joined(parts, " and "))
+            if messages + places == 1
+            else Text("{parts} are damaged", parts=joined(parts, " and "))
+        )
+        if parts
+        else ""
+    )
 
 
 def damaged_records(findings: Findings) -> set[tuple[str, int]]:

@@ -4,94 +4,107 @@ from __future__ import annotations
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Extent, OperatorTask, Problem, Repair, Rows, Severity
+from rmqstore.texts import Text
 
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
 COMMITLOG: Rows = (
     Problem(
         code=codes.CL_BODY_CRC,
-        title="body does not match its CRC",
+        title=Text("body does not match its CRC"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD,
         about=(
-            "BODYCRC of a record does not match the stored body. A recovery that scans the record cuts the log there "
-            "(`CRC check failed`) and deletes all later files."
+            Text(
+                "BODYCRC of a record does not match the stored body. A recovery that scans the record cuts "
+                "the log there (`CRC check failed`) and deletes all later files."
+            )
         ),
     ),
     Problem(
         code=codes.CL_RECORD_CRC,
-        title="record does not match its __CRC32#",
+        title=Text("record does not match its __CRC32#"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD,
         about=(
-            "The record CRC in the property __CRC32# does not match the record: its header, topic or properties are "
-            "damaged, which the body CRC does not cover."
+            Text(
+                "The record CRC in the property __CRC32# does not match the record: its header, topic or "
+                "properties are damaged, which the body CRC does not cover."
+            )
         ),
     ),
     Problem(
         code=codes.CL_MAGIC,
-        title="no record where one should start",
+        title=Text("no record where one should start"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD_OR_BYTES,
         about=(
-            "Neither a message nor a BLANK starts here, but good records follow. Recovery logs `found a illegal magic "
-            "code`, stops, and deletes what follows."
+            Text(
+                "Neither a message nor a BLANK starts here, but good records follow. Recovery logs `found a "
+                "illegal magic code`, stops, and deletes what follows."
+            )
         ),
     ),
     Problem(
         code=codes.CL_ZERO_HOLE,
-        title="zero bytes in the middle of the log",
+        title=Text("zero bytes in the middle of the log"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD_OR_BYTES,
         about=(
-            "A run of zeros (a page lost in a power failure) is followed by good records. Recovery takes it for the "
-            "end of the log."
+            Text(
+                "A run of zeros (a page lost in a power failure) is followed by good records. Recovery takes "
+                "it for the end of the log."
+            )
         ),
     ),
     Problem(
         code=codes.CL_HALF_MESSAGE,
-        title="lengths of a record do not add up",
+        title=Text("lengths of a record do not add up"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD_OR_BYTES,
         about=(
-            "TOTALSIZE differs from the sum of the parts: the message is incomplete, or its lengths are damaged. Log "
-            "text: `found a half message at`, `read total count not equals msg total size`."
+            Text(
+                "TOTALSIZE differs from the sum of the parts: the message is incomplete, or its lengths are "
+                "damaged. Log text: `found a half message at`, `read total count not equals msg total size`."
+            )
         ),
     ),
     Problem(
         code=codes.CL_SIZE,
-        title="record longer than its file, or too short for a record",
+        title=Text("record longer than its file, or too short for a record"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD_OR_BYTES,
-        about="TOTALSIZE is impossible. Recovery stops here and deletes what follows.",
+        about=Text("TOTALSIZE is impossible. Recovery stops here and deletes what follows."),
     ),
     Problem(
         code=codes.CL_PHYSICAL_OFFSET,
-        title="record from another position",
+        title=Text("record from another position"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD,
         about=(
-            "PHYSICALOFFSET is not the position of the record: the record is stale, from an earlier use of the file, "
-            "or its header is damaged. Brokers accept the record and return a wrong address."
+            Text(
+                "PHYSICALOFFSET is not the position of the record: the record is stale, from an earlier use "
+                "of the file, or its header is damaged. Brokers accept the record and return a wrong address."
+            )
         ),
     ),
     Problem(
         code=codes.CL_TOPIC,
-        title="topic is not valid text",
+        title=Text("topic is not valid text"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
@@ -99,303 +112,365 @@ COMMITLOG: Rows = (
         disturbs_queues=True,
         alters_keys=True,
         about=(
-            "The topic is empty or not valid UTF-8. The broker would dispatch the message to a queue that nobody reads."
+            Text(
+                "The topic is empty or not valid UTF-8. The broker would dispatch the message to a queue "
+                "that nobody reads."
+            )
         ),
     ),
     Problem(
         code=codes.CL_HEADER,
-        title="record names another queue than its unit does",
+        title=Text("record names another queue than its unit does"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD,
         alters_keys=True,
         about=(
-            "Only one consume queue unit points to this record, and the unit belongs to another topic or queue: TOPIC "
-            "or QUEUEID of the record is damaged. A rebuild would put the message into the wrong queue."
+            Text(
+                "Only one consume queue unit points to this record, and the unit belongs to another topic or "
+                "queue: TOPIC or QUEUEID of the record is damaged. A rebuild would put the message into the "
+                "wrong queue."
+            )
         ),
     ),
     Problem(
         code=codes.CL_FOREIGN_FILE,
-        title="file of another log",
+        title=Text("file of another log"),
         severity=_E,
         damages_log=True,
         explains=3,
         needs_operator=OperatorTask(
-            why="nothing in the store shows whose messages belong here",
-            do="restore the right file from a replica or a backup; or move this one away, and run this command again",
+            why=Text("nothing in the store shows whose messages belong here"),
+            do=Text(
+                "restore the right file from a replica or a backup; or move this one away, and run this command again"
+            ),
             stops_all=True,
         ),
         about=(
-            "The messages of this file have no units, and the units that point into the file meet no message: a file "
-            "from another broker, or from another time, has taken the place of the right one. Brokers do not notice; "
-            "consumers get other messages, errors or nothing. Restore the right file from a replica or a backup. If "
-            "you have neither, move this file out of the store: it then counts as a missing file. Queue offsets after "
-            "this file are not checked."
+            Text(
+                "The messages of this file have no units, and the units that point into the file meet no "
+                "message: a file from another broker, or from another time, has taken the place of the right "
+                "one. Brokers do not notice; consumers get other messages, errors or nothing. Restore the "
+                "right file from a replica or a backup. If you have neither, move this file out of the "
+                "store: it then counts as a missing file. Queue offsets after this file are not checked."
+            )
         ),
     ),
     Problem(
         code=codes.CL_PROPERTIES,
-        title="damaged properties",
+        title=Text("damaged properties"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD,
         alters_keys=True,
         about=(
-            "The properties are not valid UTF-8, break their grammar, or contain control characters where no writer "
-            "puts them: in names, in values that clients and brokers set, or eight in a row. Brokers accept the record "
-            "and lose tags, keys or the real topic of delayed and transactional messages. Without the "
-            "properties that delivery needs, such a message is never delivered, and may block those after it."
+            Text(
+                "The properties are not valid UTF-8, break their grammar, or contain control characters "
+                "where no writer puts them: in names, in values that clients and brokers set, or eight in a "
+                "row. Brokers accept the record and lose tags, keys or the real topic of delayed and "
+                "transactional messages. Without the properties that delivery needs, such a message is never "
+                "delivered, and may block those after it."
+            )
         ),
     ),
     Problem(
         code=codes.CL_CONTROL_CHARACTERS,
-        title="control characters in property values",
+        title=Text("control characters in property values"),
         severity=_N,
         about=(
-            "Values that producers choose contain control characters other than line breaks and tabs. That is allowed, "
-            "and nothing else contradicts these values. But bytes that a failing disk or a program wrote over a value "
-            "look the same, and no checksum covers them. `rmqstore dump` shows the values. There is one finding for "
-            "each log, for its first such message."
+            Text(
+                "Values that producers choose contain control characters other than line breaks and tabs. "
+                "That is allowed, and nothing else contradicts these values. But bytes that a failing disk "
+                "or a program wrote over a value look the same, and no checksum covers them. `rmqstore dump` "
+                "shows the values. There is one finding for each log, for its first such message."
+            )
         ),
     ),
     Problem(
         code=codes.CL_CONTRADICTED,
-        title="index entries contradict a message",
+        title=Text("index entries contradict a message"),
         severity=_E,
         repair=Repair.ON_REQUEST,
         extent=Extent.RECORD,
         needs_operator=OperatorTask(
-            why="the original properties are not in the store, and the index entries are the only trace of the damage",
+            why=Text(
+                "the original properties are not in the store, and the index entries are the only trace of the damage"
+            ),
             do=(
-                "take the file from a replica or a backup; or add --only CL-CONTRADICTED, which indexes the message "
-                "under its present keys, so that the trace is gone"
+                Text(
+                    "take the file from a replica or a backup; or add --only CL-CONTRADICTED, which indexes the "
+                    "message under its present keys, so that the trace is gone"
+                )
             ),
         ),
         about=(
-            "The index entries written for this message belong to other keys than it has now: its properties or its "
-            "topic are damaged where no checksum covers them. An index holds only hashes, so the original keys are "
-            "unknown. Brokers do not notice; queries by the keys return other content, and consumers get the damaged "
-            "properties. The entries stay as they are, because they are the only trace of the damage. With --only "
-            "CL-CONTRADICTED, `recover` indexes the message under its present keys."
+            Text(
+                "The index entries written for this message belong to other keys than it has now: its "
+                "properties or its topic are damaged where no checksum covers them. An index holds only "
+                "hashes, so the original keys are unknown. Brokers do not notice; queries by the keys return "
+                "other content, and consumers get the damaged properties. The entries stay as they are, "
+                "because they are the only trace of the damage. With --only CL-CONTRADICTED, `recover` "
+                "indexes the message under its present keys."
+            )
         ),
     ),
     Problem(
         code=codes.CL_SYSFLAG,
-        title="SYSFLAG contradicts its message",
+        title=Text("SYSFLAG contradicts its message"),
         severity=_E,
         repair=Repair.SAFE,
         proof="expected",
         extent=Extent.RECORD,
         mendable=True,
         about=(
-            "The compression bits of SYSFLAG do not match the body: clients cannot decompress it, or take compressed "
-            "bytes for the body. Or its transaction bits say that the message was prepared or rolled back, but it has "
-            "a queue offset: brokers rebuild its queue without it. One flipped bit is enough, and no checksum covers "
-            "it. If the message proves the right bits, they are corrected; otherwise it stays as it is."
+            Text(
+                "The compression bits of SYSFLAG do not match the body: clients cannot decompress it, or "
+                "take compressed bytes for the body. Or its transaction bits say that the message was "
+                "prepared or rolled back, but it has a queue offset: brokers rebuild its queue without it. "
+                "One flipped bit is enough, and no checksum covers it. If the message proves the right bits, "
+                "they are corrected; otherwise it stays as it is."
+            )
         ),
     ),
     Problem(
         code=codes.CL_HOST,
-        title="invalid port of a host",
+        title=Text("invalid port of a host"),
         severity=_E,
         repair=Repair.SAFE,
         extent=Extent.RECORD,
         mendable=True,
         about=(
-            "The port of BORNHOST or STOREHOST is negative or above 65535. One flipped bit is enough, and no checksum "
-            "covers it. No client can decode the message; the good messages after it in the same pull are lost too. "
-            "The repair clears the upper two bytes, which are 0 in every port."
+            Text(
+                "The port of BORNHOST or STOREHOST is negative or above 65535. One flipped bit is enough, "
+                "and no checksum covers it. No client can decode the message; the good messages after it in "
+                "the same pull are lost too. The repair clears the upper two bytes, which are 0 in every "
+                "port."
+            )
         ),
     ),
     Problem(
         code=codes.CL_QUEUE_OFFSET_GAP,
-        title="missing queue offset",
+        title=Text("missing queue offset"),
         severity=_E,
         repair=Repair.SAFE,
         mendable=True,
         about=(
-            "QUEUEOFFSET jumps within a queue, and no damage explains it: messages were lost, or a header is damaged. "
-            "A rebuilt queue would be shifted: `[BUG]logic queue order maybe wrong`."
+            Text(
+                "QUEUEOFFSET jumps within a queue, and no damage explains it: messages were lost, or a "
+                "header is damaged. A rebuilt queue would be shifted: `[BUG]logic queue order maybe wrong`."
+            )
         ),
     ),
     Problem(
         code=codes.CL_QUEUE_OFFSET_REPEAT,
-        title="duplicate queue offset",
+        title=Text("duplicate queue offset"),
         severity=_E,
         mendable=True,
         needs_operator=OperatorTask(
-            why="nothing proves which of the records has the right QUEUEOFFSET",
-            do="their consumers get one of them; `rmqstore dump` shows both",
+            why=Text("nothing proves which of the records has the right QUEUEOFFSET"),
+            do=Text("their consumers get one of them; `rmqstore dump` shows both"),
         ),
         about=(
-            "Two records of a queue have the same QUEUEOFFSET, or it goes back. Causes: a wrong consume queue end at "
-            "an earlier start, stale records, or a damaged header."
+            Text(
+                "Two records of a queue have the same QUEUEOFFSET, or it goes back. Causes: a wrong consume "
+                "queue end at an earlier start, stale records, or a damaged header."
+            )
         ),
     ),
     Problem(
         code=codes.CL_QUEUE_OFFSET,
-        title="QUEUEOFFSET of one record does not fit its neighbours",
+        title=Text("QUEUEOFFSET of one record does not fit its neighbours"),
         severity=_E,
         repair=Repair.SAFE,
         extent=Extent.RECORD,
         mendable=True,
         about=(
-            "The records before and after it in its queue leave only one possible queue offset, but this record has "
-            "another: its header is damaged. A rebuild of the queue would shift or drop units. For a batch in a "
-            "BatchCQ topic, INNER_BASE and the unit contradict QUEUEOFFSET, from which clients number the messages of "
-            "the batch. Brokers do not stop there, so a replica is not cut there either."
+            Text(
+                "The records before and after it in its queue leave only one possible queue offset, but this "
+                "record has another: its header is damaged. A rebuild of the queue would shift or drop "
+                "units. For a batch in a BatchCQ topic, INNER_BASE and the unit contradict QUEUEOFFSET, from "
+                "which clients number the messages of the batch. Brokers do not stop there, so a replica is "
+                "not cut there either."
+            )
         ),
     ),
     Problem(
         code=codes.CL_QUEUE_RESTARTED,
-        title="queue restarted at offset 0",
+        title=Text("queue restarted at offset 0"),
         severity=_N,
         mendable=True,
         about=(
-            "From this record on, the queue offsets of a queue start from 0 again: the topic was deleted and created "
-            "again. Messages before it belong to the deleted topic. If nearly all messages of a queue have offset 0 "
-            "(`times`), a 5.x broker with duplicationEnable=true wrote them: it assigns no queue offsets, and "
-            "consumers get only one message of such a queue. `rmqstore export` exports all of them."
+            Text(
+                "From this record on, the queue offsets of a queue start from 0 again: the topic was deleted "
+                "and created again. Messages before it belong to the deleted topic. If nearly all messages "
+                "of a queue have offset 0 (`times`), a 5.x broker with duplicationEnable=true wrote them: it "
+                "assigns no queue offsets, and consumers get only one message of such a queue. `rmqstore "
+                "export` exports all of them."
+            )
         ),
     ),
     Problem(
         code=codes.CL_STORE_TIME,
-        title="store time contradicts the neighbours",
+        title=Text("store time contradicts the neighbours"),
         severity=_W,
         needs_operator=OperatorTask(
-            why="nothing in the store proves the original time to the millisecond",
-            do="take the file from a replica or a backup; brokers deliver the message as it is",
+            why=Text("nothing in the store proves the original time to the millisecond"),
+            do=Text("take the file from a replica or a backup; brokers deliver the message as it is"),
         ),
         about=(
-            "STORETIMESTAMP differs by more than a minute from the records before and after, and BORNTIMESTAMP agrees "
-            "with those: a damaged field, which no checksum covers, or a clock that was wrong for one message. The "
-            "message is delivered, but a search by time may miss others, and the start of a broker may begin at "
-            "another file."
+            Text(
+                "STORETIMESTAMP differs by more than a minute from the records before and after, and "
+                "BORNTIMESTAMP agrees with those: a damaged field, which no checksum covers, or a clock that "
+                "was wrong for one message. The message is delivered, but a search by time may miss others, "
+                "and the start of a broker may begin at another file."
+            )
         ),
     ),
     Problem(
         code=codes.CL_TIME_BACK,
-        title="store times go back and stay back until the end",
+        title=Text("store times go back and stay back until the end"),
         severity=_N,
         about=(
-            "The last records are older than those before them: the clock of the broker was set back, or these are "
-            "records of an earlier log that came back."
+            Text(
+                "The last records are older than those before them: the clock of the broker was set back, or "
+                "these are records of an earlier log that came back."
+            )
         ),
     ),
     Problem(
         code=codes.CL_BLANK_SIZE,
-        title="BLANK with a wrong size",
+        title=Text("BLANK with a wrong size"),
         severity=_W,
         repair=Repair.SAFE,
         mendable=True,
         migration_repairs=True,
         ignored_by_brokers=True,
-        about="The size in a BLANK is not the rest of the file. Brokers accept any size that fits.",
+        about=Text("The size in a BLANK is not the rest of the file. Brokers accept any size that fits."),
     ),
     Problem(
         code=codes.CL_NO_BLANK,
-        title="file ends without BLANK, but another file follows",
+        title=Text("file ends without BLANK, but another file follows"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
         about=(
-            "Zeros follow the last record of a file, but later files hold records. Recovery stops here and deletes the "
-            "later files."
+            Text(
+                "Zeros follow the last record of a file, but later files hold records. Recovery stops here "
+                "and deletes the later files."
+            )
         ),
     ),
     Problem(
         code=codes.CL_DIRTY_TAIL,
-        title="bytes after the end of the log that are not a record",
+        title=Text("bytes after the end of the log that are not a record"),
         severity=_E,
         repair=Repair.SAFE,
         about=(
-            "Bytes after the last good record are neither zero nor a record: an interrupted write. Recovery stops "
-            "before them; no broker ever erases them."
+            Text(
+                "Bytes after the last good record are neither zero nor a record: an interrupted write. "
+                "Recovery stops before them; no broker ever erases them."
+            )
         ),
     ),
     Problem(
         code=codes.CL_STALE_TAIL,
-        title="old records after the end of the log",
+        title=Text("old records after the end of the log"),
         severity=_E,
         repair=Repair.SAFE,
         about=(
-            "Records after the end repeat queue offsets and times that the log already has: they are the tail of an "
-            "earlier log that was truncated. A later start may read on into them and bring them back (apache/rocketmq "
-            "issue 10666)."
+            Text(
+                "Records after the end repeat queue offsets and times that the log already has: they are the "
+                "tail of an earlier log that was truncated. A later start may read on into them and bring "
+                "them back (apache/rocketmq issue 10666)."
+            )
         ),
     ),
     Problem(
         code=codes.CL_MISSING_FILE,
-        title="file missing in the middle of the log",
-        not_here="gone with a missing log file",
+        title=Text("file missing in the middle of the log"),
+        not_here=Text("gone with a missing log file"),
         severity=_E,
         repair=Repair.ON_REQUEST,
         option="--accept-fillers",
         damages_log=True,
         explains=6,
-        about="No file holds this part of the address space. Brokers only log `mappedFile queue's data is damaged`.",
+        about=Text(
+            "No file holds this part of the address space. Brokers only log `mappedFile queue's data is damaged`."
+        ),
     ),
     Problem(
         code=codes.CL_FALSE_BLANK,
-        title="BLANK where messages were",
-        not_here="gone where a BLANK is now",
+        title=Text("BLANK where messages were"),
+        not_here=Text("gone where a BLANK is now"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
         about=(
-            "A BLANK ends this file before its last message: consume queue units point to messages in the bytes that "
-            "it covers. Brokers continue with the next file. Consumers do not get these messages."
+            Text(
+                "A BLANK ends this file before its last message: consume queue units point to messages in "
+                "the bytes that it covers. Brokers continue with the next file. Consumers do not get these "
+                "messages."
+            )
         ),
     ),
     Problem(
         code=codes.CL_UNKNOWN_MAGIC,
-        title="records with an unknown magic",
+        title=Text("records with an unknown magic"),
         severity=_E,
         damages_log=True,
         needs_operator=OperatorTask(
-            why="a newer or encrypted format is never changed",
-            do="use the version that wrote it",
+            why=Text("a newer or encrypted format is never changed"),
+            do=Text("use the version that wrote it"),
         ),
         about=(
-            "The lengths of the records are consistent, but their magic is unknown: a newer or an encrypted format. "
-            "Nothing is repaired."
+            Text(
+                "The lengths of the records are consistent, but their magic is unknown: a newer or an "
+                "encrypted format. Nothing is repaired."
+            )
         ),
     ),
     Problem(
         code=codes.CL_NO_MESSAGES,
-        title="no good record in the log",
+        title=Text("no good record in the log"),
         severity=_E,
         of_missing_log=True,
         explains=4,
         needs_operator=OperatorTask(
-            why="its messages are not in this store, so nothing can restore them",
+            why=Text("its messages are not in this store, so nothing can restore them"),
             do=(
-                "if storePathCommitLog is set, pass broker.conf with -c; otherwise take the files of the commitlog "
-                "from a replica or a backup"
+                Text(
+                    "if storePathCommitLog is set, pass broker.conf with -c; otherwise take the files of the "
+                    "commitlog from a replica or a backup"
+                )
             ),
         ),
         about=(
-            "Consume queues have units, but the log has no record for them: its files are gone, contain no records, or "
-            "are in another place, which storePathCommitLog or storePathDLedgerCommitLog in broker.conf names (-c). "
-            "Most versions then delete the consume queues."
+            Text(
+                "Consume queues have units, but the log has no record for them: its files are gone, contain "
+                "no records, or are in another place, which storePathCommitLog or storePathDLedgerCommitLog "
+                "in broker.conf names (-c). Most versions then delete the consume queues."
+            )
         ),
     ),
     Problem(
         code=codes.CL_MISPLACED_FILE,
-        title="log file has the name of another file",
+        title=Text("log file has the name of another file"),
         severity=_E,
         repair=Repair.SAFE,
         renames_only=True,
         about=(
-            "All records of this file say that they belong in the file `right_name`: files were swapped, or restored "
-            "under a wrong name. No byte of them is damaged, but a broker returns other messages than those asked for. "
-            "Or the name does not have 20 digits (65536): a broker sorts names as texts, so the log ends before this "
-            "file or before the next one, and DLedger does not start. "
-            "`recover` renames the files (`goes_back`); the rest of the report describes the store after that. If the "
-            "place is taken, or two files hold the same records, the file keeps its name, and `because` gives the "
-            "reason. In a mixed store, a copy of a file in the address space of the other log goes into quarantine."
+            Text(
+                "All records of this file say that they belong in the file `right_name`: files were swapped, "
+                "or restored under a wrong name. No byte of them is damaged, but a broker returns other "
+                "messages than those asked for. Or the name does not have 20 digits (65536): a broker sorts "
+                "names as texts, so the log ends before this file or before the next one, and DLedger does "
+                "not start. `recover` renames the files (`goes_back`); the rest of the report describes the "
+                "store after that. If the place is taken, or two files hold the same records, the file keeps "
+                "its name, and `because` gives the reason. In a mixed store, a copy of a file in the address "
+                "space of the other log goes into quarantine."
+            )
         ),
     ),
 )
@@ -403,39 +478,45 @@ COMMITLOG: Rows = (
 DLEDGER: Rows = (
     Problem(
         code=codes.DL_HEADER,
-        title="DLedger entry header is wrong",
+        title=Text("DLedger entry header is wrong"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD_OR_BYTES,
         about=(
-            "Magic, size or pos of an entry header does not match its place. If the entry is in an old file, the node "
-            "exits with 255 (`The processOffset is too small`); if it is in the last two files, the node cuts the log."
+            Text(
+                "Magic, size or pos of an entry header does not match its place. If the entry is in an old "
+                "file, the node exits with 255 (`The processOffset is too small`); if it is in the last two "
+                "files, the node cuts the log."
+            )
         ),
     ),
     Problem(
         code=codes.DL_FALSE_BLANK,
-        title="DLedger BLANK where entries were",
-        not_here="gone where a BLANK is now",
+        title=Text("DLedger BLANK where entries were"),
+        not_here=Text("gone where a BLANK is now"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
         about=(
-            "A BLANK ends this data file before its last entry: consume queue units point to messages in the bytes "
-            "that it covers. Consumers do not get these messages, and a follower that asks for the entries gets none."
+            Text(
+                "A BLANK ends this data file before its last entry: consume queue units point to messages in "
+                "the bytes that it covers. Consumers do not get these messages, and a follower that asks for "
+                "the entries gets none."
+            )
         ),
     ),
     Problem(
         code=codes.DL_INDEX_ORDER,
-        title="DLedger index or term out of order",
+        title=Text("DLedger index or term out of order"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
-        about="The index of an entry is not that of its predecessor + 1, or its term goes back.",
+        about=Text("The index of an entry is not that of its predecessor + 1, or its term goes back."),
     ),
     Problem(
         code=codes.DL_BODY,
-        title="entry without a valid message",
+        title=Text("entry without a valid message"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
@@ -443,121 +524,140 @@ DLEDGER: Rows = (
         disturbs_queues=True,
         alters_keys=True,
         about=(
-            "The body of an entry is not a message of its position, or fails its CRC. DLedger does not notice; "
-            "consumers do."
+            Text(
+                "The body of an entry is not a message of its position, or fails its CRC. DLedger does not "
+                "notice; consumers do."
+            )
         ),
     ),
     Problem(
         code=codes.DL_DIRTY_TAIL,
-        title="bytes after the last entry",
+        title=Text("bytes after the last entry"),
         severity=_E,
         repair=Repair.SAFE,
-        about="Bytes after the last entry are not an entry: an interrupted write.",
+        about=Text("Bytes after the last entry are not an entry: an interrupted write."),
     ),
     Problem(
         code=codes.DL_STALE_TAIL,
-        title="old entries after the end",
+        title=Text("old entries after the end"),
         severity=_E,
         repair=Repair.SAFE,
-        about="Entries of an earlier log that was truncated follow the end. A later start may take them for its own.",
+        about=Text(
+            "Entries of an earlier log that was truncated follow the end. A later start may take them for its own."
+        ),
     ),
     Problem(
         code=codes.DL_NO_BLANK,
-        title="DLedger file ends without BLANK, but another file follows",
+        title=Text("DLedger file ends without BLANK, but another file follows"),
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
-        about="Zeros follow the last entry of a file, but later files hold entries.",
+        about=Text("Zeros follow the last entry of a file, but later files hold entries."),
     ),
     Problem(
         code=codes.DL_MISSING_FILE,
-        title="DLedger file missing in the middle",
+        title=Text("DLedger file missing in the middle"),
         severity=_E,
         repair=Repair.ON_REQUEST,
         option="--accept-fillers",
         damages_log=True,
         about=(
-            "A data or index file between others is missing: loading throws `check data file order failed before "
-            "recovery`, and the broker does not start. On a single node, `recover --accept-fillers` puts a file of "
-            "fillers in its place, which keeps all indexes and queue offsets. A member of a group is cut there and "
-            "gets the rest from its leader. Also reported in a mixed store when the first files after the legacy "
-            "commitlog are missing: brokers start, and consumers skip the messages of these files. Fillers take their "
-            "place in the same way."
+            Text(
+                "A data or index file between others is missing: loading throws `check data file order "
+                "failed before recovery`, and the broker does not start. On a single node, `recover "
+                "--accept-fillers` puts a file of fillers in its place, which keeps all indexes and queue "
+                "offsets. A member of a group is cut there and gets the rest from its leader. Also reported "
+                "in a mixed store when the first files after the legacy commitlog are missing: brokers "
+                "start, and consumers skip the messages of these files. Fillers take their place in the same "
+                "way."
+            )
         ),
     ),
     Problem(
         code=codes.DL_MISPLACED_FILE,
-        title="DLedger data file has the name of another file",
+        title=Text("DLedger data file has the name of another file"),
         severity=_E,
         repair=Repair.SAFE,
         renames_only=True,
         about=(
-            "All entries of this file say (pos, PHYSICALOFFSET) that they belong in the file `right_name`: files were "
-            "swapped, or restored under a wrong name. The repair is the same as for CL-MISPLACED-FILE. It also works "
-            "on a member of a group, because it does not make that member differ from the others."
+            Text(
+                "All entries of this file say (pos, PHYSICALOFFSET) that they belong in the file "
+                "`right_name`: files were swapped, or restored under a wrong name. The repair is the same as "
+                "for CL-MISPLACED-FILE. It also works on a member of a group, because it does not make that "
+                "member differ from the others."
+            )
         ),
     ),
     Problem(
         code=codes.DL_DATA_INDEX,
-        title="DLedger index differs from the data",
+        title=Text("DLedger index differs from the data"),
         severity=_W,
         repair=Repair.SAFE,
         rebuilt_with="dledger-index",
         about=(
-            "Index units are missing or differ from their entries. Recovery rewrites them from the first mismatch "
-            "(`Compare data to index failed`) if the damage is in the files that it scans."
+            Text(
+                "Index units are missing or differ from their entries. Recovery rewrites them from the first "
+                "mismatch (`Compare data to index failed`) if the damage is in the files that it scans."
+            )
         ),
     ),
     Problem(
         code=codes.DL_INDEX_GHOST,
-        title="index units after the last entry",
+        title=Text("index units after the last entry"),
         severity=_N,
         repair=Repair.SAFE,
         points_behind_log=True,
         rebuilt_with="dledger-index",
-        about="Index units lie beyond offset (last index + 1) x 32. Later entries overwrite them.",
+        about=Text("Index units lie beyond offset (last index + 1) x 32. Later entries overwrite them."),
     ),
     Problem(
         code=codes.DL_STRAY_FILE,
-        title="foreign file in a DLedger directory",
+        title=Text("foreign file in a DLedger directory"),
         severity=_E,
         repair=Repair.SAFE,
-        about="Any file of a different length in data/ or index/ ends the process with exit code 255.",
+        about=Text("Any file of a different length in data/ or index/ ends the process with exit code 255."),
     ),
     Problem(
         code=codes.DL_OVERLAP,
-        title="commitlog and DLedger have messages at the same addresses",
+        title=Text("commitlog and DLedger have messages at the same addresses"),
         severity=_E,
         explains=7,
         needs_operator=OperatorTask(
-            why="two logs have the same addresses, and only the operator knows which of them the broker reads",
+            why=Text("two logs have the same addresses, and only the operator knows which of them the broker reads"),
             do=(
-                "run rmqstore with -c broker.conf that has enableDLegerCommitLog=false if the broker now runs without "
-                "DLedger; otherwise move the commitlog files from this address on away, after `rmqstore export`"
+                Text(
+                    "run rmqstore with -c broker.conf that has enableDLegerCommitLog=false if the broker now "
+                    "runs without DLedger; otherwise move the commitlog files from this address on away, after "
+                    "`rmqstore export`"
+                )
             ),
             stops_all=True,
         ),
         about=(
-            "DLedger was switched off, and the broker appended to its old commitlog again. Consumers get either the "
-            "messages of DLedger or those of the commitlog from this address on, never both. With "
-            "enableDLegerCommitLog=true the broker reads DLedger."
+            Text(
+                "DLedger was switched off, and the broker appended to its old commitlog again. Consumers get "
+                "either the messages of DLedger or those of the commitlog from this address on, never both. "
+                "With enableDLegerCommitLog=true the broker reads DLedger."
+            )
         ),
     ),
     Problem(
         code=codes.DL_COMMITTED,
-        title="committedIndex does not match the log",
+        title=Text("committedIndex does not match the log"),
         severity=_W,
         repair=Repair.SAFE,
         about=(
-            "committedIndex in the checkpoint is above the last entry, or cannot be read. It is a lower bound, written "
-            "every 3 seconds."
+            Text(
+                "committedIndex in the checkpoint is above the last entry, or cannot be read. It is a lower "
+                "bound, written every 3 seconds."
+            )
         ),
     ),
     Problem(
         code=codes.DL_TERM,
-        title="currTerm is missing or below the last entry's term",
+        title=Text("currTerm is missing or below the last entry's term"),
         severity=_W,
         repair=Repair.SAFE,
-        about="The node would restart in an old term, and could vote twice.",
+        about=Text("The node would restart in an old term, and could vote twice."),
     ),
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
+from rmqstore.texts import Text
+
 
 class Severity(IntEnum):
     """NOTE: worth knowing, the store is sound. WARNING: may cause trouble later. ERROR: data or a start is at stake."""
@@ -36,18 +38,18 @@ _PARTS = {Area.QUEUE: "cq", Area.BATCH_QUEUE: "cq", Area.INDEX: "index", Area.CH
 class Extent(Enum):
     """How much of a log is damaged according to one finding."""
 
-    NOTHING = "no record"
-    RECORD = "one record"
-    RECORD_OR_BYTES = "one record if the finding names its topic, otherwise bytes that no longer hold a record"
+    NOTHING = Text("no record")
+    RECORD = Text("one record")
+    RECORD_OR_BYTES = Text("one record if the finding names its topic, otherwise bytes that no longer hold a record")
 
 
 class Repair(Enum):
     """Which command repairs a problem."""
 
-    NONE = "no command"
+    NONE = Text("no command")
     SAFE = "`recover`"
-    ON_REQUEST = "`recover` with an option"
-    UNDO = "`undo` of an unfinished repair"
+    ON_REQUEST = Text("`recover` with an option")
+    UNDO = Text("`undo` of an unfinished repair")
 
 
 @dataclass(frozen=True, slots=True)

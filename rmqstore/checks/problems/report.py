@@ -16,6 +16,7 @@ from rmqstore.files.store import StoreKind
 from rmqstore.formats.consumequeue import may_be_right
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.formats.text.counts import many
+from rmqstore.texts import Placed, Text, joined
 
 SCHEMA = "rmqstore.verify/1"
 LISTED = 10_000
@@ -127,7 +128,7 @@ class Findings:
     def add(self, finding: Finding) -> None:
         """Add a finding. Errors: ValueError for a code that is not in `PROBLEMS`."""
         if finding.code not in PROBLEMS:
-            raise ValueError(f"{finding.code} is not in the table of problems")
+            raise ValueError(Text("{code} is not in the table of problems", code=finding.code))
         self.counts[finding.code] += 1
         self._list(finding)
 
@@ -178,8 +179,10 @@ class Fillers:
 
     def text(self) -> str:
         """Return for example "38 fillers of the repair 20261122T092800.000000Z"."""
-        return many(self.count, "filler") + (
-            f" of the repair {self.repair}" if self.repair else " of a repair whose journal is missing"
+        return (
+            Text("{fillers} of the repair {repair}", fillers=many(self.count, "filler"), repair=self.repair)
+            if self.repair
+            else Text("{fillers} of a repair whose journal is missing", fillers=many(self.count, "filler"))
         )
 
 
@@ -218,7 +221,11 @@ class VersionRange:
     @property
     def versions(self) -> str:
         """The range in words."""
-        return self.oldest if self.oldest == self.newest else f"{self.oldest} to {self.newest}"
+        return (
+            self.oldest
+            if self.oldest == self.newest
+            else Text("{oldest} to {newest}", oldest=self.oldest, newest=self.newest)
+        )
 
     def includes(self, version: str) -> bool:
         """Return whether a version is in the range."""
@@ -309,16 +316,32 @@ class Report:
         """The verdict; before it the version that wrote the store if its start ends otherwise, after it all others."""
         rows = self.differing
         first = [row for row in rows if row.wrote and not self._wrote_main()]
-        lead = "".join(
-            f"RocketMQ {row.versions}, by its files the writer of this store, {row.words}. " for row in first[-1:]
+        lead = joined(
+            (
+                Text(
+                    "RocketMQ {versions}, by its files the writer of this store, {words}. ",
+                    versions=row.versions,
+                    words=row.words,
+                )
+                for row in first[-1:]
+            ),
+            "",
         )
         groups: dict[str, list[VersionRange]] = {}
         for row in rows:
             if row not in first[-1:]:
                 groups.setdefault(row.outcome, []).append(row)
-        others = ". ".join(f"RocketMQ {self._versions(group)} {outcome}" for outcome, group in groups.items())
-        verdict = self.verdict.rstrip(".")
-        return f"{lead}{verdict}" + (f". {others}" if others and verdict else others)
+        others = joined(
+            (
+                Text("RocketMQ {versions} {outcome}", versions=self._versions(group), outcome=outcome)
+                for outcome, group in groups.items()
+            ),
+            ". ",
+        )
+        verdict = self.verdict.rstrip(".") if self.verdict.endswith(".") else self.verdict
+        return Placed("{lead}{verdict}", lead=lead, verdict=verdict) + (
+            Placed(". {others}", others=others) if others and verdict else others
+        )
 
     def _versions(self, rows: list[VersionRange]) -> str:
         """Name ranges of versions; adjacent ones, which differ in more than their outcome, as one."""
@@ -342,7 +365,12 @@ class Report:
     @property
     def filler_notes(self) -> list[str]:
         """One note for each repair that wrote fillers."""
-        return [f"{row.text()} replace{'s' if row.count == 1 else ''} lost messages" for row in self.fillers]
+        return [
+            Text("{row} replaces lost messages", row=row.text())
+            if row.count == 1
+            else Text("{row} replace lost messages", row=row.text())
+            for row in self.fillers
+        ]
 
     def ordered(self) -> list[Finding]:
         """Return the listed findings, worst first, then by place."""

@@ -13,6 +13,7 @@ from rmqstore.checks.problems.beside import BROKER, CHECKPOINT, CONFIG, DIRECTOR
 from rmqstore.checks.problems.log import COMMITLOG, DLEDGER
 from rmqstore.checks.problems.problem import Problem, Rows, Severity
 from rmqstore.checks.problems.queues import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
+from rmqstore.texts import Text
 
 __all__ = ["PROBLEMS", "Problem", "Severity"]
 
@@ -21,7 +22,7 @@ def _table(*parts: Rows) -> Mapping[str, Problem]:
     rows = [row for part in parts for row in part]
     table = {row.code: row for row in rows}
     if len(table) != len(rows):
-        raise ValueError("a problem code is in the table twice")
+        raise ValueError(Text("a problem code is in the table twice"))
     return table
 
 

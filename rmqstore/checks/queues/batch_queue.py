@@ -13,6 +13,7 @@ from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue
 from rmqstore.scan.dispatch import BatchRow
 from rmqstore.scan.units import unit_chunks
+from rmqstore.texts import Text
 
 UNIT = consumequeue.BATCH_UNIT.size
 
@@ -61,7 +62,7 @@ def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings:
         if not consumequeue.is_batch_unit(offset, size, base, count):
             ended = True
             if any(unit.tobytes()):
-                add(codes.BCQ_DANGLING_UNIT, at, facts | {"reason": "no valid unit"})
+                add(codes.BCQ_DANGLING_UNIT, at, facts | {"reason": Text("no valid unit")})
             continue
         if ended:
             add(codes.BCQ_GHOST_UNITS, at, facts)
@@ -74,7 +75,7 @@ def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings:
             if logs.damaged(offset) or (logs.hidden(offset, size) and base not in bases):
                 logs.lose(offset, files.topic)
             else:
-                add(codes.BCQ_DANGLING_UNIT, at, facts | {"reason": "no batch of this queue starts there"})
+                add(codes.BCQ_DANGLING_UNIT, at, facts | {"reason": Text("no batch of this queue starts there")})
             continue
         matched.add(offset)
         found = (size, int(unit["tags_code"]), int(unit["store_timestamp"]), base, count)

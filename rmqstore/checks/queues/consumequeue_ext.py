@@ -16,6 +16,7 @@ from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.units import unit_chunks
+from rmqstore.texts import Text
 
 _LISTED = 1000
 _BLOCK = 1 << 20
@@ -31,7 +32,7 @@ def check_queue_extensions(store: Store, findings: Findings) -> None:
     for files in store.consume_queues(QueueKind.EXT):
 
         def report(file: MappedFile, at: int, size: int, label: str = files.label) -> None:
-            facts: dict[str, Fact] = {"size": size, "reason": "unit size"}
+            facts: dict[str, Fact] = {"size": size, "reason": Text("unit size")}
             length = consumequeue.EXT_UNIT.size
             findings.add(Finding(codes.CQ_EXT, label, file.name, file.start + at, length, facts))
 
@@ -77,6 +78,6 @@ def _addresses(store: Store, files: ConsumeQueueFiles, starts: I64, findings: Fi
             facts: dict[str, Fact] = {
                 "queue_offset": chunk.number + i,
                 "address": int(tags[i]),
-                "reason": "no unit there",
+                "reason": Text("no unit there"),
             }
             findings.add(Finding(codes.CQ_EXT, files.label, chunk.file.name, at, consumequeue.UNIT.size, facts))

@@ -13,17 +13,18 @@ from rmqstore.checks.problems.report import QueueState, Report
 from rmqstore.files.queue_home import PREFERRED, chooses_rocksdb
 from rmqstore.files.store import Store
 from rmqstore.formats.text.counts import many
+from rmqstore.texts import Text
 
-BEFORE_READING = (
-    "before a broker reads it (storeType=defaultRocksDB, combineCQPreferCQType=defaultRocksDB), run `rmqstore rebuild "
-    "STORE cq` with the extra rocksdb, which makes it from the log"
+BEFORE_READING = Text(
+    "before a broker reads it (storeType=defaultRocksDB, combineCQPreferCQType=defaultRocksDB), "
+    "run `rmqstore rebuild STORE cq` with the extra rocksdb, which makes it from the log"
 )
 
 
 def beside_words(store: Store) -> str:
     """Return the words that name the RocksDB beside queue files."""
     name = store.rocksdb_directory.name
-    return f"{name}/: a RocksDB of the same queues exists beside the files (rocksdbCQDoubleWriteEnable)"
+    return Text("{name}/: a RocksDB of the same queues exists beside the files (rocksdbCQDoubleWriteEnable)", name=name)
 
 
 def check_double_written(store: Store, states: Mapping[str, QueueState], report: Report) -> bool:
@@ -35,19 +36,29 @@ def check_double_written(store: Store, states: Mapping[str, QueueState], report:
     from rmqstore.files.rocksdb.written import written_rows
 
     if not is_readable():
-        report.notes.append(f"{named}; consumers are served from the files")
-        report.unchecked.append(f"{named}: to check whether a broker can open it, rmqstore {missing_extra()}")
+        report.notes.append(Text("{named}; consumers are served from the files", named=named))
+        report.unchecked.append(
+            Text(
+                "{named}: to check whether a broker can open it, rmqstore {missing_extra}",
+                named=named,
+                missing_extra=missing_extra(),
+            )
+        )
         return False
     try:
         bounds = RocksDBQueues(store).bounds()
     except CannotRead as e:
         if isinstance(e, DamagedDatabase) and store.dledger is None:
-            report.findings.add(damaged_database(store, str(e), beside="the queue files"))
+            report.findings.add(damaged_database(store, str(e), beside=Text("the queue files")))
         elif isinstance(e, UnknownFormat):
-            report.findings.add(unknown_format(store, str(e), beside="the queue files"))
+            report.findings.add(unknown_format(store, str(e), beside=Text("the queue files")))
         else:
             report.unchecked.append(
-                f"{named}, and cannot be read: {e}; a broker that writes both does not start with it"
+                Text(
+                    "{named}, and cannot be read: {e}; a broker that writes both does not start with it",
+                    named=named,
+                    e=e,
+                )
             )
         return True
     ends = {f"{t}/{q}": b["max"].queue_offset + 1 for (t, q), b in bounds.items() if "max" in b}
@@ -56,17 +67,29 @@ def check_double_written(store: Store, states: Mapping[str, QueueState], report:
     other = [name for name in both if ends.get(name, 0) != states.get(name, none).max]
     if chooses_rocksdb(store.config, PREFERRED):
         report.unchecked.append(
-            f"{named}; consumers are served from it ({PREFERRED}), and its rows are not compared with the log: verify "
-            "the store with a broker.conf that has storeType=defaultRocksDB"
+            Text(
+                "{named}; consumers are served from it ({preferred}), and its rows are not compared with the "
+                "log: verify the store with a broker.conf that has storeType=defaultRocksDB",
+                named=named,
+                preferred=PREFERRED,
+            )
         )
         return False
-    note = f"{named}; consumers are served from the files, and its rows are not compared with the log"
+    note = Text("{named}; consumers are served from the files, and its rows are not compared with the log", named=named)
     if rule.light:
-        note += ", except those of light queues (%LMQ%), which are only there"
+        note = Text("{note}, except those of light queues (%LMQ%), which are only there", note=note)
     if rule.topics is not None:
-        note += "; only topics with message.type=LITE are written twice (rocksdbCQSelectiveDoubleWriteEnable)"
+        note = Text(
+            "{note}; only topics with message.type=LITE are written twice (rocksdbCQSelectiveDoubleWriteEnable)",
+            note=note,
+        )
     if other and not report.live and states:
         differ = many(len(other), "queue ends", "queues end")
-        note += f". {differ} at other offsets in RocksDB than in the files: {BEFORE_READING}"
+        note = Text(
+            "{note}. {differ} at other offsets in RocksDB than in the files: {before_reading}",
+            note=note,
+            differ=differ,
+            before_reading=BEFORE_READING,
+        )
     report.notes.append(note)
     return False

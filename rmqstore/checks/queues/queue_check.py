@@ -32,6 +32,7 @@ from rmqstore.formats.message import TRANSACTION_COMMIT
 from rmqstore.scan.kernels import I64, Bool, consecutive, leading
 from rmqstore.scan.unit_rows import Units
 from rmqstore.scan.units import last_nonzero_in, recovery_end, unit_chunks
+from rmqstore.texts import Text
 
 
 def complement(intervals: list[tuple[int, int]], start: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -195,7 +196,7 @@ class QueueCheck:
         index, offset, size, tags = chunk.start + i, int(chunk.offset[i]), int(chunk.size[i]), int(chunk.tags[i])
         facts: dict[str, Fact] = {"queue_offset": index, "commitlog_offset": offset, "size": size, "tags_code": tags}
         if not chunk.valid[i]:
-            self._add(codes.CQ_DANGLING_UNIT, index, 1, facts | {"reason": "no valid unit"})
+            self._add(codes.CQ_DANGLING_UNIT, index, 1, facts | {"reason": Text("no valid unit")})
             return
         known = self.outlier_units.get(index)
         if known is not None and known.at == offset:

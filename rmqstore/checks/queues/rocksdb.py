@@ -31,14 +31,16 @@ from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.text.counts import many
 from rmqstore.scan.unit_rows import Units
+from rmqstore.texts import Text
 
-WHICH = (
-    "the store has queues in files and in RocksDB, and nothing says which of them the broker reads: give its "
-    "broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable); until then the files are not checked"
+WHICH = Text(
+    "the store has queues in files and in RocksDB, and nothing says which of them the broker "
+    "reads: give its broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable); until then the "
+    "files are not checked"
 )
-_NO_BATCHES = (
-    "a broker with its queues in RocksDB does not deliver all messages of a batch topic (queue.type=BatchCQ); which of "
-    "them is not forecast"
+_NO_BATCHES = Text(
+    "a broker with its queues in RocksDB does not deliver all messages of a batch topic "
+    "(queue.type=BatchCQ); which of them is not forecast"
 )
 _NAMED_QUEUES = 20
 
@@ -85,14 +87,22 @@ def open_rocksdb(store: Store, report: Report) -> RowsRead:
     name = store.rocksdb_directory.name
     if store.part is not None:
         if store.files.is_file(store.path / "CURRENT"):
-            report.unchecked.append(f"{store.path.name}/: a RocksDB is checked as a part of its whole store only")
+            report.unchecked.append(
+                Text("{path}/: a RocksDB is checked as a part of its whole store only", path=store.path.name)
+            )
         return out
     if (other := store.other_rocksdb) is not None and store.uses_rocksdb:
         report.findings.add(Finding(codes.CQ_TWO_ROCKSDB, other.name, facts={"other": name}))
     if store.rocksdb_consume_queue:
         out.directories.add(name)
         if not is_readable():
-            report.unchecked.append(f"{name}/: consume queues in RocksDB are not checked: that {missing_extra()}")
+            report.unchecked.append(
+                Text(
+                    "{name}/: consume queues in RocksDB are not checked: that {missing_extra}",
+                    name=name,
+                    missing_extra=missing_extra(),
+                )
+            )
         else:
             try:
                 RocksDBQueues(store)
@@ -103,10 +113,12 @@ def open_rocksdb(store: Store, report: Report) -> RowsRead:
             except UnknownFormat as e:
                 out.damaged = True
                 report.findings.add(unknown_format(store, str(e)))
-                report.unchecked.append(f"{name}/: rows of the consume queues")
+                report.unchecked.append(Text("{name}/: rows of the consume queues", name=name))
             except CannotRead as e:
                 out.damaged = True
-                report.unchecked.append(f"{name}/: the RocksDB of the consume queues cannot be read: {e}")
+                report.unchecked.append(
+                    Text("{name}/: the RocksDB of the consume queues cannot be read: {e}", name=name, e=e)
+                )
     if is_readable():
         _read_config(store, report, out)
     return out
@@ -121,10 +133,17 @@ def _read_config(store: Store, report: Report, out: RowsRead) -> None:
             try:
                 found = stored_table(store, name, table)
             except CannotRead as e:
-                report.unchecked.append(f"config/{name}/: this RocksDB cannot be read: {e}")
+                report.unchecked.append(Text("config/{name}/: this RocksDB cannot be read: {e}", name=name, e=e))
                 break
             if found.broken:
-                report.unchecked.append(f"config/{name}/: {found.broken} rows of {table} cannot be read")
+                report.unchecked.append(
+                    Text(
+                        "config/{name}/: {broken} rows of {table} cannot be read",
+                        name=name,
+                        broken=found.broken,
+                        table=table,
+                    )
+                )
             if used[table] == name:
                 out.tables[table] = found
 
@@ -151,7 +170,11 @@ class RowsComparison:
         if self.queues.foreign:
             where = store.rocksdb_directory.name
             report.notes.append(
-                f"{where}/: {self.queues.foreign} keys in the RocksDB are not those of consume queue units"
+                Text(
+                    "{where}/: {foreign} keys in the RocksDB are not those of consume queue units",
+                    where=where,
+                    foreign=self.queues.foreign,
+                )
             )
 
     def checks(self, batch_topics: frozenset[str] = frozenset()) -> Iterator[QueueCheck]:
@@ -210,14 +233,18 @@ def check_rocksdb_queues(store: Store, logs: Logs, report: Report, batch_topics:
     try:
         compared = RowsComparison(store, logs, report)
     except CannotRead as e:
-        report.unchecked.append(f"{where}: the RocksDB of the consume queues cannot be read: {e}")
+        report.unchecked.append(
+            Text("{where}: the RocksDB of the consume queues cannot be read: {e}", where=where, e=e)
+        )
         return RocksDBFacts()
     states = check_consume_queues(store, logs, report.findings, compared.checks(batch_topics), _deleted(compared))
     compared.facts.states = states
     compared.check_batches(batch_topics)
     if next(store.queue_directories(QueueKind.SIMPLE), None) is not None:
         if store.queue_home is QueueHome.ROCKSDB:
-            report.notes.append("consumequeue/: queues in files beside the RocksDB, which this broker does not read")
+            report.notes.append(
+                Text("consumequeue/: queues in files beside the RocksDB, which this broker does not read")
+            )
         else:
             report.unchecked.append(f"{where}: {WHICH}")
     return compared.finish()
@@ -251,8 +278,12 @@ def _deleted(compared: RowsComparison) -> frozenset[Name]:
     if found:
         some = ", ".join(sorted(topic for topic, _ in found)[:3])
         compared.report.notes.append(
-            f"{many(len(found), 'lite queue')} of the log ({some}) are not in the RocksDB: a broker deletes a lite "
-            "queue that was not written for lite.topic.expiration, and leaves its messages in the log"
+            Text(
+                "{queues} of the log ({some}) are not in the RocksDB: a broker deletes a lite queue that was "
+                "not written for lite.topic.expiration, and leaves its messages in the log",
+                queues=many(len(found), "lite queue"),
+                some=some,
+            )
         )
     return found
 
@@ -297,7 +328,7 @@ class _RowsCheck(QueueCheck):
     def check_units(self) -> None:
         """Check every row that no message accounts for, and the ends of the queue."""
         for number in islice(self.rows.strange_offsets(), KEPT):
-            about: dict[str, Fact] = {"queue_offset": number, "reason": "no valid queue offset"}
+            about: dict[str, Fact] = {"queue_offset": number, "reason": Text("no valid queue offset")}
             self._add(codes.CQ_DANGLING_UNIT, 0, 1, about)
         super().check_units()
         if self.ends is not None and not self.logs.grows:
@@ -327,7 +358,7 @@ class _RowsCheck(QueueCheck):
         low, high = ends.get("min"), ends.get("max")
         end = high.queue_offset + 1 if high is not None else 0
         if end < stop:
-            self._report_unseen(max(end, first), stop, "the queue ends before it")
+            self._report_unseen(max(end, first), stop, Text("the queue ends before it"))
         elif high is not None and end > self.part.next and high.commitlog_offset >= self.logs.wrote:
             about: dict[str, Fact] = {
                 "queue_offset": max(stop, 0),
@@ -337,7 +368,7 @@ class _RowsCheck(QueueCheck):
             }
             self._add(codes.CQ_BEYOND_LOG, stop, end - stop, about)
         if low is not None and low.queue_offset > first >= 0:
-            self._report_unseen(first, min(low.queue_offset, stop), "the queue begins after it")
+            self._report_unseen(first, min(low.queue_offset, stop), Text("the queue begins after it"))
 
     def _report_unseen(self, start: int, stop: int, reason: str) -> None:
         about: dict[str, Fact] = {

@@ -20,6 +20,7 @@ from rmqstore.checks.queues.batch_queue import batches_of, report_missing
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.formats import consumequeue
 from rmqstore.scan.dispatch import BatchRow
+from rmqstore.texts import Text
 
 UNIT = consumequeue.UNIT.size
 
@@ -64,7 +65,7 @@ def _judge(name: Name, rows: RocksDBQueue, batches: list[BatchRow], logs: Logs, 
                 logs.lose(offset, name[0])
             else:
                 facts: dict[str, Fact] = {"commitlog_offset": offset, "base_offset": base}
-                facts["reason"] = "no batch of this queue starts there"
+                facts["reason"] = Text("no batch of this queue starts there")
                 findings.add(Finding(codes.BCQ_DANGLING_UNIT, label, "", base * UNIT, UNIT, facts))
     missing = [row for row in batches if row.base not in met and not rows.unreadable_in(row.base, row.base + 1)]
     report_missing(label, missing, UNIT, logs, findings)

@@ -23,6 +23,7 @@ from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
+from rmqstore.texts import Placed, Text, joined
 
 Interval = tuple[int, int]
 
@@ -64,7 +65,9 @@ class Undelivered:
             self.queues += 1
 
     def text(self) -> str:
-        return f"{many(self.messages, 'message')} of {many(self.queues, 'queue')}"
+        return Text(
+            "{messages} of {queues}", messages=many(self.messages, "message"), queues=many(self.queues, "queue")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,25 +92,33 @@ class Left:
         `damage` says what is damaged in the log; a start that leaves it as it is "cuts nothing".
         """
         if damage and self.is_nothing(forecast):
-            return f"{damage}; {forecast.sentence(nothing='cut nothing')}"
-        no_units = "without consume queue units"
+            return Placed("{damage}; {sentence}", damage=damage, sentence=forecast.sentence(damaged=True))
         then = []
         if forecast.messages_taken:
-            start = forecast.sentence() + ", and "
             if self.gone.messages:
-                then.append(f"leave {self.gone.text()} without consume queue units: nobody gets them")
-        else:
-            start = f"RocketMQ {forecast.version} would start and "
-            if self.gone.messages:
-                then.append(f"never deliver {self.gone.text()}, which would stay in the log {no_units}")
+                then.append(Text("leave {gone} without consume queue units: nobody gets them", gone=self.gone.text()))
+        elif self.gone.messages:
+            then.append(
+                Text(
+                    "never deliver {gone}, which would stay in the log without consume queue units",
+                    gone=self.gone.text(),
+                )
+            )
         if self.moved.messages:
-            then.append(f"put {self.moved.text()} at wrong queue offsets")
+            then.append(Text("put {moved} at wrong queue offsets", moved=self.moved.text()))
         if self.withheld:
-            then.append(f"never deliver {self.withheld}")
+            then.append(Text("never deliver {withheld}", withheld=self.withheld))
         if not then:
             return forecast.sentence()
-        # the sentence about a start that takes messages includes the caveat
-        return start + ", and ".join(then) + ("" if forecast.messages_taken else forecast.caveat)
+        acts = joined(then, ", and ")
+        if forecast.messages_taken:
+            return Text("{sentence}, and {acts}", sentence=forecast.sentence(), acts=acts)
+        return Text(
+            "RocketMQ {version} would start and {acts}{caveat}",
+            version=forecast.version,
+            acts=acts,
+            caveat=forecast.caveat,
+        )
 
 
 def withheld_words(findings: Findings, rules: BrokerRules) -> str:
@@ -130,8 +141,8 @@ def withheld_words(findings: Findings, rules: BrokerRules) -> str:
         else:
             delayed += messages
     words = many(timed, "timed message")
-    parts = [f"up to {words}" if limit else words] if timed else []
-    return " and ".join(parts + ([many(delayed, "delayed message")] if delayed else []))
+    parts = [Text("up to {words}", words=words) if limit else words] if timed else []
+    return joined(parts + ([many(delayed, "delayed message")] if delayed else []), " and ")
 
 
 def left_unreadable(

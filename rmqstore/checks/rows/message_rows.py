@@ -50,6 +50,7 @@ from rmqstore.formats.rocksdbstore import (
     parse_position,
 )
 from rmqstore.formats.text.counts import many
+from rmqstore.texts import Text
 
 _MOST_OPEN = 128  # files
 _PAST = 10_000  # ms before its start from which a broker without `timeline_checkpoint` delivers
@@ -84,7 +85,12 @@ def check_message_rows(
     if store.may_have_message_rows and not is_readable():
         facts.readable = False
         report.unchecked.append(
-            f"{DIRECTORY}/: rows of timed messages, half messages and the index are not checked: that {missing_extra()}"
+            Text(
+                "{directory}/: rows of timed messages, half messages and the index are not checked: that "
+                "{missing_extra}",
+                directory=DIRECTORY,
+                missing_extra=missing_extra(),
+            )
         )
         return facts
     try:
@@ -94,12 +100,12 @@ def check_message_rows(
     except DamagedDatabase as e:
         facts.readable = False
         if report.live:
-            report.unchecked.append(f"{DIRECTORY}/: this RocksDB cannot be read: {e}")
+            report.unchecked.append(Text("{directory}/: this RocksDB cannot be read: {e}", directory=DIRECTORY, e=e))
         else:
             report.findings.add(Finding(codes.RDB_DAMAGED, DIRECTORY, facts={"reason": str(e)}))
     except CannotRead as e:
         facts.readable = False
-        report.unchecked.append(f"{DIRECTORY}/: this RocksDB cannot be read: {e}")
+        report.unchecked.append(Text("{directory}/: this RocksDB cannot be read: {e}", directory=DIRECTORY, e=e))
     return facts
 
 
@@ -203,7 +209,9 @@ class _Check:
 
     def run(self) -> None:
         for family in self.rows.unknown_families:
-            self.report.unchecked.append(f"{DIRECTORY}/: no known broker has its column family {family}")
+            self.report.unchecked.append(
+                Text("{directory}/: no known broker has its column family {family}", directory=DIRECTORY, family=family)
+            )
         for family in FAMILIES:
             self._positions(family)
         for family in FAMILIES:
@@ -258,8 +266,12 @@ class _Check:
                 self._add(codes.RDB_WRONG_ROW, family, self.wrong[family].facts(family) | {"reason": reason})
         if self.expired.rows:
             self.report.notes.append(
-                f"{DIRECTORY}/: {many(self.expired.rows, 'row')} of timed or half messages in log files that were "
-                "deleted: a broker drops them"
+                Text(
+                    "{directory}/: {rows} of timed or half messages in log files that were deleted: a broker "
+                    "drops them",
+                    directory=DIRECTORY,
+                    rows=many(self.expired.rows, "row"),
+                )
             )
 
     def _report_positions(self) -> None:
@@ -267,11 +279,11 @@ class _Check:
             for key, value in found.items():
                 name = key.decode()
                 if value is None:
-                    self._add(codes.RDB_POSITION, family, {"key": name, "reason": "shorter than 8 bytes"})
+                    self._add(codes.RDB_POSITION, family, {"key": name, "reason": Text("shorter than 8 bytes")})
                 elif value < 0:
                     self._add(codes.RDB_POSITION, family, {"key": name, "value": value, "reason": "negative"})
                 elif key == LAST_OFFSET and value >= self.log.end and value > 0:
-                    about: dict[str, Fact] = {"key": name, "value": value, "reason": "beyond the log"}
+                    about: dict[str, Fact] = {"key": name, "value": value, "reason": Text("beyond the log")}
                     self._add(codes.RDB_POSITION, family, about | {"wrote": self.log.end})
                 elif key == SCAN_OFFSET:
                     self._check_scan(name, value)
@@ -279,7 +291,12 @@ class _Check:
     def _check_scan(self, name: str, value: int) -> None:
         top = self.queue_range(properties.TIMER_TOPIC, 0) if self.queue_range is not None else None
         if top is not None and value > top[1]:
-            about: dict[str, Fact] = {"key": name, "value": value, "reason": "beyond the timer queue", "end": top[1]}
+            about: dict[str, Fact] = {
+                "key": name,
+                "value": value,
+                "reason": Text("beyond the timer queue"),
+                "end": top[1],
+            }
             self._add(codes.RDB_POSITION, TIMER_FAMILY, about)
 
     def _report_timeline(self) -> None:

@@ -15,6 +15,7 @@ from rmqstore.files.rocksdb.pop_rows import pop_rows
 from rmqstore.files.store import Store
 from rmqstore.formats.pop import KV_DIRECTORY
 from rmqstore.formats.text.counts import many
+from rmqstore.texts import Text
 
 
 def check_pop_rows(store: Store, report: Report, queue_range: QueueRange | None) -> int:
@@ -26,7 +27,11 @@ def check_pop_rows(store: Store, report: Report, queue_range: QueueRange | None)
     """
     if not is_readable():
         report.unchecked.append(
-            f"{KV_DIRECTORY}/: messages that POP consumers received are not checked: that {missing_extra()}"
+            Text(
+                "{kv_directory}/: messages that POP consumers received are not checked: that {missing_extra}",
+                kv_directory=KV_DIRECTORY,
+                missing_extra=missing_extra(),
+            )
         )
         return 0
     beyond: Counter[tuple[str, int]] = Counter()
@@ -41,10 +46,14 @@ def check_pop_rows(store: Store, report: Report, queue_range: QueueRange | None)
                 if bounds is not None and row.queue_offset >= bounds[1]:
                     beyond[row.topic, row.queue_id] += 1
     except CannotRead as e:
-        report.unchecked.append(f"{KV_DIRECTORY}/: this RocksDB cannot be read: {e}")
+        report.unchecked.append(
+            Text("{kv_directory}/: this RocksDB cannot be read: {e}", kv_directory=KV_DIRECTORY, e=e)
+        )
         return count
     if other:
-        report.unchecked.append(f"{KV_DIRECTORY}/: {many(other, 'row')} cannot be read")
+        report.unchecked.append(
+            Text("{kv_directory}/: {rows} cannot be read", kv_directory=KV_DIRECTORY, rows=many(other, "row"))
+        )
     for (topic, queue_id), rows in sorted(beyond.items()) if not report.live else ():
         facts: dict[str, Fact] = {"topic": topic, "queue_id": queue_id, "rows": rows}
         report.findings.add(Finding(codes.RDB_POP_BEYOND, f"{topic}/{queue_id}", KV_DIRECTORY, facts=facts))

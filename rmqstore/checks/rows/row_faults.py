@@ -52,6 +52,7 @@ from rmqstore.formats.rocksdbstore import (
     parse_timer_row,
     parse_trans_row,
 )
+from rmqstore.texts import Text
 
 _HEAD = max(layout.size for layout in HEADS_BY_FLAG.values())
 _MOST = 64 << 20  # bytes of a record
@@ -61,14 +62,14 @@ class RowFault(StrEnum):
     """Why a row does not fit the log; NONE if it does."""
 
     NONE = ""
-    FORM = "no valid key or value"
-    BEYOND = "beyond the end of the log"
-    BEFORE = "before the begin of the log"
-    RECORD = "no record starts there"
-    SIZE = "another size"
-    TOPIC = "another topic"
-    TIME = "another time"
-    ID = "another unique id"
+    FORM = Text("no valid key or value")
+    BEYOND = Text("beyond the end of the log")
+    BEFORE = Text("before the begin of the log")
+    RECORD = Text("no record starts there")
+    SIZE = Text("another size")
+    TOPIC = Text("another topic")
+    TIME = Text("another time")
+    ID = Text("another unique id")
 
 
 class LogView(Protocol):

@@ -23,11 +23,12 @@ import orjson
 from rmqstore.checks.since_last.kept_part import KeptPart
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.paths import real_path
+from rmqstore.texts import Text
 
 SCHEMA = "rmqstore.last-run/1"
 _HEAD_LIMIT = 1 << 16
 _PART_LIMIT = 256 << 20  # bytes of an unpacked part, to limit memory if the file is damaged
-_ADVICE = "name another file, or remove this one"
+_ADVICE = Text("name another file, or remove this one")
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
@@ -52,13 +53,13 @@ def decoded(hint: Any, data: Any) -> Any:
     if origin in (Union, UnionType):
         if any(type(data) is one for one in inner):
             return data
-        raise ValueError(f"{data!r} is not {hint}")
+        raise ValueError(Text("{data!r} is not {hint}", data=data, hint=hint))
     if hint in (int, str, bool, float):
         if type(data) is not hint:
-            raise ValueError(f"{data!r} is not {hint}")
+            raise ValueError(Text("{data!r} is not {hint}", data=data, hint=hint))
         return data
     if not isinstance(data, list):
-        raise ValueError(f"{data!r} is not a list")
+        raise ValueError(Text("{data!r} is not a list", data=data))
     if is_dataclass(hint):
         return _decoded_class(hint, data)
     if origin is tuple and inner[-1:] != (...,):
@@ -68,7 +69,7 @@ def decoded(hint: Any, data: Any) -> Any:
     if origin in (dict, Counter):
         pairs = [decoded(tuple[inner if origin is dict else (*inner, int)], one) for one in data]  # type: ignore[misc]
         return origin(dict(pairs))
-    raise ValueError(f"{hint} cannot be read")
+    raise ValueError(Text("{hint} cannot be read", hint=hint))
 
 
 def _decoded_class(hint: Any, data: list[Any]) -> Any:
@@ -114,7 +115,7 @@ class OldState:
         try:
             found = path.stat()
             if not stat.S_ISREG(found.st_mode):
-                raise UsageError(f"{path} is not a file", _ADVICE)
+                raise UsageError(Text("{path} is not a file", path=path), _ADVICE)
             file = path.open("rb")
         except FileNotFoundError:
             return
@@ -122,13 +123,15 @@ class OldState:
             file.close()
             return
         if found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o022:
-            self.why_not = f"others can write to {path}"
+            self.why_not = Text("others can write to {path}", path=path)
         try:
             written_by = self._head(path, file, store)
             if written_by != version:
-                self.why_not = self.why_not or f"{path} is of rmqstore {written_by}"
+                self.why_not = self.why_not or Text(
+                    "{path} is of rmqstore {written_by}", path=path, written_by=written_by
+                )
             if not self.why_not and not self._read(file):
-                self.why_not = f"{path} is damaged"
+                self.why_not = Text("{path} is damaged", path=path)
             if not self.why_not:
                 self._file = file
         finally:
@@ -144,9 +147,9 @@ class OldState:
         except (ValueError, KeyError, TypeError):
             schema, of, version = "", "", ""
         if schema != SCHEMA:
-            raise UsageError(f"{path} is not a file that --since-last wrote", _ADVICE)
+            raise UsageError(Text("{path} is not a file that --since-last wrote", path=path), _ADVICE)
         if of != store_name(store):
-            raise UsageError(f"{path} is of another store: {of}", _ADVICE)
+            raise UsageError(Text("{path} is of another store: {of}", path=path, of=of), _ADVICE)
         return version
 
     def _read(self, file: BinaryIO) -> bool:

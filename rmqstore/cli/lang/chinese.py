@@ -290,7 +290,7 @@ def translator() -> Translator:
     texts: dict[str, str] = {}
     counted: set[str] = set()
     for entry in read(TEXTS):  # templates, which code put into a string
-        texts.update(_sentences(entry))
+        texts.update(sentences_of(entry))
     for entry in read():
         texts[entry.english] = entry.chinese
         if entry.plural:
@@ -299,7 +299,7 @@ def translator() -> Translator:
     return Translator(texts, counted)
 
 
-def _sentences(entry: CatalogEntry) -> Iterator[tuple[str, str]]:
+def sentences_of(entry: CatalogEntry) -> Iterator[tuple[str, str]]:
     """Yield each sentence of a template of `rmqstore.texts` with its translation, with numbered holes."""
     names = list(dict.fromkeys(_FIELD.findall(entry.english)))
     chinese = [part for part in re.split(r"(?<=[。！？])| {2,}", entry.chinese) if part]

@@ -9,11 +9,20 @@ from functools import cache
 from rmqstore.cli.lang import catalogue, chinese
 from rmqstore.cli.lang.as_is import AsIs
 from rmqstore.formats.text.width import columns
-from rmqstore.texts import Joined, Layout, Text
+from rmqstore.texts import Joined, Placed, Text
 
 _TIGHT = frozenset(" （）()[]，。；：、“”《》！？…")
 """Characters that have no space beside them, also between a Chinese character and a letter."""
-_PUNCTUATION = {": ": "：", ", ": "，", "; ": "；", " (": "（", ")": "）", " and ": "和", " or ": "或"}
+_PUNCTUATION = {
+    ": ": "：",
+    ", ": "，",
+    "; ": "；",
+    " (": "（",
+    ")": "）",
+    " and ": "和",
+    " or ": "或",
+    ", and ": "，并且",
+}
 _BETWEEN = re.compile("|".join(map(re.escape, _PUNCTUATION)))
 _WIDE = re.compile(r"[\u2e80-\u9fff\uff00-\uffef]")
 
@@ -22,7 +31,7 @@ def in_chinese(text: str) -> str:
     """Return a text in Chinese; other strings are recognized, until all texts keep their template."""
     if isinstance(text, AsIs):
         return text
-    if isinstance(text, Layout):
+    if isinstance(text, Placed):
         return _laid_out(text)
     if isinstance(text, Joined):
         return _list(text)
@@ -51,7 +60,7 @@ def _filled(template: str, text: Text) -> str:
     return out
 
 
-def _laid_out(text: Layout) -> str:
+def _laid_out(text: Placed) -> str:
     """Fill a template without words; its punctuation is Chinese if a value is."""
     values = {name: _value(value, "", None) for name, value in text.values.items() if isinstance(value, str)}
     if any(map(_WIDE.search, values.values())):

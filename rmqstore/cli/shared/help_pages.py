@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rmqstore.cli import lang
-from rmqstore.texts import Layout, Text, joined
+from rmqstore.texts import Placed, Text, joined
 
 LANG: dict[str, Any] = {
     "type": click.Choice(lang.LANGUAGES),
@@ -93,4 +93,4 @@ def _with_notes(text: str) -> Text:
         return Text(text)
     parts = (note.partition(": ") for note in notes[:-1].split("; "))
     shown = [Text("default: {default}", default=value) if value else Text(name) for name, _, value in parts]
-    return Layout("{words} [{notes}]", words=Text(words), notes=joined(shown, "; "))
+    return Placed("{words} [{notes}]", words=Text(words), notes=joined(shown, "; "))

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from rmqstore.files.disk.paths import real_path
 from rmqstore.files.disk.reading import open_regular
 from rmqstore.files.disk.sparse import next_data
+from rmqstore.texts import Text
 
 _WILL_NEED: int | None = getattr(os, "POSIX_FADV_WILLNEED", None)  # not on every system
 _READ_AHEAD = 1 << 20  # bytes per call; the kernel may ignore what exceeds a device's largest request
@@ -206,12 +207,16 @@ class Files(ABC):
         with self.open(path) as file:
             size = file.length
             if size > limit:
-                raise OSError(errno.EFBIG, f"its {size:,} bytes exceed the limit of {limit:,} bytes", str(path))
+                raise OSError(
+                    errno.EFBIG,
+                    Text("its {size:,} bytes exceed the limit of {limit:,} bytes", size=size, limit=limit),
+                    str(path),
+                )
             data = bytearray()
             while len(data) <= limit and (part := file.read(min(_BLOCK, limit + 1 - len(data)), len(data))):
                 data += part
         if len(data) > limit:
-            raise OSError(errno.EFBIG, f"it has grown beyond the limit of {limit:,} bytes", str(path))
+            raise OSError(errno.EFBIG, Text("it has grown beyond the limit of {limit:,} bytes", limit=limit), str(path))
         return bytes(data)
 
 

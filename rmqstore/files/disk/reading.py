@@ -7,6 +7,8 @@ import os
 import stat
 from pathlib import Path
 
+from rmqstore.texts import Text
+
 
 def open_regular(path: Path) -> int:
     """Open a regular file for reading and return the descriptor; a FIFO or a device in its place does not block.
@@ -17,8 +19,8 @@ def open_regular(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except ValueError as error:
-        raise OSError(errno.ENOENT, "not a valid file name", str(path)) from error
+        raise OSError(errno.ENOENT, Text("not a valid file name"), str(path)) from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+        raise OSError(errno.EINVAL, Text("not a regular file"), str(path))
     return fd

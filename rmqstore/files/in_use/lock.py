@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from rmqstore.errors import StoreIsLive
 from rmqstore.files.disk.reading import open_regular
+from rmqstore.texts import Text
 
 LOCK_NAME = "lock"
 _FLOCK = "hhqqi4x"
@@ -91,7 +92,7 @@ def take_lock(path: Path, open_file: Callable[[Path], int]) -> HeldLock:
                 os.close(descriptor)
                 raise
             os.close(descriptor)  # the last holder removed the file after we opened it: others would not see our lock
-        raise StoreIsLive(f"{path} keeps being replaced: another process is about to lock it")
+        raise StoreIsLive(Text("{path} keeps being replaced: another process is about to lock it", path=path))
 
 
 def lock_state(path: Path) -> LockState:
@@ -131,12 +132,16 @@ def held_by(store: Path, state: LockState) -> StoreIsLive:
     """Return the error that names the process holding a store's lock."""
     if state.own:
         return StoreIsLive(
-            f"{store}: this process ({os.getpid()}) holds its lock already", "close the store that is open for writing"
+            Text("{store}: this process ({getpid}) holds its lock already", store=store, getpid=os.getpid()),
+            Text("close the store that is open for writing"),
         )
     holder = named(state.pid)
     if holder.endswith("(rmqstore)"):
-        return StoreIsLive(f"{store}: its lock is held by process {holder}", "wait until it ends, then try again")
-    return StoreIsLive(f"{store}: its lock is held by process {holder}")
+        return StoreIsLive(
+            Text("{store}: its lock is held by process {holder}", store=store, holder=holder),
+            Text("wait until it ends, then try again"),
+        )
+    return StoreIsLive(Text("{store}: its lock is held by process {holder}", store=store, holder=holder))
 
 
 def named(pid: int | None, proc: Path = Path("/proc")) -> str:

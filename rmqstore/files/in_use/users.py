@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqstore.files.in_use.lock import LOCK_NAME
+from rmqstore.texts import Text
 
 JOURNAL_FOLDER = ".rmqstore"
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD, include/linux/sched.h
@@ -37,8 +38,12 @@ class User:
 
     def __str__(self) -> str:
         if self.mapped:
-            return f"process {self.pid} ({self.command}) has {self.path} mapped"
-        return f"process {self.pid} ({self.command}) has {self.path} open for writing"
+            return Text(
+                "process {pid} ({command}) has {path} mapped", pid=self.pid, command=self.command, path=self.path
+            )
+        return Text(
+            "process {pid} ({command}) has {path} open for writing", pid=self.pid, command=self.command, path=self.path
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class Hidden:
     uid: int
 
     def __str__(self) -> str:
-        return f"process {self.pid} ({self.command}, user {self.uid})"
+        return Text("process {pid} ({command}, user {uid})", pid=self.pid, command=self.command, uid=self.uid)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from rmqstore.errors import install_command
 from rmqstore.files.disk.files import LOCAL, Files
 from rmqstore.files.rocksdb.links import PREFIX, database_files, linked
+from rmqstore.texts import Text
 
 CHUNK = 1 << 15  # rows at a time
 _TRIES = 3  # a running broker may delete a file between listing and opening
@@ -32,7 +33,10 @@ T = TypeVar("T")
 
 def missing_extra() -> str:
     """Return what is missing without the extra `rocksdb`, and the command that installs it."""
-    return f"needs the package rocksdict; to install it, run `{install_command('rocksdb')}`"
+    return Text(
+        "needs the package rocksdict; to install it, run `{install_command}`",
+        install_command=install_command("rocksdb"),
+    )
 
 
 class CannotRead(Exception):
@@ -150,7 +154,7 @@ class Database:
 
     def _family(self, name: str) -> Any:
         if name not in self._families:
-            raise CannotRead(f"it has no column family {name}")
+            raise CannotRead(Text("it has no column family {name}", name=name))
         return self._families[name]
 
     def _cursor(self, table: Any, key: bytes, stop: bytes | None) -> Any:

@@ -20,6 +20,7 @@ from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, rocksdbkeys
 from rmqstore.formats.rocksdbkeys import OffsetKey, UnitKey, parse_offset_key, parse_unit_key
 from rmqstore.formats.text.javatext import java_text
+from rmqstore.texts import Text
 
 UNIT = consumequeue.UNIT.size
 UNITS = rocksdbkeys.DEFAULT_CF.decode()
@@ -214,7 +215,7 @@ class RocksDBQueues:
         self.database = NoDatabase(directory, (UNITS, OFFSETS)) if missing else open_database(store.files, directory)
         for family in (UNITS, OFFSETS):
             if family not in self.database.families:
-                raise CannotRead(f"it has no column family {family}")
+                raise CannotRead(Text("it has no column family {family}", family=family))
         self.foreign = 0  # number of keys that are not unit keys, counted by `names`
 
     def queue(self, topic: str, queue_id: int) -> RocksDBQueue:

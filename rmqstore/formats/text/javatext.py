@@ -9,6 +9,8 @@ import re
 import sys
 from operator import mul
 
+from rmqstore.texts import Text
+
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -131,7 +133,7 @@ def parse_java_properties(text: str) -> tuple[dict[str, str], list[str]]:
         logical = ""
         name, value = _unescape(key), _unescape(rest)
         if name is None or value is None:
-            faults.append(f"line {number}: broken \\u escape")
+            faults.append(Text("line {number}: broken \\u escape", number=number))
         else:
             values[name] = value
     return values, faults

@@ -7,6 +7,8 @@ import time
 from datetime import UTC, datetime, timedelta, tzinfo
 from datetime import time as Clock
 
+from rmqstore.texts import Text
+
 UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 """Units of durations in ms."""
 _AGO = re.compile(r"-\s*(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d|w)")
@@ -44,7 +46,7 @@ def epoch_ms(when: int | str | datetime) -> int:
     """
     if isinstance(when, datetime):
         if when.tzinfo is None:
-            raise ValueError(f"{when!r} has no zone: add one, such as tzinfo=datetime.UTC")
+            raise ValueError(Text("{when!r} has no zone: add one, such as tzinfo=datetime.UTC", when=when))
         return round(when.timestamp() * 1000)
     return when if isinstance(when, int) else parse_time(when)
 
@@ -70,12 +72,18 @@ def _epoch(digits: str) -> int:
         return int(digits)
     if len(digits) == 10:
         return int(digits) * 1000
-    raise ValueError(f"{digits} has {len(digits)} digits: epoch milliseconds have 13, epoch seconds have 10")
+    raise ValueError(
+        Text(
+            "{digits} has {count} digits: epoch milliseconds have 13, epoch seconds have 10",
+            digits=digits,
+            count=len(digits),
+        )
+    )
 
 
 def _moment(when: datetime, text: str, zone: tzinfo | None) -> int:
     if when.tzinfo is None and zone is not None:
         when = when.replace(tzinfo=zone)
     if when.tzinfo is None and when.timestamp() != when.replace(fold=1).timestamp():
-        raise ValueError(f"{text} occurs twice or never in the local zone: add a zone, such as +01:00")
+        raise ValueError(Text("{text} occurs twice or never in the local zone: add a zone, such as +01:00", text=text))
     return round(when.timestamp() * 1000)
