@@ -26,7 +26,7 @@ from rmqstore.checks.problems.report import Finding, Findings, QueueRange, Queue
 from rmqstore.checks.verify_range import VerifyRange
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.files.topic_types import batch_topics, only_in_backup, topics_of_known_kind
-from rmqstore.formats.properties import ROCKSDB_HALF_TOPIC
+from rmqstore.formats.properties import REVIVE_TOPIC_PREFIX, ROCKSDB_HALF_TOPIC
 from rmqstore.formats.rocksdbstore import TIMER_FAMILY
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, jobs_or_default
@@ -381,6 +381,10 @@ class Examination:
         rows = self.verified.rows
         if span is not None and store.part is None and not live and not (rows and rows.positions.get(TIMER_FAMILY)):
             check_lost_timer(store, span, self.verified.timer, self.queue_range, self.findings)
+        if not live and any(label.startswith(REVIVE_TOPIC_PREFIX) for label in self.states):
+            from rmqstore.checks.rows.revive_log import check_revive_log
+
+            check_revive_log(store, self.states, self.queue_range, span.latest if span else 0, self.findings)
         if store.has_pop_rows:
             from rmqstore.checks.rows.pop_rows import check_pop_rows
 

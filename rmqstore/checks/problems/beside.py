@@ -795,6 +795,28 @@ ROWS: Rows = (
     ),
 )
 
+POP: Rows = (
+    Problem(
+        code=codes.POP_BEYOND,
+        title="POP check points name messages that their queue does not have",
+        severity=_W,
+        needs_operator=OperatorTask(
+            why="the check points are messages of the log, and the messages that they name are gone",
+            do=(
+                "nothing is lost by them: start the broker, and let no producer send to these topics before the latest "
+                "time that is named above, if no message may be delivered twice"
+            ),
+        ),
+        about=(
+            "A check point in `rmq_sys_REVIVE_LOG_*`, or in the timer on its way there, is a POP consumer's receipt of "
+            "messages; the broker has not processed it yet. But the queue ends before the queue offsets in it, or in "
+            "an acknowledgement of it: the log has lost the messages. When the check point is due, the broker finds "
+            "nothing and goes on (PopReviveService#reviveMsgFromCk, 5.4.0). If the queue has reached these offsets "
+            "again by then, the broker delivers other messages twice."
+        ),
+    ),
+)
+
 BROKER: Rows = (
     Problem(
         code=codes.BR_START_LOSES,

@@ -29,6 +29,7 @@ class Area(Enum):
     DLEDGER = "DL"
     TIMER = "TM"
     ROWS = "RDB"
+    POP = "POP"
     BROKER = "BR"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqstore.checks.problems.beside import BROKER, CHECKPOINT, CONFIG, DIRECTORY, ROWS, TIMER
+from rmqstore.checks.problems.beside import BROKER, CHECKPOINT, CONFIG, DIRECTORY, POP, ROWS, TIMER
 from rmqstore.checks.problems.log import COMMITLOG, DLEDGER
 from rmqstore.checks.problems.problem import Problem, Rows, Severity
 from rmqstore.checks.problems.queues import BATCH_CONSUME_QUEUE, CONSUME_QUEUE, INDEX
@@ -28,5 +28,16 @@ def _table(*parts: Rows) -> Mapping[str, Problem]:
 
 # in the order of the manual page
 PROBLEMS: Mapping[str, Problem] = _table(
-    DIRECTORY, COMMITLOG, CONSUME_QUEUE, BATCH_CONSUME_QUEUE, INDEX, CHECKPOINT, CONFIG, DLEDGER, TIMER, ROWS, BROKER
+    DIRECTORY,
+    COMMITLOG,
+    CONSUME_QUEUE,
+    BATCH_CONSUME_QUEUE,
+    INDEX,
+    CHECKPOINT,
+    CONFIG,
+    DLEDGER,
+    TIMER,
+    ROWS,
+    POP,
+    BROKER,
 )

@@ -1,0 +1,111 @@
+"""POP-BEYOND: check points and acknowledgements of POP that name messages which their queue does not have.
+
+A check point is a message in the revive log, or in the timer on its way there. Those that the broker has processed, and
+those before a queue's minimum (their messages have expired), are no problem; nor are those of topics without queues:
+the broker skips them (PopReviveService#mergeAndRevive, RocketMQ 5.4.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange, QueueState
+from rmqstore.files.records import message_at
+from rmqstore.files.rocksdb.database import CannotRead
+from rmqstore.files.rocksdb.queues import RocksDBQueues
+from rmqstore.files.store import Store
+from rmqstore.formats import pop
+from rmqstore.formats.consumequeue import UNIT
+from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_TOPIC, parse_properties, tags_code
+from rmqstore.formats.text.times import iso_utc
+
+_NEWEST = 20_000  # messages of a queue
+_TAGS = (pop.CHECK_POINT_TAG, pop.ACK_TAG, pop.BATCH_ACK_TAG)
+_CODES = frozenset(map(tags_code, _TAGS))
+
+
+@dataclass(slots=True)
+class _Beyond:
+    """What points after the end of one queue. `until`: when the last check point is due, in ms."""
+
+    check_points: set[pop.PopKey] = field(default_factory=set)
+    acknowledgements: set[tuple[pop.PopKey, int]] = field(default_factory=set)
+    until: int = 0
+
+
+def check_revive_log(
+    store: Store,
+    states: Mapping[str, QueueState],
+    queue_range: QueueRange | None,
+    latest: int,
+    findings: Findings,
+) -> None:
+    """Compare the newest check points that the broker has not processed with the ends of their queues.
+
+    `states`: all queues, by name ("TOPIC/ID"). `queue_range` None: do not compare. `latest`: the store time of the last
+    message, in ms: what was due before it has left the timer.
+    """
+    revive = sorted(label for label in states if label.startswith(pop.REVIVE_TOPIC))
+    if not revive or queue_range is None:
+        return
+    offsets = ConsumerOffsets.read(store)
+    processed = {(o.topic, o.queue_id): o.offset for o in offsets.rows() if o.group == pop.REVIVE_GROUP}
+    found: dict[tuple[str, int], _Beyond] = {}
+    try:
+        for label in [*revive, f"{TIMER_TOPIC}/0"]:
+            topic, _, number = label.rpartition("/")
+            state = states.get(label)
+            if state is None:
+                continue
+            low = max(state.min, state.max - _NEWEST, processed.get((topic, int(number)), -1) + 1)
+            for tag, body in _messages(store, topic, int(number), range(low, state.max)):
+                _add(found, queue_range, tag, body, latest if topic == TIMER_TOPIC else 0)
+    except CannotRead:
+        return  # RDB-* and CQ-ROCKSDB* say so
+    for (topic, queue_id), beyond in sorted(found.items()):
+        facts: dict[str, Fact] = {"topic": topic, "queue_id": queue_id, "check_points": len(beyond.check_points)}
+        facts |= {"acknowledgements": len(beyond.acknowledgements)}
+        facts |= {"until": iso_utc(beyond.until)} if beyond.until else {}
+        findings.add(Finding(codes.POP_BEYOND, f"{topic}/{queue_id}", "", facts=facts))
+
+
+def _add(
+    found: dict[tuple[str, int], _Beyond], queue_range: QueueRange, tag: str, body: bytes, delivered_until: int
+) -> None:
+    point = pop.parse_check_point(body) if tag == pop.CHECK_POINT_TAG else None
+    acknowledgement = None if point is not None else pop.parse_acknowledgement(body)
+    if point is not None:
+        key, open_offsets = point.key, [offset for offset in point.offsets if offset not in point.acknowledged]
+    elif acknowledgement is not None and not delivered_until:
+        key, open_offsets = acknowledgement.key, list(acknowledgement.offsets)
+    else:
+        return
+    bounds = queue_range(key.topic, key.queue_id)
+    beyond = [] if bounds is None else [offset for offset in open_offsets if offset >= bounds[1]]
+    if not beyond or (point is not None and point.visible_time <= delivered_until):
+        return
+    one = found.setdefault((key.topic, key.queue_id), _Beyond())
+    if point is not None:
+        one.check_points.add(key)
+        one.until = max(one.until, point.visible_time)
+    else:
+        one.acknowledgements |= {(key, offset) for offset in beyond}
+
+
+def _messages(store: Store, topic: str, queue_id: int, queue_offsets: range) -> Iterator[tuple[str, bytes]]:
+    """Yield tag and body of the check points and acknowledgements in a queue. Errors: CannotRead."""
+    rows = RocksDBQueues(store) if store.reads_rows(topic) else None
+    queue = rows.queue(topic, queue_id) if rows is not None else store.consume_queue(topic, queue_id).queue
+    for number in queue_offsets:
+        unit = queue.unit(UNIT, number)
+        if unit is None or unit["tags_code"] not in _CODES:
+            continue
+        at = int(unit["commitlog_offset"])
+        message = next((m for log, _ in store.logs if (m := message_at(log, at)) is not None), None)
+        known = {} if message is None else parse_properties(message.properties)
+        in_timer = topic == TIMER_TOPIC and not known.get(REAL_TOPIC, "").startswith(pop.REVIVE_TOPIC)
+        if message is not None and not in_timer and (tag := known.get(TAGS, "")) in _TAGS:
+            yield tag, bytes(message.body)
