@@ -16,10 +16,11 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.planned.examined import measure
 from rmqstore.repair.planned.known_parts import FirstParts
 from rmqstore.repair.rebuild.unit_buffer import KeptUnits
+from rmqstore.texts import Text
 
 _SPLIT = 32 << 20
 """Bytes of a part of the log: what a plan changes is read a second time in whole parts."""
-NOTE = "a broker is running on this store: the plan is not final, and cannot be applied"
+NOTE = Text("a broker is running on this store: the plan is not final, and cannot be applied")
 
 
 class Planned(NamedTuple):

@@ -36,6 +36,7 @@ from rmqstore.repair.rebuild.dispatch_limit import lag_needs_abort
 from rmqstore.repair.rebuild.index import IndexRebuild
 from rmqstore.repair.recovery import LogAfter, Recovery
 from rmqstore.scan.dispatch import Name
+from rmqstore.texts import Text
 
 _QUEUES = (Area.QUEUE, Area.BATCH_QUEUE)  # rows of batch topics are in the same database
 _TREES = ("consumequeue", "batchconsumequeue")
@@ -119,7 +120,9 @@ def pop_rows(case: Recovery, draft: PlanBuilder, _: LogAfter) -> None:
 def abort(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     """No abort file in a store with complete queues: abnormal recovery would only delete its index."""
     if _removes_abort(case, draft, log):
-        draft.discard(case.store.root / "abort", "log, queues and index are complete: the next start is a normal one")
+        draft.discard(
+            case.store.root / "abort", Text("log, queues and index are complete: the next start is a normal one")
+        )
 
 
 def rows_beside_files(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:

@@ -50,6 +50,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 from rmqstore.scan.window import ScanOptions
+from rmqstore.texts import Text
 
 _LISTED = 8
 
@@ -113,15 +114,18 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
     clean-up, and if log files have wrong names.
     """
     if store.kind is StoreKind.PART:
-        raise UsageError(f"{store.path} is a part of a store", "name the broker's storePathRootDir")
+        raise UsageError(
+            Text("{path} is a part of a store", path=store.path), Text("name the broker's storePathRootDir")
+        )
     if store.dledger is not None and store.dledger.newer:
         raise Refused(
-            f"DLedger 0.4 wrote {store.path}: it frees space with snapshots, not by age", "no RocketMQ release uses it"
+            Text("DLedger 0.4 wrote {path}: it frees space with snapshots, not by age", path=store.path),
+            Text("no RocketMQ release uses it"),
         )
     if find_misplaced(store).store.is_rearranged:
         raise Refused(
-            "log files have wrong names: a clean-up deletes the oldest by name",
-            "run `rmqstore recover` first",
+            Text("log files have wrong names: a clean-up deletes the oldest by name"),
+            Text("run `rmqstore recover` first"),
         )
     options = options or ExpireOptions()
     rules = rules_of(store.config, options.reserved, options.version)
@@ -230,7 +234,7 @@ def _queues(draft: PlanBuilder, minimum: int) -> None:
             raw = file.read_at(8, file.file_size - unit)
             last.append(int.from_bytes(raw, "big", signed=True) if len(raw) == 8 else minimum)
         for file in files[: expired_by_offset(last, minimum)]:
-            draft.discard(file.path, f"all its units point below {minimum}")
+            draft.discard(file.path, Text("all its units point below {minimum}", minimum=minimum))
 
 
 def _index(draft: PlanBuilder, minimum: int) -> None:
@@ -240,7 +244,7 @@ def _index(draft: PlanBuilder, minimum: int) -> None:
         raw = draft.store.files.read_at(entry.path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0")
         ends.append(index.HEADER.parse(raw)["end_phy_offset"])
     for entry in entries[: expired_index(ends, minimum)]:
-        draft.discard(entry.path, f"all its entries point below {minimum}")
+        draft.discard(entry.path, Text("all its entries point below {minimum}", minimum=minimum))
 
 
 def _tier(draft: PlanBuilder, minimum: int) -> None:
@@ -256,9 +260,22 @@ def _tier(draft: PlanBuilder, minimum: int) -> None:
     for topic, queue_id, _, end in loaded_config(store.files, store.root, TIER_METADATA, tier_queues) or ():
         begin = _begin_after(store, topic, queue_id, minimum)
         if end < begin:
-            ended.append(f"{topic}/{queue_id} (tier up to {end:,}, queue from {begin:,})")
+            ended.append(
+                Text(
+                    "{topic}/{queue_id} (tier up to {end:,}, queue from {begin:,})",
+                    topic=topic,
+                    queue_id=queue_id,
+                    end=end,
+                    begin=begin,
+                )
+            )
     if ended:
-        note(f"the broker destroys what the tier has of queues that then begin after its end: {first_few(ended)}")
+        note(
+            Text(
+                "the broker destroys what the tier has of queues that then begin after its end: {first_few}",
+                first_few=first_few(ended),
+            )
+        )
 
 
 def _begin_after(store: Store, topic: str, queue_id: int, minimum: int) -> int:
@@ -290,25 +307,49 @@ def _explain(
     """Note why files are deleted, and why the others are kept."""
     note = draft.notes.append
     note(
-        f"files older than {rules.reserved} h are deleted at hour {rules.delete_when} (now {hour:02d}), or if the disk "
-        f"has more than {rules.bounded().max_used:.0%} used (now {disk.ratio:.0%})"
+        Text(
+            "files older than {reserved} h are deleted at hour {delete_when} (now {hour:02d}), or if the "
+            "disk has more than {max_used:.0%} used (now {ratio:.0%})",
+            reserved=rules.reserved,
+            delete_when=rules.delete_when,
+            hour=hour,
+            max_used=rules.bounded().max_used,
+            ratio=disk.ratio,
+        )
     )
     for name, decision in (("commitlog", plain), ("dledger", data)):
         if decision is None:
             continue
         if decision.write_forbidden:
-            note(f"{name}: the disk counts as full, so the broker refuses messages")
+            note(Text("{name}: the disk counts as full, so the broker refuses messages", name=name))
         if decision.forced:
-            note(f"{name}: the disk is so full that files are deleted whatever their age, until there is room")
+            note(
+                Text(
+                    "{name}: the disk is so full that files are deleted whatever their age, until there is room",
+                    name=name,
+                )
+            )
         reasons = Counter(why for _, why in decision.keep)
         for why in Why:
             if reasons[why]:
-                note(f"{name}: {reasons[why]} file{'s' if reasons[why] > 1 else ''} kept: {why.value}")
+                note(
+                    Text("{name}: {reasons} files kept: {why}", name=name, reasons=reasons[why], why=why.value)
+                    if reasons[why] > 1
+                    else Text("{name}: {reasons} file kept: {why}", name=name, reasons=reasons[why], why=why.value)
+                )
         if decision.rounds > 1:
             batch, apart = (rules.batch, "10 s") if name == "commitlog" else (BATCH, "0.1 s")
-            note(f"{name}: a broker takes {decision.rounds} rounds of {batch} files, {apart} apart")
+            note(
+                Text(
+                    "{name}: a broker takes {rounds} rounds of {batch} files, {apart} apart",
+                    name=name,
+                    rounds=decision.rounds,
+                    batch=batch,
+                    apart=apart,
+                )
+            )
     if draft.steps:
-        note("the files are moved to quarantine on the same disk: removing the journal frees the space")
+        note(Text("the files are moved to quarantine on the same disk: removing the journal frees the space"))
 
 
 def _facts(plain: Decision | None, data: Decision | None, minimum: int, disk: FileSystem) -> dict[str, Json]:

@@ -24,6 +24,7 @@ from rmqstore.repair.salvage.log_end import drop_behind_hole, first_damage, lose
 from rmqstore.repair.salvage.loss import Ledger, before_begin, damage_behind
 from rmqstore.repair.salvage.result import SalvageResult
 from rmqstore.repair.salvage.salvage import plan_salvage
+from rmqstore.texts import Text
 
 
 def file_names(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
@@ -93,19 +94,19 @@ def _take(draft: PlanBuilder, result: SalvageResult) -> None:
 def _truncate(case: Recovery, draft: PlanBuilder, log: LogEnds, cut: int, first: LogResult) -> LogEnds:
     """End the log at its first damage, where a broker would truncate it."""
     if first is not case.results[-1]:
-        draft.decisions.append("the damage is in the legacy commitlog: all DLedger entries would be lost")
+        draft.decisions.append(Text("the damage is in the legacy commitlog: all DLedger entries would be lost"))
     ledger = Ledger()
     for later in case.results[case.results.index(first) :]:
         dispatcher = Redispatch(case.store, ledger, case.verified.batch_topics)
         dispatcher.run(RepairedLog(later, later.queue.stop, case.store.files), max(cut, later.queue.start))
-        zero_from(draft, later, cut, "after the first damage of the log")
+        zero_from(draft, later, cut, Text("after the first damage of the log"))
         damaged = damage_behind(case.evidence, later, cut)
         ledger.queues.update(damaged.queues)
         if damaged.at_least:
             ledger.at_least = True
-            ledger.notes.append("the loss is a lower bound: consume queues that would show more are missing too")
+            ledger.notes.append(Text("the loss is a lower bound: consume queues that would show more are missing too"))
     ledger.book(draft)
-    draft.notes.append(f"the log will end at {cut:,}, where a broker would truncate it")
+    draft.notes.append(Text("the log will end at {cut:,}, where a broker would truncate it", cut=cut))
     return replace(log, ends=tuple(min(end, cut) for end in log.ends), cut=cut)
 
 

@@ -19,10 +19,11 @@ from rmqstore.repair.beside.config import build_offsets_json
 from rmqstore.repair.beside.rocksdb_offsets import change_offsets
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.texts import Text
 
 FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 _LMQ = "%LMQ%"
-_WHY = "new offsets of consumer groups"
+_WHY = Text("new offsets of consumer groups")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +60,20 @@ def plan_offset_changes(store: Store, changes: Collection[OffsetChange], facts: 
     or file that cannot be read; NoSpace.
     """
     if store.kind is StoreKind.PART:
-        raise Refused(f"{store.path} is a part of a store", "name the broker's storePathRootDir")
+        raise Refused(Text("{path} is a part of a store", path=store.path), Text("name the broker's storePathRootDir"))
     draft = PlanBuilder(store)
     wanted = [change for change in changes if change.old != change.new]
     if wanted:
         directory = directory_of(store, OFFSETS)
         if directory is not None:
             if not is_readable():
-                raise Refused(f"config/{directory} is RocksDB: {missing_extra()}")
+                raise Refused(
+                    Text(
+                        "config/{directory} is RocksDB: {missing_extra}",
+                        directory=directory,
+                        missing_extra=missing_extra(),
+                    )
+                )
             new = [Committed(c.topic, c.group, c.queue_id, c.new) for c in wanted]
             change_offsets(draft, store.root / "config" / directory, new, _WHY)
         else:
@@ -87,17 +94,21 @@ def plan_restore_backup(store: Store) -> Plan:
     Errors: Refused if the offsets are in RocksDB; NotReadable if the .bak cannot be read.
     """
     if directory_of(store, OFFSETS) is not None:
-        raise Refused("the offsets of this store are in RocksDB, which has no .bak", "use --from with a backup")
+        raise Refused(
+            Text("the offsets of this store are in RocksDB, which has no .bak"), Text("use --from with a backup")
+        )
     files = store.files
     path = store.root / "config" / FILES[0]
     backup = path.with_name(f"{path.name}.bak")
     table = config_object(files, backup)
     if table is None or committed_offsets(table) is None:
-        raise NotReadable(f"{backup} cannot be read as consumer offsets")
+        raise NotReadable(Text("{backup} cannot be read as consumer offsets", backup=backup))
     draft = PlanBuilder(store)
     content = files.read_small(backup, LARGEST)
     if not files.is_file(path) or files.read_small(path, LARGEST) != content:
-        draft.replace(path, content, f"a copy of {backup.name}", old="replaced by its .bak", like=backup)
+        draft.replace(
+            path, content, Text("a copy of {backup}", backup=backup.name), old=Text("replaced by its .bak"), like=backup
+        )
     draft.facts["command"] = "offsets"
     draft.facts["offsets"] = {"restore": backup.name}
     return draft.plan()
@@ -115,7 +126,7 @@ def _plan_files(draft: PlanBuilder, config: Path, changes: list[OffsetChange]) -
         if table is not None:
             tables[name] = table
         elif files.exists(config / name):
-            raise NotReadable(f"config/{name} cannot be read", "run `rmqstore recover` first")
+            raise NotReadable(Text("config/{name} cannot be read", name=name), Text("run `rmqstore recover` first"))
     if not tables:
         tables[FILES[0]] = {"offsetTable": {}}
     newest = list(tables)[-1]
@@ -125,7 +136,9 @@ def _plan_files(draft: PlanBuilder, config: Path, changes: list[OffsetChange]) -
         old = files.read_small(path, LARGEST) if files.is_file(path) else b""
         others = [entry.path for entry in files.list(config) if entry.path.suffix == ".json"]
         like = path if files.is_file(path) else next(iter(others), None)
-        draft.replace(path, build_offsets_json(tables[name], old), _WHY, old="replaced by changed offsets", like=like)
+        draft.replace(
+            path, build_offsets_json(tables[name], old), _WHY, old=Text("replaced by changed offsets"), like=like
+        )
 
 
 def _put(tables: dict[str, dict[str, JsonValue]], newest: str, change: OffsetChange) -> str:

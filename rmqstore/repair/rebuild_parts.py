@@ -31,6 +31,7 @@ from rmqstore.repair.salvage.proved_records import ProvedRecords
 from rmqstore.repair.salvage.reach import reach
 from rmqstore.repair.unrepaired import unrebuilt_problems
 from rmqstore.scan.dispatch import Name
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.repair.rebuild.storage import Storage
@@ -55,16 +56,27 @@ def plan_rebuild(
     Errors: UsageError; Refused without a log from which to rebuild, and if the library for RocksDB is missing.
     """
     if part not in (CQ, INDEX, CHECKPOINT, DLEDGER_INDEX):
-        raise UsageError(f"unknown part {part!r}", f"use {CQ}, {INDEX}, {CHECKPOINT} or {DLEDGER_INDEX}")
+        raise UsageError(
+            Text("unknown part {part!r}", part=part),
+            Text(
+                "use {cq}, {index}, {checkpoint} or {dledger_index}",
+                cq=CQ,
+                index=INDEX,
+                checkpoint=CHECKPOINT,
+                dledger_index=DLEDGER_INDEX,
+            ),
+        )
     refuse_whole(store, verified)
     refuse_overlap(store)
     results = verified.results
     if not any(r.messages for r in results):
-        raise Refused("the log has no good message from which to rebuild", "run `rmqstore verify` on it")
+        raise Refused(Text("the log has no good message from which to rebuild"), Text("run `rmqstore verify` on it"))
     if part != CQ and (topics or queue_ids or queues):
-        raise UsageError("--topic and --queue are for consume queues", "leave them out")
+        raise UsageError(Text("--topic and --queue are for consume queues"), Text("leave them out"))
     if storage is not None and (part != CQ or topics or queue_ids or queues):
-        raise UsageError("--storage converts all consume queues", "use it with cq, without --topic and --queue")
+        raise UsageError(
+            Text("--storage converts all consume queues"), Text("use it with cq, without --topic and --queue")
+        )
     draft = PlanBuilder(store)
     evidence = Evidence(store, verified, mends_end=False)
     proved = ProvedRecords(evidence)
@@ -90,11 +102,14 @@ def plan_rebuild(
     draft.facts["part"] = part
     if verified.misplaced is not None and verified.misplaced.store.is_rearranged:
         draft.notes.append(
-            "log files have wrong names: rename them with `rmqstore recover` too; the result assumes the right names"
+            Text(
+                "log files have wrong names: rename them with `rmqstore recover` too; the result assumes the "
+                "right names"
+            )
         )
     for result in results:
         if result.tiling.first_bad() is not None:
-            draft.notes.append(f"{result.queue.name} is damaged: `rmqstore recover` repairs it first")
+            draft.notes.append(Text("{queue} is damaged: `rmqstore recover` repairs it first", queue=result.queue.name))
     if not verified.report.clean:
         draft.facts["stays"] = unrebuilt_problems(part, verified.report, draft)
     return draft.plan(data_roots(store))
@@ -143,7 +158,7 @@ def _chosen(
         if name in pairs or ((topics or ids) and (not topics or name[0] in topics) and (not ids or name[1] in ids))
     )
     if not wanted:
-        raise UsageError("no such queue", "`rmqstore info` lists the queues")
+        raise UsageError(Text("no such queue"), Text("`rmqstore info` lists the queues"))
     return wanted
 
 
@@ -157,7 +172,7 @@ def _index(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> 
 
 def _dledger_index(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> None:
     if verified.dledger is None:
-        raise Refused("this store has no DLedger entries", "rebuild cq, index or checkpoint")
+        raise Refused(Text("this store has no DLedger entries"), Text("rebuild cq, index or checkpoint"))
     plan_dledger(draft, verified, views[-1], RecoverOptions(only=(codes.DL_DATA_INDEX,)), changed=False, force=True)
 
 
@@ -173,7 +188,7 @@ def _checkpoint(draft: PlanBuilder, verified: Verified, end: int) -> None:
     newer = rules_for(writer_of(draft.store).newest).logics_offset and not draft.store.rocksdb_consume_queue
     offset = last_record_start(verified, end) if newer else 0
     content = StoreCheckpoint(last, last, 0, 0, 0, offset).build()
-    draft.create(draft.store.root / "checkpoint", FILE_SIZE, Literal(content), "the log's last store time")
+    draft.create(draft.store.root / "checkpoint", FILE_SIZE, Literal(content), Text("the log's last store time"))
 
 
 def _queue_ends(draft: PlanBuilder, verified: Verified, end: int, *, files: bool) -> None:
@@ -195,4 +210,4 @@ def _queue_ends(draft: PlanBuilder, verified: Verified, end: int, *, files: bool
             offset = last_record_start(verified, end)
     wanted = replace(parse_checkpoint(raw), logics_msg_timestamp=time, logics_physical_offset=offset).build()[:size]
     if wanted != raw:
-        draft.overwrite(entry.path, 0, Literal(wanted), "how far the queue files are complete")
+        draft.overwrite(entry.path, 0, Literal(wanted), Text("how far the queue files are complete"))

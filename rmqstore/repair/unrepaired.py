@@ -13,25 +13,29 @@ from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions
 from rmqstore.repair.salvage.proved_records import open_codes
+from rmqstore.texts import Text, joined
 
-_PROVED = "the units and entries are right, but their message is damaged (see the note)"
-_REPLICA = (
-    "add --replica DIR with the store of its master, which restores the original bytes; or use --strategy salvage if "
-    "no other replica has a good copy"
+_PROVED = Text("the units and entries are right, but their message is damaged (see the note)")
+_REPLICA = Text(
+    "add --replica DIR with the store of its master, which restores the original bytes; or use "
+    "--strategy salvage if no other replica has a good copy"
 )
-_RAW = "add --replica DIR with the store of another node, or with a backup"
+_RAW = Text("add --replica DIR with the store of another node, or with a backup")
 _DOUBT = OperatorTask(
-    "the unit or the TAGS of its message are damaged, and nothing proves which: the unit may be the only trace",
-    f"compare the message with a replica or a backup; or add --only {codes.CQ_WRONG_TAG}, which makes the unit match "
-    "the message",
+    Text("the unit or the TAGS of its message are damaged, and nothing proves which: the unit may be the only trace"),
+    Text(
+        "compare the message with a replica or a backup; or add --only {cq_wrong_tag}, which makes "
+        "the unit match the message",
+        cq_wrong_tag=codes.CQ_WRONG_TAG,
+    ),
 )
-_NO_MESSAGE = "no message in the log has some queue offsets; consumers get the message before them again"
-_STRAY = "the queue offset of a record is impossible, so it gets no unit"
+_NO_MESSAGE = Text("no message in the log has some queue offsets; consumers get the message before them again")
+_STRAY = Text("the queue offset of a record is impossible, so it gets no unit")
 _PARTS: Mapping[str, str] = {
-    "cq": "the consume queues",
-    "index": "the index",
-    "checkpoint": "the checkpoint",
-    "dledger-index": "the DLedger index",
+    "cq": Text("the consume queues"),
+    "index": Text("the index"),
+    "checkpoint": Text("the checkpoint"),
+    "dledger-index": Text("the DLedger index"),
 }
 
 
@@ -60,7 +64,11 @@ def _without_proof(draft: PlanBuilder, found: Mapping[str, int]) -> Iterator[tup
     than its message's queue offset, so verify finds a shifted unit too.
     """
     for code, count in sorted(draft.unproved.items()):
-        yield code, OperatorTask("nothing in the store proves which queue and offset the message has", _RAW), count
+        yield (
+            code,
+            OperatorTask(Text("nothing in the store proves which queue and offset the message has"), _RAW),
+            count,
+        )
     gaps = [gap for of_queue in draft.gaps.values() for gap in of_queue]
     missing = len(gaps) + draft.strays[codes.CQ_MISSING_UNIT]
     if missing or codes.CL_QUEUE_OFFSET_GAP in found:
@@ -76,14 +84,14 @@ def unrebuilt_problems(part: str, report: Report, draft: PlanBuilder) -> dict[st
     out: dict[str, Json] = {}
     for code, count in problem_counts(report).items():
         if code in open_codes(draft):
-            why = _PROVED
+            why: str = _PROVED
         elif draft.steps and PROBLEMS[code].part == part:
             continue
         elif code == codes.CQ_WRONG_TAG and FACT in draft.facts:
             why = _DOUBT.why
         else:
-            why = f"this command rebuilds only {_PARTS[part]}"
-        out[code] = _row(OperatorTask(why, "run `rmqstore recover`, which plans for the whole store"), count)
+            why = Text("this command rebuilds only {parts}", parts=_PARTS[part])
+        out[code] = _row(OperatorTask(why, Text("run `rmqstore recover`, which plans for the whole store")), count)
     return out
 
 
@@ -103,16 +111,16 @@ def _reason(
     if task is not None and task.stops_all:
         return task
     if stopping:
-        why = f"nothing is planned before {', '.join(stopping)} is settled"
-        return OperatorTask(why, "settle that first, then run this command again")
+        why = Text("nothing is planned before {stopping} is settled", stopping=joined(stopping))
+        return OperatorTask(why, Text("settle that first, then run this command again"))
     if code in open_codes(draft):
-        mend = "run this command without --only: it repairs the message"
+        mend = Text("run this command without --only: it repairs the message")
         return OperatorTask(_PROVED, _REPLICA if choice.strategy == TRUNCATE else mend)
     if task is not None:
         return task
     if options.only and code not in options.only:
-        do = f"run this command without --only, or with --only {code}"
-        return OperatorTask("--only selects other problems", do)
+        do = Text("run this command without --only, or with --only {code}", code=code)
+        return OperatorTask(Text("--only selects other problems"), do)
     if code == codes.CQ_WRONG_TAG and FACT in draft.facts and code not in options.only:
         return _DOUBT
     return _not_asked(row, options) or _unproved(row, draft, choice)
@@ -123,7 +131,7 @@ def _not_asked(row: Problem, options: RecoverOptions) -> OperatorTask | None:
     if row.code in (codes.CL_MISSING_FILE, codes.DL_MISSING_FILE):
         return _missing_file(options)
     if row.remedy == "recover" and not row.safe and row.code not in options.only:
-        return OperatorTask(row.asked, f"add --only {row.code}")
+        return OperatorTask(row.asked, Text("add --only {code}", code=row.code))
     return None
 
 
@@ -131,20 +139,22 @@ def _unproved(row: Problem, draft: PlanBuilder, choice: Choice) -> OperatorTask 
     """Return the reason for problems that cannot be repaired in this store, or with this strategy."""
     code = row.code
     if choice.strategy == TRUNCATE and (code == codes.CQ_WRONG_TAG or (row.of_log and not row.renames_only)):
-        why = "a replica must equal its master, so truncate changes only the end of the log"
+        why = Text("a replica must equal its master, so truncate changes only the end of the log")
         return OperatorTask(why, _REPLICA)
     if draft.steps:
         return None
     if draft.decisions:
-        return OperatorTask('a decision is needed first (see "Needs a decision")', _RAW)
-    return OperatorTask("nothing in the store proves the original bytes", _RAW)
+        return OperatorTask(Text('a decision is needed first (see "Needs a decision")'), _RAW)
+    return OperatorTask(Text("nothing in the store proves the original bytes"), _RAW)
 
 
 def _missing_file(options: RecoverOptions) -> OperatorTask:
     if options.accept_fillers:
-        return OperatorTask("nothing in the store shows what the missing file contained", _RAW)
+        return OperatorTask(Text("nothing in the store shows what the missing file contained"), _RAW)
     return OperatorTask(
-        "the messages of the missing file are not in this store",
-        "add --replica DIR with the store of another node, or with a backup; or add --accept-fillers, which replaces "
-        "the file with fillers and shows the loss",
+        Text("the messages of the missing file are not in this store"),
+        Text(
+            "add --replica DIR with the store of another node, or with a backup; or add "
+            "--accept-fillers, which replaces the file with fillers and shows the loss"
+        ),
     )

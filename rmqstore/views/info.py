@@ -20,6 +20,7 @@ from rmqstore.files.queue_home import has_database
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.top_entries import unknown_entries
 from rmqstore.formats import checkpoint, dledger, index, timer
+from rmqstore.texts import Text
 from rmqstore.views.dump.config_values import config_tables, rocksdb_config_tables
 
 SCHEMA = "rmqstore.info/1"
@@ -230,14 +231,26 @@ def _rocksdb_bounds(store: Store, problems: list[str]) -> dict[tuple[str, int], 
 
     if not is_readable():
         place = store.rocksdb_directory.name
-        problems.append(f"{place}/ is a RocksDB database: its queues are not read: that {missing_extra()}")
+        problems.append(
+            Text(
+                "{place}/ is a RocksDB database: its queues are not read: that {missing_extra}",
+                place=place,
+                missing_extra=missing_extra(),
+            )
+        )
         return {}
     from rmqstore.views.dump.rocksdb import queue_bounds as row_bounds
 
     try:
         return row_bounds(store, store.log_start)
     except CannotRead as e:
-        problems.append(f"{store.rocksdb_directory.name}/ is a RocksDB database that cannot be read: {e}")
+        problems.append(
+            Text(
+                "{rocksdb_directory}/ is a RocksDB database that cannot be read: {e}",
+                rocksdb_directory=store.rocksdb_directory.name,
+                e=e,
+            )
+        )
         return {}
 
 
@@ -253,7 +266,7 @@ def _message_rows(store: Store, problems: list[str]) -> dict[str, int] | None:
         rows = MessageRows.of(store)
         return None if rows is None else {name: rows.count(family) for name, family in names.items()}
     except CannotRead as e:
-        problems.append(f"{DIRECTORY}/: its rows are not read: {e}")
+        problems.append(Text("{directory}/: its rows are not read: {e}", directory=DIRECTORY, e=e))
         return None
 
 
@@ -361,22 +374,34 @@ def _unchecked(store: Store) -> list[str]:
         return unknown
     from rmqstore.checks.beside.directory import paths_that_miss
 
-    return [f"configured path {p} does not exist" for p, _ in paths_that_miss(store)] + unknown
+    return [Text("configured path {p} does not exist", p=p) for p, _ in paths_that_miss(store)] + unknown
 
 
 def _notes(store: Store) -> list[str]:
-    out = [f"{name} is not read, but {store.dledger.directory.name}" for name in store.other_dledger if store.dledger]
+    out: list[str] = [
+        Text("{name} is not read, but {directory}", name=name, directory=store.dledger.directory.name)
+        for name in store.other_dledger
+        if store.dledger
+    ]
     if store.rocksdb_beside:
         from rmqstore.checks.queues.double_write import beside_words
 
-        out.append(f"{beside_words(store)}; consumers are served from the files, and this page shows them")
+        out.append(
+            Text("{beside}; consumers are served from the files, and this page shows them", beside=beside_words(store))
+        )
     out += [
-        f"{store.relative(entry.path)} is a symbolic link and was followed"
+        Text("{relative} is a symbolic link and was followed", relative=store.relative(entry.path))
         for entry in store.top.values()
         if entry.link is not None
     ]
     if "timerwheel" in store.top and store.top["timerwheel"].length not in (0, timer.wheel_size()):
-        out.append(f"timerwheel has {store.top['timerwheel'].length} bytes instead of {timer.wheel_size()}")
-    out += [f"{store.relative(s.path)} is not a broker file" for s in store.strays]
+        out.append(
+            Text(
+                "timerwheel has {length} bytes instead of {wheel_size}",
+                length=store.top["timerwheel"].length,
+                wheel_size=timer.wheel_size(),
+            )
+        )
+    out += [Text("{relative} is not a broker file", relative=store.relative(s.path)) for s in store.strays]
     out += [one.words for one in unknown_entries(store) if not one.holds]
     return out

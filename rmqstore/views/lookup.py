@@ -25,6 +25,7 @@ from rmqstore.files.topic_types import configured_types
 from rmqstore.formats import consumequeue, index, messageid, properties
 from rmqstore.formats.inner_batch import messages_in
 from rmqstore.formats.message import Fault, Message, check_message, parse_message
+from rmqstore.texts import Text
 from rmqstore.views.dump.batches import Array
 from rmqstore.views.dump.rocksdb import bounds_of
 from rmqstore.views.index_files import IndexFiles
@@ -196,7 +197,9 @@ def parse_queue_offset(text: str) -> tuple[str, int, int] | None:
     try:
         return topic, int(queue_id), int(queue_offset.replace(",", ""))
     except ValueError:
-        raise UsageError(f"{text} is not TOPIC/QUEUE/OFFSET", "queue and offset are numbers: Order/2/17") from None
+        raise UsageError(
+            Text("{text} is not TOPIC/QUEUE/OFFSET", text=text), Text("queue and offset are numbers: Order/2/17")
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

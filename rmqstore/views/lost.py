@@ -28,6 +28,7 @@ from rmqstore.repair.journal.folder import LOST_FOUND, QUARANTINE, JournalFolder
 from rmqstore.repair.journal.journal import list_journals, read_journal
 from rmqstore.repair.plan.before import before
 from rmqstore.repair.plan.plan import Plan
+from rmqstore.texts import Text
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import Job, Skipped, read_messages
 from rmqstore.views.dump.selection import Selection
@@ -129,7 +130,7 @@ class LostMessages:
         What the plan leaves as it is, such as a log file of another broker, and all damage without a plan (None), shows
         its messages only by the queue entries that point there.
         """
-        out = Losses("next start")
+        out = Losses(Text("next start"))
         broker = verified.report.broker or {}
         stop = broker.get("commitlog_stop")
         if broker.get("starts") and isinstance(stop, int) and broker.get("messages_lost"):

@@ -14,13 +14,14 @@ from functools import partial
 from typing import Any
 
 from rmqstore.errors import RmqStoreError, UsageError, install_command
+from rmqstore.texts import Text, joined
 
 try:
     import duckdb
     import pyarrow as pa
     import pyarrow.dataset
 except ImportError as error:  # the extra `sql` is not installed
-    raise UsageError("sql needs duckdb and pyarrow", install_command("sql")) from error
+    raise UsageError(Text("sql needs duckdb and pyarrow"), install_command("sql")) from error
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.checks.filler_notes import repaired_records
@@ -116,9 +117,14 @@ class Query:
         try:
             statements = self._connection.extract_statements(valid_text(query))
             if len(statements) != 1:
-                raise UsageError(f"sql: {len(statements)} statements instead of one", "give one SELECT statement")
+                raise UsageError(
+                    Text("sql: {count} statements instead of one", count=len(statements)),
+                    Text("give one SELECT statement"),
+                )
             if statements[0].type.name not in _QUERIES:
-                raise UsageError(f"sql: {statements[0].type.name} is not a query", "give a SELECT statement")
+                raise UsageError(
+                    Text("sql: {type} is not a query", type=statements[0].type.name), Text("give a SELECT statement")
+                )
             rows = self._connection.sql(statements[0])
             stream = getattr(rows, "to_arrow_reader", None) or rows.fetch_arrow_reader
             yield _with_unique_names(stream(ROWS))
@@ -169,7 +175,14 @@ class Query:
             try:
                 yield from reading.read_rows(ref.label, store)
             except CannotRead as e:
-                self.read.lacks(f"{ref.label}: {store.rocksdb_directory.name}/ is a RocksDB that cannot be read: {e}")
+                self.read.lacks(
+                    Text(
+                        "{label}: {rocksdb_directory}/ is a RocksDB that cannot be read: {e}",
+                        label=ref.label,
+                        rocksdb_directory=store.rocksdb_directory.name,
+                        e=e,
+                    )
+                )
 
     def _index(self, ref: StoreRef) -> Iterator[Any]:
         store = ref.open()
@@ -192,7 +205,13 @@ class Query:
     def _findings(self, ref: StoreRef) -> Iterator[Any]:
         for batch in reading.read_findings(ref):
             if batch.num_rows >= reading.KEPT_FINDINGS:
-                self.read.lacks(f"{ref.label}: the view findings has only the first {batch.num_rows:,} findings")
+                self.read.lacks(
+                    Text(
+                        "{label}: the view findings has only the first {num_rows:,} findings",
+                        label=ref.label,
+                        num_rows=batch.num_rows,
+                    )
+                )
             yield batch
 
 
@@ -248,8 +267,8 @@ def _advice(error: Exception, query: str) -> str:
     bare = [name for name in ("offset", "group") if re.search(rf'(?<!")\b{name}\b(?!")', query.lower())]
     if bare and isinstance(error, duckdb.ParserException):
         words = " and ".join(f'"{name}"' for name in bare)
-        return f"write {words} in double quotes (reserved in SQL)"
-    return f"there are these views: `{', '.join(reading.VIEWS)}`"
+        return Text("write {words} in double quotes (reserved in SQL)", words=words)
+    return Text("there are these views: `{views}`", views=joined(reading.VIEWS))
 
 
 def _with_unique_names(rows: Any) -> Any:

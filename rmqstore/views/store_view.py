@@ -22,6 +22,7 @@ from rmqstore.formats.bodies import decompress
 from rmqstore.formats.fillers import is_filler
 from rmqstore.formats.message import Fault, Message, check_message, host_text, parse_message
 from rmqstore.formats.text.times import epoch_ms, utc
+from rmqstore.texts import Text
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import ExportOptions, Skipped, read_batches, read_records
 from rmqstore.views.dump.selection import Selection
@@ -159,7 +160,14 @@ class Queue:
     def _bounds(self) -> tuple[int, int]:
         bounds = self._units.bounds(self._store.log_start)
         if bounds is None:
-            raise LookupError(f"{self._store.path} has no queue {self.topic}/{self.queue_id}")
+            raise LookupError(
+                Text(
+                    "{path} has no queue {topic}/{queue_id}",
+                    path=self._store.path,
+                    topic=self.topic,
+                    queue_id=self.queue_id,
+                )
+            )
         return bounds
 
     @property
@@ -188,12 +196,26 @@ class Queue:
             stop = self.max if at.stop is None else min(at.stop, self.max)
             return (self[number] for number in range(start, stop, at.step or 1))
         if not self.min <= at < self.max:
-            raise IndexError(f"{self.topic}/{self.queue_id} has queue offsets {self.min} to {self.max}, not {at}")
+            raise IndexError(
+                Text(
+                    "{topic}/{queue_id} has queue offsets {min} to {max}, not {at}",
+                    topic=self.topic,
+                    queue_id=self.queue_id,
+                    min=self.min,
+                    max=self.max,
+                    at=at,
+                )
+            )
         unit = self._units.at(at)
         found = lookup.by_offset(self._store, unit.offset) if unit is not None else None
         if found is None:
             raise LookupError(
-                f"{self.topic}/{self.queue_id}: the message at {at} cannot be read; run `rmqstore verify`"
+                Text(
+                    "{topic}/{queue_id}: the message at {at} cannot be read; run `rmqstore verify`",
+                    topic=self.topic,
+                    queue_id=self.queue_id,
+                    at=at,
+                )
             )
         return StoredMessage(found.message, found.offset, found.fault)
 
@@ -348,7 +370,13 @@ def parse_stored(data: bytes) -> StoredMessage:
     """
     record, fault = parse_message(data)
     if record is None:
-        raise UsageError(f"these {len(data)} bytes do not start with a record: {fault.name.lower().replace('_', ' ')}")
+        raise UsageError(
+            Text(
+                "these {count} bytes do not start with a record: {replace}",
+                count=len(data),
+                replace=fault.name.lower().replace("_", " "),
+            )
+        )
     return StoredMessage(record, None, check_message(record, None) if fault is Fault.NONE else fault)
 
 

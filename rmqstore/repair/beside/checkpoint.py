@@ -11,6 +11,7 @@ from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckp
 from rmqstore.repair.log.records_near import last_before
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.texts import Text
 
 _CODES = (codes.CK_LENGTH, codes.CK_AHEAD, codes.CK_GARBAGE)
 
@@ -61,10 +62,10 @@ def plan_checkpoint(
     late = late or (not options.only and bool(draft.steps) and old.logics_physical_offset >= kept.end)
     if store.part is not None or not (found or ((force or late) and entry is not None)):
         return
-    why = "times and offsets taken from the log"
+    why = Text("times and offsets taken from the log")
     wanted = true_checkpoint(old, kept).build()
     if entry is None or entry.directory or entry.special or entry.length != FILE_SIZE:
-        draft.replace(path, wanted, why, old="its size is not 4,096 bytes")
+        draft.replace(path, wanted, why, old=Text("its size is not 4,096 bytes"))
         return
     size = STORE_CHECKPOINT.size
     if raw[:size] != wanted[:size]:

@@ -16,6 +16,7 @@ from rmqstore.formats.configjson import ConfigJsonError, JsonValue, build_config
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.texts import Text
 
 _OFFSETS, _DELAY = codes.CFG_OFFSET_BEYOND, codes.CFG_DELAY_BEYOND
 _OFFSET_FILES = ("consumerOffset.json", "delayOffset.json")  # a topic or group may have a number as its name
@@ -38,10 +39,10 @@ def plan_configs(draft: PlanBuilder, verified: Verified, options: RecoverOptions
             content = draft.store.files.read_small(source, LARGEST)
         except OSError:
             continue
-        why = f"a copy of {source.name}"
+        why = Text("a copy of {source}", source=source.name)
         if cut is not None and not bak and (within := _within(content, path.name, queue_ends(draft, verified))):
-            content, why = within, f"{why}, with offsets reduced to the end of their queues"
-        draft.replace(path, content, why, old="not readable as configuration", like=source)
+            content, why = within, Text("{why}, with offsets reduced to the end of their queues", why=why)
+        draft.replace(path, content, why, old=Text("not readable as configuration"), like=source)
 
 
 def _rewrite(draft: PlanBuilder, finding: Finding) -> None:
@@ -54,7 +55,10 @@ def _rewrite(draft: PlanBuilder, finding: Finding) -> None:
         content = build_config_json(_with_integer_keys(table) if offsets else table, _style(raw))
     except (OSError, ConfigJsonError, ValueError):
         return
-    why, old = "the same values, as every version reads them", f"has {finding.facts['syntax']}"
+    why, old = (
+        Text("the same values, as every version reads them"),
+        Text("has {syntax}", syntax=finding.facts["syntax"]),
+    )
     draft.replace(path, content, why, old=old, like=path)
 
 
@@ -124,8 +128,8 @@ def _clamp(draft: PlanBuilder, path: Path, change: Callable[[dict[str, JsonValue
     if draft.path(path) in draft.gone or not change(table):
         return
     content = build_offsets_json(table, raw)
-    why = "offsets reduced to the end of their queues"
-    draft.replace(path, content, why, old="offsets after the end of their queues")
+    why = Text("offsets reduced to the end of their queues")
+    draft.replace(path, content, why, old=Text("offsets after the end of their queues"))
 
 
 def _clamp_consumers(table: dict[str, JsonValue], ends: Ends) -> int:

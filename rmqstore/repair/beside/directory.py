@@ -14,15 +14,16 @@ from rmqstore.files.store import QueueKind
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
 from rmqstore.repair.plan.steps import Span
+from rmqstore.texts import Text
 
 _CODE = {
-    OddKind.DIRECTORY: (codes.DIR_SUB_DIRECTORY, "a directory among a queue's files"),
-    OddKind.NOT_AN_OFFSET: (codes.DIR_STRAY_FILE, "not a broker file"),
-    OddKind.MISALIGNED: (codes.DIR_STRAY_FILE, "its name does not match a file of this size"),
-    OddKind.MISNAMED: (codes.DIR_STRAY_FILE, "its name does not have 20 digits, so a broker sorts it wrongly"),
-    OddKind.SPECIAL: (codes.DIR_STRAY_FILE, "not a regular file"),
-    OddKind.EMPTY: (codes.DIR_EMPTY_FILE, "0 bytes"),
-    OddKind.WRONG_LENGTH: (codes.DIR_WRONG_LENGTH, "wrong length"),
+    OddKind.DIRECTORY: (codes.DIR_SUB_DIRECTORY, Text("a directory among a queue's files")),
+    OddKind.NOT_AN_OFFSET: (codes.DIR_STRAY_FILE, Text("not a broker file")),
+    OddKind.MISALIGNED: (codes.DIR_STRAY_FILE, Text("its name does not match a file of this size")),
+    OddKind.MISNAMED: (codes.DIR_STRAY_FILE, Text("its name does not have 20 digits, so a broker sorts it wrongly")),
+    OddKind.SPECIAL: (codes.DIR_STRAY_FILE, Text("not a regular file")),
+    OddKind.EMPTY: (codes.DIR_EMPTY_FILE, Text("0 bytes")),
+    OddKind.WRONG_LENGTH: (codes.DIR_WRONG_LENGTH, Text("wrong length")),
 }
 
 
@@ -50,13 +51,15 @@ def plan_directories(draft: PlanBuilder, verified: Verified, options: RecoverOpt
     if options.wants(codes.DIR_STRAY_FILE):
         for path, entry in in_wrong_place(store):
             if entry.directory:  # `lock`, which no plan may touch
-                draft.notes.append(f"{draft.path(path)} is a directory: move it away by hand")
+                draft.notes.append(Text("{path} is a directory: move it away by hand", path=draft.path(path)))
             elif entry.special or entry.link is not None:
-                draft.notes.append(f"{draft.path(path)} is neither a directory nor a file: move it away by hand")
+                draft.notes.append(
+                    Text("{path} is neither a directory nor a file: move it away by hand", path=draft.path(path))
+                )
             else:
-                draft.discard(path, "a directory belongs there")
+                draft.discard(path, Text("a directory belongs there"))
         for entry in store.index_strays:
-            draft.discard(entry.path, "cannot be opened as an index file")
+            draft.discard(entry.path, Text("cannot be opened as an index file"))
 
 
 def _queue_kinds(draft: PlanBuilder, verified: Verified) -> None:
@@ -65,7 +68,7 @@ def _queue_kinds(draft: PlanBuilder, verified: Verified) -> None:
         if finding.code == codes.DIR_QUEUE_KIND:
             folder = draft.store.root / str(finding.facts["directory"]) / str(finding.facts["topic"])
             if draft.store.files.is_directory(folder):
-                draft.discard(folder, "queues of the wrong type")
+                draft.discard(folder, Text("queues of the wrong type"))
 
 
 def _plan_queue(
@@ -88,7 +91,9 @@ def _plan_queue(
         if not options.wants(own):
             continue
         if odd.kind is OddKind.SPECIAL and not _is_link(draft, odd.path):
-            draft.notes.append(f"{draft.path(odd.path)} is a pipe, a socket or a device: move it away by hand")
+            draft.notes.append(
+                Text("{path} is a pipe, a socket or a device: move it away by hand", path=draft.path(odd.path))
+            )
             continue
         if not filled and _proves_loss(queue, odd):
             continue
@@ -113,8 +118,10 @@ def _correct_length(draft: PlanBuilder, queue: MappedFileQueue, odd: OddEntry) -
     behind = min(_data_end(draft.store.files, path), odd.length) - size
     if behind > 0:
         kept = min(behind, MOST_KEPT)
-        draft.spans.append(Span(name, size, kept, f"{path.parent.name}-{path.name}-tail.bin", "after the file's end"))
-    draft.resize(path, odd.length, size, f"{odd.length} bytes instead of {size}")
+        draft.spans.append(
+            Span(name, size, kept, f"{path.parent.name}-{path.name}-tail.bin", Text("after the file's end"))
+        )
+    draft.resize(path, odd.length, size, Text("{length} bytes instead of {size}", length=odd.length, size=size))
 
 
 def _is_link(draft: PlanBuilder, path: Path) -> bool:
@@ -127,6 +134,6 @@ def _data_end(files: Files, path: Path) -> int:
     try:
         opened = files.open(path)
     except OSError as error:
-        raise NotReadable(f"{path} cannot be read: {error.strerror}") from error
+        raise NotReadable(Text("{path} cannot be read: {strerror}", path=path, strerror=error.strerror)) from error
     with opened:
         return opened.data_end(opened.length)

@@ -24,6 +24,7 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.scan.kernels import consecutive, false_runs
 from rmqstore.scan.unit_rows import Units
+from rmqstore.texts import Text
 
 _UNIT = dledger.INDEX_UNIT
 _SPARES = (".tmp", ".bak")
@@ -88,7 +89,7 @@ class IndexPlan:
             for a, b in consecutive(units["index"].astype(np.int64)):  # entries may be missing, or have a wrong index
                 if int(units["index"][a]) >= 0:
                     self._compare(units[a:b])
-        why = "units rebuilt from the entries"
+        why = Text("units rebuilt from the entries")
         for at, content in self.runs:
             file = self.existing[at // self.queue.file_size * self.queue.file_size]
             self.draft.overwrite(file.path, at - file.start, content, why)
@@ -96,7 +97,7 @@ class IndexPlan:
         for start, content in sorted(self.made.items()):
             path = self.files.directory / "index" / offset_to_file_name(start)
             if (damaged := self.queue.find(start)) is not None:
-                self.draft.discard(damaged.path, "wrong length")
+                self.draft.discard(damaged.path, Text("wrong length"))
             self.draft.create(path, self.queue.file_size, content, why, like)
         self._clear_end()
         return self.last
@@ -143,7 +144,7 @@ class IndexPlan:
     def _clear_end(self) -> None:
         """Zero everything after the unit of the last entry, and discard files there."""
         end = dledger.index_at(self.last[0] + 1) if self.last is not None else 0
-        why = "units after the last entry"
+        why = Text("units after the last entry")
         for file in self.existing.values():
             if file.start >= end and (file.start or self.last is None):
                 self.draft.discard(file.path, why)
@@ -168,7 +169,7 @@ def _checkpoint(draft: PlanBuilder, files: DLedgerFiles, last: int, *, single: b
                 break
     value = min(committed, last) if committed is not None else last if single else None
     content = dledger.DLedgerCheckpoint(value, last).build()
-    _replace(draft, path, content, "committedIndex within the log")
+    _replace(draft, path, content, Text("committedIndex within the log"))
 
 
 def _currterm(draft: PlanBuilder, files: DLedgerFiles, last_term: int) -> None:
@@ -185,7 +186,7 @@ def _currterm(draft: PlanBuilder, files: DLedgerFiles, last_term: int) -> None:
     found += [spare for raw in _spares(files.files, path) if not (spare := dledger.parse_currterm(raw)).faults]
     best = next((one for one in found if one.term >= last_term), None)
     value = best or dledger.CurrTerm(max([last_term, *(one.term for one in found)]), files.self_id)
-    _replace(draft, path, value.build(), "the newest known term")
+    _replace(draft, path, value.build(), Text("the newest known term"))
 
 
 def _spares(files: Files, path: Path) -> Iterator[bytes]:

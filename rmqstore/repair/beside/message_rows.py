@@ -54,15 +54,17 @@ from rmqstore.repair.log.repaired_log import NO_RECORD, RepairedLog, end_of, las
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwritten
+from rmqstore.texts import Text
 
-WHY = "rows of timed messages, half messages and the index that fit the log"
+WHY = Text("rows of timed messages, half messages and the index that fit the log")
 _SECOND = 1000  # ms
-_WAY_OUT = (
-    f"use --replica with --extend; or move {DIRECTORY}/ out of the store and run this command again: it makes the rows "
-    "of open half messages again, and the broker reads the timer topic from its beginning, and delivers messages whose "
-    "time has passed once more"
+_WAY_OUT = Text(
+    "use --replica with --extend; or move {directory}/ out of the store and run this command "
+    "again: it makes the rows of open half messages again, and the broker reads the timer topic "
+    "from its beginning, and delivers messages whose time has passed once more",
+    directory=DIRECTORY,
 )
-_WORDS = {TIMER_FAMILY: "timed messages", TRANS_FAMILY: "half messages", INDEX_FAMILY: "the index"}
+_WORDS = {TIMER_FAMILY: Text("timed messages"), TRANS_FAMILY: Text("half messages"), INDEX_FAMILY: Text("the index")}
 
 
 class LogAfterRepair:
@@ -116,7 +118,11 @@ def plan_message_rows(
     if not (wanted or change.shrinks or change.writes):
         return
     if not is_readable():
-        draft.notes.append(f"{DIRECTORY}/ is not written: that {missing_extra()}")
+        draft.notes.append(
+            Text(
+                "{directory}/ is not written: that {missing_extra}", directory=DIRECTORY, missing_extra=missing_extra()
+            )
+        )
         return
     try:
         work = _Rows(draft, verified, wanted, views, change)
@@ -138,17 +144,25 @@ _CODES = (
 
 
 def _unreadable(draft: PlanBuilder, change: LogChange) -> None:
-    reason = "" if is_readable() else f": that {missing_extra()}"
+    reason = "" if is_readable() else Text(": that {missing_extra}", missing_extra=missing_extra())
     if change.shrinks:
         raise Refused(
-            f"the log will end earlier, and rows in {DIRECTORY}/ that cannot be read may point beyond its new end"
-            f"{reason}",
-            _WAY_OUT if is_readable() else "install it, and run this command again",
+            Text(
+                "the log will end earlier, and rows in {directory}/ that cannot be read may point beyond its "
+                "new end{reason}",
+                directory=DIRECTORY,
+                reason=reason,
+            ),
+            _WAY_OUT if is_readable() else Text("install it, and run this command again"),
         )
     if change.writes:
         draft.notes.append(
-            f"rows in {DIRECTORY}/ are not read, and stay{reason}; they hold offsets and sizes of messages, which do "
-            "not change"
+            Text(
+                "rows in {directory}/ are not read, and stay{reason}; they hold offsets and sizes of "
+                "messages, which do not change",
+                directory=DIRECTORY,
+                reason=reason,
+            )
         )
 
 
@@ -295,18 +309,38 @@ class _Rows:
         notes = self.draft.notes
         for family, added in self.added.items():
             if added:
-                notes.append(f"{DIRECTORY}/: {many(len(added), 'row')} of {_WORDS[family]} will be made from the log")
+                notes.append(
+                    Text(
+                        "{directory}/: {rows} of {words} will be made from the log",
+                        directory=DIRECTORY,
+                        rows=many(len(added), "row"),
+                        words=_WORDS[family],
+                    )
+                )
         for family, count in self.dropped.items():
             notes.append(
-                f"{DIRECTORY}/: {many(count, 'row')} of {_WORDS[family]} will be removed: their records are not in the "
-                "log any more, or are other ones"
+                Text(
+                    "{directory}/: {rows} of {words} will be removed: their records are not in the log any more, "
+                    "or are other ones",
+                    directory=DIRECTORY,
+                    rows=many(count, "row"),
+                    words=_WORDS[family],
+                )
                 if family != TRANS_FAMILY or not self.stale
-                else f"{DIRECTORY}/: {many(count, 'row')} of {_WORDS[family]} will be removed"
+                else Text(
+                    "{directory}/: {rows} of {words} will be removed",
+                    directory=DIRECTORY,
+                    rows=many(count, "row"),
+                    words=_WORDS[family],
+                )
             )
         if self.change.shrinks and TRANS_FAMILY in self._used():
             notes.append(
-                f"{DIRECTORY}/: a half message has no row if its commit or rollback was in the part of the log that is "
-                "lost: the broker does not ask for it again"
+                Text(
+                    "{directory}/: a half message has no row if its commit or rollback was in the part of the "
+                    "log that is lost: the broker does not ask for it again",
+                    directory=DIRECTORY,
+                )
             )
 
     def _used(self) -> set[str]:

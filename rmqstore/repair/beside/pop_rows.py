@@ -19,8 +19,9 @@ from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwritten
+from rmqstore.texts import Text
 
-_WHY = "without the rows of messages that the log no longer has"
+_WHY = Text("without the rows of messages that the log no longer has")
 
 
 def plan_pop_rows(draft: PlanBuilder, verified: Verified, options: RecoverOptions) -> None:
@@ -33,7 +34,12 @@ def plan_pop_rows(draft: PlanBuilder, verified: Verified, options: RecoverOption
     if verified.report.live or not draft.store.has_pop_rows or not (wanted or draft.ends):
         return
     if not is_readable():
-        draft.notes.append(f"{KV_DIRECTORY}/ is not read: messages received through POP may be delivered again")
+        draft.notes.append(
+            Text(
+                "{kv_directory}/ is not read: messages received through POP may be delivered again",
+                kv_directory=KV_DIRECTORY,
+            )
+        )
         return
     ends = queue_ends(draft, verified)
     try:
@@ -43,7 +49,13 @@ def plan_pop_rows(draft: PlanBuilder, verified: Verified, options: RecoverOption
     except CannotRead as e:
         raise unwritten(e) from e
     if dropped:
-        draft.notes.append(f"{KV_DIRECTORY}/: {many(dropped, 'row')} of lost messages will be removed")
+        draft.notes.append(
+            Text(
+                "{kv_directory}/: {rows} of lost messages will be removed",
+                kv_directory=KV_DIRECTORY,
+                rows=many(dropped, "row"),
+            )
+        )
 
 
 def _is_beyond(row: PopRow | None, ends: Ends) -> bool:

@@ -7,14 +7,18 @@ from rmqstore.errors import Refused
 from rmqstore.files.queue_home import QueueHome, configured_home
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.texts import Text
 
-_LEFT = (
-    "the RocksDB beside the queue files is left unchanged: a broker that writes both aligns its ends with the log at "
-    f"the next start, and consumers are served from the files; {BEFORE_READING}"
+_LEFT = Text(
+    "the RocksDB beside the queue files is left unchanged: a broker that writes both aligns its "
+    "ends with the log at the next start, and consumers are served from the files; "
+    "{before_reading}",
+    before_reading=BEFORE_READING,
 )
-_WHICH = (
+_WHICH = Text(
     "the store has queue files and a RocksDB of queues. If consumers are served from the RocksDB "
-    "(combineCQPreferCQType), it would no longer match the log: give the broker's broker.conf with -c"
+    "(combineCQPreferCQType), it would no longer match the log: give the broker's broker.conf "
+    "with -c"
 )
 
 
@@ -25,14 +29,16 @@ def refuse_rows(store: Store) -> None:
     """
     if store.queue_home is QueueHome.UNKNOWN and any(store.queue_directories(QueueKind.SIMPLE)):
         raise Refused(
-            "the store has queues in files and in RocksDB, and nothing says which of them the broker reads",
-            "give its broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable)",
+            Text("the store has queues in files and in RocksDB, and nothing says which of them the broker reads"),
+            Text("give its broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable)"),
         )
     if store.kind is StoreKind.ROCKSDB and store.dledger is not None and store.dledger.data.files:
         raise Refused(
-            "the store needs a repair, after which consume queues of DLedger entries in RocksDB would no longer match "
-            "the log",
-            "use a replica of the store, or export the readable messages",
+            Text(
+                "the store needs a repair, after which consume queues of DLedger entries in RocksDB would no "
+                "longer match the log"
+            ),
+            Text("use a replica of the store, or export the readable messages"),
         )
 
 

@@ -19,8 +19,9 @@ from rmqstore.formats.configjson import JsonValue
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwritten
+from rmqstore.texts import Text
 
-_REDUCED = "offsets reduced to the end of their queues"
+_REDUCED = Text("offsets reduced to the end of their queues")
 Rows = Iterator[tuple[bytes, bytes]]
 
 
@@ -34,7 +35,7 @@ def reduce_offsets(draft: PlanBuilder, directory: Path, end_of: Callable[[str, i
     try:
         table = stored_table(draft.store, directory.name, OFFSETS)
     except CannotRead as e:
-        draft.notes.append(f"offsets in {draft.path(directory)}/ stay unchanged: {e}")
+        draft.notes.append(Text("offsets in {path}/ stay unchanged: {e}", path=draft.path(directory), e=e))
         return
     reduced = []
     for one in committed_offsets(table.as_json) or ():

@@ -23,12 +23,13 @@ from rmqstore.repair.journal.scratch_content import ScratchContent
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.scan.kernels import I64
+from rmqstore.texts import Text
 
 _UNIT = timer.LOG_UNIT
 _SLOT = timer.WHEEL_SLOT
 _MARGIN = 10_000  # ms; delivering a message twice is better than not at all
 _NEAR = 128  # slots; wrong ones at most this far apart share one step
-_WHEEL_WHY = "slots rebuilt from the timer log's units"
+_WHEEL_WHY = Text("slots rebuilt from the timer log's units")
 
 
 def plan_timer(
@@ -88,7 +89,7 @@ def _first_beyond(queue: MappedFileQueue, end: int, wrote: int) -> int:
 def _truncate(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> bool:
     """Remove everything after `end`, including a BLANK; return whether there was anything."""
     before = len(draft.steps)
-    why = "no valid unit, or one whose message is not in the log"
+    why = Text("no valid unit, or one whose message is not in the log")
     for file in queue.files:
         if file.stop <= end or draft.path(file.path) in draft.gone:
             continue
@@ -133,7 +134,7 @@ def _replace_wheels(draft: PlanBuilder, queue: MappedFileQueue | None, end: int)
     for name, entry in _wheels(draft.store):
         if entry.length == timer.wheel_size() and not entry.directory:
             continue
-        draft.discard(entry.path, "wrong length")
+        draft.discard(entry.path, Text("wrong length"))
         if name == "timerwheel":
             _create_wheel(draft, entry.path, slots, np.flatnonzero(slots["num"]))
 
@@ -178,7 +179,7 @@ def _rebuild_slots(draft: PlanBuilder, judged: Judged) -> None:
     entry = files.examined(path)
     if entry is None or not entry.length:
         if entry is not None:
-            draft.discard(path, "an empty wheel")
+            draft.discard(path, Text("an empty wheel"))
         _create_wheel(draft, path, judged.rows, wrong)
         return
     slots: Any = np.array(_SLOT.array(files.read_at(path, timer.wheel_size(), 0)))
@@ -192,7 +193,9 @@ def _relink_units(draft: PlanBuilder, queue: MappedFileQueue, judged: Judged) ->
         file = queue.find(at)
         if file is not None:
             place = at - file.start + _UNIT.at("prev_pos")
-            draft.overwrite(file.path, place, prev.to_bytes(8, "big", signed=True), "the unit before it in its slot")
+            draft.overwrite(
+                file.path, place, prev.to_bytes(8, "big", signed=True), Text("the unit before it in its slot")
+            )
 
 
 def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int) -> None:
@@ -225,10 +228,13 @@ def _timercheck(draft: PlanBuilder, verified: Verified, end: int, last_time: int
     timed = values["last_read_time"] != given["last_read_time"]
     moved = values != given | {"last_read_time": values["last_read_time"]}
     if timed and moved:
-        why, old = "positions and read time that match the timer log, its queue and the log", "wrong positions and time"
+        why, old = (
+            Text("positions and read time that match the timer log, its queue and the log"),
+            Text("wrong positions and time"),
+        )
     elif timed:
-        why, old = "a read time before the last message of the log", "wrong read time"
+        why, old = Text("a read time before the last message of the log"), Text("wrong read time")
     else:
-        why, old = "positions within the timer log and its queue", "positions after the end"
-        old = old if moved else "wrong length"
+        why, old = Text("positions within the timer log and its queue"), Text("positions after the end")
+        old = old if moved else Text("wrong length")
     draft.replace(path, content, why, old=old)

@@ -36,6 +36,7 @@ from rmqstore.repair.plan.steps import (
     Truncate,
     WithContent,
 )
+from rmqstore.texts import Text, joined
 
 BATCH_STEPS = 256
 BATCH_BYTES = 64 << 20
@@ -199,7 +200,14 @@ def _log_batch(work: ApplyWork, number: int) -> None:
                     writer.image(step_number, at, piece)
                     at += len(piece)
                 if running.text != step.expect:
-                    raise PlanStale(f"{step.path}: the {step.length} bytes at {step.at} have changed")
+                    raise PlanStale(
+                        Text(
+                            "{path}: the {length} bytes at {at} have changed",
+                            path=step.path,
+                            length=step.length,
+                            at=step.at,
+                        )
+                    )
         writer.ready(number)
     finally:
         os.close(descriptor)
@@ -244,11 +252,11 @@ def _execute(files: _OpenFiles, work: ApplyWork, number: int, meta: Meta) -> Non
     path = work.paths.locate(step.path)
     if isinstance(step, MoveIn):
         if status_of(path) is not None:
-            raise ChangedSince(f"{step.path} has appeared")
+            raise ChangedSince(Text("{path} has appeared", path=step.path))
         files.move(work.waiting(number), path)
     elif isinstance(step, MoveOut):
         if isinstance(step, SetAside) and status_of(work.waiting(number)) is not None:
-            raise ChangedSince(f"{work.waiting(number)} has appeared")
+            raise ChangedSince(Text("{waiting} has appeared", waiting=work.waiting(number)))
         files.move(path, work.waiting(number))
     else:
         descriptor = files.descriptor(path, meta)
@@ -335,7 +343,10 @@ def probe_all(work: ApplyWork, *, for_undo: bool) -> int:
         torn = record.state is State.UNDOING or number >= record.batches_done
         batch = log.batches[number]
         if sorted(batch.metas) != sorted(batches[number]):
-            raise CouldNotCheck(f"{log.path} does not match plan.json beside it", "restore the journal from a backup")
+            raise CouldNotCheck(
+                Text("{path} does not match plan.json beside it", path=log.path),
+                Text("restore the journal from a backup"),
+            )
         for step_number in batches[number]:
             step = work.plan.steps[step_number]
             if isinstance(step, SetAside) and work.moves.by_source[step.path].batch < begun:
@@ -351,8 +362,12 @@ def probe_all(work: ApplyWork, *, for_undo: bool) -> int:
     if not for_undo:
         changed += _stale_targets(work, begun)
     if changed:
-        names = ", ".join(changed[:5]) + (f" and {len(changed) - 5} more" if len(changed) > 5 else "")
-        raise ChangedSince(f"changed since the repair: {names}")
+        names = (
+            Text("{changed} and {count} more", changed=joined(changed[:5]), count=len(changed) - 5)
+            if len(changed) > 5
+            else joined(changed[:5])
+        )
+        raise ChangedSince(Text("changed since the repair: {names}", names=names))
     return begun
 
 

@@ -34,6 +34,7 @@ from rmqstore.repair.plan.fingerprints import read_range
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_read import plan_from_json
 from rmqstore.repair.plan.steps import InPlace, Rename, SetAside
+from rmqstore.texts import Text
 
 SCHEMA = "rmqstore.journal/1"
 NEW, QUARANTINE, LOST_FOUND = "new", "quarantine", "lost+found"
@@ -222,7 +223,7 @@ class JournalFolder:
             text = (self.path / PLAN).read_bytes()
             return plan_from_json(text, read_content=content)
         except (OSError, UsageError) as error:
-            raise CouldNotCheck(f"{self.path / PLAN} is damaged: {error}") from error
+            raise CouldNotCheck(Text("{path} is damaged: {error}", path=self.path / PLAN, error=error)) from error
 
     def make(self) -> None:
         """Create the folders, the first state file, and for a journal outside the store the pointer to it."""
@@ -256,7 +257,10 @@ class JournalFolder:
         folders = self._folders()
         for quarantine in () if quarantine_too else [folder / QUARANTINE for folder in folders]:
             if quarantine.is_dir() and any(quarantine.iterdir()):
-                raise Refused(f"{quarantine} is not empty", "inspect it, and move its files back to their places")
+                raise Refused(
+                    Text("{quarantine} is not empty", quarantine=quarantine),
+                    Text("inspect it, and move its files back to their places"),
+                )
         for folder in folders:  # the journal itself is deleted last: its state file names the other folders
             if folder.is_dir() and not folder.is_symlink():
                 self._remove_tree(folder)
@@ -305,9 +309,19 @@ def new_folder(paths: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Dis
     if journal_dir is not None:
         outside = real_path(journal_dir)
         if not existing(outside).is_dir():
-            raise UsageError(f"--journal {journal_dir}: {existing(outside)} is not a directory", "name a directory")
+            raise UsageError(
+                Text(
+                    "--journal {journal_dir}: {existing} is not a directory",
+                    journal_dir=journal_dir,
+                    existing=existing(outside),
+                ),
+                Text("name a directory"),
+            )
         if paths.store == outside or paths.store in outside.parents:
-            raise UsageError(f"--journal {journal_dir} is inside the store", "leave --journal out, or choose another")
+            raise UsageError(
+                Text("--journal {journal_dir} is inside the store", journal_dir=journal_dir),
+                Text("leave --journal out, or choose another"),
+            )
         # only journals matter for the order of names
         taken += [entry.name for entry in _entries(outside) if _NAME.fullmatch(entry.name)]
     latest = max(taken, default="")
@@ -365,15 +379,18 @@ def open_folder(path: Path, disk: Disk) -> JournalFolder:
     if record is None:
         without_effect = (State.PREPARING, State.UNDONE)
         known = [one.name for one in list_folders(place, disk) if one.record.state not in without_effect]
-        advice = "name a folder below STORE/.rmqstore; `rmqstore journals STORE` lists them"
+        advice = Text("name a folder below STORE/.rmqstore; `rmqstore journals STORE` lists them")
         if known:
-            advice = f"the last one of this store: {path / JOURNAL_FOLDER / known[-1]}"
-        raise NotAStore(f"{path} is not an rmqstore journal", advice)
+            advice = Text("the last one of this store: {path}", path=path / JOURNAL_FOLDER / known[-1])
+        raise NotAStore(Text("{path} is not an rmqstore journal", path=path), advice)
     if place.parent.name == JOURNAL_FOLDER:
         return JournalFolder(place, place.parent.parent, record, disk)
     store = Path(record.store)
     if record.state is not State.PREPARING and _pointer(store / JOURNAL_FOLDER / place.name) != place:
-        raise Refused(f"{store} has no pointer to the journal {place}", "name the store's own folder below .rmqstore")
+        raise Refused(
+            Text("{store} has no pointer to the journal {place}", store=store, place=place),
+            Text("name the store's own folder below .rmqstore"),
+        )
     return JournalFolder(place, store, record, disk)
 
 
@@ -381,8 +398,11 @@ def missing_journal(journal: Path, store: Path) -> Refused:
     """Return the error for a journal that a store refers to, but that is not there or has no readable state file."""
     prune = f"rmqstore journals {shlex.quote(str(store))} --prune --missing --apply"
     return Refused(
-        f"the journal {journal} is missing or damaged: without it, its repair can be neither undone nor resumed",
-        f"mount the disk that it is on; if it is gone for good: `{prune}`",
+        Text(
+            "the journal {journal} is missing or damaged: without it, its repair can be neither undone nor resumed",
+            journal=journal,
+        ),
+        Text("mount the disk that it is on; if it is gone for good: `{prune}`", prune=prune),
     )
 
 

@@ -42,6 +42,7 @@ from rmqstore.repair.journal.plan_paths import PlanPaths
 from rmqstore.repair.journal.preflight import check_plan, check_space
 from rmqstore.repair.journal.staging import stage
 from rmqstore.repair.plan.plan import Plan
+from rmqstore.texts import Text, joined
 
 _NOTHING_TO_UNDO = (State.UNDONE, State.PREPARING, State.PRUNING)
 
@@ -77,7 +78,9 @@ def last_journal(store: Path) -> JournalInfo:
             raise missing_journal(info.path, info.store)
         if info.state not in _NOTHING_TO_UNDO:
             return info
-    raise NotAStore(f"{store} has no repair to undo", "`rmqstore journals` lists the journals of a store")
+    raise NotAStore(
+        Text("{store} has no repair to undo", store=store), Text("`rmqstore journals` lists the journals of a store")
+    )
 
 
 def read_journal(path: Path) -> JournalFolder:
@@ -122,8 +125,8 @@ def apply(
         return Applied(None, 0)
     for info in find_unfinished(paths.store):
         raise Refused(
-            f"the journal {info.path} is {info.state.value}: finish it first",
-            f"run `rmqstore undo {info.path}` or `rmqstore resume {info.path}`",
+            Text("the journal {path} is {state}: finish it first", path=info.path, state=info.state.value),
+            Text("run `rmqstore undo {path}` or `rmqstore resume {path}`", path=info.path),
         )
     liveness.refuse_locked(paths.store)
     places = paths.places(step.path for step in plan.steps)
@@ -171,11 +174,14 @@ def resume(
     _refuse_pruned(folder)
     if state in (State.UNDOING, State.UNDONE):
         raise Refused(
-            f"{folder.path} was undone, completely or in part", f"run `rmqstore undo {folder.path}`, then repair again"
+            Text("{path} was undone, completely or in part", path=folder.path),
+            Text("run `rmqstore undo {path}`, then repair again", path=folder.path),
         )
     if state is State.PREPARING:
         _discard_unstarted(folder)
-        raise Refused(f"{folder.path} had changed nothing yet and was removed", "run the repair again")
+        raise Refused(
+            Text("{path} had changed nothing yet and was removed", path=folder.path), Text("run the repair again")
+        )
     plan = folder.load_plan()
     paths = PlanPaths.of(plan, folder.store)
     try:
@@ -212,7 +218,10 @@ def undo(journal: Path | str, *, disk: Disk | None = None, stopped: bool = False
         if other.name > folder.name and other.record.state not in _NOTHING_TO_UNDO
     ]
     if later:
-        raise Refused(f"{later[-1]} is newer than {folder.path}", f"run `rmqstore undo {later[-1]}` first")
+        raise Refused(
+            Text("{later} is newer than {path}", later=later[-1], path=folder.path),
+            Text("run `rmqstore undo {later}` first", later=later[-1]),
+        )
     plan = folder.load_plan()
     paths = PlanPaths.of(plan, folder.store)
     try:
@@ -237,14 +246,20 @@ def prune(journal: Path | str, *, disk: Disk | None = None) -> None:
     folder = open_folder(Path(journal), disk or Disk())
     state = folder.record.state
     if state in UNFINISHED:
-        raise Refused(f"{folder.path} is unfinished ({state})", "run `rmqstore undo` or `rmqstore resume` on it first")
+        raise Refused(
+            Text("{path} is unfinished ({state})", path=folder.path, state=state),
+            Text("run `rmqstore undo` or `rmqstore resume` on it first"),
+        )
     older = [
         other.path
         for other in list_folders(folder.store, folder.disk)
         if other.name < folder.name and other.record.state not in _NOTHING_TO_UNDO
     ]
     if older and state is State.DONE:
-        raise Refused(f"undoing the older repair {older[0]} needs {folder.path}", "prune the older one first")
+        raise Refused(
+            Text("undoing the older repair {older} needs {path}", older=older[0], path=folder.path),
+            Text("prune the older one first"),
+        )
     status = folder.store.stat()
     liveness.refuse_locked(folder.store)
     with liveness.hold_lock(folder.store, folder.disk, remove=False):
@@ -260,7 +275,7 @@ def prune_missing(folder: JournalFolder) -> None:
     Errors: Refused for a journal that is not missing; StoreIsLive.
     """
     if folder.record.state is not State.MISSING:
-        raise Refused(f"{folder.path} is not missing", "leave --missing out")
+        raise Refused(Text("{path} is not missing", path=folder.path), Text("leave --missing out"))
     status = folder.store.stat()
     liveness.refuse_locked(folder.store)
     with liveness.hold_lock(folder.store, folder.disk, remove=False):
@@ -270,7 +285,10 @@ def prune_missing(folder: JournalFolder) -> None:
 
 def _refuse_pruned(folder: JournalFolder) -> None:
     if folder.record.state is State.PRUNING:
-        raise Refused(f"{folder.path} was being removed and can no longer be undone", "run `rmqstore journals --prune`")
+        raise Refused(
+            Text("{path} was being removed and can no longer be undone", path=folder.path),
+            Text("run `rmqstore journals --prune`"),
+        )
 
 
 def _run_batches(work: ApplyWork, progress: Progress | None) -> None:
@@ -324,8 +342,8 @@ def _open_work(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> ApplyWork
     work = ApplyWork.of(plan, paths, folder)
     if len(work.log.batches) < folder.record.batches_done:
         raise CouldNotCheck(
-            f"{work.log.path} is damaged after byte {work.log.stop}: nothing was changed",
-            "restore the journal from a backup",
+            Text("{path} is damaged after byte {stop}: nothing was changed", path=work.log.path, stop=work.log.stop),
+            Text("restore the journal from a backup"),
         )
     return work
 
@@ -335,9 +353,18 @@ def _refuse_undecided(plan: Plan, force_digest: str | None) -> None:
         return
     digest = plan.digest
     if force_digest is None:
-        raise Refused(f"this plan needs a decision: {'; '.join(plan.decisions)}", f"to accept it, add --force {digest}")
+        raise Refused(
+            Text("this plan needs a decision: {decisions}", decisions=joined(plan.decisions, "; ")),
+            Text("to accept it, add --force {digest}", digest=digest),
+        )
     if force_digest != digest:
-        raise Refused(f"--force {force_digest} names another plan; the digest of this one is {digest}")
+        raise Refused(
+            Text(
+                "--force {force_digest} names another plan; the digest of this one is {digest}",
+                force_digest=force_digest,
+                digest=digest,
+            )
+        )
 
 
 def _discard_other_unstarted(store: Path, own: JournalFolder) -> None:
@@ -359,23 +386,32 @@ def _discard_unstarted(folder: JournalFolder) -> None:
 def _nothing_written(folder: JournalFolder, error: OSError) -> RmqStoreError:
     if isinstance(error, FileNotFoundError) and not folder.path.exists():
         return StoreIsLive(
-            f"{folder.store}: another rmqstore process has started to change it",
-            "wait until it has finished, then try again",
+            Text("{store}: another rmqstore process has started to change it", store=folder.store),
+            Text("wait until it has finished, then try again"),
         )
     if is_full(error):
-        return NoSpace(f"no space for the journal: {error}")
+        return NoSpace(Text("no space for the journal: {error}", error=error))
     if isinstance(error, PermissionError):
-        return NotReadable(f"the journal could not be prepared, nothing was changed: {error}")
+        return NotReadable(Text("the journal could not be prepared, nothing was changed: {error}", error=error))
     return Refused(
-        f"the journal could not be prepared, nothing was changed: {error}", "fix this, then run the command again"
+        Text("the journal could not be prepared, nothing was changed: {error}", error=error),
+        Text("fix this, then run the command again"),
     )
 
 
 def _half_applied(folder: JournalFolder, what: str, error: BaseException) -> HalfApplied:
     if what == "apply":
-        advice = f"run `rmqstore undo {folder.path}` to restore the store, or `rmqstore resume {folder.path}` to finish"
+        advice = Text(
+            "run `rmqstore undo {path}` to restore the store, or `rmqstore resume {path}` to finish", path=folder.path
+        )
     else:
-        advice = f"run `rmqstore undo {folder.path}` again: it continues where it stopped"
+        advice = Text("run `rmqstore undo {path}` again: it continues where it stopped", path=folder.path)
     return HalfApplied(
-        f"{what} stopped half-way, its journal {folder.path} is intact: {error or 'interrupted'}", advice
+        Text(
+            "{what} stopped half-way, its journal {path} is intact: {error}",
+            what=what,
+            path=folder.path,
+            error=error or "interrupted",
+        ),
+        advice,
     )

@@ -10,6 +10,7 @@ from rmqstore.errors import StoreIsLive
 from rmqstore.files.in_use.lock import LOCK_NAME, refuse_locked, take_lock
 from rmqstore.files.in_use.users import Snapshot, find_users, snapshot
 from rmqstore.repair.journal.disk import Disk
+from rmqstore.texts import Text
 
 __all__ = ["hold_lock", "refuse_in_use", "refuse_live", "refuse_locked", "refuse_moving", "snapshot"]
 
@@ -68,7 +69,7 @@ def refuse_moving(before: Snapshot, after: Snapshot) -> None:
     """Refuse a store in which a file appeared, vanished, or changed size or mtime. Errors: StoreIsLive."""
     if before != after:
         moved = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-        raise StoreIsLive(f"{moved[0]} changed during the check ({len(moved)} in all)")
+        raise StoreIsLive(Text("{moved} changed during the check ({count} in all)", moved=moved[0], count=len(moved)))
 
 
 def refuse_live(store: Path, places: Sequence[Path], files: Snapshot, *, stopped: bool = False) -> None:
@@ -84,9 +85,19 @@ def refuse_live(store: Path, places: Sequence[Path], files: Snapshot, *, stopped
         named = ", ".join(map(str, users.hidden[:_NAMED]))
         more = len(users.hidden) - _NAMED
         raise StoreIsLive(
-            f"{store}: cannot tell whether these processes of other users write to it: {named}"
-            + (f" and {more} more" if more > 0 else ""),
-            f"run as root; or make sure that the broker is stopped, and add {OPTION}",
+            Text(
+                "{store}: cannot tell whether these processes of other users write to it: {named} and {more} more",
+                store=store,
+                named=named,
+                more=more,
+            )
+            if more > 0
+            else Text(
+                "{store}: cannot tell whether these processes of other users write to it: {named}",
+                store=store,
+                named=named,
+            ),
+            Text("run as root; or make sure that the broker is stopped, and add {option}", option=OPTION),
         )
 
 

@@ -11,6 +11,7 @@ from rmqstore.errors import NotAStore, Refused
 from rmqstore.files.disk.paths import real_path
 from rmqstore.files.in_use.users import JOURNAL_FOLDER
 from rmqstore.repair.plan.plan import Plan
+from rmqstore.texts import Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +30,15 @@ class PlanPaths:
         """
         place = real_path(store or Path(plan.store))
         if not place.is_dir():
-            raise NotAStore(f"{place} is not a directory")
+            raise NotAStore(Text("{place} is not a directory", place=place))
         for root in plan.roots:
             if not Path(root).is_dir():
-                raise Refused(f"the data path {root} is missing", "mount it, or correct broker.conf")
+                raise Refused(
+                    Text("the data path {root} is missing", root=root), Text("mount it, or correct broker.conf")
+                )
         folder = place / JOURNAL_FOLDER
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-            raise Refused(f"{folder} must be a directory", "move it away")
+            raise Refused(Text("{folder} must be a directory", folder=folder), Text("move it away"))
         return PlanPaths(place, tuple(Path(root) for root in plan.roots), _mount_points())
 
     def locate(self, path: str) -> Path:
@@ -49,7 +52,10 @@ class PlanPaths:
         for name in rest[:-1]:
             at /= name
             if at.is_symlink():
-                raise Refused(f"{at} is a link: only links at the top of a store are followed", "replace the link")
+                raise Refused(
+                    Text("{at} is a link: only links at the top of a store are followed", at=at),
+                    Text("replace the link"),
+                )
         return base.joinpath(*rest)
 
     def _base(self, path: str) -> tuple[Path, tuple[str, ...]]:
@@ -80,8 +86,8 @@ class PlanPaths:
         if base.parent != base and self.same_file_system(folder, base.parent):
             return base.parent
         raise Refused(
-            f"{base} is the top of its file system, which leaves no place for the quarantine beside it",
-            "move the data into a directory of that file system, and point the broker's path there",
+            Text("{base} is the top of its file system, which leaves no place for the quarantine beside it", base=base),
+            Text("move the data into a directory of that file system, and point the broker's path there"),
         )
 
     def same_file_system(self, one: Path, other: Path) -> bool:

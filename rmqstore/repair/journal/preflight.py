@@ -29,6 +29,7 @@ from rmqstore.repair.plan.steps import (
     Step,
     Truncate,
 )
+from rmqstore.texts import Text
 
 _SLACK = 1 << 20
 """Space for the state file, folders and frame headers, bytes."""
@@ -45,7 +46,9 @@ def check_plan(plan: Plan, paths: PlanPaths) -> None:
     for path in {step.path for step in plan.steps} | set(origins.values()):
         place = paths.locate(path)
         if spelled.setdefault(place, path) != path:
-            raise Refused(f"{path} and {spelled[place]} are the same file", "name it once")
+            raise Refused(
+                Text("{path} and {spelled} are the same file", path=path, spelled=spelled[place]), Text("name it once")
+            )
     leaving = {step.path for step in plan.steps if isinstance(step, MoveOut)}
     coming = {step.path for step in plan.steps if isinstance(step, MoveIn)}
     for step in plan.steps:
@@ -56,7 +59,7 @@ def check_plan(plan: Plan, paths: PlanPaths) -> None:
     for span in plan.spans:
         status = status_of(paths.locate(origins.get(span.path, span.path)))
         if status is None or not stat.S_ISREG(status.st_mode) or status.st_size < span.at + span.length:
-            raise PlanStale(f"{span.path} is shorter than the span {span.name} to be saved")
+            raise PlanStale(Text("{path} is shorter than the span {span} to be saved", path=span.path, span=span.name))
 
 
 def check_step_on_disk(
@@ -76,26 +79,35 @@ def check_step_on_disk(
             _check_move_in(step, paths, place, status, leaving, coming)
             return
         if status is None:
-            raise PlanStale(f"{step.path} no longer exists")
+            raise PlanStale(Text("{path} no longer exists", path=step.path))
         if isinstance(step, MoveOut):
             _check_move_out(step, place, status, leaving)
             return
         if not stat.S_ISREG(status.st_mode):
-            raise PlanStale(f"{step.path} is not a file")
+            raise PlanStale(Text("{path} is not a file", path=step.path))
         if not os.access(place, os.W_OK):
-            raise NotReadable(f"no permission to write {place}")
+            raise NotReadable(Text("no permission to write {place}", place=place))
         size = status.st_size
         if isinstance(step, Overwrite):
             if size < step.at + step.length:
-                raise PlanStale(f"{step.path} ends at {size}, before the bytes to overwrite")
+                raise PlanStale(Text("{path} ends at {size}, before the bytes to overwrite", path=step.path, size=size))
         elif size != step.from_size:
-            raise PlanStale(f"{step.path} has {size} bytes, not {step.from_size}")
+            raise PlanStale(
+                Text("{path} has {size} bytes, not {from_size}", path=step.path, size=size, from_size=step.from_size)
+            )
         if isinstance(step, Overwrite | Truncate):
             found = fingerprint_range(place, step.at, step.length, step.expect)
             if found != step.expect:
-                raise PlanStale(f"{step.path}: the {step.length} bytes at {step.at} have changed")
+                raise PlanStale(
+                    Text(
+                        "{path}: the {length} bytes at {at} have changed",
+                        path=step.path,
+                        length=step.length,
+                        at=step.at,
+                    )
+                )
     except PermissionError as error:
-        raise NotReadable(f"no permission to read {place}") from error
+        raise NotReadable(Text("no permission to read {place}", place=place)) from error
 
 
 def _check_links(step: InPlace, place: Path) -> None:
@@ -104,8 +116,11 @@ def _check_links(step: InPlace, place: Path) -> None:
     if status is not None and status.st_nlink > 1:
         name = shlex.quote(str(place))
         raise Refused(
-            f"{step.path} has another name (a hard link), perhaps in a backup, whose content would change too",
-            f"make it a file of its own: cp -p {name} {name}.own && mv {name}.own {name}",
+            Text(
+                "{path} has another name (a hard link), perhaps in a backup, whose content would change too",
+                path=step.path,
+            ),
+            Text("make it a file of its own: cp -p {name} {name}.own && mv {name}.own {name}", name=name),
         )
 
 
@@ -118,31 +133,31 @@ def _check_move_in(
     coming: Collection[str],
 ) -> None:
     if status is not None and step.path not in leaving:
-        raise PlanStale(f"{step.path} already exists")
+        raise PlanStale(Text("{path} already exists", path=step.path))
     parent = str(PurePosixPath(step.path).parent)
     if parent not in coming:
         if not place.parent.is_dir():
-            raise PlanStale(f"the directory of {step.path} is missing")
+            raise PlanStale(Text("the directory of {path} is missing", path=step.path))
         if not os.access(place.parent, os.W_OK | os.X_OK):
-            raise NotReadable(f"no permission to write {place.parent}")
+            raise NotReadable(Text("no permission to write {parent}", parent=place.parent))
     like = None if isinstance(step, Rename) else step.like
     if like is not None and status_of(paths.locate(like)) is None:
-        raise PlanStale(f"{like}, the neighbour of {step.path}, no longer exists")
+        raise PlanStale(Text("{like}, the neighbour of {path}, no longer exists", like=like, path=step.path))
 
 
 def _check_move_out(step: MoveOut, place: Path, status: os.stat_result, leaving: Collection[str]) -> None:
     if not os.access(place.parent, os.W_OK | os.X_OK):
-        raise NotReadable(f"no permission to write {place.parent}")
+        raise NotReadable(Text("no permission to write {parent}", parent=place.parent))
     if isinstance(step, RemoveEmptyDirectory):
         if not stat.S_ISDIR(status.st_mode):
-            raise PlanStale(f"{step.path} is not a directory")
+            raise PlanStale(Text("{path} is not a directory", path=step.path))
         left = [entry.name for entry in place.iterdir() if f"{step.path}/{entry.name}" not in leaving]
         if left:
-            raise PlanStale(f"{step.path} is not empty: {min(left)}")
+            raise PlanStale(Text("{path} is not empty: {left}", path=step.path, left=min(left)))
     elif isinstance(step, SetAside) and not stat.S_ISREG(status.st_mode):
-        raise PlanStale(f"{step.path} is not a file")
+        raise PlanStale(Text("{path} is not a file", path=step.path))
     elif fingerprint_entry(place, step.expect) != step.expect:
-        raise PlanStale(f"{step.path} has changed")
+        raise PlanStale(Text("{path} has changed", path=step.path))
 
 
 def check_space(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
@@ -174,7 +189,14 @@ def check_space(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
     for device, size in needs.items():
         free = free_bytes(places[device])
         if free < size:
-            raise NoSpace(f"{places[device]}: {size:,} bytes are needed, {free:,} are free")
+            raise NoSpace(
+                Text(
+                    "{places}: {size:,} bytes are needed, {free:,} are free",
+                    places=places[device],
+                    size=size,
+                    free=free,
+                )
+            )
 
 
 def _data_bytes(path: Path, at: int, length: int) -> int:

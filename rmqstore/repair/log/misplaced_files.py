@@ -16,11 +16,12 @@ from rmqstore.repair.plan.fingerprints import fingerprint_entry
 from rmqstore.repair.plan.plan_builder import PlanBuilder, readable
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.plan.steps import Rename, SetAside, Step
+from rmqstore.texts import Text
 
 MISPLACED = tuple(CODES.values())
-_WHY = "the name that its records prove"
-_DIGITS = "the same offset in 20 digits"
-_ROOM = "makes room: it has no good record"
+_WHY = Text("the name that its records prove")
+_DIGITS = Text("the same offset in 20 digits")
+_ROOM = Text("makes room: it has no good record")
 
 
 def store_in_place(store: Store, verified: Verified, options: RecoverOptions) -> Store:
@@ -34,8 +35,8 @@ def store_in_place(store: Store, verified: Verified, options: RecoverOptions) ->
     if not options.wants(*MISPLACED):
         codes = [code for code in MISPLACED if verified.report.findings.counts[code]]
         raise Refused(
-            "log files have wrong names, and everything else was checked with the right names",
-            f"add {' '.join(f'--only {code}' for code in codes)}",
+            Text("log files have wrong names, and everything else was checked with the right names"),
+            Text("add {codes}", codes=" ".join(f"--only {code}" for code in codes)),
         )
     return misplaced.store
 
@@ -48,26 +49,33 @@ def plan_misplaced(draft: PlanBuilder, verified: Verified) -> None:
     why_of = {file.claim.file.path: _DIGITS if file.only_digits else _WHY for file in misplaced.files}
     for now, then in sorted(moved.items(), key=lambda row: row[1].name):
         if files.has_entry(then) and then not in moved:
-            draft.discard(then, "it is in the place of a log file")
+            draft.discard(then, Text("it is in the place of a log file"))
         expect, entry = readable(now, partial(fingerprint_entry, now)), files.examined(now)
         size = entry.length if entry is not None else 0
         why = why_of.get(now, _ROOM)
         draft.add(SetAside(draft.name(now), expect, why, size))
         draft.add(Rename(draft.name(then), draft.name(now), why, size))
     for path in sorted(draft.store.left_out):
-        draft.discard(path, "another log file contains the same bytes")
+        draft.discard(path, Text("another log file contains the same bytes"))
     if moved:
         words = (
-            "1 log file gets its right name" if len(moved) == 1 else f"{len(moved):,} log files get their right names"
+            Text("1 log file gets its right name")
+            if len(moved) == 1
+            else Text("{count:,} log files get their right names", count=len(moved))
         )
-        draft.notes.append(f"{words}, content unchanged; the rest of this plan assumes these names")
+        draft.notes.append(Text("{words}, content unchanged; the rest of this plan assumes these names", words=words))
     for file in misplaced.files:
         path = file.claim.file.path
         if file.why_not and path not in draft.store.left_out and (file.why_not != COPY or file.claim.file.start >= 0):
             name, right = file.claim.file.name, file.right_name
             draft.notes.append(
-                f"{name} contains the records of {right}, but cannot be renamed: {file.why_not}. If a backup or "
-                f"replica has the right {name}, restore it before --apply: otherwise its content is lost"
+                Text(
+                    "{name} contains the records of {right}, but cannot be renamed: {why_not}. If a backup or "
+                    "replica has the right {name}, restore it before --apply: otherwise its content is lost",
+                    name=name,
+                    right=right,
+                    why_not=file.why_not,
+                )
             )
 
 

@@ -13,6 +13,7 @@ from rmqstore.files.store import Store
 from rmqstore.files.top_entries import unknown_entries
 from rmqstore.formats import dledger
 from rmqstore.repair.plan.content import Json
+from rmqstore.texts import Text
 
 
 def refuse_whole(store: Store, verified: Verified) -> None:
@@ -22,12 +23,19 @@ def refuse_whole(store: Store, verified: Verified) -> None:
     """
     if store.part is not None:
         above = store_above(store.files, store.path, store.config)
-        advice = f"give the whole store: {above}" if above is not None else "give the broker's storePathRootDir"
-        raise Refused(f"{store.path} is a part of a store ({store.part})", advice)
+        advice = (
+            Text("give the whole store: {above}", above=above)
+            if above is not None
+            else Text("give the broker's storePathRootDir")
+        )
+        raise Refused(Text("{path} is a part of a store ({part})", path=store.path, part=store.part), advice)
     if written_by_newer(store, verified.dledger.tiling if verified.dledger is not None else None):
         raise Refused(
-            f"DLedger 0.4 wrote {store.path}, which no RocketMQ release uses: it is read and checked, not repaired",
-            "use a replica; `rmqstore export` exports the readable messages",
+            Text(
+                "DLedger 0.4 wrote {path}, which no RocketMQ release uses: it is read and checked, not repaired",
+                path=store.path,
+            ),
+            Text("use a replica; `rmqstore export` exports the readable messages"),
         )
 
 
@@ -38,8 +46,11 @@ def refuse_overlap(store: Store) -> None:
     """
     if store.overlap is not None:
         raise Refused(
-            f"the commitlog and DLedger both have messages from {store.overlap:,} on: DLedger was switched off",
-            "give -c broker.conf with enableDLegerCommitLog=false if the broker now runs without DLedger",
+            Text(
+                "the commitlog and DLedger both have messages from {overlap:,} on: DLedger was switched off",
+                overlap=store.overlap,
+            ),
+            Text("give -c broker.conf with enableDLegerCommitLog=false if the broker now runs without DLedger"),
         )
 
 
@@ -51,8 +62,14 @@ def refuse_unknown(store: Store) -> None:
     for unknown in unknown_entries(store):
         if unknown.holds:
             raise Refused(
-                f"{unknown.entry.path} is unknown, and {unknown.holds}: it may point to messages that this repair cuts",
-                "use --replica with --extend; or find out what it is, move it out of the store, and run this again",
+                Text(
+                    "{path} is unknown, and {holds}: it may point to messages that this repair cuts",
+                    path=unknown.entry.path,
+                    holds=unknown.holds,
+                ),
+                Text(
+                    "use --replica with --extend; or find out what it is, move it out of the store, and run this again"
+                ),
             )
 
 

@@ -31,6 +31,7 @@ from rmqstore.repair.migrate.to_dledger_preflight import (
     words_for,
 )
 from rmqstore.repair.plan.content import Json
+from rmqstore.texts import Text, joined
 
 SCHEMA = "rmqstore.migrate-to-commitlog/1"
 COPIED_TREES = ("config", "compaction", "kvStore")
@@ -132,7 +133,9 @@ def plan_migration_to_commitlog(
     refusals += _message_rows(verified)
     if written_by_newer(store, verified.dledger.tiling if verified.dledger is not None else None):
         refusals.append(
-            MigrationRefusal("DLedger 0.4 wrote it, which no RocketMQ release uses", "this is not supported")
+            MigrationRefusal(
+                Text("DLedger 0.4 wrote it, which no RocketMQ release uses"), Text("this is not supported")
+            )
         )
     refusals += _unsound(store, verified)
     log, legacy = verified.dledger, verified.legacy
@@ -140,13 +143,17 @@ def plan_migration_to_commitlog(
     if legacy is not None and legacy.queue.stop != store.dledger.data.start:
         refusals.append(
             MigrationRefusal(
-                f"the legacy commitlog ends at {legacy.queue.stop}, DLedger begins at {store.dledger.data.start}:"
-                " files are missing, or a migration was interrupted half-way",
-                f"restore the files; see `rmqstore verify {words_for(store)}`",
+                Text(
+                    "the legacy commitlog ends at {stop}, DLedger begins at {start}: files are missing, or a "
+                    "migration was interrupted half-way",
+                    stop=legacy.queue.stop,
+                    start=store.dledger.data.start,
+                ),
+                Text("restore the files; see `rmqstore verify {words_for}`", words_for=words_for(store)),
             )
         )
     if log is None:
-        raise NotAStore(f"{store.path} has no DLedger data")
+        raise NotAStore(Text("{path} has no DLedger data", path=store.path))
     first, last = log.entries.first_index, log.entries.last_index
     found = committed_index(store.dledger) if store.dledger is not None else None
     committed = -1 if found is None else min(found, last)
@@ -181,34 +188,43 @@ def _message_rows(verified: Verified) -> list[MigrationRefusal]:
     out = []
     if rows.counts[TIMER_FAMILY] or rows.positions[TIMER_FAMILY]:
         count = many(rows.pending_timers, "pending timed message")
-        reason = f"rocksdbstore/ keeps how far the broker has read the timer queue, and the addresses of {count}"
-        advice = (
+        reason = Text(
+            "rocksdbstore/ keeps how far the broker has read the timer queue, and the addresses of {count}", count=count
+        )
+        advice = Text(
             "let the broker deliver its timed messages, and send the other messages to a new broker: `rmqstore send`"
         )
         out.append(MigrationRefusal(reason, advice))
     if rows.counts[TRANS_FAMILY]:
         count = many(rows.counts[TRANS_FAMILY], "half message")
-        advice = "let the broker finish the open transactions first"
-        out.append(MigrationRefusal(f"rocksdbstore/ keeps the addresses of {count}", advice))
+        advice = Text("let the broker finish the open transactions first")
+        out.append(MigrationRefusal(Text("rocksdbstore/ keeps the addresses of {count}", count=count), advice))
     return out
 
 
 def _wrong_kind(store: Store) -> MigrationRefusal | None:
     if store.dledger is None or not store.dledger.data.files:
         if store.commitlog is not None and store.commitlog.files:
-            return MigrationRefusal("this is already a plain store", "nothing to migrate")
+            return MigrationRefusal(Text("this is already a plain store"), Text("nothing to migrate"))
         return MigrationRefusal(
-            "the store has no DLedger data", "give the storePathRootDir of a DLedger broker and -c broker.conf"
+            Text("the store has no DLedger data"),
+            Text("give the storePathRootDir of a DLedger broker and -c broker.conf"),
         )
     wanted = store.config.given.get("dLegerSelfId", "").strip()
     if wanted and wanted != store.dledger.self_id and not store.config.paths("storePathDLedgerCommitLog"):
         return MigrationRefusal(
-            f"broker.conf says dLegerSelfId={wanted}, but there is only {store.dledger.directory.name}",
-            "this is the directory of another node: correct broker.conf, or give that node's store",
+            Text(
+                "broker.conf says dLegerSelfId={wanted}, but there is only {directory}",
+                wanted=wanted,
+                directory=store.dledger.directory.name,
+            ),
+            Text("this is the directory of another node: correct broker.conf, or give that node's store"),
         )
     if store.other_dledger and not wanted:
         names = ", ".join([store.dledger.directory.name, *store.other_dledger])
-        return MigrationRefusal(f"several DLedger directories: {names}", "choose one with --self-id")
+        return MigrationRefusal(
+            Text("several DLedger directories: {names}", names=names), Text("choose one with --self-id")
+        )
     return None
 
 
@@ -228,21 +244,21 @@ def _choose(committed: int, last: int, choice: MigrationChoice, store: str) -> t
         return committed, "", ahead
     if choice.only_committed:
         if committed < 0 <= last:
-            advice = f"run `rmqstore recover {store} --apply`, or use --include-uncommitted"
-            return committed, "", MigrationRefusal("no committedIndex on disk: nothing would be migrated", advice)
+            advice = Text("run `rmqstore recover {store} --apply`, or use --include-uncommitted", store=store)
+            return committed, "", MigrationRefusal(Text("no committedIndex on disk: nothing would be migrated"), advice)
         return committed, "--only-committed", None
     if choice.include:
         return last, "--include-uncommitted", None
     if choice.nodes == 1:
-        return last, "a group of one commits what it appends", None
+        return last, Text("a group of one commits what it appends"), None
     if choice.replicas and choice.nodes is not None:
         need = choice.nodes // 2 + 1
         held = sorted([last, *(r.equal_index for r in choice.replicas)], reverse=True)
         agreed = held[need - 1] if len(held) >= need else -1
         if max(agreed, committed) >= last or len(choice.replicas) >= choice.nodes - 1:
-            return max(agreed, committed), f"{need} of {choice.nodes} nodes", None
+            return max(agreed, committed), Text("{need} of {nodes} nodes", need=need, nodes=choice.nodes), None
     if committed >= last:
-        return last, "all entries are committed", None
+        return last, Text("all entries are committed"), None
     return committed, "", _undecided(committed, last, choice)
 
 
@@ -254,23 +270,35 @@ def _ahead(choice: MigrationChoice, last: int) -> MigrationRefusal | None:
     if longer and len(longer) + unknown >= nodes // 2 + 1:
         best = max(longer, key=lambda r: r.last_index)
         return MigrationRefusal(
-            f"{best.path} ends at index {best.last_index}, this store at {last}: it lacks messages of the group",
-            f"migrate {best.path} instead",
+            Text(
+                "{path} ends at index {last_index}, this store at {last}: it lacks messages of the group",
+                path=best.path,
+                last_index=best.last_index,
+                last=last,
+            ),
+            Text("migrate {path} instead", path=best.path),
         )
     return None
 
 
 def _undecided(committed: int, last: int, choice: MigrationChoice) -> MigrationRefusal:
-    reason = f"entries {committed + 1} to {last} are above the committedIndex on disk ({committed})"
+    reason = Text(
+        "entries {committed} to {last} are above the committedIndex on disk ({committed2})",
+        committed=committed + 1,
+        last=last,
+        committed2=committed,
+    )
     if choice.nodes is None:
         return MigrationRefusal(
-            f"{reason}, and the size of the group is not known",
-            "give -c broker.conf or --peers (in a group of one all of them count), or use --include-uncommitted or"
-            " --only-committed",
+            Text("{reason}, and the size of the group is not known", reason=reason),
+            Text(
+                "give -c broker.conf or --peers (in a group of one all of them count), or use "
+                "--include-uncommitted or --only-committed"
+            ),
         )
     return MigrationRefusal(
-        f"{reason}; {choice.nodes} nodes decide by majority",
-        "give the other nodes' stores with --replica, or use --include-uncommitted or --only-committed",
+        Text("{reason}; {nodes} nodes decide by majority", reason=reason, nodes=choice.nodes),
+        Text("give the other nodes' stores with --replica, or use --include-uncommitted or --only-committed"),
     )
 
 
@@ -281,7 +309,10 @@ def _space(log: LogResult, legacy: LogResult | None, output: Path) -> list[Migra
     if free >= need:
         return []
     return [
-        MigrationRefusal(f"{place}: {need:,} bytes are needed, {free:,} are free", "free space, or build it elsewhere")
+        MigrationRefusal(
+            Text("{place}: {need:,} bytes are needed, {free:,} are free", place=place, need=need, free=free),
+            Text("free space, or build it elsewhere"),
+        )
     ]
 
 
@@ -298,16 +329,22 @@ def _start(store: Store, legacy: LogResult | None, log: LogResult) -> int:
 
 
 def _notes(store: Store, verified: Verified) -> list[str]:
-    out = []
+    out: list[str] = []
     if verified.rows is not None and verified.rows.counts.get(INDEX_FAMILY):
         out.append(
-            "index entries in rocksdbstore/ are not copied: with indexRocksDBEnable, queries find new messages only"
+            Text(
+                "index entries in rocksdbstore/ are not copied: with indexRocksDBEnable, queries find new messages only"
+            )
         )
     logs = [*store.commitlog_directories, *(store.dledger.data.directories if store.dledger is not None else [])]
     known = _LEFT_BEHIND | set(COPIED_TREES) | set(COPIED_FILES) | {path.name for path in logs}
     strange = [n for n in sorted(store.top) if n not in known and not n.startswith(("dledger-", "timerwheel."))]
     if strange:
-        out.append(f"not copied: {', '.join(strange[:5])}" + (" …" if len(strange) > 5 else ""))
+        out.append(
+            Text("not copied: {strange} …", strange=joined(strange[:5]))
+            if len(strange) > 5
+            else Text("not copied: {strange}", strange=joined(strange[:5]))
+        )
     if store.files.is_directory(store.root / "consumequeue_ext"):
-        out.append("consumequeue_ext/ is not copied: brokers then evaluate filters by the messages")
+        out.append(Text("consumequeue_ext/ is not copied: brokers then evaluate filters by the messages"))
     return out

@@ -27,6 +27,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import one_ahead
+from rmqstore.texts import Text
 
 Progress = Callable[[int], None]
 
@@ -102,7 +103,14 @@ def _relay(relay: Readdressing, verified: Verified, migration: CommitLogMigratio
             progress(file.length)
     if (kept, relay.messages) != (migration.legacy_messages, migration.entries):
         found, wanted = kept + relay.messages, migration.legacy_messages + migration.entries
-        raise PlanStale(f"{migration.store} changed while it was read: {found:,} of {wanted:,} messages were found")
+        raise PlanStale(
+            Text(
+                "{store} changed while it was read: {found:,} of {wanted:,} messages were found",
+                store=migration.store,
+                found=found,
+                wanted=wanted,
+            )
+        )
 
 
 def _columns(log: LogResult, file: MappedFile) -> Iterator[Columns]:
@@ -170,5 +178,7 @@ def _copy_rest(store: Store, place: Path, relay: Readdressing, migration: Commit
         if cut is not None:
             end = relay.max_offset(WHEEL_TOPIC.decode(), 0)
             fix_timercheck(place / "config" / "timercheck", cut, end)
-            built.notes.append(f"the timer log was cut at {cut}: messages of later units were not migrated")
+            built.notes.append(
+                Text("the timer log was cut at {cut}: messages of later units were not migrated", cut=cut)
+            )
     return count

@@ -24,6 +24,7 @@ from rmqstore.repair.plan.content import Json, Zeros
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.scan.units import last_nonzero
+from rmqstore.texts import Text
 
 SCHEMA = "rmqstore.migrate-to-dledger/1"
 COMMAND = "migrate-to-dledger"
@@ -107,18 +108,18 @@ def _over_log(store: Store, legacy: LogResult, target: Target, notes: list[str])
     assert file is not None, "preflight refuses a log without room after its end"
     for extra in legacy.queue.files:
         if extra.start > file.start:
-            draft.discard(extra.path, "zero file after the log's end: the broker deletes it")
+            draft.discard(extra.path, Text("zero file after the log's end: the broker deletes it"))
     pad = None
     if not _is_blank(legacy.queue, at):
         pad = Pad(draft.path(file.path), at - file.start, file.stop - at)
-        why = f"the legacy commitlog ends here; {pad.size} bytes are left"
+        why = Text("the legacy commitlog ends here; {size} bytes are left", size=pad.size)
         draft.overwrite(file.path, pad.at, build_blank(pad.size), why)
     size = legacy.queue.file_size
     directory = _data_directory(store, target, file.stop, size)
     roots = _roots(store, directory)
     first = directory / offset_to_file_name(file.stop)
-    draft.make_directory(directory, "for DLedger's data")
-    draft.create(first, size, Zeros(size), "DLedger's first data file", file.path)
+    draft.make_directory(directory, Text("for DLedger's data"))
+    draft.create(first, size, Zeros(size), Text("DLedger's first data file"), file.path)
     if not legacy.messages:
         _fill_empty_store(draft)
     draft.facts.update(_facts(target, file.stop))
@@ -141,16 +142,19 @@ def _without_log(store: Store, target: Target, notes: list[str]) -> DLedgerMigra
             last = last_nonzero(queue.queue, UNIT_SIZE[kind])
             if last is not None:
                 draft.lose({queue.label: last // UNIT_SIZE[kind] + 1}, 0)
-            why = "there is no commitlog file: the broker destroys all consume queues"
+            why = Text("there is no commitlog file: the broker destroys all consume queues")
             draft.discard(queue.queue.directories[0], why)
     data = _data_directory(store, target, 0, store.config.int("mappedFileSizeCommitLog"))
     roots = _roots(store, data)
-    draft.make_directory(data, "for DLedger's data")
+    draft.make_directory(data, Text("for DLedger's data"))
     _fill_empty_store(draft)
     if draft.lost_messages:
         draft.decisions.append(
-            f"there is no commitlog file, but the consume queues hold {draft.lost_messages} units: is the commitlog's "
-            "disk mounted?"
+            Text(
+                "there is no commitlog file, but the consume queues hold {lost_messages} units: is the "
+                "commitlog's disk mounted?",
+                lost_messages=draft.lost_messages,
+            )
         )
     draft.facts.update(_facts(target, -1))
     known = store.config.given_int("mappedFileSizeCommitLog")
@@ -159,7 +163,7 @@ def _without_log(store: Store, target: Target, notes: list[str]) -> DLedgerMigra
 
 def _fill_empty_store(draft: PlanBuilder) -> None:
     """Create what any first start creates in a store that never had a message."""
-    store, why = draft.store, "every start creates it"
+    store, why = draft.store, Text("every start creates it")
     if "consumequeue" not in store.top:
         draft.make_directory(store.root / "consumequeue", why)
     if "checkpoint" not in store.top:

@@ -19,6 +19,7 @@ from rmqstore.repair.journal.folder import free_bytes
 from rmqstore.repair.journal.journal import find_unfinished
 from rmqstore.repair.journal.plan_paths import existing
 from rmqstore.repair.plan.content import Json
+from rmqstore.texts import Placed, Text, joined
 
 DEFAULT_PORT = 40911
 DEFAULT_GROUP = "RaftNode00"
@@ -63,22 +64,31 @@ class Target:
 
     def __post_init__(self) -> None:
         if not _NODE.fullmatch(self.self_id):
-            raise UsageError(f"--self-id {self.self_id!r}: DLedger requires a letter followed by a number, such as n0")
+            raise UsageError(
+                Text(
+                    "--self-id {self_id!r}: DLedger requires a letter followed by a number, such as n0",
+                    self_id=self.self_id,
+                )
+            )
         if not self.group.strip() or any(c in self.group for c in "\r\n"):
-            raise UsageError("--group must not be empty")
+            raise UsageError(Text("--group must not be empty"))
         found: list[tuple[str, str]] = []
         for part in filter(None, (p.strip() for p in self.peers.split(";"))):
             match = _PEER.fullmatch(part)
             if match is None or int(match[3]) > 65535:
                 raise UsageError(
-                    f"--peers: {part!r} is not a peer", "write n0-host0:40911;n1-host1:40911;n2-host2:40911"
+                    Text("--peers: {part!r} is not a peer", part=part),
+                    Text("write n0-host0:40911;n1-host1:40911;n2-host2:40911"),
                 )
             found.append((match[1], part))
         names = [name for name, _ in found]
         if len(set(names)) != len(names):
-            raise UsageError("--peers: two peers have the same id")
+            raise UsageError(Text("--peers: two peers have the same id"))
         if found and self.self_id not in names:
-            raise UsageError(f"--peers: {self.self_id} is not among them", "this node must be one of the peers")
+            raise UsageError(
+                Text("--peers: {self_id} is not among them", self_id=self.self_id),
+                Text("this node must be one of the peers"),
+            )
         object.__setattr__(self, "addresses", tuple(found))
 
     @property
@@ -120,20 +130,20 @@ def preflight(
     refusals += _replicas(target, replicas)
     if store.abort and not refusals:
         notes.append(
-            "abort file present: the store is sound, but the broker's next start will recover as after a crash"
+            Text("abort file present: the store is sound, but the broker's next start will recover as after a crash")
         )
     if verified.legacy is not None:
-        notes.append("keep the files of commitlog/ where they are: old messages are read from them")
+        notes.append(Text("keep the files of commitlog/ where they are: old messages are read from them"))
     return refusals, notes
 
 
 def recover_first(store: Store) -> str:
     """Return the advice for a store that must be repaired first."""
-    return f"run `rmqstore recover {words_for(store)} --apply`, then this command again"
+    return Text("run `rmqstore recover {words_for} --apply`, then this command again", words_for=words_for(store))
 
 
 def _rebuild(store: Store) -> str:
-    return f"run `rmqstore rebuild {words_for(store)} cq --apply`, then this command again"
+    return Text("run `rmqstore rebuild {words_for} cq --apply`, then this command again", words_for=words_for(store))
 
 
 def words_for(store: Store) -> str:
@@ -151,16 +161,25 @@ def _wrong_kind(store: Store, target: Target) -> MigrationRefusal | None:
         has_data = store.dledger is not None and store.dledger.directory.name == name and bool(store.dledger.data.files)
         if name != own and (filled or has_data):
             return MigrationRefusal(
-                f"{name} is the DLedger directory of another node",
-                f"use --self-id {name.removeprefix('dledger-')}, or move {name} away",
+                Text("{name} is the DLedger directory of another node", name=name),
+                Text(
+                    "use --self-id {removeprefix}, or move {name} away",
+                    removeprefix=name.removeprefix("dledger-"),
+                    name=name,
+                ),
             )
         if has_data:
             return _already(store)
         if filled:
             return MigrationRefusal(
-                f"{name} has no data, but {filled[0].path.name}: a migration or the setup of a node was interrupted"
-                " half-way",
-                f"run `rmqstore undo` if a migration was interrupted, else move {store.root / name} away",
+                Text(
+                    "{name} has no data, but {path}: a migration or the setup of a node was interrupted half-way",
+                    name=name,
+                    path=filled[0].path.name,
+                ),
+                Text(
+                    "run `rmqstore undo` if a migration was interrupted, else move {root} away", root=store.root / name
+                ),
             )
     return None
 
@@ -170,18 +189,28 @@ def _already(store: Store) -> MigrationRefusal:
     first = store.dledger.data.start
     legacy = store.commitlog
     if legacy is None or not legacy.files:
-        return MigrationRefusal("this is already a DLedger store", "nothing to migrate")
+        return MigrationRefusal(Text("this is already a DLedger store"), Text("nothing to migrate"))
     if legacy.stop == first:
         return MigrationRefusal(
-            f"this store was already migrated: DLedger begins at {first}",
-            f"nothing to do; check it with `rmqstore verify {words_for(store)}`",
+            Text("this store was already migrated: DLedger begins at {first}", first=first),
+            Text("nothing to do; check it with `rmqstore verify {words_for}`", words_for=words_for(store)),
         )
     where = (
-        "files of the legacy commitlog are missing" if legacy.stop < first else "legacy commitlog and DLedger overlap"
+        Text("files of the legacy commitlog are missing")
+        if legacy.stop < first
+        else Text("legacy commitlog and DLedger overlap")
     )
     return MigrationRefusal(
-        f"{where}: the legacy part ends at {legacy.stop}, DLedger begins at {first}",
-        f"see `rmqstore verify {words_for(store)}`; restore the missing files, or undo the migration",
+        Text(
+            "{where}: the legacy part ends at {stop}, DLedger begins at {first}",
+            where=where,
+            stop=legacy.stop,
+            first=first,
+        ),
+        Text(
+            "see `rmqstore verify {words_for}`; restore the missing files, or undo the migration",
+            words_for=words_for(store),
+        ),
     )
 
 
@@ -190,14 +219,17 @@ def in_use(store: Store, verified: Verified) -> list[MigrationRefusal]:
     out = []
     state = store.lock_state()
     if state.held or verified.report.live:
-        who = f"process {state.pid}" if state.pid else "a broker"
+        who = Text("process {pid}", pid=state.pid) if state.pid else Text("a broker")
         out.append(
-            MigrationRefusal(f"{who} holds the store", "stop the broker and keep its service stopped, then try again")
+            MigrationRefusal(
+                Text("{who} holds the store", who=who),
+                Text("stop the broker and keep its service stopped, then try again"),
+            )
         )
     out.extend(
         MigrationRefusal(
-            f"the journal {journal.path} is {journal.state.value}",
-            f"run `rmqstore undo {journal.path}` or `rmqstore resume {journal.path}` first",
+            Text("the journal {path} is {state}", path=journal.path, state=journal.state.value),
+            Text("run `rmqstore undo {path}` or `rmqstore resume {path}` first", path=journal.path),
         )
         for journal in find_unfinished(store.root)
     )
@@ -210,34 +242,42 @@ def _settings(store: Store, target: Target) -> list[MigrationRefusal]:
     given = config.given.get("dLegerSelfId", "").strip()
     if given and given != target.self_id:
         out.append(
-            MigrationRefusal(f"broker.conf says dLegerSelfId={given}", f"use --self-id {given}, or correct broker.conf")
+            MigrationRefusal(
+                Text("broker.conf says dLegerSelfId={given}", given=given),
+                Text("use --self-id {given}, or correct broker.conf", given=given),
+            )
         )
     if config.bool("enableControllerMode"):
         out.append(
-            MigrationRefusal("broker.conf has enableControllerMode=true", "a broker runs in one of the two modes only")
+            MigrationRefusal(
+                Text("broker.conf has enableControllerMode=true"), Text("a broker runs in one of the two modes only")
+            )
         )
     made = config.paths("storePathDLedgerCommitLog")
     missing = [path for path in store.missing_paths if path not in made]
-    out.extend(MigrationRefusal(f"the data path {p} is missing", "mount it, or correct broker.conf") for p in missing)
+    out.extend(
+        MigrationRefusal(Text("the data path {p} is missing", p=p), Text("mount it, or correct broker.conf"))
+        for p in missing
+    )
     return out
 
 
 def _versions(store: Store, verified: Verified, target: Target) -> list[MigrationRefusal]:
     """Refuse a broker version without DLedger, and one that cannot read the store."""
     why = _cannot_read(store, verified, target.broker)
-    return [] if why is None else [MigrationRefusal(why, "use a newer broker, and choose it with --broker")]
+    return [] if why is None else [MigrationRefusal(why, Text("use a newer broker, and choose it with --broker"))]
 
 
 def _cannot_read(store: Store, verified: Verified, version: str) -> str | None:
     """Return why a broker version (empty: the newest) cannot use this store in DLedger mode, None if it can."""
     rules = rules_for(version or None)
     if rules.dledger is None:
-        return f"RocketMQ {rules.version} has no DLedger mode (4.5.1 was the first)"
+        return Text("RocketMQ {version} has no DLedger mode (4.5.1 was the first)", version=rules.version)
     queues = verified.legacy.queues if verified.legacy is not None else {}
     if not rules.v2 and any(len(topic.encode("utf-8", "replace")) > MAX_TOPIC_V1 for topic, _ in queues):
-        return f"the store has V2 records, which RocketMQ {rules.version} truncates"
+        return Text("the store has V2 records, which RocketMQ {version} truncates", version=rules.version)
     if not rules.batch_queues and next(store.queue_directories(QueueKind.BATCH), None) is not None:
-        return f"the store has batch consume queues, which RocketMQ {rules.version} does not know"
+        return Text("the store has batch consume queues, which RocketMQ {version} does not know", version=rules.version)
     return None
 
 
@@ -256,8 +296,12 @@ def _unsound(store: Store, verified: Verified) -> list[MigrationRefusal]:
     if not bad and not no_log and late:
         out.append(
             MigrationRefusal(
-                f"{len(late)} consume queues are behind the log ({late[0]} first): in DLedger mode brokers from 5.0.0"
-                " on do not dispatch legacy messages",
+                Text(
+                    "{count} consume queues are behind the log ({late} first): in DLedger mode brokers from "
+                    "5.0.0 on do not dispatch legacy messages",
+                    count=len(late),
+                    late=late[0],
+                ),
                 _rebuild(store),
             )
         )
@@ -271,22 +315,31 @@ def unsound(
     out = []
     if bad:
         total = sum(counts[code] for code in bad)
-        listed = ", ".join(f"{counts[code]} × {code}" for code in bad[:4])
+        listed = joined(Placed("{counts} × {code}", counts=counts[code], code=code) for code in bad[:4])
         out.append(
-            MigrationRefusal(f"the store is not sound: {total} problem{'' if total == 1 else 's'} ({listed})", advice)
+            MigrationRefusal(
+                Text("the store is not sound: {total} problem ({listed})", total=total, listed=listed)
+                if total == 1
+                else Text("the store is not sound: {total} problems ({listed})", total=total, listed=listed),
+                advice,
+            )
         )
     if unchecked:
-        out.append(MigrationRefusal(f"not everything could be checked: {unchecked[0]}", "check it first"))
+        out.append(
+            MigrationRefusal(
+                Text("not everything could be checked: {unchecked}", unchecked=unchecked[0]), Text("check it first")
+            )
+        )
     return out
 
 
 def no_files(store: Store) -> MigrationRefusal | None:
     """Refuse a part of a store, and consume queues in RocksDB: neither can be converted."""
     if store.kind is StoreKind.PART:
-        return MigrationRefusal("this is a part of a store", "give the broker's storePathRootDir")
+        return MigrationRefusal(Text("this is a part of a store"), Text("give the broker's storePathRootDir"))
     if store.kind is StoreKind.ROCKSDB:
         return MigrationRefusal(
-            "the consume queues are in RocksDB", "DLedger mode works with consume queues in files only"
+            Text("the consume queues are in RocksDB"), Text("DLedger mode works with consume queues in files only")
         )
     return None
 
@@ -301,8 +354,12 @@ def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Migrat
     if file is None or file.stop - at < BLANK_SIZE:
         return [
             MigrationRefusal(
-                f"the log ends at {at:,}, with fewer than {BLANK_SIZE} bytes left in its file: no broker writes such a "
-                "log, and none starts on it in DLedger mode",
+                Text(
+                    "the log ends at {at:,}, with fewer than {blank_size} bytes left in its file: no broker "
+                    "writes such a log, and none starts on it in DLedger mode",
+                    at=at,
+                    blank_size=BLANK_SIZE,
+                ),
                 recover_first(store),
             )
         ]
@@ -314,7 +371,8 @@ def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Migrat
         if not forecast.starts:
             return [
                 MigrationRefusal(
-                    f"RocketMQ {version} would not start: {forecast.reason}", _settings_advice(store, version)
+                    Text("RocketMQ {version} would not start: {reason}", version=version, reason=forecast.reason),
+                    _settings_advice(store, version),
                 )
             ]
         if forecast.messages_lost:
@@ -322,7 +380,12 @@ def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Migrat
         if forecast.commitlog_stop is not None and forecast.commitlog_stop != at:
             return [
                 MigrationRefusal(
-                    f"the log ends at {at}, but RocketMQ {version} would continue at {forecast.commitlog_stop}",
+                    Text(
+                        "the log ends at {at}, but RocketMQ {version} would continue at {commitlog_stop}",
+                        at=at,
+                        version=version,
+                        commitlog_stop=forecast.commitlog_stop,
+                    ),
                     _settings_advice(store, version),
                 )
             ]
@@ -330,9 +393,11 @@ def _end_of_log(store: Store, verified: Verified, target: Target) -> list[Migrat
 
 
 def _settings_advice(store: Store, version: str) -> str:
-    return (
-        f"the store itself is sound: what broker.conf says, or what this version does, is in the way; see `rmqstore"
-        f" verify {words_for(store)} --broker {version}`"
+    return Text(
+        "the store itself is sound: what broker.conf says, or what this version does, is in the way; "
+        "see `rmqstore verify {words_for} --broker {version}`",
+        words_for=words_for(store),
+        version=version,
     )
 
 
@@ -344,7 +409,15 @@ def _space(store: Store, verified: Verified) -> list[MigrationRefusal]:
     free = free_bytes(place)
     if free < size:
         return [
-            MigrationRefusal(f"{place}: {free:,} bytes are free, one DLedger file takes {size:,}", "free space first")
+            MigrationRefusal(
+                Text(
+                    "{place}: {free:,} bytes are free, one DLedger file takes {size:,}",
+                    place=place,
+                    free=free,
+                    size=size,
+                ),
+                Text("free space first"),
+            )
         ]
     return []
 
@@ -353,9 +426,11 @@ def _replicas(target: Target, replicas: Sequence[ReplicaCheck]) -> list[Migratio
     """Refuse peers that do not have the same legacy log: nodes padded at different offsets never agree."""
     out = [
         MigrationRefusal(
-            f"{check.name} differs from this store: {check.difference}",
-            "make the replicas equal first (stop producers, wait for the slave), or build the other node from a"
-            " copy of this store",
+            Text("{check} differs from this store: {difference}", check=check.name, difference=check.difference),
+            Text(
+                "make the replicas equal first (stop producers, wait for the slave), or build the other node "
+                "from a copy of this store"
+            ),
         )
         for check in replicas
         if not check.equal
@@ -363,12 +438,23 @@ def _replicas(target: Target, replicas: Sequence[ReplicaCheck]) -> list[Migratio
     if not out and len(replicas) < len(target.others):
         missing = len(target.others) - len(replicas)
         reason = (
-            f"of the other nodes ({', '.join(target.others)}) {missing} {'was' if missing == 1 else 'were'} not"
-            " compared: nodes that are padded at different offsets never agree again"
+            Text(
+                "of the other nodes ({others}) {missing} was not compared: nodes that are padded at "
+                "different offsets never agree again",
+                others=joined(target.others),
+                missing=missing,
+            )
+            if missing == 1
+            else Text(
+                "of the other nodes ({others}) {missing} were not compared: nodes that are padded at "
+                "different offsets never agree again",
+                others=joined(target.others),
+                missing=missing,
+            )
         )
-        how = (
-            "give the store of each with --check-replica, or its fingerprint file"
-            " (`rmqstore compare STORE --fingerprint-out FILE`)"
+        how = Text(
+            "give the store of each with --check-replica, or its fingerprint file (`rmqstore compare "
+            "STORE --fingerprint-out FILE`)"
         )
         out.append(MigrationRefusal(reason, how))
     return out

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from rmqstore.errors import PlanStale, UsageError
+from rmqstore.texts import Text
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
@@ -120,7 +121,9 @@ class Reencoded:
             if chunk:
                 yield bytes(chunk)
         if given != self.size:
-            raise PlanStale(f"content announced with {self.size} bytes turned out to have {given}")
+            raise PlanStale(
+                Text("content announced with {size} bytes turned out to have {given}", size=self.size, given=given)
+            )
 
     def read(self, size: int, at: int) -> bytes:
         size = max(0, min(size, self.size - at))
@@ -361,7 +364,9 @@ def content_from_json(value: object) -> Content:
         content, identity = content_from_json({"parts": value["parts"]}), value["identity"]
         if isinstance(identity, str) and is_fingerprint(f"sha256:{identity}"):
             if content_digest(content) != value["hash"]:
-                raise UsageError("plan: a content does not match its hash", "make a new plan; do not edit plan files")
+                raise UsageError(
+                    Text("plan: a content does not match its hash"), Text("make a new plan; do not edit plan files")
+                )
             return Equivalent(content, identity)
     if isinstance(value, dict) and len(value) == 1:
         [(form, inner)] = value.items()
@@ -371,7 +376,7 @@ def content_from_json(value: object) -> Content:
                 return parts
         elif form in ("zeros", "base64", "hex"):
             return _part_from_json(value)
-    raise UsageError("plan: content must be one of zeros, base64, hex, parts")
+    raise UsageError(Text("plan: content must be one of zeros, base64, hex, parts"))
 
 
 def _part_from_json(value: object) -> Literal | Zeros:
@@ -385,5 +390,5 @@ def _part_from_json(value: object) -> Literal | Zeros:
             if form == "hex" and isinstance(inner, str):
                 return Literal(bytes.fromhex(inner))
         except (binascii.Error, ValueError) as error:
-            raise UsageError(f"plan: content is not valid {form}: {error}") from error
-    raise UsageError("plan: content must be one of zeros, base64, hex, parts")
+            raise UsageError(Text("plan: content is not valid {form}: {error}", form=form, error=error)) from error
+    raise UsageError(Text("plan: content must be one of zeros, base64, hex, parts"))

@@ -14,6 +14,7 @@ from pathlib import Path
 from rmqstore.errors import Refused
 from rmqstore.files.disk.sparse import next_data
 from rmqstore.repair.plan.content import CHUNK, RunningFingerprint, fingerprint
+from rmqstore.texts import Text
 
 
 @contextlib.contextmanager
@@ -79,7 +80,7 @@ def fingerprint_entry(path: Path, like: str = "sha256:") -> str:
             row = f"{kind}\0{name}\0{fingerprint_entry(path / name, like)}\0"
             running.update(os.fsencode(row))
     else:
-        raise Refused(f"{path} is a special file", "move it away by hand")
+        raise Refused(Text("{path} is a special file", path=path), Text("move it away by hand"))
     return running.text
 
 
@@ -89,4 +90,4 @@ def kind_of(status: os.stat_result) -> str:
         return "file"
     if stat.S_ISDIR(status.st_mode):
         return "directory"
-    return "link" if stat.S_ISLNK(status.st_mode) else "special file"
+    return Text("link") if stat.S_ISLNK(status.st_mode) else Text("special file")

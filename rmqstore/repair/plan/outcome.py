@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.checks.problems.report import Finding, Report, problem_counts
 from rmqstore.repair.plan.content import Json
+from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.repair.plan.plan import Plan
@@ -52,22 +53,39 @@ class Outcome:
 
     def differences(self, found: Outcome) -> list[str]:
         """Return in words what another outcome has otherwise; nothing if both are equal."""
-        lines = [
-            f"{code}: {self.counts.get(code, 0):,} planned, {found.counts.get(code, 0):,} found"
+        lines: list[str] = [
+            Text(
+                "{code}: {planned:,} planned, {found:,} found",
+                code=code,
+                planned=self.counts.get(code, 0),
+                found=found.counts.get(code, 0),
+            )
             for code in sorted({*self.counts, *found.counts})
             if self.counts.get(code, 0) != found.counts.get(code, 0)
         ]
-        lines += [f"not found: {_words(key)}" for key in self.findings - found.findings]
-        lines += [f"not planned: {_words(key)}" for key in found.findings - self.findings]
+        lines += [Text("not found: {words}", words=_words(key)) for key in self.findings - found.findings]
+        lines += [Text("not planned: {words}", words=_words(key)) for key in found.findings - self.findings]
         if self.headline != found.headline:
-            lines.append(f"forecast: planned {self.headline!r}, found {found.headline!r}")
+            lines.append(
+                Text(
+                    "forecast: planned {headline!r}, found {headline2!r}",
+                    headline=self.headline,
+                    headline2=found.headline,
+                )
+            )
         elif self.broker != found.broker:
             names = sorted(
                 name for name in {*self.broker, *found.broker} if self.broker.get(name) != found.broker.get(name)
             )
-            lines.append(f"forecast: {', '.join(names)}")
+            lines.append(Text("forecast: {names}", names=joined(names)))
         if self.unchecked != found.unchecked:
-            lines.append(f"not checked: planned {list(self.unchecked)}, found {list(found.unchecked)}")
+            lines.append(
+                Text(
+                    "not checked: planned {unchecked}, found {unchecked2}",
+                    unchecked=list(self.unchecked),
+                    unchecked2=list(found.unchecked),
+                )
+            )
         return lines
 
 
@@ -84,7 +102,7 @@ def measured(plan: Plan, before: Report, outcome: Outcome) -> Plan:
 def _reason(row: Json) -> Mapping[str, Json]:
     if isinstance(row, Mapping):
         return row
-    return {"why": "no step of this plan changes it", "do": "apply the plan, then see `rmqstore verify`"}
+    return {"why": Text("no step of this plan changes it"), "do": Text("apply the plan, then see `rmqstore verify`")}
 
 
 def _key(finding: Finding) -> tuple[Any, ...]:
@@ -94,4 +112,12 @@ def _key(finding: Finding) -> tuple[Any, ...]:
 
 def _words(key: tuple[Any, ...]) -> str:
     code, queue, file, offset, length, facts = key
-    return f"{code} {queue} {file} at {offset:,}, {length:,} bytes, {dict(facts)}"
+    return Text(
+        "{code} {queue} {file} at {offset:,}, {length:,} bytes, {dict}",
+        code=code,
+        queue=queue,
+        file=file,
+        offset=offset,
+        length=length,
+        dict=dict(facts),
+    )

@@ -41,6 +41,7 @@ from rmqstore.repair.plan.steps import (
     check_step,
     check_together,
 )
+from rmqstore.texts import Text
 
 SCHEMA = "rmqstore.plan/1"
 
@@ -86,7 +87,7 @@ class Plan:
         for place in (self.store, *self.roots):
             pure = PurePosixPath(place)
             if not pure.is_absolute() or ".." in pure.parts or "\0" in place or len(pure.parts) < 2:
-                raise BrokenPlan(f"plan: {place!r} is not the absolute path of a store")
+                raise BrokenPlan(Text("plan: {place!r} is not the absolute path of a store", place=place))
         for step in self.steps:
             check_path(step.path, self.store, self.roots)
             check_step(step)
@@ -99,7 +100,7 @@ class Plan:
             check_path(span.path, self.store, self.roots)
             check_span(span)
         if len({span.name for span in self.spans}) != len(self.spans):
-            raise BrokenPlan("plan: two saved spans have the same name")
+            raise BrokenPlan(Text("plan: two saved spans have the same name"))
 
     @property
     def empty(self) -> bool:

@@ -33,6 +33,7 @@ from rmqstore.repair.plan.steps import (
     Truncate,
 )
 from rmqstore.scan.units import last_nonzero_in
+from rmqstore.texts import Text
 
 
 @dataclass(slots=True)
@@ -109,7 +110,7 @@ class PlanBuilder:
     def add(self, step: Step) -> None:
         """Add a step. Errors: Refused if a pipe or a device is where a new file belongs."""
         if isinstance(step, Create) and step.path not in self.gone:
-            self._refuse_special(self.locate(step.path), step.path, "a file")
+            self._refuse_special(self.locate(step.path), step.path, Text("a file"))
         self.steps.append(step)
         if isinstance(step, Discard | RemoveEmptyDirectory):
             self.gone.add(step.path)
@@ -197,16 +198,20 @@ class PlanBuilder:
         entry = self.store.files.examined(path)
         if entry is not None and entry.link is not None:
             raise Refused(
-                f"{name} is a link that does not point to a directory", "mount its disk, or move the link away"
+                Text("{name} is a link that does not point to a directory", name=name),
+                Text("mount its disk, or move the link away"),
             )
-        self._refuse_special(path, name, "a directory")
-        self.discard(path, "a directory belongs there")
+        self._refuse_special(path, name, Text("a directory"))
+        self.discard(path, Text("a directory belongs there"))
 
     def _refuse_special(self, path: Path, name: str, wanted: str) -> None:
         """Ensure that an entry in place of `wanted` can be quarantined. Errors: Refused for pipes, sockets, devices."""
         entry = self.store.files.examined(path)
         if entry is not None and entry.special and not entry.dangling:
-            raise Refused(f"{name} is a pipe, a socket or a device, but should be {wanted}", "move it away by hand")
+            raise Refused(
+                Text("{name} is a pipe, a socket or a device, but should be {wanted}", name=name, wanted=wanted),
+                Text("move it away by hand"),
+            )
 
     def lose(self, queues: Mapping[str, int], size: int) -> None:
         """Count messages per queue, and their bytes, that the repair loses."""
@@ -240,7 +245,7 @@ def readable(path: Path, work: Callable[[], str]) -> str:
     try:
         return work()
     except PermissionError as error:
-        raise NotReadable(f"no permission to read {path}") from error
+        raise NotReadable(Text("no permission to read {path}", path=path)) from error
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
@@ -253,13 +258,20 @@ def _link_refusal(path: Path) -> Refused:
     if links <= 1:
         places = f"{shlex.quote(str(real_path(path)))} {shlex.quote(str(path))}"
         return Refused(
-            f"{path} is a symbolic link, and a repair never writes through a link: nothing is planned before it is "
-            "replaced",
-            f"replace the link with the file: cp -a --sparse=auto --remove-destination {places}",
+            Text(
+                "{path} is a symbolic link, and a repair never writes through a link: nothing is planned "
+                "before it is replaced",
+                path=path,
+            ),
+            Text("replace the link with the file: cp -a --sparse=auto --remove-destination {places}", places=places),
         )
     return Refused(
-        f"{path} and {many(links - 1, 'other file')} in its directory are symbolic links, and a repair never writes "
-        "through a link: nothing is planned before they are replaced",
+        Text(
+            "{path} and {files} in its directory are symbolic links, and a repair never writes through a "
+            "link: nothing is planned before they are replaced",
+            path=path,
+            files=many(links - 1, "other file"),
+        ),
         f"replace the links with the files: cd {shlex.quote(str(path.parent))} && find ./ -maxdepth 1 -type l -exec "
         'sh -c \'cp -a --sparse=auto --remove-destination "$(readlink -f "$0")" "$0"\' {} \';\'',
     )

@@ -12,6 +12,7 @@ from rmqstore.files.disk.paths import real_path
 from rmqstore.repair.plan.content import Content, Json, content_from_json
 from rmqstore.repair.plan.plan import SCHEMA, Loss, Plan
 from rmqstore.repair.plan.steps import JSON_FIELDS, Overwrite, Span, Step, WithContent
+from rmqstore.texts import Text
 
 _T = TypeVar("_T")
 _KINDS: Mapping[str, type[Step]] = {kind.do: kind for kind in JSON_FIELDS}
@@ -22,14 +23,16 @@ class _ObjectReader:
 
     def __init__(self, value: object, what: str) -> None:
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-            raise UsageError(f"plan: {what} must be an object")
+            raise UsageError(Text("plan: {what} must be an object", what=what))
         self.left = dict(value)
         self.what = what
 
     def take(self, key: str, kind: type[_T], default: _T | None = None) -> _T:
         value = self.left.pop(key, default)
         if type(value) is not kind:
-            raise UsageError(f"plan: {self.what}: {key} must be {_KIND_NAMES[kind]}")
+            raise UsageError(
+                Text("plan: {what}: {key} must be {kind_names}", what=self.what, key=key, kind_names=_KIND_NAMES[kind])
+            )
         return value
 
     def optional_text(self, key: str) -> str | None:
@@ -41,19 +44,25 @@ class _ObjectReader:
     def texts(self, key: str) -> tuple[str, ...]:
         values = self.take(key, list, [])
         if not all(isinstance(value, str) for value in values):
-            raise UsageError(f"plan: {self.what}: {key} must be a list of strings")
+            raise UsageError(Text("plan: {what}: {key} must be a list of strings", what=self.what, key=key))
         return tuple(values)
 
     def finish(self) -> None:
         if self.left:
-            raise UsageError(f"plan: {self.what}: unknown key {min(self.left)!r}; was it made by a newer rmqstore?")
+            raise UsageError(
+                Text(
+                    "plan: {what}: unknown key {left!r}; was it made by a newer rmqstore?",
+                    what=self.what,
+                    left=min(self.left),
+                )
+            )
 
 
-_KIND_NAMES: dict[type, str] = {str: "a string", int: "an integer", list: "a list", dict: "an object"}
+_KIND_NAMES: dict[type, str] = {str: "a string", int: Text("an integer"), list: Text("a list"), dict: Text("an object")}
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
+    raise ValueError(Text("{name} is not JSON", name=name))
 
 
 def plan_from_json(
@@ -74,11 +83,17 @@ def plan_from_json(
         try:
             document = json.loads(text, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"plan: not readable as JSON: {error}") from error
-    reader = _ObjectReader(document, "the plan")
+            raise UsageError(Text("plan: not readable as JSON: {error}", error=error)) from error
+    reader = _ObjectReader(document, Text("the plan"))
     schema = reader.left.pop("schema", None)
     if schema != SCHEMA:
-        raise UsageError(f'plan: not a plan file of this rmqstore: its "schema" is {schema!r}, not {SCHEMA!r}')
+        raise UsageError(
+            Text(
+                'plan: not a plan file of this rmqstore: its "schema" is {schema!r}, not {schema2!r}',
+                schema=schema,
+                schema2=SCHEMA,
+            )
+        )
     digest = reader.optional_text("digest")
     try:
         plan = _plan(reader, read_content)
@@ -87,13 +102,15 @@ def plan_from_json(
     reader.finish()
     if store is not None:
         if real_path(Path(plan.store)) != real_path(store):
-            raise UsageError(f"plan: it was made for {plan.store}, not for {store}")
+            raise UsageError(Text("plan: it was made for {store}, not for {store2}", store=plan.store, store2=store))
         allowed = {real_path(root) for root in roots}
         for root in plan.roots:
             if real_path(Path(root)) not in allowed:
-                raise UsageError(f"plan: {root} is not a data path of {store}")
+                raise UsageError(Text("plan: {root} is not a data path of {store}", root=root, store=store))
     if digest is not None and digest != plan.digest:
-        raise UsageError("plan: its digest does not match its steps", "make a new plan; do not edit plan files")
+        raise UsageError(
+            Text("plan: its digest does not match its steps"), Text("make a new plan; do not edit plan files")
+        )
     return plan
 
 
@@ -115,12 +132,12 @@ def _loss_from_json(value: object) -> Loss:
     reader = _ObjectReader(value, "loss")
     queues = reader.take("queues", dict, {})
     if not all(isinstance(queue, str) and type(count) is int for queue, count in queues.items()):
-        raise UsageError("plan: loss: queues must map names to counts")
+        raise UsageError(Text("plan: loss: queues must map names to counts"))
     return Loss(reader.take("messages", int, 0), reader.take("bytes", int, 0), queues, reader.left)
 
 
 def _span_from_json(value: object) -> Span:
-    reader = _ObjectReader(value, "a span")
+    reader = _ObjectReader(value, Text("a span"))
     span = Span(
         reader.take("path", str),
         reader.take("at", int),
@@ -133,11 +150,11 @@ def _span_from_json(value: object) -> Span:
 
 
 def _step_from_json(value: object, read_content: Callable[[object], Content]) -> Step:
-    reader = _ObjectReader(value, "a step")
+    reader = _ObjectReader(value, Text("a step"))
     do = reader.take("do", str)
     kind = _KINDS.get(do)
     if kind is None:
-        raise UsageError(f"plan: unknown step {do!r}; was it made by a newer rmqstore?")
+        raise UsageError(Text("plan: unknown step {do!r}; was it made by a newer rmqstore?", do=do))
     values: dict[str, Any] = {"path": reader.take("path", str), "why": reader.take("why", str, "")}
     length = reader.take("length", int, -1)
     for key, attribute in JSON_FIELDS[kind].items():
@@ -154,5 +171,12 @@ def _step_from_json(value: object, read_content: Callable[[object], Content]) ->
     reader.finish()
     step = kind(**values)
     if isinstance(step, Overwrite) and length not in (-1, step.length):
-        raise UsageError(f"plan: {step.path}: length {length} does not fit the content of {step.length} bytes")
+        raise UsageError(
+            Text(
+                "plan: {path}: length {length} does not fit the content of {length2} bytes",
+                path=step.path,
+                length=length,
+                length2=step.length,
+            )
+        )
     return step

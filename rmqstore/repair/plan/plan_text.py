@@ -23,6 +23,7 @@ from rmqstore.repair.plan.steps import (
     Step,
     Truncate,
 )
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.repair.plan.plan import Plan
@@ -51,34 +52,52 @@ def describe(plan: Plan, *, limit: int = 200, grouped: bool = False) -> list[str
 def loss_words(plan: Plan) -> str:
     """Return what the plan loses and gives back, for example "2 messages lost, 177 mended"."""
     loss = plan.loss
-    at_least = "at least " if loss.more.get("at_least") else ""
-    words = [f"{at_least}{many(loss.messages, 'message')} lost" if loss.messages or at_least else "no message lost"]
+    at_least = Text("at least ") if loss.more.get("at_least") else ""
+    words = [
+        Text("{at_least}{messages} lost", at_least=at_least, messages=many(loss.messages, "message"))
+        if loss.messages or at_least
+        else Text("no message lost")
+    ]
     if mended := len(_rows(plan.facts.get("mended"))):
-        words.append(f"{mended:,} mended")
+        words.append(Text("{mended:,} mended", mended=mended))
     restored = plan.facts.get("restored")
     places = _rows(restored.get("places")) if isinstance(restored, Mapping) else []
     if given_back := sum(_number(row, "messages") for row in places):
-        words.append(f"{given_back:,} restored")
-    return ", ".join(words)
+        words.append(Text("{given_back:,} restored", given_back=given_back))
+    return joined(words)
 
 
 def _describe_loss(plan: Plan) -> Iterator[str]:
     loss = plan.loss
     at_least = bool(loss.more.get("at_least"))
     if loss.messages or loss.bytes or loss.queues or at_least:
-        topics = f" of {many(len(loss.topics), 'topic')}" if loss.queues else ""
-        size = f", {many(loss.bytes, 'byte')}" if loss.bytes else ""
-        yield f"Lost: {'at least ' if at_least else ''}{many(loss.messages, 'message')}{topics}{size}."
+        topics = Text(" of {topics}", topics=many(len(loss.topics), "topic")) if loss.queues else ""
+        size = Placed(", {bytes}", bytes=many(loss.bytes, "byte")) if loss.bytes else ""
+        yield (
+            Text(
+                "Lost: at least {messages}{topics}{size}.",
+                messages=many(loss.messages, "message"),
+                topics=topics,
+                size=size,
+            )
+            if at_least
+            else Text(
+                "Lost: {messages}{topics}{size}.", messages=many(loss.messages, "message"), topics=topics, size=size
+            )
+        )
         rows = sorted(loss.queues.items(), key=lambda row: (-row[1], row[0]))
-        yield from (f"  {queue}: {many(count, 'message')}" for queue, count in rows[:_LISTED])
+        yield from (
+            Placed("  {queue}: {messages}", queue=queue, messages=many(count, "message"))
+            for queue, count in rows[:_LISTED]
+        )
         if len(rows) > _LISTED:
-            yield f"  … and {many(len(rows) - _LISTED, 'more queue')}"
+            yield Text("  … and {queues}", queues=many(len(rows) - _LISTED, "more queue"))
     elif plan.facts.get("damaged"):
-        yield "No message is lost."
+        yield Text("No message is lost.")
     elif "stays" not in plan.facts:
-        yield "Nothing is lost."
+        yield Text("Nothing is lost.")
     elif not plan.empty:
-        yield "This plan loses nothing." if plan.facts["stays"] else "Nothing is lost."
+        yield Text("This plan loses nothing.") if plan.facts["stays"] else Text("Nothing is lost.")
     yield from _describe_damaged(_rows(plan.facts.get("damaged")))
     restored = plan.facts.get("restored")
     yield from _describe_restored(_rows(restored.get("places")) if isinstance(restored, Mapping) else [])
@@ -88,9 +107,13 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
 
 def _describe_decisions(plan: Plan) -> Iterator[str]:
     yield from (f"Note: {note}" for note in plan.notes)
-    yield from (f"Needs a decision: {decision}" for decision in plan.decisions)
+    yield from (Text("Needs a decision: {decision}", decision=decision) for decision in plan.decisions)
     if plan.decisions and not plan.empty:  # an empty plan has nothing to accept
-        yield f"  --force {plan.digest} accepts {'it' if len(plan.decisions) == 1 else 'all of them'}"
+        yield (
+            Text("  --force {digest} accepts it", digest=plan.digest)
+            if len(plan.decisions) == 1
+            else Text("  --force {digest} accepts all of them", digest=plan.digest)
+        )
 
 
 def _rows(value: Json) -> list[Mapping[str, Json]]:
@@ -102,15 +125,27 @@ def _describe_damaged(rows: list[Mapping[str, Json]]) -> Iterator[str]:
     """List messages that stay with damaged properties."""
     if not rows:
         return
-    yield f"Damaged: {many(len(rows), 'message')}, whose properties cannot be recovered from the store:"
+    yield Text(
+        "Damaged: {messages}, whose properties cannot be recovered from the store:", messages=many(len(rows), "message")
+    )
     for row in rows[:_LISTED]:
-        place = f"{row.get('topic')}/{row.get('queue_id')} {row.get('queue_offset')} at {row.get('offset')}"
-        names = (("keys", "keys"), ("unique key", "unique_key"))
+        place = Text(
+            "{topic}/{queue_id} {queue_offset} at {offset}",
+            topic=row.get("topic"),
+            queue_id=row.get("queue_id"),
+            queue_offset=row.get("queue_offset"),
+            offset=row.get("offset"),
+        )
+        names = (("keys", "keys"), (Text("unique key"), "unique_key"))
         keys = "".join(f", {word} {row[name]!r}" for word, name in names if row.get(name))
         time = row.get("store_timestamp")
-        yield f"  {place}{keys}" if time is None else f"  {place}, stored {_time(time)}{keys}"
+        yield (
+            Placed("  {place}{keys}", place=place, keys=keys)
+            if time is None
+            else Text("  {place}, stored {time}{keys}", place=place, time=_time(time), keys=keys)
+        )
     if len(rows) > _LISTED:
-        yield f"  … and {many(len(rows) - _LISTED, 'more message')}"
+        yield Text("  … and {messages}", messages=many(len(rows) - _LISTED, "more message"))
 
 
 def _time(value: Json) -> str:
@@ -128,14 +163,27 @@ def _describe_restored(rows: list[Mapping[str, Json]]) -> Iterator[str]:
     for row in rows:
         name = str(row.get("from"))
         messages[name] = messages.get(name, 0) + _number(row, "messages")
-    one = "a copy" if len(messages) == 1 else f"{len(messages):,} copies"
-    yield f"Restored from {one}: {many(sum(messages.values()), 'message')}, {many(len(rows), 'place')}."
-    yield from (f"  {name}: {many(number, 'message')}" for name, number in list(messages.items())[:_LISTED])
+    one = Text("a copy") if len(messages) == 1 else Text("{count:,} copies", count=len(messages))
+    yield Text(
+        "Restored from {one}: {messages}, {places}.",
+        one=one,
+        messages=many(sum(messages.values()), "message"),
+        places=many(len(rows), "place"),
+    )
+    yield from (
+        Placed("  {name}: {messages}", name=name, messages=many(number, "message"))
+        for name, number in list(messages.items())[:_LISTED]
+    )
     for row in rows[:_PLACES]:
-        what = f"{row.get('was')}; {many(_number(row, 'messages'), 'message')}"
-        yield f"  offset {_number(row, 'offset'):,}, {many(_number(row, 'length'), 'byte')} ({what})"
+        what = Placed("{was}; {messages}", was=row.get("was"), messages=many(_number(row, "messages"), "message"))
+        yield Text(
+            "  offset {offset:,}, {bytes} ({what})",
+            offset=_number(row, "offset"),
+            bytes=many(_number(row, "length"), "byte"),
+            what=what,
+        )
     if len(rows) > _PLACES:
-        yield f"  … and {many(len(rows) - _PLACES, 'more place')}"
+        yield Text("  … and {places}", places=many(len(rows) - _PLACES, "more place"))
 
 
 def _number(row: Mapping[str, Json], name: str) -> int:
@@ -150,14 +198,24 @@ def _describe_mended(rows: list[Mapping[str, Json]]) -> Iterator[str]:
         if not some:
             continue
         odds = [number for row in some if isinstance(number := row.get("odds"), float)]
-        most = f"; odds of a false match at most 1 in {1 / max(odds):,.0f}" if odds and max(odds) > 0 else ""
-        where = "each" if len(some) > 1 else "beside its body" if some[0].get("crc") == "record" else "in its body"
-        why = (
-            f"one flipped bit {where}: the only bit that makes the CRC fit"
-            if what == "bit"
-            else f"one wrong byte {where}: the only byte that makes the CRC fit"
+        most = (
+            Text("; odds of a false match at most 1 in {value:,.0f}", value=1 / max(odds))
+            if odds and max(odds) > 0
+            else ""
         )
-        yield f"Mended: {many(len(some), 'message')} ({why}{most})"
+        where = (
+            Text("each")
+            if len(some) > 1
+            else Text("beside its body")
+            if some[0].get("crc") == "record"
+            else Text("in its body")
+        )
+        why = (
+            Text("one flipped bit {where}: the only bit that makes the CRC fit", where=where)
+            if what == "bit"
+            else Text("one wrong byte {where}: the only byte that makes the CRC fit", where=where)
+        )
+        yield Text("Mended: {messages} ({why}{most})", messages=many(len(some), "message"), why=why, most=most)
 
 
 def _offsets(numbers: list[int]) -> str:
@@ -168,9 +226,16 @@ def _offsets(numbers: list[int]) -> str:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    texts = [f"{low:,}" if low == high else f"{low:,} to {high:,}" for low, high in runs[:_PLACES]]
+    texts = [
+        Placed("{low:,}", low=low) if low == high else Text("{low:,} to {high:,}", low=low, high=high)
+        for low, high in runs[:_PLACES]
+    ]
     more = " …" if len(runs) > _PLACES else ""
-    return f"offset{'s' if len(numbers) > 1 else ''} {', '.join(texts)}{more}"
+    return (
+        Text("offsets {texts}{more}", texts=joined(texts), more=more)
+        if len(numbers) > 1
+        else Text("offset {texts}{more}", texts=joined(texts), more=more)
+    )
 
 
 def _describe_fillers(rows: list[Mapping[str, Json]]) -> Iterator[str]:
@@ -178,31 +243,41 @@ def _describe_fillers(rows: list[Mapping[str, Json]]) -> Iterator[str]:
     if not rows:
         return
     number = many(len(rows), "visible filler")
-    yield f"{number} in place of lost messages; consumer groups that have not read there yet:"
+    yield Text("{number} in place of lost messages; consumer groups that have not read there yet:", number=number)
     places: dict[tuple[str, str], dict[str, list[int]]] = {}
     for row in rows:
         groups = row.get("groups")
         names = ", ".join(map(str, groups)) if isinstance(groups, list) else ""
-        queues = places.setdefault((names, str(row.get("marked") or "bytes only")), {})
+        queues = places.setdefault((names, str(row.get("marked") or Text("bytes only"))), {})
         offset = row.get("queue_offset")
         found = queues.setdefault(f"{row.get('topic')}/{row.get('queue_id')}", [])
         found += [offset] if isinstance(offset, int) else []
     for (names, marked), queues in sorted(places.items(), key=lambda item: not item[0][0])[:_LISTED]:
         shown = [f"{queue} {_offsets(found)}" for queue, found in list(queues.items())[:_PLACES]]
-        more = f" and {many(len(queues) - _PLACES, 'more queue')}" if len(queues) > _PLACES else ""
-        mark = "not marked, bytes only" if marked == "bytes only" else f"marked by {marked}"
-        yield f"  {', '.join(shown)}{more}: {names or 'no known group'} ({mark})"
+        more = Text(" and {queues}", queues=many(len(queues) - _PLACES, "more queue")) if len(queues) > _PLACES else ""
+        mark = Text("not marked, bytes only") if marked == "bytes only" else Text("marked by {marked}", marked=marked)
+        yield Placed(
+            "  {shown}{more}: {names} ({mark})",
+            shown=joined(shown),
+            more=more,
+            names=names or Text("no known group"),
+            mark=mark,
+        )
     if len(places) > _LISTED:
-        yield f"  … and {many(len(places) - _LISTED, 'more list')} of groups"
+        yield Text("  … and {lists} of groups", lists=many(len(places) - _LISTED, "more list"))
 
 
 def _describe_steps(plan: Plan, limit: int) -> Iterator[str]:
     if plan.empty:
-        yield "Nothing to do." if "stays" not in plan.facts else "Nothing is planned: no file would be changed."
+        yield (
+            Text("Nothing to do.")
+            if "stays" not in plan.facts
+            else Text("Nothing is planned: no file would be changed.")
+        )
         return
     if plan.cures:
-        yield f"Cures: {', '.join(plan.cures)}"
-    yield f"{many(len(plan.steps), 'step')} in {plan.store}:"
+        yield Text("Cures: {cures}", cures=joined(plan.cures))
+    yield Text("{steps} in {store}:", steps=many(len(plan.steps), "step"), store=plan.store)
     if len(plan.steps) <= limit:
         yield from (_describe_step(plan.steps[number]) for number in plan.ordered())
     else:
@@ -213,14 +288,18 @@ def _describe_steps(plan: Plan, limit: int) -> Iterator[str]:
 def _saved_spans(plan: Plan) -> Iterator[str]:
     if plan.spans:
         size = sum(span.length for span in plan.spans)
-        yield f"Saved to lost+found: {many(len(plan.spans), 'damaged span')}, {many(size, 'byte')}"
+        yield Text(
+            "Saved to lost+found: {spans}, {bytes}",
+            spans=many(len(plan.spans), "damaged span"),
+            bytes=many(size, "byte"),
+        )
 
 
 def _describe_groups(plan: Plan) -> Iterator[str]:
     """Count the parts of the store that the steps concern, by what happens to them."""
     if plan.cures:
-        yield f"Cures: {', '.join(plan.cures)}"
-    yield f"{many(len(plan.steps), 'step')} in {plan.store} (-v lists them):"
+        yield Text("Cures: {cures}", cures=joined(plan.cures))
+    yield Text("{steps} in {store} (-v lists them):", steps=many(len(plan.steps), "step"), store=plan.store)
     done: dict[tuple[str, str], set[str]] = {}
     for step in plan.steps:
         kind, unit = _part(PurePosixPath(step.path), directory=isinstance(step, _WITHOUT_BYTES))
@@ -233,23 +312,23 @@ def _describe_groups(plan: Plan) -> Iterator[str]:
     yield from _saved_spans(plan)
 
 
-_MADE_AGAIN = ("consume queue", "index file")
+_MADE_AGAIN = (Text("consume queue"), Text("index file"))
 
 
 def _part(path: PurePosixPath, *, directory: bool) -> tuple[str, str]:
     """Return which kind of part of a store a path belongs to, and the part: queues are directories."""
     top = path.parts[0] if path.parts else ""
     if top in ("consumequeue", "batchconsumequeue") and len(path.parts) >= 3:
-        return "consume queue", "/".join(path.parts[:3])
+        return Text("consume queue"), "/".join(path.parts[:3])
     if directory:
         return "directory", str(path)
     if top == "index":
-        return "index file", str(path)
+        return Text("index file"), str(path)
     if top == "commitlog" or path.is_absolute():
-        return "log file", str(path)
+        return Text("log file"), str(path)
     if top.startswith("dledger-"):
-        return "DLedger file", str(path)
-    return ("configuration file" if top == "config" else "other file"), str(path)
+        return Text("DLedger file"), str(path)
+    return (Text("configuration file") if top == "config" else Text("other file")), str(path)
 
 
 def _verb(kind: str, steps: set[str]) -> str:
@@ -268,11 +347,11 @@ def _verb(kind: str, steps: set[str]) -> str:
 def _counted(kind: str, count: int) -> str:
     """Return a number of parts of a store in words."""
     words = {
-        "consume queue": many(count, "consume queue"),
-        "index file": many(count, "index file"),
-        "log file": many(count, "log file"),
-        "DLedger file": many(count, "DLedger file"),
-        "configuration file": many(count, "configuration file"),
+        Text("consume queue"): many(count, "consume queue"),
+        Text("index file"): many(count, "index file"),
+        Text("log file"): many(count, "log file"),
+        Text("DLedger file"): many(count, "DLedger file"),
+        Text("configuration file"): many(count, "configuration file"),
         "directory": many(count, "directory", "directories"),
     }
     return words.get(kind) or many(count, "other file")
@@ -281,13 +360,13 @@ def _counted(kind: str, count: int) -> str:
 def _group_words(verb: str, counted: str) -> str:
     """Return a line of the grouped plan."""
     lines = {
-        "rebuild": f"  rebuild {counted}",
-        "create": f"  create {counted}",
-        "remove": f"  remove {counted}",
-        "truncate": f"  truncate {counted}",
-        "change": f"  change {counted}",
+        "rebuild": Text("  rebuild {counted}", counted=counted),
+        "create": Text("  create {counted}", counted=counted),
+        "remove": Text("  remove {counted}", counted=counted),
+        "truncate": Text("  truncate {counted}", counted=counted),
+        "change": Text("  change {counted}", counted=counted),
     }
-    return lines.get(verb) or f"  move {counted} into quarantine"
+    return lines.get(verb) or Text("  move {counted} into quarantine", counted=counted)
 
 
 def _describe_sums(plan: Plan, limit: int) -> Iterator[str]:
@@ -300,11 +379,15 @@ def _describe_sums(plan: Plan, limit: int) -> Iterator[str]:
     for key in shown[:limit]:
         do, place, why = key
         count, size = rows[key]
-        amount = f": {many(size, 'byte')}" if size else ""
-        yield _with_why(f"  {do} x {count:,} in {place}/{amount}", why)
+        amount = Placed(": {bytes}", bytes=many(size, "byte")) if size else ""
+        yield _with_why(
+            Text("  {do} x {count:,} in {place}/{amount}", do=do, count=count, place=place, amount=amount), why
+        )
     if len(rows) > limit:
         rest = sum(rows[key][0] for key in shown[limit:])
-        yield f"  … and {many(rest, 'more step')} in {many(len(rows) - limit, 'more kind')}"
+        yield Text(
+            "  … and {steps} in {kinds}", steps=many(rest, "more step"), kinds=many(len(rows) - limit, "more kind")
+        )
 
 
 def _top(path: PurePosixPath) -> str:
@@ -328,9 +411,9 @@ def _describe_stays(plan: Plan) -> Iterator[str]:
     if not isinstance(rows, Mapping) or not rows:
         return
     if plan.empty:
-        yield "Not repaired by any step (`rmqstore verify` shows the places):"
+        yield Text("Not repaired by any step (`rmqstore verify` shows the places):")
     else:
-        yield "This plan does not repair:"
+        yield Text("This plan does not repair:")
     for code, row in rows.items():
         if isinstance(row, Mapping):
             yield f"  {code} x {row.get('count')}: {row.get('why')}"
@@ -344,12 +427,16 @@ def _describe_outcome(plan: Plan) -> Iterator[str]:
         return
     counts, unchecked = row.get("counts"), row.get("unchecked")
     numbers = [n for n in counts.values() if isinstance(n, int)] if isinstance(counts, Mapping) else []
-    left = f"{many(sum(numbers), 'problem')} left" if numbers else "no problems"
+    left = Text("{problems} left", problems=many(sum(numbers), "problem")) if numbers else Text("no problems")
     if isinstance(unchecked, Sequence) and unchecked and not numbers:
-        left = "no problems, but not everything can be checked"
+        left = Text("no problems, but not everything can be checked")
     yield ""
-    then = f"{left}. {str(row.get('verdict')).rstrip('.')}."
-    yield f"After this repair: {then}" if "strategy" in plan.facts else f"After this change: {then}"
+    then = Placed("{left}. {rstrip}.", left=left, rstrip=str(row.get("verdict")).rstrip("."))
+    yield (
+        Text("After this repair: {then}", then=then)
+        if "strategy" in plan.facts
+        else Text("After this change: {then}", then=then)
+    )
 
 
 def _with_why(line: str, why: str) -> str:
@@ -358,20 +445,36 @@ def _with_why(line: str, why: str) -> str:
 
 def _describe_step(step: Step) -> str:
     if isinstance(step, Overwrite):
-        zeros = " with zeros" if isinstance(step.content, Zeros) else ""
-        line = f"overwrite {step.path} at {step.at:,}: {many(step.length, 'byte')}{zeros}"
+        zeros = Text(" with zeros") if isinstance(step.content, Zeros) else ""
+        line = Text(
+            "overwrite {path} at {at:,}: {bytes}{zeros}",
+            path=step.path,
+            at=step.at,
+            bytes=many(step.length, "byte"),
+            zeros=zeros,
+        )
     elif isinstance(step, Truncate | Extend):
-        line = f"{step.do} {step.path} from {step.from_size:,} to {many(step.to_size, 'byte')}"
+        line = Text(
+            "{do} {path} from {from_size:,} to {bytes}",
+            do=step.do,
+            path=step.path,
+            from_size=step.from_size,
+            bytes=many(step.to_size, "byte"),
+        )
     elif isinstance(step, Create):
-        line = f"create {step.path}: {many(step.size, 'byte')}"
+        line = Text("create {path}: {bytes}", path=step.path, bytes=many(step.size, "byte"))
     elif isinstance(step, Discard):
-        line = f"move {step.path} into quarantine"
+        line = Text("move {path} into quarantine", path=step.path)
     elif isinstance(step, SetAside):
-        line = f"set {step.path} aside"
+        line = Text("set {path} aside", path=step.path)
     elif isinstance(step, Rename):
-        line = f"rename {step.source}, already set aside, to {PurePosixPath(step.path).name}"
+        line = Text(
+            "rename {source}, already set aside, to {PurePosixPath}",
+            source=step.source,
+            PurePosixPath=PurePosixPath(step.path).name,
+        )
     elif isinstance(step, MakeDirectory):
-        line = f"make directory {step.path}/"
+        line = Text("make directory {path}/", path=step.path)
     else:
-        line = f"remove empty directory {step.path}/"
+        line = Text("remove empty directory {path}/", path=step.path)
     return _with_why("  " + line, step.why)

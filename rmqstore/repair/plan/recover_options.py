@@ -9,6 +9,7 @@ from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.errors import UsageError
 from rmqstore.files.store import Store
+from rmqstore.texts import Text
 
 SALVAGE, TRUNCATE = "salvage", "truncate"
 ROLES = ("master", "single", "slave", "controller", "dledger-group")
@@ -70,14 +71,22 @@ def choose(store: Store, options: RecoverOptions) -> Choice:
     Errors: UsageError for an unknown strategy or role.
     """
     if options.strategy not in ("", SALVAGE, TRUNCATE):
-        raise UsageError(f"unknown strategy {options.strategy!r}", "use salvage or truncate")
+        raise UsageError(
+            Text("unknown strategy {strategy!r}", strategy=options.strategy), Text("use salvage or truncate")
+        )
     if options.role not in ("", *ROLES):
-        raise UsageError(f"unknown role {options.role!r}", f"roles: {', '.join(ROLES)}")
+        raise UsageError(Text("unknown role {role!r}", role=options.role), f"roles: {', '.join(ROLES)}")
     role = options.role or store.config.role
     notes: list[str] = []
     if role == "unknown":
-        notes.append("the broker's role is not known (-c broker.conf or --role says it): treated as a single node")
+        notes.append(
+            Text("the broker's role is not known (-c broker.conf or --role says it): treated as a single node")
+        )
     strategy = options.strategy or (TRUNCATE if role in REPLICAS else SALVAGE)
     if role in REPLICAS and strategy == SALVAGE:
-        notes.append(f"this is a {role}: with fillers in place of lost messages it differs from the other replicas")
+        notes.append(
+            Text(
+                "this is a {role}: with fillers in place of lost messages it differs from the other replicas", role=role
+            )
+        )
     return Choice(role, strategy, tuple(notes))

@@ -14,6 +14,7 @@ from typing import ClassVar, TypeAlias, TypeVar
 from rmqstore.errors import BrokenPlan
 from rmqstore.files.in_use.users import JOURNAL_FOLDER
 from rmqstore.repair.plan.content import MAX_FILE_SIZE, Content, Zeros, is_fingerprint
+from rmqstore.texts import Text
 
 _NOTHING = Zeros(0)
 
@@ -194,18 +195,18 @@ def check_path(path: str, store: str, roots: Iterable[str]) -> None:
     inside: tuple[str, ...] | None = None
     if pure.is_absolute():
         if PurePosixPath(store) == pure or PurePosixPath(store) in pure.parents:
-            raise BrokenPlan(f"plan: {path!r} is inside the store, so its path must be relative to it")
+            raise BrokenPlan(Text("plan: {path!r} is inside the store, so its path must be relative to it", path=path))
         for root in roots:
             if PurePosixPath(root) in pure.parents:
                 inside = pure.relative_to(root).parts
     else:
         inside = pure.parts
     if not inside or ".." in pure.parts or "\0" in path or str(pure) != path:
-        raise BrokenPlan(f"plan: path {path!r} leaves the store")
+        raise BrokenPlan(Text("plan: path {path!r} leaves the store", path=path))
     if any(0xD800 <= ord(char) < 0xDC80 or 0xDCFF < ord(char) < 0xE000 for char in path):
-        raise BrokenPlan(f"plan: path {path!r} is not a file name")
+        raise BrokenPlan(Text("plan: path {path!r} is not a file name", path=path))
     if JOURNAL_FOLDER in inside or inside == ("lock",):
-        raise BrokenPlan(f"plan: no step may touch {path!r}")
+        raise BrokenPlan(Text("plan: no step may touch {path!r}", path=path))
 
 
 def check_step(step: Step) -> None:
@@ -214,25 +215,31 @@ def check_step(step: Step) -> None:
     if isinstance(step, Overwrite):
         sizes = [step.at, step.length, step.at + step.length]
         if step.length == 0:
-            raise BrokenPlan(f"plan: the overwrite of {step.path} at {step.at} is empty")
+            raise BrokenPlan(Text("plan: the overwrite of {path} at {at} is empty", path=step.path, at=step.at))
     elif isinstance(step, Truncate):
         sizes = [step.to_size]  # before the repair, a damaged file may have any length
         if step.to_size >= step.from_size:
-            raise BrokenPlan(f"plan: the truncate of {step.path} does not shorten it")
+            raise BrokenPlan(Text("plan: the truncate of {path} does not shorten it", path=step.path))
     elif isinstance(step, Extend):
         sizes = [step.from_size, step.to_size]
         if step.to_size <= step.from_size or step.content.size > step.length:
-            raise BrokenPlan(f"plan: the extend of {step.path} does not lengthen it, or is shorter than its content")
+            raise BrokenPlan(
+                Text("plan: the extend of {path} does not lengthen it, or is shorter than its content", path=step.path)
+            )
     elif isinstance(step, Create):
         sizes = [step.size]
         if step.content.size > step.size:
-            raise BrokenPlan(f"plan: the content of {step.path} is larger than its size")
+            raise BrokenPlan(Text("plan: the content of {path} is larger than its size", path=step.path))
     if any(not 0 <= size <= MAX_FILE_SIZE for size in sizes):
-        raise BrokenPlan(f"plan: a size or position of {step.path} is out of range")
+        raise BrokenPlan(Text("plan: a size or position of {path} is out of range", path=step.path))
     if isinstance(step, Rename) and PurePosixPath(step.path).parent != PurePosixPath(step.source).parent:
-        raise BrokenPlan(f"plan: {step.source} would leave its directory for {step.path}")
+        raise BrokenPlan(
+            Text("plan: {source} would leave its directory for {path}", source=step.source, path=step.path)
+        )
     if isinstance(step, Overwrite | Truncate | Discard | SetAside) and not is_fingerprint(step.expect):
-        raise BrokenPlan(f"plan: {step.path}: expect must be sha256:, blake2b: or runs: followed by 64 hex digits")
+        raise BrokenPlan(
+            Text("plan: {path}: expect must be sha256:, blake2b: or runs: followed by 64 hex digits", path=step.path)
+        )
 
 
 def check_together(steps: Sequence[Step]) -> None:
@@ -248,11 +255,11 @@ def check_together(steps: Sequence[Step]) -> None:
             ranges.setdefault(step.path, []).append((step.at, step.at + step.length))
     for path in ranges:
         if (path in out or path in made) and not isinstance(made.get(path), Rename):
-            raise BrokenPlan(f"plan: {path} is changed and also created or discarded")
+            raise BrokenPlan(Text("plan: {path} is changed and also created or discarded", path=path))
         end = 0
         for start, stop in sorted(ranges[path]):
             if start < end or stop > limits.get(path, stop):
-                raise BrokenPlan(f"plan: steps on {path} overlap at byte {start}")
+                raise BrokenPlan(Text("plan: steps on {path} overlap at byte {start}", path=path, start=start))
             end = stop
     _check_parents(steps, out, made)
 
@@ -262,7 +269,7 @@ def _by_path(steps: Iterable[S]) -> dict[str, S]:
     found: dict[str, S] = {}
     for step in steps:
         if found.setdefault(step.path, step) is not step:
-            raise BrokenPlan(f"plan: {step.path} has two steps of the same kind")
+            raise BrokenPlan(Text("plan: {path} has two steps of the same kind", path=step.path))
     return found
 
 
@@ -273,12 +280,14 @@ def _check_parents(steps: Sequence[Step], out: Mapping[str, MoveOut], made: Mapp
             above = out.get(parent)
             emptied = isinstance(above, RemoveEmptyDirectory) and isinstance(step, Discard | RemoveEmptyDirectory)
             if isinstance(made.get(parent), Create | Rename) and not emptied:
-                raise BrokenPlan(f"plan: {step.path} lies below the file {parent}")
+                raise BrokenPlan(Text("plan: {path} lies below the file {parent}", path=step.path, parent=parent))
             if above is None:
                 continue
             remade = isinstance(made.get(parent), MakeDirectory) and isinstance(step, Create | MakeDirectory)
             if not emptied and not remade:
-                raise BrokenPlan(f"plan: {step.path} lies below {parent}, which is removed")
+                raise BrokenPlan(
+                    Text("plan: {path} lies below {parent}, which is removed", path=step.path, parent=parent)
+                )
 
 
 def _check_renames(steps: Sequence[Step]) -> None:
@@ -287,12 +296,12 @@ def _check_renames(steps: Sequence[Step]) -> None:
     renamed = sorted(step.source for step in steps if isinstance(step, Rename))
     if aside != renamed or len(set(aside)) != len(aside):
         wrong = min({*aside} ^ {*renamed}, default=aside[0] if aside else "")
-        raise BrokenPlan(f"plan: {wrong} must be set aside once, and renamed once")
+        raise BrokenPlan(Text("plan: {wrong} must be set aside once, and renamed once", wrong=wrong))
 
 
 def check_span(span: Span) -> None:
     """Refuse a span whose name is not a plain file name, or whose range is invalid. Errors: BrokenPlan."""
     if not span.name or span.name.startswith(".") or "/" in span.name or "\0" in span.name or len(span.name) > 200:
-        raise BrokenPlan(f"plan: {span.name!r} is not a valid name for a saved span")
+        raise BrokenPlan(Text("plan: {span!r} is not a valid name for a saved span", span=span.name))
     if span.at < 0 or not 0 < span.length <= MAX_FILE_SIZE:
-        raise BrokenPlan(f"plan: span {span.name} is out of range")
+        raise BrokenPlan(Text("plan: span {span} is out of range", span=span.name))

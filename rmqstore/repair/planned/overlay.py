@@ -31,6 +31,7 @@ from rmqstore.repair.plan.steps import (
     Step,
     Truncate,
 )
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.repair.journal.disk import ScratchFolder
@@ -196,7 +197,7 @@ class Overlay(Files):
         if isinstance(node, _File):
             return _PlannedFile(self._files, node)
         if node is not None:
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+            raise OSError(errno.EINVAL, Text("not a regular file"), str(path))
         if replaced:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return self._files.open(path)

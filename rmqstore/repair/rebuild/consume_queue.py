@@ -32,6 +32,7 @@ from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
 from rmqstore.scan.kernels import U8, Bool, false_runs, leading
 from rmqstore.scan.unit_rows import Units
 from rmqstore.scan.units import last_nonzero_in
+from rmqstore.texts import Text, joined
 
 UNIT = consumequeue.UNIT.size
 CHUNK = 1 << 16  # units
@@ -43,7 +44,7 @@ _BEHIND = 1 << 10
 """Number of units that are read at a time after a queue's last message."""
 _SMALL = 1 << 15
 """Maximum size of content that is part of a step, bytes."""
-NO_MESSAGE = "units of messages missing from the log"
+NO_MESSAGE = Text("units of messages missing from the log")
 _FAKE = consumequeue.UNIT.build(size=1)
 """A unit of an expired message: it preserves the end of a queue that has no unit left."""
 
@@ -333,6 +334,11 @@ def _overwrite(draft: PlanBuilder, image: QueueImage, file: MappedFile, first: i
 def gaps_text(label: str, gaps: Iterable[tuple[int, int]]) -> str:
     """Return the text of the decision, or the note, for queue offsets without a message."""
     listed = [f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in gaps]
-    more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
-    text = f"{label}: no message in the log has queue offset {', '.join(listed[:5])}{more}"
-    return f"{text}; consumers get the message before it again"
+    more = Text(" and {count} more", count=len(listed) - 5) if len(listed) > 5 else ""
+    text = Text(
+        "{label}: no message in the log has queue offset {listed}{more}",
+        label=label,
+        listed=joined(listed[:5]),
+        more=more,
+    )
+    return Text("{text}; consumers get the message before it again", text=text)

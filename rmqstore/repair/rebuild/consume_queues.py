@@ -31,9 +31,10 @@ from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, KeptUnits, UnitBu
 from rmqstore.scan.dispatch import Name
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
+from rmqstore.texts import Text
 
 UNIT = consumequeue.UNIT.size
-WHY = "rebuilt from the log: its messages, at their queue offsets"
+WHY = Text("rebuilt from the log: its messages, at their queue offsets")
 
 
 def wanted_queues(store: Store, verified: Verified, also: Iterable[Name] = ()) -> frozenset[Name] | None:
@@ -76,8 +77,10 @@ def size_decision(store: Store, kind: QueueKind) -> str | None:
     if any(log is not None and log.size_from == "files" and log.file_size == COMMITLOG_FILE_SIZE for log in logs):
         return None
     key = SIZE_KEY[kind]
-    return (
-        f"no consume queue file is left to tell their size; {store.config.int(key):,} is assumed ({key} in broker.conf)"
+    return Text(
+        "no consume queue file is left to tell their size; {key:,} is assumed ({key2} in broker.conf)",
+        key=store.config.int(key),
+        key2=key,
     )
 
 
@@ -232,8 +235,9 @@ class QueueRebuild:
         """Return whether a new batch queue would prevent brokers from starting, for lack of a topics.json."""
         if problem_codes.CFG_NO_TOPICS not in self.verified.report.findings.counts:
             return False
-        words = (
-            f"the batch queue of {topic} is not rebuilt: with it, no broker starts until config/topics.json is restored"
+        words = Text(
+            "the batch queue of {topic} is not rebuilt: with it, no broker starts until config/topics.json is restored",
+            topic=topic,
         )
         if words not in self.draft.notes:
             self.draft.notes.append(words)
@@ -284,18 +288,25 @@ class QueueRebuild:
         if image.gaps and self.allow_gaps:
             self.draft.notes.append(gaps_text(label, image.gaps))
         elif image.gaps:
-            hint = "" if self.allow_gaps is None else "; --accept-shift accepts that"
+            hint = "" if self.allow_gaps is None else Text("; --accept-shift accepts that")
             self.draft.decisions.append(gaps_text(label, image.gaps) + hint)
         if image.strays:
             self.draft.notes.append(
-                f"{label}: records with impossible queue offsets ({image.strays[0][0]}) get no unit"
+                Text(
+                    "{label}: records with impossible queue offsets ({strays}) get no unit",
+                    label=label,
+                    strays=image.strays[0][0],
+                )
             )
         if image.unread and label not in self.draft.unread:
             self.draft.unread.add(label)
             self.draft.lose({label: image.unread}, 0)
             self.draft.notes.append(
-                f"{label}: {many(image.unread, 'message')} in the log without a queue offset of its own: consumers "
-                "do not get it"
+                Text(
+                    "{label}: {messages} in the log without a queue offset of its own: consumers do not get it",
+                    label=label,
+                    messages=many(image.unread, "message"),
+                )
             )
 
 
@@ -324,7 +335,7 @@ def _cut_queue(draft: PlanBuilder, files: ConsumeQueueFiles, cut: int) -> None:
     if first is None:
         return
     draft.ends[files.label] = first // layout.size if files.kind is QueueKind.SIMPLE else _batch_end(files, first)
-    why = "units of cut messages"
+    why = Text("units of cut messages")
     if files.kind is QueueKind.SIMPLE and _only_pre_blanks(files, first):
         first = files.queue.start
         draft.ends[files.label] = 0

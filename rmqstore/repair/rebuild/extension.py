@@ -15,6 +15,7 @@ from rmqstore.formats import consumequeue
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.units import unit_chunks
+from rmqstore.texts import Text
 
 
 class Extension:
@@ -58,15 +59,22 @@ class Extension:
     def plan(self, draft: PlanBuilder, queue: ConsumeQueueFiles) -> None:
         """Zero the bytes after the last sound unit of each file, and note which bitmaps are lost."""
         for file, at in self.breaks:
-            draft.zero_from(file, at, "not a unit of the extension")
+            draft.zero_from(file, at, Text("not a unit of the extension"))
         strays = self._strays(queue)
         if strays:
             draft.notes.append(
-                f"{queue.label}: {strays:,} units get their tags code in place of an address where the extension holds "
-                "nothing; brokers filter those messages by their properties"
+                Text(
+                    "{label}: {strays:,} units get their tags code in place of an address where the extension "
+                    "holds nothing; brokers filter those messages by their properties",
+                    label=queue.label,
+                    strays=strays,
+                )
             )
         elif self.files.queue.files and not queue.queue.files:
             draft.notes.append(
-                f"{queue.label}: its units get plain tags codes, since nothing tells which bitmap belongs "
-                "to which message; brokers filter those messages by their properties"
+                Text(
+                    "{label}: its units get plain tags codes, since nothing tells which bitmap belongs to which "
+                    "message; brokers filter those messages by their properties",
+                    label=queue.label,
+                )
             )

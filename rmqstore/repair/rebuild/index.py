@@ -38,8 +38,9 @@ from rmqstore.repair.plan.content import CHUNK, Content, ContentReader
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.scan.kernels import I64, Bool, leading
 from rmqstore.scan.queues import QueueTable
+from rmqstore.texts import Text
 
-WHY = "rebuilt from the keys of the log's messages"
+WHY = Text("rebuilt from the keys of the log's messages")
 _SAMPLE = 4096  # entries
 _FAR = (1 << 63) - 1
 

@@ -50,15 +50,17 @@ from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwrit
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, UnitBuffer
 from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
 from rmqstore.scan.dispatch import Name
+from rmqstore.texts import Text
 
 UNIT = consumequeue.UNIT.size
 ROW = UNIT_VALUE.size
 _OF_UNIT = [one.name for one in consumequeue.UNIT]
 """Fields that a row and a unit of a queue in files have in common."""
-WHY = "RocksDB of the consume queues, rebuilt from the log's messages"
-_WHERE = (
-    "nothing is left of the RocksDB of the queues to tell its directory; consumequeue/ is assumed, and a broker with "
-    "useSeparateStorePathForRocksdbCQ=true (5.5.0 and newer) would not start: give its broker.conf with -c"
+WHY = Text("RocksDB of the consume queues, rebuilt from the log's messages")
+_WHERE = Text(
+    "nothing is left of the RocksDB of the queues to tell its directory; consumequeue/ is "
+    "assumed, and a broker with useSeparateStorePathForRocksdbCQ=true (5.5.0 and newer) would "
+    "not start: give its broker.conf with -c"
 )
 _NAMED = 10
 Rows = npt.NDArray[Any]
@@ -85,7 +87,12 @@ class OldRows:
         Errors: Refused without the RocksDB library, and if it cannot open a database that may be sound.
         """
         if not is_readable():
-            raise Refused(f"consume queues in RocksDB are written with the RocksDB library: that {missing_extra()}")
+            raise Refused(
+                Text(
+                    "consume queues in RocksDB are written with the RocksDB library: that {missing_extra}",
+                    missing_extra=missing_extra(),
+                )
+            )
         directory = store.rocksdb_directory
         nothing = NoDatabase(directory, (UNITS, OFFSETS))
         if not has_database(store.files, directory):
@@ -96,12 +103,20 @@ class OldRows:
             return OldRows(nothing, damage=str(e))
         except UnknownFormat as e:
             raise Refused(
-                f"the RocksDB in {directory.name}/ has a format that this RocksDB library does not know: {e}",
-                "if a newer RocksDB wrote it, use a newer rocksdict; if it is damaged, move its files (not the "
-                "directories) out of its directory and run this command again",
+                Text(
+                    "the RocksDB in {directory}/ has a format that this RocksDB library does not know: {e}",
+                    directory=directory.name,
+                    e=e,
+                ),
+                Text(
+                    "if a newer RocksDB wrote it, use a newer rocksdict; if it is damaged, move its files (not "
+                    "the directories) out of its directory and run this command again"
+                ),
             ) from e
         except CannotRead as e:
-            raise Refused(f"the RocksDB in {directory.name}/ cannot be opened here: {e}") from e
+            raise Refused(
+                Text("the RocksDB in {directory}/ cannot be opened here: {e}", directory=directory.name, e=e)
+            ) from e
         try:
             queues = RocksDBQueues(store)
         except CannotRead as e:
@@ -268,26 +283,39 @@ class RowsRebuild(QueueRebuild):
             return
         if not place_is_configured(self.store.config):
             raise Refused(
-                f"{other.name}/ and {self.store.rocksdb_directory.name}/ both have a RocksDB of consume queues",
-                "give the broker's broker.conf with -c (useSeparateStorePathForRocksdbCQ)",
+                Text(
+                    "{other}/ and {rocksdb_directory}/ both have a RocksDB of consume queues",
+                    other=other.name,
+                    rocksdb_directory=self.store.rocksdb_directory.name,
+                ),
+                Text("give the broker's broker.conf with -c (useSeparateStorePathForRocksdbCQ)"),
             )
         for entry in self.store.files.list(other):
             if not entry.directory and is_database_file(entry.path.name):
-                self.draft.discard(entry.path, "a second RocksDB of the queues: brokers from 5.5.0 on do not start")
+                self.draft.discard(
+                    entry.path, Text("a second RocksDB of the queues: brokers from 5.5.0 on do not start")
+                )
 
     def _tell_ends(self) -> None:
         if self.old.damage:
-            which = "the RocksDB beside the queue files" if self.beside else "the RocksDB of the consume queues"
-            self.draft.notes.append(f"{which} is damaged: {self.old.damage}")
+            which = (
+                Text("the RocksDB beside the queue files") if self.beside else Text("the RocksDB of the consume queues")
+            )
+            self.draft.notes.append(Text("{which} is damaged: {damage}", which=which, damage=self.old.damage))
         if self.old.damage and not self.old.ended and not self.beside:
             named = ", ".join(self.ends_by_progress[:_NAMED]) + ", …" * (len(self.ends_by_progress) > _NAMED)
             known = (
-                f"offsets of consumers give the end of {named}; any other such queue begins again at 0"
+                Text(
+                    "offsets of consumers give the end of {named}; any other such queue begins again at 0", named=named
+                )
                 if named
-                else "they begin again at 0"
+                else Text("they begin again at 0")
             )
             self.draft.notes.append(
-                f"the ends of queues without a message in the log cannot be read from the RocksDB: {known}"
+                Text(
+                    "the ends of queues without a message in the log cannot be read from the RocksDB: {known}",
+                    known=known,
+                )
             )
 
     def _is_due(self, name: Name) -> bool:
@@ -382,7 +410,8 @@ class RowsRebuild(QueueRebuild):
                 new.put(UNITS, keys, values)
         except CannotRead as e:
             raise Refused(
-                f"rows of {name[0]}/{name[1]} cannot be read: {e}", "rebuild all queues: leave out --topic and --queue"
+                Text("rows of {name}/{name2} cannot be read: {e}", name=name[0], name2=name[1], e=e),
+                Text("rebuild all queues: leave out --topic and --queue"),
             ) from e
         for bound, value in self.old.bounds.get(name, {}).items():
             self._put_bound(name, bound, value)

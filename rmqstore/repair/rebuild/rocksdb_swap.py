@@ -23,6 +23,7 @@ from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.content import CHUNK, Equivalent, Literal, Reencoded
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Extend
+from rmqstore.texts import Text
 
 _FILES = re.compile(r"(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|IDENTITY|\d+\.(sst|ldb|log|blob|dbtmp)")
 
@@ -47,8 +48,11 @@ class StagedDatabase:
 def unwritten(error: CannotRead) -> NoSpace | NotReadable:
     """Return the exception to raise for a new database that could not be written."""
     if "No space left" in str(error):
-        return NoSpace(f"no space for the new RocksDB: {error}", "set TMPDIR to a directory with more space")
-    return NotReadable(f"the new RocksDB cannot be written: {error}")
+        return NoSpace(
+            Text("no space for the new RocksDB: {error}", error=error),
+            Text("set TMPDIR to a directory with more space"),
+        )
+    return NotReadable(Text("the new RocksDB cannot be written: {error}", error=error))
 
 
 def swap_in(
@@ -65,7 +69,7 @@ def swap_in(
     if keeps_options:
         old = [name for name in old if not name.startswith("OPTIONS-") or name in fresh]
     for name in sorted(old, key=lambda name: not name.startswith("MANIFEST")):
-        draft.discard(directory / name, "the old RocksDB")
+        draft.discard(directory / name, Text("the old RocksDB"))
     for path in made.files:
         size = path.stat().st_size
         content = Reencoded(size, partial(made.pieces, path, size), partial(made.read, path))
@@ -75,15 +79,15 @@ def swap_in(
 
 def _point(draft: PlanBuilder, current: Path, text: bytes) -> None:
     """Make CURRENT name the new manifest, without moving the file."""
-    why = "points to the new MANIFEST"
+    why = Text("points to the new MANIFEST")
     lock = current.with_name("LOCK")
     files = draft.store.files
     if files.is_directory(lock):
-        draft.discard(lock, "a directory instead of a file")
+        draft.discard(lock, Text("a directory instead of a file"))
     entry = files.examined(current)
     if entry is None or not entry.regular or entry.link is not None:
         if entry is not None:
-            draft.discard(current, "not a regular file")
+            draft.discard(current, Text("not a regular file"))
         draft.create(current, len(text), Literal(text), why)
         return
     size = entry.length

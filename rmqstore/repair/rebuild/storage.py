@@ -38,6 +38,7 @@ from rmqstore.repair.rebuild.rocksdb_queues import OldRows, RowsRebuild
 from rmqstore.repair.rebuild.storage_config import plan_config_files, plan_config_rows
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
 from rmqstore.scan.dispatch import Name
+from rmqstore.texts import Text
 
 Storage = Literal["files", "rocksdb"]
 UNIT = consumequeue.UNIT.size
@@ -57,34 +58,39 @@ def plan_storage(draft: PlanBuilder, verified: Verified, views: list[RepairedLog
     draft.facts["storage"] = storage
     draft.facts["settings"] = dict(settings)
     needs = ", ".join(f"{key}={value}" for key, value in settings.items())
-    draft.notes.insert(0, f"broker.conf needs {needs}: set it before the broker starts")
+    draft.notes.insert(0, Text("broker.conf needs {needs}: set it before the broker starts", needs=needs))
 
 
 def _refuse(store: Store, verified: Verified, storage: Storage) -> None:
     if store.dledger is not None:
-        raise Refused("the queues of a DLedger store are not converted: their log positions include its entries")
+        raise Refused(Text("the queues of a DLedger store are not converted: their log positions include its entries"))
     if store.queue_home is QueueHome.UNKNOWN:
         raise Refused(
-            "nothing says whether the broker reads the queue files or the RocksDB",
-            "give its broker.conf with -c (storeType)",
+            Text("nothing says whether the broker reads the queue files or the RocksDB"),
+            Text("give its broker.conf with -c (storeType)"),
         )
     if store.rocksdb_beside or store.config.bool(DOUBLE_WRITE):
         raise Refused(
-            "the broker writes queues to files and to RocksDB (rocksdbCQDoubleWriteEnable)",
-            "its settings decide which of them it reads (combineCQPreferCQType, combineAssignOffsetCQType)",
+            Text("the broker writes queues to files and to RocksDB (rocksdbCQDoubleWriteEnable)"),
+            Text("its settings decide which of them it reads (combineCQPreferCQType, combineAssignOffsetCQType)"),
         )
     if store.other_rocksdb is not None:
-        raise Refused("there are two RocksDB of consume queues", "run `rmqstore recover` first")
+        raise Refused(Text("there are two RocksDB of consume queues"), Text("run `rmqstore recover` first"))
     home = "rocksdb" if store.kind is StoreKind.ROCKSDB else "files"
     if home == storage:
-        raise Refused(f"the consume queues are in {_name(storage)} already", "nothing has to be converted")
+        raise Refused(
+            Text("the consume queues are in {name} already", name=_name(storage)), Text("nothing has to be converted")
+        )
     if not verified.report.clean:
-        raise Refused("only a store without problems is converted", "run `rmqstore recover` first")
+        raise Refused(Text("only a store without problems is converted"), Text("run `rmqstore recover` first"))
     batch = sorted({*verified.batch_topics, *(topic for topic, _, _ in store.queue_directories(QueueKind.BATCH))})
     if storage == "rocksdb" and batch:
         raise Refused(
-            f"{_listed(batch)}: a batch queue has one unit for many messages, and RocksDB has a row for each message",
-            "a broker with RocksDB delivers only the first message of each batch: keep the files",
+            Text(
+                "{listed}: a batch queue has one unit for many messages, and RocksDB has a row for each message",
+                listed=_listed(batch),
+            ),
+            Text("a broker with RocksDB delivers only the first message of each batch: keep the files"),
         )
 
 
@@ -168,11 +174,11 @@ def _to_rocksdb(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]
     for kind in (QueueKind.SIMPLE, QueueKind.EXT):
         for entry in store.files.list(store.root / _TREES[kind]):
             if entry.directory:
-                draft.discard(entry.path, "the broker will read its queues from RocksDB")
+                draft.discard(entry.path, Text("the broker will read its queues from RocksDB"))
     settings = {"storeType": ROCKSDB, SEPARATE_KEY: str(store.rocksdb_directory.name == SEPARATE).lower()}
     if any(is_lmq(topic) for topic, _ in work.names()):
         settings |= {"enableLmq": "true", "enableMultiDispatch": "true"}
-    draft.notes.append("only brokers from 5.2.0 on read consume queues from RocksDB")
+    draft.notes.append(Text("only brokers from 5.2.0 on read consume queues from RocksDB"))
     return settings
 
 
@@ -186,7 +192,7 @@ class FilesFromRows(QueueRebuild):
         super().__init__(draft, verified, views, None, RebuildChoices())
         self.old = OldRows.of(self.store)
         if self.old.damage:
-            raise Refused(f"the RocksDB of the consume queues is damaged: {self.old.damage}")
+            raise Refused(Text("the RocksDB of the consume queues is damaged: {damage}", damage=self.old.damage))
 
     def _decide_size(self, kind: QueueKind) -> None:
         """Do nothing: the plan names the size among the settings."""
@@ -210,11 +216,14 @@ class FilesFromRows(QueueRebuild):
         names = self.names()
         for topic, queue_id in names:
             if not can_have_queues(topic.encode("utf-8", "surrogatepass"), queue_id):
-                raise Refused(f"{topic}/{queue_id}: no directory can have this name", "keep the queues in RocksDB")
+                raise Refused(
+                    Text("{topic}/{queue_id}: no directory can have this name", topic=topic, queue_id=queue_id),
+                    Text("keep the queues in RocksDB"),
+                )
         for kind in (QueueKind.SIMPLE, QueueKind.BATCH, QueueKind.EXT):
             for files in self.store.consume_queues(kind):
                 for file in files.queue.files:
-                    self.draft.discard(file.path, "left over from an earlier storeType")
+                    self.draft.discard(file.path, Text("left over from an earlier storeType"))
         self.plan()
         for name in names:
             last = self.old.bounds.get(name, {}).get("max")
@@ -253,7 +262,7 @@ def _to_files(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) 
     work.read()
     work.plan_all()
     plan_config_files(draft)
-    why = "the broker will read its queues from files"
+    why = Text("the broker will read its queues from files")
     directory = store.rocksdb_directory
     if directory.name == SEPARATE:
         draft.discard(directory, why)

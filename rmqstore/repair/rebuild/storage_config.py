@@ -30,6 +30,7 @@ from rmqstore.formats.properties import is_lmq
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwritten
+from rmqstore.texts import Text
 
 _FILES = {TOPICS: "topics.json", GROUPS: "subscriptionGroup.json", OFFSETS: "consumerOffset.json"}
 _LIGHT_OFFSETS = "lmqConsumerOffset.json"
@@ -62,7 +63,7 @@ def plan_config_rows(draft: PlanBuilder) -> None:
     for directory, inside in directories.items():
         _write(draft, directory, {table: tables[table] for table in inside})
     for name in ({*TABLES, METADATA} - set(directories)) & set(store.rocksdb_config):
-        draft.discard(store.root / "config" / name, "left over from another setting, and would be imported")
+        draft.discard(store.root / "config" / name, Text("left over from another setting, and would be imported"))
 
 
 def _json_table(store: Store, table: str) -> Table:
@@ -106,7 +107,7 @@ def _write(draft: PlanBuilder, directory: str, tables: Mapping[str, Table]) -> N
 
 
 def _why(content: str) -> str:
-    return f"{content}, which a broker with this storeType reads here"
+    return Text("{content}, which a broker with this storeType reads here", content=content)
 
 
 def _texts(value: JsonValue) -> JsonValue:
@@ -143,7 +144,7 @@ def plan_config_files(draft: PlanBuilder) -> None:
         if table == OFFSETS and _has_light(store, content):
             _replace(draft, config / _LIGHT_OFFSETS, _with_light(content), like)
     for name in sorted({*TABLES, METADATA} & set(store.rocksdb_config)):
-        draft.discard(config / name, "the broker will read JSON files")
+        draft.discard(config / name, Text("the broker will read JSON files"))
 
 
 def _stored(store: Store, directory: str, table: str) -> Table:
@@ -152,9 +153,15 @@ def _stored(store: Store, directory: str, table: str) -> Table:
         version = _NO_VERSION | data_version(store, directory, table)
         forbidden = forbidden_rows(store, directory) if table == GROUPS else {}
     except CannotRead as e:
-        raise Refused(f"config/{directory} cannot be read: {e}", "run `rmqstore recover` first") from e
+        raise Refused(
+            Text("config/{directory} cannot be read: {e}", directory=directory, e=e),
+            Text("run `rmqstore recover` first"),
+        ) from e
     if found.broken:
-        raise Refused(f"config/{directory} has {found.broken} rows that cannot be read", "run `rmqstore verify`")
+        raise Refused(
+            Text("config/{directory} has {broken} rows that cannot be read", directory=directory, broken=found.broken),
+            Text("run `rmqstore verify`"),
+        )
     version["counter"] = _counter(version) + 1
     out: Table = {"dataVersion": version}
     if table == GROUPS:
@@ -190,7 +197,7 @@ def _replace(draft: PlanBuilder, path: Path, content: Table, like: Path | None) 
         else content
     )
     raw = build_config_json(shown)
-    draft.replace(path, raw, _why(path.stem), old="replaced by the content of the database", like=model)
+    draft.replace(path, raw, _why(path.stem), old=Text("replaced by the content of the database"), like=model)
 
 
 def _version(content: Table) -> Table:

@@ -32,6 +32,8 @@ from rmqstore.repair.replica.places import OUTVOTED, HealOptions, Place, find_pl
 from rmqstore.repair.replica.proof import Proof, prove
 from rmqstore.repair.replica.replica import Replica, filler_spans, refuse_same
 from rmqstore.repair.replica.sources import Sources, find_sources
+from rmqstore.texts import Text
+from rmqstore.texts import joined as joined_texts
 
 FACT = "restored"
 """Name of the fact of a plan that lists what comes from which replica."""
@@ -55,11 +57,11 @@ def plan_with_replicas(
     sources = work.sources()
     if not sources.taken:
         if not work.places:
-            raise Refused(work.nothing_needed(), "recover without --replica repairs everything else")
-        reasons = "; ".join([*work.notes, *sources.notes][:3])
+            raise Refused(work.nothing_needed(), Text("recover without --replica repairs everything else"))
+        reasons = joined_texts([*work.notes, *sources.notes][:3], "; ")
         raise Refused(
-            f"nothing can be taken from the replicas: {reasons}",
-            "recover without --replica repairs the store without them",
+            Text("nothing can be taken from the replicas: {reasons}", reasons=reasons),
+            Text("recover without --replica repairs the store without them"),
         )
     return plan_healing(work, sources, options, how)
 
@@ -71,11 +73,13 @@ def plan_healing(work: Healing, sources: Sources, options: RecoverOptions, how: 
     damaged = judge(after, sources.taken)
     plan = plan_recovery(healed.store, after, options)
     names = PlanBuilder(work.store)
-    whole = merged(plan, healed, names, f"the original bytes, from {_names(sources)}")
+    whole = merged(plan, healed, names, Text("the original bytes, from {names}", names=_names(sources)))
     notes = first_notes([*work.notes, *sources.notes])
     if damaged:
         places = first_few([f"{at:,}" for at in damaged])
-        notes.append(f"properties damaged in the replica, where nothing proves the original ones: {places}")
+        notes.append(
+            Text("properties damaged in the replica, where nothing proves the original ones: {places}", places=places)
+        )
     facts: dict[str, Json] = {**plan.facts, FACT: _facts(healed, sources, work)}
     return replace(whole, notes=(*notes, *plan.notes), facts=facts)
 
@@ -101,10 +105,13 @@ class Healing:
         refuse_whole(store, verified)
         refuse_overlap(store)
         if verified.report.live:
-            raise StoreIsLive(f"a broker is running on {store.path}: its log cannot be compared with a replica's")
+            raise StoreIsLive(
+                Text("a broker is running on {path}: its log cannot be compared with a replica's", path=store.path)
+            )
         if verified.misplaced is not None and verified.misplaced.store.is_rearranged:
             raise Refused(
-                f"log files of {store.path} have wrong names", "run `rmqstore recover` without --replica first"
+                Text("log files of {path} have wrong names", path=store.path),
+                Text("run `rmqstore recover` without --replica first"),
             )
         for replica in self.replicas:
             refuse_same(store, replica)
@@ -113,8 +120,11 @@ class Healing:
         """Prove the replicas, and find their bytes for the places."""
         if not self.verified.logs.results:
             raise Refused(
-                f"{self.store.path} has no log file left, so nothing proves that another store is its replica",
-                "create the store again as a copy of the replica",
+                Text(
+                    "{path} has no log file left, so nothing proves that another store is its replica",
+                    path=self.store.path,
+                ),
+                Text("create the store again as a copy of the replica"),
             )
         allowed: dict[Place, list[Replica]] = {}
         for log in self.verified.logs.results:
@@ -131,7 +141,11 @@ class Healing:
             if replica.name not in known:
                 kind = self.store.kind.value
                 raise Refused(
-                    f"{replica.name} is not a replica: this is a {kind} store, and the replica has no such log"
+                    Text(
+                        "{replica} is not a replica: this is a {kind} store, and the replica has no such log",
+                        replica=replica.name,
+                        kind=kind,
+                    )
                 )
         self.places = list(allowed)
         return find_sources(allowed)
@@ -151,8 +165,12 @@ class Healing:
 
     def _note_divergence(self, log: LogResult, name: str, proof: Proof) -> None:
         self.notes.append(
-            f"{name} diverges from this store at offset {proof.diverges_at:,} of the {log.queue.name}: "
-            "nothing after it is taken"
+            Text(
+                "{name} diverges from this store at offset {diverges_at:,} of the {queue}: nothing after it is taken",
+                name=name,
+                diverges_at=proof.diverges_at,
+                queue=log.queue.name,
+            )
         )
 
     def _by_epochs(self, proof: Proof, replica: Replica) -> Proof:
@@ -202,24 +220,38 @@ class Healing:
             if until < place.stop:
                 self.unsupported.append(replace(place, start=until))
                 self.notes.append(
-                    f"{replica.name} does not know its entries after offset {until:,} to be committed, and the DLedger "
-                    "index of this store does not have them: they are not taken"
+                    Text(
+                        "{replica} does not know its entries after offset {until:,} to be committed, and the DLedger "
+                        "index of this store does not have them: they are not taken",
+                        replica=replica.name,
+                        until=until,
+                    )
                 )
             return min(until, place.stop)
         if end.supported:
             return place.stop
-        known = "no index entry, queue unit, epoch or rest of a message"
+        known = Text("no index entry, queue unit, epoch or rest of a message")
         if self.heal_options.extend:
             self.notes.append(
-                f"after offset {place.start:,}, this store has {known} to compare: only the equal records before it "
-                f"show that {replica.name} has the same history"
+                Text(
+                    "after offset {start:,}, this store has {known} to compare: only the equal records before it "
+                    "show that {replica} has the same history",
+                    start=place.start,
+                    known=known,
+                    replica=replica.name,
+                )
             )
             return place.stop
         self.unsupported.append(place)
         self.notes.append(
-            f"nothing proves that the messages of {replica.name} after offset {place.start:,} are those of this store: "
-            f"it has {known} there to compare, and two histories may be equal up to there. --extend takes them as new "
-            "messages"
+            Text(
+                "nothing proves that the messages of {replica} after offset {start:,} are those of this "
+                "store: it has {known} there to compare, and two histories may be equal up to there. "
+                "--extend takes them as new messages",
+                replica=replica.name,
+                start=place.start,
+                known=known,
+            )
         )
         return place.start
 
@@ -228,21 +260,37 @@ class Healing:
             return
         proofs = [proof for (log, _), proof in self.proofs.items() if log == place.log.queue.name]
         if not proofs:
-            self.notes.append(f"no replica has a {place.log.queue.name}: nothing is taken for offset {place.start:,}")
+            self.notes.append(
+                Text(
+                    "no replica has a {queue}: nothing is taken for offset {start:,}",
+                    queue=place.log.queue.name,
+                    start=place.start,
+                )
+            )
         elif all(proof.diverges_at is None for proof in proofs):
             self.notes.append(
-                f"no record after offset {place.start:,} is equal in a replica: nothing is taken for offset "
-                f"{place.start:,} to {place.stop:,}"
+                Text(
+                    "no record after offset {start:,} is equal in a replica: nothing is taken for offset "
+                    "{start:,} to {stop:,}",
+                    start=place.start,
+                    stop=place.stop,
+                )
             )
 
     def nothing_needed(self) -> str:
         """Return why the replicas are not needed; the user may have given the stores in the wrong order."""
-        text = "; ".join([f"{self.store.path} has no damage that a replica can repair", *self.notes])
+        text = joined_texts(
+            [Text("{path} has no damage that a replica can repair", path=self.store.path), *self.notes], "; "
+        )
         fillers = sum(len(filler_spans(self.store, log)) for log in self.verified.logs.results)
         if fillers and not self.heal_options.fillers:
-            return f"{text}; --heal-fillers restores what earlier repairs replaced by fillers"
+            return Text("{text}; --heal-fillers restores what earlier repairs replaced by fillers", text=text)
         if any(replica.damaged for replica in self.replicas):
-            return f"{text}, but {self.replicas[0].name} is damaged: are the two in the wrong order?"
+            return Text(
+                "{text}, but {replicas} is damaged: are the two in the wrong order?",
+                text=text,
+                replicas=self.replicas[0].name,
+            )
         return text
 
 

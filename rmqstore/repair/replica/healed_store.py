@@ -23,6 +23,7 @@ from rmqstore.repair.replica.sources import Taken
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
+from rmqstore.texts import Text
 
 _BLOCK = 1 << 12
 _LEAST_READ, _MOST_READ = 1 << 14, 1 << 22  # bytes
@@ -89,10 +90,16 @@ def build(store: Store, taken: Sequence[Taken]) -> HealedStore:
     needed = sum(queue.file_size for queue in queues.values())
     free = shutil.disk_usage(folder.path).free
     if free < needed:
-        many = "1 log file" if len(pieces) == 1 else f"{len(pieces):,} log files"
+        many = Text("1 log file") if len(pieces) == 1 else Text("{count:,} log files", count=len(pieces))
         raise NoSpace(
-            f"copies of {many} need {needed:,} bytes in {folder.path.parent}, which has {free:,}",
-            "set TMPDIR to a directory with more space",
+            Text(
+                "copies of {many} need {needed:,} bytes in {parent}, which has {free:,}",
+                many=many,
+                needed=needed,
+                parent=folder.path.parent,
+                free=free,
+            ),
+            Text("set TMPDIR to a directory with more space"),
         )
     others = (d for queue in queues.values() for d in queue.directories if store.files.is_directory(d))
     homes = dict.fromkeys([*(path.parent for path in pieces), *others])

@@ -12,6 +12,7 @@ from rmqstore.files.store import Store
 from rmqstore.repair.replica.heal import Healing
 from rmqstore.repair.replica.places import HealOptions
 from rmqstore.repair.replica.replica import Replica
+from rmqstore.texts import Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def find_offers(store: Store, verified: Verified, replicas: Sequence[Replica]) -
         out.places = max(out.places, len(healing.places))
         good = [taken for taken in sources.taken if taken.good]
         if not good:
-            out.refused[replica.name] = next(iter([*healing.notes, *sources.notes]), "the log needs no bytes")
+            out.refused[replica.name] = next(iter([*healing.notes, *sources.notes]), Text("the log needs no bytes"))
             continue
         words = f"rmqstore recover {shlex.quote(str(store.path))} --replica {shlex.quote(replica.name)}"
         places, size = len({id(taken.place) for taken in good}), sum(taken.stop - taken.start for taken in good)

@@ -24,6 +24,7 @@ from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import plan_recovery
+from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.repair.replica.places import HealOptions
@@ -76,7 +77,9 @@ def _renames(store: Store, verified: Verified, names: Sequence[str]) -> Plan:
     draft.decisions.extend(sizes_decisions(store, verified.report.findings.listed))
     if not draft.decisions:
         plan_misplaced(draft, verified)
-    draft.notes.insert(0, f"run recover again after this plan: it can restore messages from {' and '.join(names)}")
+    draft.notes.insert(
+        0, Text("run recover again after this plan: it can restore messages from {names}", names=joined(names, " and "))
+    )
     return draft.plan(data_roots(store))
 
 

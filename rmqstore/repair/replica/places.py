@@ -17,6 +17,7 @@ from rmqstore.repair.replica.replica import Replica, filler_spans
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.loss import last_named
 from rmqstore.scan.tiling import Kind, Run
+from rmqstore.texts import Text
 
 _BLOCK = 1 << 20
 _BAD = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
@@ -62,7 +63,7 @@ class Place:
             at = border
 
 
-DAMAGE, MISSING, FILLER, DOUBT, TAIL = "damaged", "missing file", "filler", "contradicted", "end of the log"
+DAMAGE, MISSING, FILLER, DOUBT, TAIL = "damaged", Text("missing file"), "filler", "contradicted", Text("end of the log")
 OUTVOTED = "outvoted"
 """A record that looks good, but differs from that of all replicas. This store may have diverged."""
 

@@ -18,6 +18,7 @@ from rmqstore.repair.log.spans import Span, overlapping
 from rmqstore.repair.replica.places import Place
 from rmqstore.repair.replica.replica import Replica
 from rmqstore.scan.tiling import Kind
+from rmqstore.texts import Text
 
 _BORDERS = 3  # borders of files at which other file sizes are proved
 _SAMPLES = 64  # files of which the first records are compared
@@ -72,7 +73,7 @@ def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Cal
         return Proof(0, log.queue.start, None)  # the log has no record of this file left; other files may prove it
     if not equal:
         raise Refused(
-            _no_proof(log, replica, different), "give another node of the same group, or a copy of this store"
+            _no_proof(log, replica, different), Text("give another node of the same group, or a copy of this store")
         )
     until = equal[-1][1]
     behind = next((start for start, _ in different if start >= until), None)
@@ -107,9 +108,16 @@ def _refuse_other_sizes(log: LogResult, replica: Replica) -> None:
     for border in islice(borders, _BORDERS):
         if crossed(log, replica, border):
             raise Refused(
-                f"{replica.name} is not a replica: its {log.queue.name} has files of {theirs.file_size:,} bytes, those "
-                f"of this store have {log.queue.file_size:,}, and a record crosses offset {border:,}, where one ends",
-                "give another node of the same group, or a copy of this store",
+                Text(
+                    "{replica} is not a replica: its {queue} has files of {file_size:,} bytes, those of this "
+                    "store have {file_size2:,}, and a record crosses offset {border:,}, where one ends",
+                    replica=replica.name,
+                    queue=log.queue.name,
+                    file_size=theirs.file_size,
+                    file_size2=log.queue.file_size,
+                    border=border,
+                ),
+                Text("give another node of the same group, or a copy of this store"),
             )
 
 
@@ -131,12 +139,28 @@ def _no_proof(log: LogResult, replica: Replica, different: Sequence[Span]) -> st
     name = log.queue.name
     if different:
         at = different[0][0]
-        return f"{replica.name} is not a replica: its {name} has another record at offset {at:,}"
+        return Text(
+            "{replica} is not a replica: its {name} has another record at offset {at:,}",
+            replica=replica.name,
+            name=name,
+            at=at,
+        )
     theirs = replica.log(log.body_offset)
     if theirs is None:
-        return f"{replica.name} is not a replica: it has no {name}"
-    ranges = f"offsets {theirs.start:,} to {theirs.stop:,}, this store {log.queue.start:,} to {log.queue.stop:,}"
-    return f"{replica.name} has no record in common with this store: its {name} has files for {ranges}"
+        return Text("{replica} is not a replica: it has no {name}", replica=replica.name, name=name)
+    ranges = Text(
+        "offsets {start:,} to {stop:,}, this store {start2:,} to {stop2:,}",
+        start=theirs.start,
+        stop=theirs.stop,
+        start2=log.queue.start,
+        stop2=log.queue.stop,
+    )
+    return Text(
+        "{replica} has no record in common with this store: its {name} has files for {ranges}",
+        replica=replica.name,
+        name=name,
+        ranges=ranges,
+    )
 
 
 def _state(log: LogResult, replica: Replica, span: Span) -> _State:

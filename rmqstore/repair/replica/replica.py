@@ -30,6 +30,7 @@ from rmqstore.repair.replica.witnesses import Witnesses
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import jobs_or_default
+from rmqstore.texts import Text
 
 _LEADS = (0, dledger.ENTRY.size)
 _LAST_FILES = 3
@@ -220,7 +221,10 @@ def open_replica(path: Path, sizes: Mapping[str, str], *, jobs: int | None = Non
         config = BrokerConfig.read(path)
         given = config.given.get("storePathRootDir", "").strip()
         if not given:
-            raise UsageError(f"{path} does not set storePathRootDir", "give the directory of the replica's store")
+            raise UsageError(
+                Text("{path} does not set storePathRootDir", path=path),
+                Text("give the directory of the replica's store"),
+            )
         root = Path(given)
     return Replica(str(path), open_store(root, config), jobs, max_rate)
 
@@ -228,11 +232,16 @@ def open_replica(path: Path, sizes: Mapping[str, str], *, jobs: int | None = Non
 def refuse_same(store: Store, replica: Replica) -> None:
     """Errors: Refused if the replica is the store itself, or shares a log file with it; NotAStore without a log."""
     if not _logs(replica.store):
-        raise NotAStore(f"{replica.name} has no file of a log", "give the replica's storePathRootDir")
+        raise NotAStore(
+            Text("{replica} has no file of a log", replica=replica.name), Text("give the replica's storePathRootDir")
+        )
     own = {_identity(f) for queue in _logs(store) for f in queue.files}
     theirs = {_identity(f) for queue in _logs(replica.store) for f in queue.files}
     if own & theirs - {None}:
-        raise Refused(f"{replica.name} and {store.path} share their log files", "give another copy of the store")
+        raise Refused(
+            Text("{replica} and {path} share their log files", replica=replica.name, path=store.path),
+            Text("give another copy of the store"),
+        )
 
 
 def _logs(store: Store) -> list[MappedFileQueue]:

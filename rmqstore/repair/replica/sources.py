@@ -9,6 +9,7 @@ from rmqstore.files.records import message_at
 from rmqstore.repair.log.spans import Span, joined, overlapping, within, without
 from rmqstore.repair.replica.places import Place
 from rmqstore.repair.replica.replica import Replica, closes_file
+from rmqstore.texts import Text
 
 _BLOCK = 1 << 20
 
@@ -58,15 +59,19 @@ def _take(place: Place, replicas: Sequence[Replica], wanted: Sequence[Span], out
             found = _good(replica, place, low, high, wanted)
             if found is None:
                 out.notes.append(
-                    f"{replica.name} has records at offset {low:,} that do not fit between those of this store: "
-                    "nothing is taken there"
+                    Text(
+                        "{replica} has records at offset {low:,} that do not fit between those of this store: "
+                        "nothing is taken there",
+                        replica=replica.name,
+                        low=low,
+                    )
                 )
                 return
             good.append((replica, found))
         for replica, found in _doubtful_last(place, good, wanted):
             at = _first_disagreement(place, replica, found, taken)
             if at is not None:
-                out.notes.append(f"the replicas disagree at offset {at:,}: nothing is taken there")
+                out.notes.append(Text("the replicas disagree at offset {at:,}: nothing is taken there", at=at))
                 return
             taken += [Taken(place, a, b, replica) for a, b in without(found, covered)]
             covered = joined([*covered, *found])
@@ -84,7 +89,9 @@ def _take(place: Place, replicas: Sequence[Replica], wanted: Sequence[Span], out
     if any(t.good for t in taken):
         out.taken += sorted(taken, key=lambda t: t.start)
     else:
-        out.notes.append(f"no replica has sound bytes for offset {place.start:,} to {place.stop:,}")
+        out.notes.append(
+            Text("no replica has sound bytes for offset {start:,} to {stop:,}", start=place.start, stop=place.stop)
+        )
 
 
 def _is_blank_here(place: Place, gap: Span) -> bool:

@@ -35,6 +35,7 @@ from rmqstore.formats.message import (
 )
 from rmqstore.repair.salvage.evidence.places import Around
 from rmqstore.repair.salvage.evidence.values import QueueSlot
+from rmqstore.texts import Text
 
 UNSEEN_TOPIC, SHORT_UNSEEN_TOPIC = FILLER_TOPICS
 SMALLEST = record_size(0, len(SHORT_UNSEEN_TOPIC), 0)
@@ -113,7 +114,7 @@ def build_unseen(at: int, length: int, around: Around) -> bytes:
                         store_host=around.store_host,
                         append_crc=crc,
                     )
-    raise ValueError(f"a record cannot be as short as {length} bytes")
+    raise ValueError(Text("a record cannot be as short as {length} bytes", length=length))
 
 
 def tag_with_code(code: int, prefix: str = FILLER_TAG + "-") -> str | None:

@@ -30,6 +30,7 @@ from rmqstore.repair.salvage.evidence.places import carries_crc, framed_records
 from rmqstore.repair.salvage.evidence.table import Evidence, fits_queue
 from rmqstore.repair.salvage.evidence.values import Name, QueueSlot, key_of
 from rmqstore.scan.tiling import Kind
+from rmqstore.texts import Text, joined
 
 _GAP = problem_codes.CL_QUEUE_OFFSET_GAP
 _OFFSET = problem_codes.CL_QUEUE_OFFSET
@@ -46,9 +47,9 @@ class DamagedPart(Enum):
     """The damaged part of a record, if it matters for queues and index although the log is not changed."""
 
     TAGS = "tags"
-    OFFSET = "queue offset"
+    OFFSET = Text("queue offset")
     BATCH = "batch"
-    QUEUE = "topic or queue id"
+    QUEUE = Text("topic or queue id")
     FLAG = "SYSFLAG"
 
 
@@ -73,7 +74,11 @@ class Fix:
     @property
     def why(self) -> str:
         """Return the reason of the step in the plan."""
-        return ", ".join(self.reasons) if self.slot is not None else f"mended in place: {', '.join(self.reasons)}"
+        return (
+            joined(self.reasons)
+            if self.slot is not None
+            else Text("mended in place: {reasons}", reasons=joined(self.reasons))
+        )
 
 
 @dataclass(slots=True)
@@ -133,14 +138,18 @@ class FramedRecords:
             self._fix_tags(finding)
         for start, mended, queues in proved_batches(self.evidence):
             if start not in self.fixes:
-                reason = f"its unit proves its {mended.fields[0]}"
+                reason = Text("its unit proves its {fields}", fields=mended.fields[0])
                 fix = self._change(self.evidence.logs.at(start), start, mended.record, reason, queues)
                 fix.proofs.add(DamagedPart.BATCH)
         codes = _TEXT | {_FLAG, _HOST}
         unlisted = sum(found.counts.get(c, 0) for c in codes) - sum(f.code in codes for f in found.listed)
         if unlisted > 0:
             self.refusals.append(
-                f"{unlisted:,} more records with a damaged header, topic or properties: run recover again after this"
+                Text(
+                    "{unlisted:,} more records with a damaged header, topic or properties: run recover again "
+                    "after this",
+                    unlisted=unlisted,
+                )
             )
         return self
 
@@ -223,7 +232,18 @@ class FramedRecords:
             self._placed.add(at)
             self._filled.add(slot.key)
             queues = [(now[1].topic_text, now[1].queue_id), (slot.topic, slot.queue_id)]
-            self._change(log, at, new, f"it belongs to {slot.topic}/{slot.queue_id} at {slot.queue_offset}", queues)
+            self._change(
+                log,
+                at,
+                new,
+                Text(
+                    "it belongs to {topic}/{queue_id} at {queue_offset}",
+                    topic=slot.topic,
+                    queue_id=slot.queue_id,
+                    queue_offset=slot.queue_offset,
+                ),
+                queues,
+            )
 
     def _fill_gap(self, suspect: _Suspect) -> None:
         """Correct records of a queue whose units have the queue offsets that no record has."""
@@ -249,8 +269,13 @@ class FramedRecords:
                     break
         if left:
             self.gaps.append(
-                f"{topic}/{queue_id} has no message at queue offset {', '.join(map(str, left[:_LISTED]))}, and no "
-                "damaged span can contain it: a queue rebuilt from the log alone would be shifted"
+                Text(
+                    "{topic}/{queue_id} has no message at queue offset {map}, and no damaged span can contain "
+                    "it: a queue rebuilt from the log alone would be shifted",
+                    topic=topic,
+                    queue_id=queue_id,
+                    map=joined(map(str, left[:_LISTED])),
+                )
             )
 
     def _take_repeat(self, suspect: _Suspect, slot: QueueSlot) -> bool:
@@ -282,7 +307,18 @@ class FramedRecords:
             return False
         self._placed.add(at)
         queues = [(slot.topic, message.queue_id), (slot.topic, slot.queue_id)]
-        self._change(log, at, new, f"it belongs to {slot.topic}/{slot.queue_id} at {slot.queue_offset}", queues)
+        self._change(
+            log,
+            at,
+            new,
+            Text(
+                "it belongs to {topic}/{queue_id} at {queue_offset}",
+                topic=slot.topic,
+                queue_id=slot.queue_id,
+                queue_offset=slot.queue_offset,
+            ),
+            queues,
+        )
         return True
 
     @cached_property
@@ -310,7 +346,12 @@ class FramedRecords:
         if new is None or new == raw or offset in self._placed:
             return new is not None
         self._placed.add(offset)
-        reason = f"it belongs to {slot.topic}/{slot.queue_id} at {slot.queue_offset}"
+        reason = Text(
+            "it belongs to {topic}/{queue_id} at {queue_offset}",
+            topic=slot.topic,
+            queue_id=slot.queue_id,
+            queue_offset=slot.queue_offset,
+        )
         self._change(log, offset, new, reason, [(slot.topic, slot.queue_id)])
         return True
 
@@ -377,11 +418,23 @@ class FramedRecords:
             self._placed.add(start)
             if new is None:
                 self.refusals.append(
-                    f"the record at {start:,} has topic {message.topic_text!r}, its unit {slot.topic!r}: "
-                    "that is more than a flipped bit"
+                    Text(
+                        "the record at {start:,} has topic {topic_text!r}, its unit {topic!r}: that is more than a "
+                        "flipped bit",
+                        start=start,
+                        topic_text=message.topic_text,
+                        topic=slot.topic,
+                    )
                 )
             elif new != raw:
-                reasons.append(f"it belongs to {slot.topic}/{slot.queue_id} at {slot.queue_offset}")
+                reasons.append(
+                    Text(
+                        "it belongs to {topic}/{queue_id} at {queue_offset}",
+                        topic=slot.topic,
+                        queue_id=slot.queue_id,
+                        queue_offset=slot.queue_offset,
+                    )
+                )
                 queues |= {(message.topic_text, message.queue_id), (slot.topic, slot.queue_id)}
         if new is None:
             return
@@ -391,20 +444,22 @@ class FramedRecords:
             code = self._tags_code(after, start)
             mended = mend_properties(new, code)
             if mended is None or not usable(after, mended.record):
-                fix = self._change(suspect.log, start, raw, "unrecoverable properties")
-                fix.new, fix.reasons = None, ["unrecoverable properties"]
+                fix = self._change(suspect.log, start, raw, Text("unrecoverable properties"))
+                fix.new, fix.reasons = None, [Text("unrecoverable properties")]
                 fix.slot = slot or QueueSlot(after.topic_text, after.queue_id, after.queue_offset, code)
                 return
             new, unproved = mended.record, mended.unproved
             reasons.append(
-                "damaged characters of its property text replaced" if unproved else "its property text restored"
+                Text("damaged characters of its property text replaced")
+                if unproved
+                else Text("its property text restored")
             )
             queues.add((after.topic_text, after.queue_id))
             proofs |= {DamagedPart.TAGS} if code is not None and not unproved else set()
         elif slot is not None:
             new = with_tags(new, slot.tags_code)
         if new != raw:
-            fix = self._change(suspect.log, start, new, ", ".join(reasons), queues)
+            fix = self._change(suspect.log, start, new, joined(reasons), queues)
             fix.unproved = unproved
             if misfiled is not None and slot is misfiled:
                 proofs.add(DamagedPart.QUEUE)
@@ -424,8 +479,15 @@ class FramedRecords:
         codes = suspect.codes - {_FLAG, _HOST}
         self.left.update((suspect.start - suspect.log.body_offset, code) for code in codes)
         self.refusals.append(
-            f"{'/'.join(sorted(codes))} at {suspect.start:,}: nothing proves which queue and offset the message has "
-            f"({message.topic_text!r}/{message.queue_id} {message.queue_offset}); it is left unchanged"
+            Text(
+                "{codes} at {start:,}: nothing proves which queue and offset the message has "
+                "({topic_text!r}/{queue_id} {queue_offset}); it is left unchanged",
+                codes="/".join(sorted(codes)),
+                start=suspect.start,
+                topic_text=message.topic_text,
+                queue_id=message.queue_id,
+                queue_offset=message.queue_offset,
+            )
         )
 
     # --- other fields ---------------------------------------------------------------------------------------------
@@ -445,7 +507,7 @@ class FramedRecords:
             if new is not None:
                 name = message.topic_text, message.queue_id
                 self._filled.add((*name, message.queue_offset))
-                reason = "transaction bits of SYSFLAG corrected: it has a queue offset"
+                reason = Text("transaction bits of SYSFLAG corrected: it has a queue offset")
                 self._change(suspect.log, suspect.start, new, reason, [name]).proofs.add(DamagedPart.FLAG)
                 raw, message = new, replace(message, sys_flag=dispatched_flag(message))
             if says <= {PREPARED, ROLLED_BACK}:
@@ -454,14 +516,23 @@ class FramedRecords:
         if proved is None:
             self.left.add((suspect.start - suspect.log.body_offset, _FLAG))
             self.refusals.append(
-                f"SYSFLAG 0x{message.sys_flag:X} at {suspect.start:,} ({message.topic_text}/{message.queue_id} "
-                f"{message.queue_offset}) means {compression_words(message.sys_flag)}, which its body is not; nothing "
-                "proves another value, so it is left unchanged"
+                Text(
+                    "SYSFLAG 0x{sys_flag:X} at {start:,} ({topic_text}/{queue_id} {queue_offset}) means "
+                    "{compression}, which its body is not; nothing proves another value, so it is left unchanged",
+                    sys_flag=message.sys_flag,
+                    start=suspect.start,
+                    topic_text=message.topic_text,
+                    queue_id=message.queue_id,
+                    queue_offset=message.queue_offset,
+                    compression=compression_words(message.sys_flag),
+                )
             )
             return
         new = set_fields(raw, sys_flag=proved)
         if new is not None:
-            reason = f"SYSFLAG corrected to match its body, which is {compression_words(proved)}"
+            reason = Text(
+                "SYSFLAG corrected to match its body, which is {compression}", compression=compression_words(proved)
+            )
             self._change(suspect.log, suspect.start, new, reason)
 
     def _fix_host(self, suspect: _Suspect) -> None:
@@ -470,7 +541,7 @@ class FramedRecords:
         if now is not None:
             new = sound_ports(now[0])
             new = set_record_crc(new) if carries_crc(now[1]) else new
-            self._change(suspect.log, suspect.start, new, "upper bytes of its hosts' ports cleared")
+            self._change(suspect.log, suspect.start, new, Text("upper bytes of its hosts' ports cleared"))
 
     def _fix_tags(self, finding: Finding) -> None:
         """Correct TAGS whose tags code differs from the unit's if one flipped bit in the TAGS explains it.
@@ -487,7 +558,7 @@ class FramedRecords:
         now = self._now(log, start) if not self.evidence.logs.damaged(start) else None
         new = proved_tags(*now, code) if now is not None else None
         if new is not None:
-            fix = self._change(log, start, new, "its unit's tags code proves its TAGS", [(topic, int(queue_id))])
+            fix = self._change(log, start, new, Text("its unit's tags code proves its TAGS"), [(topic, int(queue_id))])
             fix.proofs.add(DamagedPart.TAGS)
 
 

@@ -16,6 +16,7 @@ from rmqstore.repair.salvage.evidence.table import Between
 from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot
 from rmqstore.repair.salvage.fillers import LARGEST_UNSEEN, SMALLEST, smallest_visible
 from rmqstore.scan.tiling import Kind
+from rmqstore.texts import Text
 
 _ROOMY = 320
 """Preferred length (bytes) of a filler for a record of unknown size: enough for its mark."""
@@ -136,9 +137,12 @@ class SpanLayout:
             elif self.merge and beside:
                 min(beside, key=lambda c: c.expected is not None).take_in(cell.start, cell.length)
             else:
-                self.refused = (
-                    f"{cell.length} bytes at {cell.start:,} are too few for a record: {MERGE_OPTION} gives up a good "
-                    "message beside them"
+                self.refused = Text(
+                    "{length} bytes at {start:,} are too few for a record: {merge_option} gives up a good "
+                    "message beside them",
+                    length=cell.length,
+                    start=cell.start,
+                    merge_option=MERGE_OPTION,
                 )
                 out.append(cell)
         return out

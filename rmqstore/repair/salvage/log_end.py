@@ -20,6 +20,7 @@ from rmqstore.repair.salvage.loss import behind_end, missing_between
 from rmqstore.repair.salvage.reach import reach
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import last_nonzero_in
+from rmqstore.texts import Text
 
 
 def zero_from(draft: PlanBuilder, log: LogResult, end: int, why: str) -> None:
@@ -51,7 +52,7 @@ def plan_tail(draft: PlanBuilder, log: LogResult, end: int) -> None:
     A damaged record at the very end is removed too, as a broker does: no record follows it.
     """
     if log.stale_from is not None:
-        zero_from(draft, log, log.wrote, "old records of a truncated log")
+        zero_from(draft, log, log.wrote, Text("old records of a truncated log"))
         return
     for run in log.tiling.tail():
         file = log.queue.find(run.start)
@@ -59,7 +60,7 @@ def plan_tail(draft: PlanBuilder, log: LogResult, end: int) -> None:
         if run.kind is not Kind.DIRTY or file is None or draft.path(file.path) in draft.gone or run.stop <= start:
             continue
         damaged = run.count and run.cause is not Fault.PHYSICAL_OFFSET
-        why = "damaged records at the very end" if damaged else "not a record: an interrupted write"
+        why = Text("damaged records at the very end") if damaged else Text("not a record: an interrupted write")
         _zero(draft, file, start - file.start, run.stop - file.start, why)
 
 
@@ -108,7 +109,7 @@ def drop_behind_hole(draft: PlanBuilder, log: LogResult) -> None:
         hole |= before is not None and file.start > before.stop and file.start >= log.wrote
         before = file
         if hole and draft.path(file.path) not in draft.gone:
-            draft.discard(file.path, "after the end of the log, and after a missing file")
+            draft.discard(file.path, Text("after the end of the log, and after a missing file"))
 
 
 def first_damage(log: LogResult, listed: list[int], end: int) -> int | None:

@@ -38,6 +38,7 @@ from rmqstore.scan.kernels import I64, Bool, leading
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.unit_rows import Units
 from rmqstore.scan.units import unit_chunks
+from rmqstore.texts import Text
 
 _UNITS_GONE = (codes.CQ_MISSING_UNIT, codes.CQ_MISSING_QUEUE, codes.CQ_MISSING_FILE, codes.CQ_PARTLY_REBUILT)
 _CHUNK = 1 << 16  # bytes of units
@@ -135,10 +136,14 @@ def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[SpanLayo
     elif hidden or count:
         ledger.unknown += count
         ledger.at_least = True
-        counted = f"; {count:,} were messages of unknown queues" if count else ""
+        counted = Text("; {count:,} were messages of unknown queues", count=count) if count else ""
         ledger.notes.append(
-            f"the loss is a lower bound: {hidden:,} damaged bytes may have contained messages of queues of which "
-            f"nothing is left{counted}"
+            Text(
+                "the loss is a lower bound: {hidden:,} damaged bytes may have contained messages of queues "
+                "of which nothing is left{counted}",
+                hidden=hidden,
+                counted=counted,
+            )
         )
 
 
@@ -176,11 +181,16 @@ def _bound_by_ends(ledger: Ledger, size: int, count: int, queues: tuple[Name, ..
     ledger.unknown += count
     ledger.at_least = True
     names = first_few([f"{topic}/{queue_id}" for topic, queue_id in queues])
-    counted = f"; {count:,} were messages of unknown queues" if count else ""
+    counted = Text("; {count:,} were messages of unknown queues", count=count) if count else ""
     ledger.notes.append(
-        f"the loss is a lower bound: {size:,} damaged bytes may have contained the last messages of queues whose "
-        f"consume queues are missing too ({names}){counted}. New messages of these queues get queue offsets "
-        "that were used before"
+        Text(
+            "the loss is a lower bound: {size:,} damaged bytes may have contained the last messages of "
+            "queues whose consume queues are missing too ({names}){counted}. New messages of these "
+            "queues get queue offsets that were used before",
+            size=size,
+            names=names,
+            counted=counted,
+        )
     )
 
 
@@ -211,7 +221,13 @@ def missing_between(evidence: Evidence, spans: Sequence[tuple[int, int]]) -> Led
         ledger.add(slot)
     ledger.bytes = sum(expected.size or 0 for expected in known.at.values())
     first, last = spans[0][0], spans[-1][1]
-    ledger.notes.append(f"no file of the log contains {first:,} to {last:,}: their content cannot be recovered")
+    ledger.notes.append(
+        Text(
+            "no file of the log contains {first:,} to {last:,}: their content cannot be recovered",
+            first=first,
+            last=last,
+        )
+    )
     return ledger
 
 
@@ -238,8 +254,13 @@ def before_begin(evidence: Evidence, log: LogResult) -> Ledger:
                 ledger.bytes += int(size[inside].sum())
     ledger.at_least = True
     ledger.notes.append(
-        f"the loss is a lower bound: {queue.name} began at {min(cut):,}, where an empty file is, and now begins at "
-        f"{queue.begin:,}; the files between are missing"
+        Text(
+            "the loss is a lower bound: {queue} began at {cut:,}, where an empty file is, and now begins "
+            "at {begin:,}; the files between are missing",
+            queue=queue.name,
+            cut=min(cut),
+            begin=queue.begin,
+        )
     )
     return ledger
 
@@ -277,7 +298,11 @@ def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
     numbers, offsets, sizes, counts = own.tolist()
     if doubtful:
         ledger.notes.append(
-            f"{doubtful:,} units after the end of the log overlap others: left over from an earlier log, not counted"
+            Text(
+                "{doubtful:,} units after the end of the log overlap others: left over from an earlier log, "
+                "not counted",
+                doubtful=doubtful,
+            )
         )
     for number, count in zip(numbers, counts, strict=True):
         ledger.queues[names[number]] += count
@@ -307,8 +332,12 @@ def _count_after_stale(ledger: Ledger, evidence: Evidence, log: LogResult) -> No
     if ledger.unknown:
         ledger.at_least = True
         ledger.notes.append(
-            f"the loss is a lower bound: {many(ledger.unknown, 'message')} after the log's end at {log.wrote:,} are in "
-            "the index, and no consume queue shows whether a broker had removed them before"
+            Text(
+                "the loss is a lower bound: {messages} after the log's end at {wrote:,} are in the index, "
+                "and no consume queue shows whether a broker had removed them before",
+                messages=many(ledger.unknown, "message"),
+                wrote=log.wrote,
+            )
         )
 
 
@@ -333,14 +362,21 @@ def _bound(ledger: Ledger, evidence: Evidence, floor: int, unnamed: int, *, gone
     """Note whether there may have been more messages than counted."""
     why = ""
     if unnamed and (ledger.messages or gone or _only_the_checkpoint_knows(evidence)):
-        why = f"{unnamed:,} bytes after the log's end at {floor:,} may have contained more messages"
+        why = Text(
+            "{unnamed:,} bytes after the log's end at {floor:,} may have contained more messages",
+            unnamed=unnamed,
+            floor=floor,
+        )
     elif ledger.messages and evidence.logs.lag_is_normal:
-        why = "the broker was killed, and its last messages may not have been in a queue yet"
+        why = Text("the broker was killed, and its last messages may not have been in a queue yet")
     elif gone and (_checkpoint_knows_more(evidence) or ledger.messages):
-        why = f"messages were after the log's end at {floor:,}, and the consume queues with their units are missing too"
+        why = Text(
+            "messages were after the log's end at {floor:,}, and the consume queues with their units are missing too",
+            floor=floor,
+        )
     if why:
         ledger.at_least = True
-        ledger.notes.append(f"the loss is a lower bound: {why}")
+        ledger.notes.append(Text("the loss is a lower bound: {why}", why=why))
 
 
 def _checkpoint_knows_more(evidence: Evidence) -> bool:

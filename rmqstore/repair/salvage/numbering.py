@@ -18,6 +18,7 @@ from rmqstore.repair.salvage.evidence.places import Damage
 from rmqstore.repair.salvage.fillers import SMALLEST
 from rmqstore.repair.salvage.layout import Cell, SpanLayout
 from rmqstore.scan.tiling import Kind, Run
+from rmqstore.texts import Text
 
 _LEAD = dledger.ENTRY.size
 _LEAST = SMALLEST + _LEAD
@@ -105,9 +106,13 @@ def _number(
     elif begin is None and behind is not None:
         begin = behind.index - len(list(_entries(group)))
     if begin is None or begin < 0:
-        return "the indexes of the lost entries are unknown"
+        return Text("the indexes of the lost entries are unknown")
     if behind is not None and not _fit_count(group, behind.index - begin):
-        return f"{behind.index - begin} entries are missing at {start:,}, more than the span can hold"
+        return Text(
+            "{index} entries are missing at {start:,}, more than the span can hold",
+            index=behind.index - begin,
+            start=start,
+        )
     term = _last_term(log, before) if before is not None else 0
     high = behind.term if behind is not None else term
     for index, (_, cell) in enumerate(_entries(group), begin):

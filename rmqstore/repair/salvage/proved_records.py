@@ -16,6 +16,7 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.wording import first_few
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.framed import DamagedPart, FramedRecords
+from rmqstore.texts import Text
 
 _SHIFTED = (
     problem_codes.CQ_SHIFTED,
@@ -48,15 +49,25 @@ class _ProofKind(NamedTuple):
 
 
 _KINDS = (
-    _ProofKind(DamagedPart.TAGS, "proved_tags", _TAGS, "TAGS", "the tagsCode of the unit"),
+    _ProofKind(DamagedPart.TAGS, "proved_tags", _TAGS, "TAGS", Text("the tagsCode of the unit")),
     _ProofKind(
-        DamagedPart.QUEUE, "proved_queues", _MISFILED, "topics or QUEUEIDs", "the only unit that points to them"
+        DamagedPart.QUEUE,
+        "proved_queues",
+        _MISFILED,
+        Text("topics or QUEUEIDs"),
+        Text("the only unit that points to them"),
     ),
     _ProofKind(
-        DamagedPart.FLAG, "proved_flags", _FLAGGED, "SYSFLAGs", "the unit that points to them, or by their queue offset"
+        DamagedPart.FLAG,
+        "proved_flags",
+        _FLAGGED,
+        "SYSFLAGs",
+        Text("the unit that points to them, or by their queue offset"),
     ),
-    _ProofKind(DamagedPart.OFFSET, "proved_offsets", _SHIFTED, "QUEUEOFFSETs", "the order of the queue"),
-    _ProofKind(DamagedPart.BATCH, "proved_batches", _BATCHES, "headers or properties", "the unit of the batch"),
+    _ProofKind(DamagedPart.OFFSET, "proved_offsets", _SHIFTED, "QUEUEOFFSETs", Text("the order of the queue")),
+    _ProofKind(
+        DamagedPart.BATCH, "proved_batches", _BATCHES, Text("headers or properties"), Text("the unit of the batch")
+    ),
 )
 
 
@@ -83,8 +94,13 @@ class ProvedRecords:
                 draft.facts[kind.fact] = list(found)
                 places_text = first_few([f"{at:,}" for at in found])
                 draft.notes.append(
-                    f"the messages at {places_text} have damaged {kind.damaged} (proved by {kind.witness}): unit "
-                    "and log are left unchanged"
+                    Text(
+                        "the messages at {places_text} have damaged {damaged} (proved by {witness}): unit and log "
+                        "are left unchanged",
+                        places_text=places_text,
+                        damaged=kind.damaged,
+                        witness=kind.witness,
+                    )
                 )
 
 

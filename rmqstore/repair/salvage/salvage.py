@@ -24,6 +24,7 @@ from rmqstore.repair.salvage.reach import reach
 from rmqstore.repair.salvage.result import SalvageResult
 from rmqstore.repair.salvage.solve import Solver
 from rmqstore.repair.salvage.steps import Steps
+from rmqstore.texts import Placed, Text
 
 MOST_FILLERS = 1000
 """Maximum number of visible fillers without --accept-fillers."""
@@ -95,7 +96,10 @@ class _Salvage:
                     if front is None or damage.start >= front[1]:  # `missing_between` counts those between two logs
                         self.left_missing.append((damage.start, damage.stop))
                     self.refusals.append(
-                        f"{damage.home.name} is missing: --accept-fillers replaces it with a file of fillers"
+                        Text(
+                            "{home} is missing: --accept-fillers replaces it with a file of fillers",
+                            home=damage.home.name,
+                        )
                     )
                 elif not self._is_link(damage.file):
                     out.append(damage)
@@ -108,9 +112,10 @@ class _Salvage:
         entry = self.store.files.examined(file.path) if file is not None else None
         if file is None or entry is None or entry.link is None:
             return False
-        text = (
-            f"{self.store.relative(file.path)} is a symbolic link, and a repair never writes through a link: its "
-            "damage stays until the file is in the place of the link"
+        text = Text(
+            "{relative} is a symbolic link, and a repair never writes through a link: its damage stays "
+            "until the file is in the place of the link",
+            relative=self.store.relative(file.path),
         )
         if text not in self.refusals:
             self.refusals.append(text)
@@ -138,7 +143,7 @@ class _Salvage:
             if finding.code != codes.CL_BLANK_SIZE or file is None or not isinstance(left, int):
                 continue
             size, at = records.build_blank(left)[:4], finding.offset - file.start
-            self.steps.draft.overwrite(file.path, at, size, "the size of a BLANK is the rest of its file")
+            self.steps.draft.overwrite(file.path, at, size, Text("the size of a BLANK is the rest of its file"))
             self.steps.covered.append((finding.offset, finding.offset + records.BLANK_SIZE))
 
     def _gaps(self, framed: FramedRecords) -> None:
@@ -149,9 +154,11 @@ class _Salvage:
             steps.rebuild.add((slot.topic, slot.queue_id))
         if steps.unplaced:
             some = first_few([str(slot) for slot in steps.unplaced])
-            text = f"no room for a filler for {some}: a queue that a broker rebuilds is shifted by them"
-            hint = "--accept-fillers makes room" if self.missing else "--accept-shift accepts that"
-            (steps.draft.notes if shift else steps.draft.decisions).append(text if shift else f"{text}; {hint}")
+            text = Text("no room for a filler for {some}: a queue that a broker rebuilds is shifted by them", some=some)
+            hint = Text("--accept-fillers makes room") if self.missing else Text("--accept-shift accepts that")
+            (steps.draft.notes if shift else steps.draft.decisions).append(
+                text if shift else Placed("{text}; {hint}", text=text, hint=hint)
+            )
         steps.rebuild.update(framed.torn)
         (steps.draft.notes if shift else self.refusals).extend(framed.gaps)
 
@@ -162,13 +169,21 @@ class _Salvage:
         visible = sum(f.kind == "visible" for f in steps.fillers)
         if visible > MOST_FILLERS and not self.options.accept_fillers:
             draft.decisions.append(
-                f"{visible:,} lost messages would get a visible filler; --accept-fillers accepts that"
+                Text(
+                    "{visible:,} lost messages would get a visible filler; --accept-fillers accepts that",
+                    visible=visible,
+                )
             )
         draft.notes.extend(steps.loss.notes)
         if visible and self.evidence.progress.unreadable:
-            draft.notes.append(f"unknown which groups will get the fillers: {self.evidence.progress.unreadable}")
+            draft.notes.append(
+                Text(
+                    "unknown which groups will get the fillers: {unreadable}",
+                    unreadable=self.evidence.progress.unreadable,
+                )
+            )
         if any(f.topic in OP_TOPICS for f in steps.fillers):
-            draft.notes.append("a lost op message ended transactions: the broker may ask their producers again")
+            draft.notes.append(Text("a lost op message ended transactions: the broker may ask their producers again"))
         return SalvageResult(
             steps=tuple(draft.steps),
             spans=tuple(draft.spans),

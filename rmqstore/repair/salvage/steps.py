@@ -24,6 +24,8 @@ from rmqstore.repair.salvage.loss import Ledger
 from rmqstore.repair.salvage.numbering import EntryNumbers
 from rmqstore.repair.salvage.result import Filler
 from rmqstore.scan.tiling import Kind
+from rmqstore.texts import Text
+from rmqstore.texts import joined as joined_texts
 
 _LISTED = 20
 
@@ -146,12 +148,16 @@ class Steps:
     def _note_given_up(self, cell: Cell, body_offset: int) -> None:
         """Note a good message that is lost to the damage beside it."""
         self.given_up += 1
-        what = str(cell.expected.slot) if cell.expected is not None else "a record of no queue"
+        what = str(cell.expected.slot) if cell.expected is not None else Text("a record of no queue")
         if self.given_up <= _LISTED:
             self.draft.notes.append(
-                f"a good message is given up ({what}): the damage beside it is too short for a record; its bytes are "
-                f"kept in lost+found, and {cell.length - body_offset:,} bytes from {cell.start + body_offset:,} on "
-                "become its filler"
+                Text(
+                    "a good message is given up ({what}): the damage beside it is too short for a record; its "
+                    "bytes are kept in lost+found, and {length:,} bytes from {start:,} on become its filler",
+                    what=what,
+                    length=cell.length - body_offset,
+                    start=cell.start + body_offset,
+                )
             )
 
     def _time(self, expected: Expected, old: Message | None, around: Around) -> int:
@@ -206,7 +212,7 @@ class Steps:
 
     def _list_damaged(self, record: bytes, at: int, why: str) -> None:
         """List a message that stays readable, although some of its original bytes are unknown."""
-        self.draft.notes.append(f"the message at {at:,} is kept, but {why}")
+        self.draft.notes.append(Text("the message at {at:,} is kept, but {why}", at=at, why=why))
         message, _ = parse_message(record)
         if message is not None:
             self.damaged.append(
@@ -232,12 +238,12 @@ def _why(layout: SpanLayout) -> str:
     kept = [c.kept for c in layout.cells if c.kept is not None]
     fields = sorted({name for k in kept if isinstance(k, Mended) for name in k.fields})
     if len(kept) == len(layout.cells):
-        return f"mended in place: {', '.join(fields)}" if fields else "mended in place"
+        return Text("mended in place: {fields}", fields=joined_texts(fields)) if fields else Text("mended in place")
     visible = sum(c.kept is None and c.expected is not None for c in layout.cells)
     unseen = sum(c.kept is None and c.expected is None and not c.blank for c in layout.cells)
     parts = [many(visible, "visible filler")] * bool(visible) + [many(unseen, "unseen filler")] * bool(unseen)
     if any(c.blank for c in layout.cells):
-        parts.append("a BLANK" if parts else "BLANK at the end of the file")
+        parts.append(Text("a BLANK") if parts else Text("BLANK at the end of the file"))
     if kept:
-        parts.append(f"{len(kept)} mended")
-    return ", ".join(parts)
+        parts.append(Text("{count} mended", count=len(kept)))
+    return joined_texts(parts)

@@ -30,6 +30,7 @@ from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
 from rmqstore.spark.jobs.views import load
 from rmqstore.spark.sources.partitions import Pieces
 from rmqstore.spark.sources.sources import Reader, Source, plan_messages
+from rmqstore.texts import Text
 from rmqstore.views.compare.compare import Unequal, comparison
 from rmqstore.views.compare.comparison import Comparison
 from rmqstore.views.compare.rows import LogRows, RecordRows, rows_of
@@ -114,7 +115,7 @@ def compare(
     started = time.monotonic()
     first, *others = store_refs(paths, config)
     if not others:
-        raise UsageError("compare needs at least two stores")
+        raise UsageError(Text("compare needs at least two stores"))
     spark.dataSource.register(RowSource)
     left, frame = _side(spark, first, progress, split_size)
     frame = frame.persist()

@@ -27,6 +27,7 @@ from rmqstore.spark.jobs.parquet_files import PARTITIONS, STAGING, PieceResult, 
 from rmqstore.spark.jobs.task_groups import Progress, Watch
 from rmqstore.spark.sources.sources import message_options
 from rmqstore.spark.sources.streaming import end_of
+from rmqstore.texts import Text
 from rmqstore.views.dump.messages import Skipped
 from rmqstore.views.tables.file_splits import Piece, log_pieces, packed
 from rmqstore.views.tables.message_rows import MessageOptions, digest_of, segment_name
@@ -128,11 +129,16 @@ def export(
     refs = store_refs(paths, config)
     around = store_around(output, refs)
     if around is not None:
-        raise UsageError(f"the output {output} lies inside the store {around.path}", "write it elsewhere")
+        raise UsageError(
+            Text("the output {output} lies inside the store {path}", output=output, path=around.path),
+            Text("write it elsewhere"),
+        )
     folder = Folder(spark, str(output))
     names = folder.names()
     if names and STATE not in names:
-        raise OutputExists(f"{output} already exists and is not an export", "choose another output")
+        raise OutputExists(
+            Text("{output} already exists and is not an export", output=output), Text("choose another output")
+        )
     job = job or ExportJob()
     options = job.options(config)
     settings = json.dumps({k: v for k, v in options.items() if k not in ("splitSize", "missing")}, sort_keys=True)

@@ -19,6 +19,7 @@ from rmqstore.checks.verify import verify as verify_store
 from rmqstore.errors import RmqStoreError
 from rmqstore.scan.window import ScanOptions
 from rmqstore.spark.jobs.task_groups import TASK_BYTES, Progress, spark_mapper
+from rmqstore.texts import Text, joined
 from rmqstore.views.tables.file_splits import FILE_COST, spread
 from rmqstore.views.tables.stores import StoreRef, store_refs, unreadable_files
 
@@ -221,7 +222,7 @@ def _used(
         store = ref.open()
         unread = unreadable_files(store)
         if unread:
-            return lost_store(ref, OSError("not readable: " + "; ".join(unread))), 4
+            return lost_store(ref, OSError(Text("not readable: {unread}", unread=joined(unread, "; ")))), 4
         damage = Skipped(live=store.lock_state().held)
         used = usage(
             store,

@@ -44,6 +44,7 @@ from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store, store
 from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
 from rmqstore.spark.jobs.views import load
 from rmqstore.spark.sources.sources import Source
+from rmqstore.texts import Text
 from rmqstore.views.tables.stores import StoreRef, store_refs
 
 MARK = "rmqstore-rebuild.json"
@@ -126,13 +127,16 @@ def _assumed(facts: LogFacts) -> list[str]:
 def _check_output(output: Path, refs: list[StoreRef]) -> None:
     around = store_around(output, refs)
     if around is not None:
-        raise Refused(f"the output {output} lies inside the store {around.path}", "write it elsewhere")
+        raise Refused(
+            Text("the output {output} lies inside the store {path}", output=output, path=around.path),
+            Text("write it elsewhere"),
+        )
     entries = {e.path.name: e for e in LOCAL.list(output)}
     if not entries:
         return
     mark = entries.get(MARK)
     if mark is None or b"unfinished" not in mark.path.read_bytes():
-        raise OutputExists(f"{output} already exists")
+        raise OutputExists(Text("{output} already exists", output=output))
 
 
 def _facts(spark: Any, ref: StoreRef, output: Path, progress: Progress | None, split_size: int | None) -> LogFacts:
@@ -142,11 +146,13 @@ def _facts(spark: Any, ref: StoreRef, output: Path, progress: Progress | None, s
     verified: Verified = examine(store, options, spark_mapper(spark, progress))
     results = verified.results
     if not any(r.messages for r in results):
-        raise Refused("the log has no good message from which to rebuild", "run `rmqstore verify` on it")
+        raise Refused(Text("the log has no good message from which to rebuild"), Text("run `rmqstore verify` on it"))
     if store.kind is StoreKind.ROCKSDB:
-        raise Refused("the consume queues are in RocksDB", "run `rmqstore rebuild STORE cq`, which writes them")
+        raise Refused(
+            Text("the consume queues are in RocksDB"), Text("run `rmqstore rebuild STORE cq`, which writes them")
+        )
     if any(store.reads_rows(topic) for topic, _ in verified.logs.queues):
-        raise Refused("light queues are in RocksDB", "run `rmqstore rebuild STORE cq`, which writes them")
+        raise Refused(Text("light queues are in RocksDB"), Text("run `rmqstore rebuild STORE cq`, which writes them"))
     bad = [r for x in results for r in x.tiling if r.kind is not Kind.RECORDS and r.start < x.wrote]
     gaps = tuple(r.start for r in bad), tuple(r.stop for r in bad)
     parts = {name: part for name, part in verified.logs.queues.items() if part.restarts or part.outliers}
@@ -313,7 +319,13 @@ class _QueueCollector:
             image = QueueImage(files, units, facts.min_offset, facts.damaged, KeptCodes(extension, delay))
             plan_queue(draft, image, WHY)
             if image.gaps:
-                answer["notes"] = [f"{files.label}: {len(image.gaps)} gaps: no message has these queue offsets"]
+                answer["notes"] = [
+                    Text(
+                        "{label}: {count} gaps: no message has these queue offsets",
+                        label=files.label,
+                        count=len(image.gaps),
+                    )
+                ]
         answer["files"] = write_planned(draft, [f.path for f in files.queue.files], facts.output)
         return answer
 

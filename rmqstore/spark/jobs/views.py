@@ -10,6 +10,7 @@ from typing import Any
 from rmqstore.errors import RmqStoreError, UsageError
 from rmqstore.spark.jobs import jobs
 from rmqstore.spark.jobs.task_groups import Progress
+from rmqstore.texts import Text
 from rmqstore.views.pop import popped_rows
 from rmqstore.views.tables.reading import VIEWS, consumer_offsets
 from rmqstore.views.tables.stores import store_refs
@@ -38,7 +39,9 @@ def load(spark: Any, source: str, stores: Any, **options: Any) -> Any:
         named = {str(k): str(v) for k, v in stores.items()}
     elif hasattr(stores, "collect"):
         if "path" not in stores.columns:
-            raise UsageError("a table of stores needs a column `path`", "a column `store` with labels is optional")
+            raise UsageError(
+                Text("a table of stores needs a column `path`"), Text("a column `store` with labels is optional")
+            )
         for row in stores.collect():
             named[str(row["store"] if "store" in stores.columns else row["path"])] = str(row["path"])
     else:
@@ -87,7 +90,7 @@ def register_views(
         elif name == "findings":
             frame = jobs.findings_frame(spark, jobs.verify(spark, paths, config=config, progress=progress))
         else:
-            raise UsageError(f"unknown view {name}", f"views: {', '.join(VIEWS)}")
+            raise UsageError(Text("unknown view {name}", name=name), f"views: {', '.join(VIEWS)}")
         frame.createOrReplaceTempView(name)
     return lost
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmqstore.errors import UsageError
+from rmqstore.texts import Text
 from rmqstore.views.dump.selection import Selection
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
@@ -18,7 +19,7 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
         return default
     if value in _TRUE or value in _FALSE:
         return value in _TRUE
-    raise UsageError(f"{name}={value} is neither true nor false")
+    raise UsageError(Text("{name}={value} is neither true nor false", name=name, value=value))
 
 
 def number(options: Mapping[str, str], name: str, default: int) -> int:
@@ -27,7 +28,7 @@ def number(options: Mapping[str, str], name: str, default: int) -> int:
     try:
         return int(value) if value else default
     except ValueError:
-        raise UsageError(f"{name}={value} is not a number") from None
+        raise UsageError(Text("{name}={value} is not a number", name=name, value=value)) from None
 
 
 def offset(options: Mapping[str, str], name: str) -> int | None:
@@ -44,9 +45,9 @@ def size_of(options: Mapping[str, str], name: str, default: int) -> int:
     try:
         out = int(digits) * _SCALE[scale]
     except ValueError:
-        raise UsageError(f"{name}={options[name]} is not a size") from None
+        raise UsageError(Text("{name}={options} is not a size", name=name, options=options[name])) from None
     if out < 0:
-        raise UsageError(f"{name}={options[name]} is negative")
+        raise UsageError(Text("{name}={options} is negative", name=name, options=options[name]))
     return out
 
 
@@ -64,7 +65,7 @@ def selection_of(options: Mapping[str, str]) -> Selection:
     for text in words(options, "queues"):
         topic, slash, digits = text.rpartition("/")
         if not digits.isdigit() or (slash and not topic):
-            raise UsageError(f"queues={text} is neither a queue id nor TOPIC/ID")
+            raise UsageError(Text("queues={text} is neither a queue id nor TOPIC/ID", text=text))
         if slash:
             pairs.add((topic, int(digits)))
         else:

@@ -24,6 +24,7 @@ from rmqstore.errors import UsageError
 from rmqstore.scan.workers import SPLIT_SIZE
 from rmqstore.spark.sources.options import flag, number, offset, selection_of, size_of, words
 from rmqstore.spark.sources.partitions import OneFile, Pieces
+from rmqstore.texts import Text
 from rmqstore.views.tables.file_splits import Piece, log_pieces, packed
 from rmqstore.views.tables.message_rows import MessageOptions, arrow_schema, message_columns, segment_name
 from rmqstore.views.tables.reading import (
@@ -52,7 +53,7 @@ def message_options(options: Mapping[str, str], *, entry: bool) -> ReadOptions:
     """Parse how messages are to be read. Errors: UsageError"""
     body = options.get("body", "false").lower()
     if body not in ("false", "true", "raw", "plain", "", "none"):
-        raise UsageError(f"body={body} must be one of false, raw, plain")
+        raise UsageError(Text("body={body} must be one of false, raw, plain", body=body))
     message = MessageOptions(
         body={"true": "plain", "plain": "plain", "raw": "raw"}.get(body, ""),
         tags=flag(options, "tags", True),
@@ -79,7 +80,7 @@ def skips(options: Mapping[str, str]) -> bool:
     """Return whether to skip stores and files that cannot be opened. Errors: UsageError"""
     missing = options.get("missing", "fail").lower()
     if missing not in ("fail", "skip"):
-        raise UsageError(f"missing={missing} is neither fail nor skip")
+        raise UsageError(Text("missing={missing} is neither fail nor skip", missing=missing))
     return missing == "skip"
 
 
@@ -149,7 +150,7 @@ class MessageReader(DataSourceReader):  # type: ignore[misc]
         self.options = message_options(settings, entry=entry)
         self.what = what if what == "dledger" else settings.get("what", what)
         if self.what not in ("messages", "commitlog", "dledger"):
-            raise UsageError(f"what={self.what} must be one of messages, commitlog, dledger")
+            raise UsageError(Text("what={what} must be one of messages, commitlog, dledger", what=self.what))
 
     def partitions(self) -> list[InputPartition]:
         return [Pieces(group) for group in plan_messages(self.settings, self.options, self.what)]
@@ -180,7 +181,7 @@ def plan_messages(settings: Mapping[str, str], options: ReadOptions, what: str) 
 def _batch_units(settings: Mapping[str, str]) -> bool:
     kind = settings.get("kind", "simple").lower()
     if kind not in ("simple", "batch"):
-        raise UsageError(f"kind={kind} is neither simple nor batch")
+        raise UsageError(Text("kind={kind} is neither simple nor batch", kind=kind))
     return kind == "batch"
 
 
@@ -233,7 +234,7 @@ class IndexReader(Reader):
         if not isinstance(partition, OneFile) or not partition.ref.files.exists(partition.path):
             return iter(())
         if not self.skip and not partition.ref.files.may_read(partition.path):
-            raise PermissionError(13, "Permission denied", str(partition.path))
+            raise PermissionError(13, Text("Permission denied"), str(partition.path))
         return read_index(partition.ref, partition.path, self.selection)
 
 

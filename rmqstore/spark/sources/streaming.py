@@ -19,6 +19,7 @@ from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE
 from rmqstore.spark.sources.options import size_of
 from rmqstore.spark.sources.partitions import Pieces
+from rmqstore.texts import Text
 from rmqstore.views.tables.file_splits import Piece, packed
 from rmqstore.views.tables.reading import ReadOptions, read_messages
 from rmqstore.views.tables.stores import logs_of, opened, refs_of_options
@@ -38,7 +39,7 @@ class GrowingLogReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark
         self.what = what if what == "dledger" else settings.get("what", what)
         self.starting = settings.get("startingoffset", "earliest").lower()
         if self.starting not in ("earliest", "latest"):
-            raise UsageError(f"startingOffset={self.starting} is neither earliest nor latest")
+            raise UsageError(Text("startingOffset={starting} is neither earliest nor latest", starting=self.starting))
         self.most = size_of(settings, "maxbytespertrigger", 0)
         self.known: Offsets = {}
 

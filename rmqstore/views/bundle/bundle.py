@@ -20,6 +20,7 @@ from rmqstore.files.queue_home import has_database
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import checkpoint, consumequeue, index
 from rmqstore.formats.message import HEAD, PHYSICAL_OFFSET_AT
+from rmqstore.texts import Text
 from rmqstore.views.bundle.archive import Archive, Extent, extents_of
 from rmqstore.views.bundle.index import IndexHashes, index_pieces
 from rmqstore.views.bundle.logs import Piece, log_pieces
@@ -88,14 +89,14 @@ class Bundle:
 
 
 _NAMED = 20
-_JOURNALS = "journals of repairs hold original bytes"
-_ROCKSDB = "RocksDB: its keys and values cannot be replaced"
-_OUT_OF_SCOPE = "outside of the selected part"
+_JOURNALS = Text("journals of repairs hold original bytes")
+_ROCKSDB = Text("RocksDB: its keys and values cannot be replaced")
+_OUT_OF_SCOPE = Text("outside of the selected part")
 KEPT = [
-    "lengths, offsets, queue ids, queue offsets, times, sizes and flags",
-    "words of RocketMQ itself: system topics, names of its properties and settings",
-    "numbers in config/, ports, offsets in message ids",
-    "damage, and the results of checksums",
+    Text("lengths, offsets, queue ids, queue offsets, times, sizes and flags"),
+    Text("words of RocketMQ itself: system topics, names of its properties and settings"),
+    Text("numbers in config/, ports, offsets in message ids"),
+    Text("damage, and the results of checksums"),
 ]
 """What a bundle reveals about the original store."""
 
@@ -140,9 +141,15 @@ class _Builder:
                 if log.queue.start <= self.scope.around < log.queue.stop:
                     at = self.scope.around // log.queue.file_size * log.queue.file_size
                     return log.name, at - log.queue.file_size, at + 2 * log.queue.file_size
-            raise UsageError(f"no log has the offset {self.scope.around:,}", "see `rmqstore info` for its range")
+            raise UsageError(
+                Text("no log has the offset {around:,}", around=self.scope.around),
+                Text("see `rmqstore info` for its range"),
+            )
         if self.scope.topic is not None and self.scope.topic not in self.topics:
-            raise UsageError(f"no topic {self.scope.topic!r} in this store", "see `rmqstore info`, or use --whole")
+            raise UsageError(
+                Text("no topic {topic!r} in this store", topic=self.scope.topic),
+                Text("see `rmqstore info`, or use --whole"),
+            )
         return None
 
     def _topic_files(self) -> dict[str, tuple[int, int]]:
@@ -331,7 +338,7 @@ def _files_below(root: Path, leave_out: Callable[[Path, str], None]) -> Iterator
         return
     links = sorted(path for path in root.iterdir() if path.is_symlink() and path.is_dir())
     for link in links:
-        leave_out(link, "a link, replaced by its target directory")
+        leave_out(link, Text("a link, replaced by its target directory"))
     for top in (root, *links):
         for directory, names, files in os.walk(top):
             here = Path(directory)
@@ -345,7 +352,7 @@ def _files_below(root: Path, leave_out: Callable[[Path, str], None]) -> Iterator
                 if path.is_file():
                     yield path
                 else:
-                    leave_out(path, "not a regular file")
+                    leave_out(path, Text("not a regular file"))
 
 
 def _is_text(data: bytes) -> bool:

@@ -17,6 +17,7 @@ from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.store import Store
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
+from rmqstore.texts import Text
 from rmqstore.views.compare.compare import DLEDGER_NUMBERS, mix, side_of
 from rmqstore.views.compare.comparison import Side
 from rmqstore.views.compare.rows import LogRows, RecordRows
@@ -167,8 +168,8 @@ def read_fingerprint(path: Path) -> StoreFingerprint:
     try:
         return _from_json(json.loads(raw))
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
-        advice = "create one with `rmqstore compare STORE --fingerprint-out FILE`"
-        raise UsageError(f"{path} is not a fingerprint file", advice) from error
+        advice = Text("create one with `rmqstore compare STORE --fingerprint-out FILE`")
+        raise UsageError(Text("{path} is not a fingerprint file", path=path), advice) from error
 
 
 def _from_json(document: Any) -> StoreFingerprint:
@@ -190,7 +191,7 @@ def _from_json(document: Any) -> StoreFingerprint:
         out.queues[str(name)] = QueueSum(int(first), int(messages), int(digest))
     out.tail = [(int(a), int(b), int(c)) for a, b, c in document["tail"]]
     if any(b.start <= a.start for a, b in zip(out.ranges, out.ranges[1:], strict=False)):
-        raise ValueError("ranges are not in order")
+        raise ValueError(Text("ranges are not in order"))
     return out
 
 

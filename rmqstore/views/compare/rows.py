@@ -21,6 +21,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper, jobs_or_default
+from rmqstore.texts import Text
 
 _CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
 _BEHIND_ADDRESS = HEAD.at("sys_flag")
@@ -71,7 +72,10 @@ class LogRows:
         mapper: Mapper | None = None,
     ) -> None:
         if store.kind is StoreKind.PART and store.commitlog is None and store.dledger is None:
-            raise NotAStore(f"{store.path} has no log to compare", "give a store, commitlog/ or dledger-*/ directory")
+            raise NotAStore(
+                Text("{path} has no log to compare", path=store.path),
+                Text("give a store, commitlog/ or dledger-*/ directory"),
+            )
         self.store = store
         self.table = table
         live = store.lock_state().held
@@ -85,7 +89,7 @@ class LogRows:
             work = PassWork(jobs_or_default(jobs, queue.bytes_on_disk), mapper=mapper)
             self.results.append(read_log(queue, passing, self.findings, body_offset=body_offset, work=work))
         if not self.results:
-            raise NotAStore(f"{store.path} has no file of a log")
+            raise NotAStore(Text("{path} has no file of a log", path=store.path))
 
     @property
     def min_offset(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from rmqstore.files.disk.files import DirEntry
 from rmqstore.files.store import Store
 from rmqstore.formats import configjson
+from rmqstore.texts import Text
 
 _MAX_SIZE = 64 << 20  # larger files are not read
 
@@ -32,8 +33,8 @@ def config_files(store: Store) -> Iterator[DirEntry]:
 _TABLES = {
     "topics.json": ("topicConfigTable", "topics"),
     "subscriptionGroup.json": ("subscriptionGroupTable", "groups"),
-    "consumerOffset.json": ("offsetTable", "topic@group pairs"),
-    "delayOffset.json": ("offsetTable", "delay levels"),
+    "consumerOffset.json": ("offsetTable", Text("topic@group pairs")),
+    "delayOffset.json": ("offsetTable", Text("delay levels")),
     "consumerFilter.json": ("filterDataByTopic", "topics"),
 }
 
@@ -42,7 +43,7 @@ def config_tables(store: Store) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (name, summary) of each JSON file: its bytes, its condition, and the number of entries of its table."""
     for path, size, *_ in config_files(store):
         if size > _MAX_SIZE:
-            yield path.name, {"bytes": size, "condition": "too large to read here"}
+            yield path.name, {"bytes": size, "condition": Text("too large to read here")}
             continue
         raw = store.files.read_at(path, _MAX_SIZE, 0)
         row: dict[str, Any] = {"bytes": len(raw), "condition": configjson.ConfigState.SOUND.value}
@@ -59,7 +60,7 @@ def config_tables(store: Store) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 # table in RocksDB → what its rows are
-_ROWS = {"topics": "topics", "subscriptionGroups": "groups", "consumerOffsets": "topic@group pairs"}
+_ROWS = {"topics": "topics", "subscriptionGroups": "groups", "consumerOffsets": Text("topic@group pairs")}
 
 
 def rocksdb_config_tables(store: Store, problems: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -74,14 +75,14 @@ def rocksdb_config_tables(store: Store, problems: list[str]) -> Iterator[tuple[s
         if name in WITHOUT_POSITIONS:
             continue
         if not tables_in(name) or not is_readable():
-            problems.append(f"config/{name} is a RocksDB database: not read")
+            problems.append(Text("config/{name} is a RocksDB database: not read", name=name))
             continue
         from rmqstore.views.dump.rocksdb import config_entries
 
         try:
             size, rows = config_entries(store, name)
         except (CannotRead, OSError) as e:
-            problems.append(f"config/{name} is a RocksDB database that cannot be read: {e}")
+            problems.append(Text("config/{name} is a RocksDB database that cannot be read: {e}", name=name, e=e))
             continue
         for table, count in rows.items():
             label = f"{name}/" if table == name else f"{name}/{table}"

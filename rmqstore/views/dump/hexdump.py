@@ -10,6 +10,7 @@ from rmqstore.formats import dledger, message, properties
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import BLANK_MAGIC, HEADS_BY_FLAG, MAGIC_V1, MAGIC_V2, Fault, parse_message
 from rmqstore.formats.text.times import utc
+from rmqstore.texts import Text, joined
 
 ROW = 16
 _BODY_SHOWN = 256
@@ -34,12 +35,12 @@ def annotate(queue: MappedFileQueue, offset: int, body_offset: int, *, body: boo
     """
     file = queue.find(offset)
     if file is None:
-        yield HexPart(offset, b"", "nothing", "no file holds this offset")
+        yield HexPart(offset, b"", "nothing", Text("no file holds this offset"))
         return
     left = min(file.length, file.file_size) - (offset - file.start)
     head = queue.pread(min(left, body_offset + HEADS_BY_FLAG[0x30].size), offset)
     if not any(head):
-        yield HexPart(offset, head[:ROW], "zeros", "zero bytes: unused space or a lost page")
+        yield HexPart(offset, head[:ROW], "zeros", Text("zero bytes: unused space or a lost page"))
         return
     if body_offset:
         yield from _entry(head, offset, left)
@@ -48,7 +49,7 @@ def annotate(queue: MappedFileQueue, offset: int, body_offset: int, *, body: boo
         offset, left, head = offset + body_offset, left - body_offset, head[body_offset:]
     magic = int.from_bytes(head[4:8], "big", signed=True)
     if not body_offset and magic == BLANK_MAGIC:
-        note = "" if int.from_bytes(head[:4], "big") == left else f"{left} bytes are left in the file"
+        note = "" if int.from_bytes(head[:4], "big") == left else Text("{left} bytes are left in the file", left=left)
         yield from _fields(message.BLANK, head, offset, {"size": note})
         return
     yield from _message(queue, file, head, offset, left, body)
@@ -59,17 +60,19 @@ def _entry(head: bytes, offset: int, left: int) -> Iterator[HexPart]:
         yield from _fields(dledger.BLANK, head, offset, {})
         return
     values = dledger.ENTRY.parse(head.ljust(dledger.ENTRY.size, b"\0"))
-    notes = {}
+    notes: dict[str, str] = {}
     if values["magic"] in (dledger.NOOP, dledger.CONFIG_CHANGE):
-        notes["magic"] = f"{'NOOP' if values['magic'] == dledger.NOOP else 'CONFIG_CHANGE'} of DLedger 0.4"
+        notes["magic"] = (
+            Text("NOOP of DLedger 0.4") if values["magic"] == dledger.NOOP else Text("CONFIG_CHANGE of DLedger 0.4")
+        )
     elif values["magic"] != dledger.MAGIC:
-        notes["magic"] = f"should be {dledger.MAGIC}"
+        notes["magic"] = Text("should be {magic}", magic=dledger.MAGIC)
     if values["pos"] != offset:
-        notes["pos"] = f"the entry is at {offset}"
+        notes["pos"] = Text("the entry is at {offset}", offset=offset)
     if values["size"] > left or values["size"] < dledger.ENTRY.size:
-        notes["size"] = f"{left} bytes are left in the file"
+        notes["size"] = Text("{left} bytes are left in the file", left=left)
     elif values["size"] != values["body_length"] + dledger.ENTRY.size:
-        notes["size"] = f"should be body length + {dledger.ENTRY.size}"
+        notes["size"] = Text("should be body length + {size}", size=dledger.ENTRY.size)
     yield from _fields(dledger.ENTRY, head, offset, notes)
 
 
@@ -78,7 +81,7 @@ def _fields(layout: Layout, raw: bytes, offset: int, notes: dict[str, str]) -> I
         at = layout.at(field.name)
         piece = raw[at : at + field.size]
         if len(piece) < field.size:
-            yield HexPart(offset + at, piece, field.name, "cut off", "the file ends here")
+            yield HexPart(offset + at, piece, field.name, Text("cut off"), Text("the file ends here"))
             return
         yield HexPart(offset + at, piece, field.name, _value(field.name, piece, field.unit), notes.get(field.name, ""))
 
@@ -88,7 +91,7 @@ def _value(name: str, raw: bytes, unit: str) -> str:
         return message.host_text(raw)
     number = int.from_bytes(raw, "big", signed=True)
     if name == "magic":
-        known = {MAGIC_V1: "message V1", MAGIC_V2: "message V2", BLANK_MAGIC: "BLANK"}
+        known = {MAGIC_V1: Text("message V1"), MAGIC_V2: Text("message V2"), BLANK_MAGIC: "BLANK"}
         kind = known.get(number)
         return f"{number & 0xFFFFFFFF:08X}" + (f" ({kind})" if kind else "") if abs(number) > 1 else str(number)
     if name == "sys_flag":
@@ -117,29 +120,37 @@ def _message(
     size = values["size"]
     whole = queue.pread(min(size, left), offset) if message.MIN_SIZE <= size <= left else b""
     parsed, fault = parse_message(whole) if whole else (None, Fault.SIZE)
-    notes = {}
+    notes: dict[str, str] = {}
     if values["magic"] not in (MAGIC_V1, MAGIC_V2):
-        notes["magic"] = "neither a message nor a BLANK"
+        notes["magic"] = Text("neither a message nor a BLANK")
     if not message.MIN_SIZE <= size <= left:
-        notes["size"] = f"impossible: {left} bytes are left in the file, a record has at least {message.MIN_SIZE}"
+        notes["size"] = Text(
+            "impossible: {left} bytes are left in the file, a record has at least {min_size}",
+            left=left,
+            min_size=message.MIN_SIZE,
+        )
     if values["physical_offset"] != offset:
-        notes["physical_offset"] = f"the record is at {offset}"
+        notes["physical_offset"] = Text("the record is at {offset}", offset=offset)
     if fault is Fault.LENGTHS:
-        notes["body_length"] = "the lengths of the parts do not add up to size"
+        notes["body_length"] = Text("the lengths of the parts do not add up to size")
     if parsed is not None and parsed.body_length > 0 and message.body_crc(parsed.body) != parsed.body_crc:
-        notes["body_crc"] = f"the body's CRC is {message.body_crc(parsed.body)}"
+        notes["body_crc"] = Text("the body's CRC is {body_crc}", body_crc=message.body_crc(parsed.body))
     yield from _fields(layout, head, offset, notes)
     at = offset + layout.size
     if parsed is None:
         rest = queue.pread(min(left - layout.size, _DAMAGE_SHOWN), at)
-        yield HexPart(at, rest, "rest", f"the next {len(rest)} bytes, which cannot be divided into fields")
+        yield HexPart(
+            at, rest, "rest", Text("the next {count} bytes, which cannot be divided into fields", count=len(rest))
+        )
         return
     faults = properties.property_faults(parsed.properties)
     texts = {
-        "body": f"{len(parsed.body)} bytes" + ("" if body else " (hidden; show with --body hex)"),
-        "topic_length": f"{len(parsed.topic)} bytes",
+        "body": Text("{count} bytes", count=len(parsed.body))
+        if body
+        else Text("{count} bytes (hidden; show with --body hex)", count=len(parsed.body)),
+        "topic_length": Text("{count} bytes", count=len(parsed.topic)),
         "topic": parsed.topic_text,
-        "properties_length": f"{len(parsed.properties)} bytes",
+        "properties_length": Text("{count} bytes", count=len(parsed.properties)),
         "properties": ", ".join(f"{k}={v}" for k, v in properties.parse_properties(parsed.properties).items()),
     }
     for field, start, stop in message.MESSAGE.spans(whole)[len(layout.fields) :]:
@@ -147,7 +158,7 @@ def _message(
             stop = min(stop, start + _BODY_SHOWN) if body else start
             if not parsed.body:
                 continue
-        note = "; ".join(faults) if field.name == "properties" else ""
+        note = joined(faults, "; ") if field.name == "properties" else ""
         yield HexPart(offset + start, whole[start:stop], field.name, texts[field.name], note)
 
 

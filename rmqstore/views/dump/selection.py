@@ -18,6 +18,7 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.fillers import NOTHING, Repaired, filler_mask
 from rmqstore.scan.kernels import Bool
 from rmqstore.scan.queues import QueueTable
+from rmqstore.texts import Text
 
 Ordered = TypeVar("Ordered", list[Any], tuple[Any, ...], range, npt.NDArray[Any])
 
@@ -114,7 +115,7 @@ class Selection:
         try:
             return re.compile(self.grep, re.MULTILINE)
         except re.error as error:
-            raise UsageError(f"--grep {self.grep}: {error}", "use the syntax of Python's re module") from None
+            raise UsageError(f"--grep {self.grep}: {error}", Text("use the syntax of Python's re module")) from None
 
 
 def matches(pattern: re.Pattern[str], message: Message) -> bool:

@@ -29,6 +29,8 @@ from rmqstore.scan.records import scan_split
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Split, Workers, joined
+from rmqstore.texts import Text
+from rmqstore.texts import joined as joined_texts
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import WRONG_CRC, logs_of, own_log, splits_for
 from rmqstore.views.dump.selection import Selection
@@ -102,12 +104,18 @@ def _of_json(line: str, number: int) -> str:
     try:
         row = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise UsageError(f"line {number}: not JSON: {error}", "give one id, key or JSON object per line") from None
+        raise UsageError(
+            Text("line {number}: not JSON: {error}", number=number, error=error),
+            Text("give one id, key or JSON object per line"),
+        ) from None
     for name in _NAMES:
         value = row.get(name)
         if isinstance(value, str) and value:
             return value.split(" ")[0] if name.lower() in ("keys", "key") else value
-    raise UsageError(f"line {number} has none of the fields {', '.join(_NAMES)}", "one of them identifies a message")
+    raise UsageError(
+        Text("line {number} has none of the fields {names}", number=number, names=joined_texts(_NAMES)),
+        Text("one of them identifies a message"),
+    )
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats import messageid
 from rmqstore.formats.message import Fault
 from rmqstore.scan.window import ScanOptions
+from rmqstore.texts import Text, joined
 from rmqstore.views import lookup
 from rmqstore.views.dump.log_times import offsets_between, time_span
 from rmqstore.views.dump.messages import Job, Log, Skipped, logs_of, read_messages
@@ -115,7 +116,7 @@ def search(store: Store, question: Question, means: Means | None = None) -> Answ
     Errors: UsageError for an invalid regular expression, and without texts and `grep`.
     """
     if not question.texts and not question.grep:
-        raise UsageError("nothing to search for", "give a key, a message id, or --grep REGEX")
+        raise UsageError(Text("nothing to search for"), Text("give a key, a message id, or --grep REGEX"))
     return _Search(store, question, means or Means()).run()
 
 
@@ -137,7 +138,7 @@ class _Search:
         left = self._index(self._repairs(left))
         left = self._times(left)
         if left and question.read_log == "if-needed":
-            self._log(left, f"{_few(left)} not found by id or index: reading the log")
+            self._log(left, Text("{few} not found by id or index: reading the log", few=_few(left)))
         elif left:
             self.answer.open_texts = tuple(sorted(left))
         return self.answer
@@ -306,7 +307,7 @@ class _Search:
     def _log(self, texts: frozenset[str], said: str) -> None:
         """Read the part of the log with the wanted store times."""
         self.answer.searched = "log"
-        self.means.say(said or "reading the log")
+        self.means.say(said or Text("reading the log"))
         for log in self.logs:
             start, stop = offsets_between(log.queue, log.body_offset, self.question.since, self.question.until)
             self._read(log, self._scan_for(texts), start, stop)
@@ -378,4 +379,8 @@ def _only_blank(queue: MappedFileQueue, end: int, following: int) -> bool:
 
 def _few(texts: Iterable[str]) -> str:
     found = sorted(texts)
-    return ", ".join(found[:3]) + (f" and {len(found) - 3:,} more" if len(found) > 3 else "")
+    return (
+        Text("{found} and {count:,} more", found=joined(found[:3]), count=len(found) - 3)
+        if len(found) > 3
+        else joined(found[:3])
+    )

@@ -18,6 +18,7 @@ from rmqstore.repair.journal.folder import STATE, JournalFolder, State
 from rmqstore.repair.journal.journal import list_journals
 from rmqstore.repair.plan.before import Before, before
 from rmqstore.repair.plan.plan import Plan
+from rmqstore.texts import Text
 from rmqstore.views.lost import Losses, LostMessage, LostMessages
 from rmqstore.views.report.fates import Fate, Fates
 
@@ -122,7 +123,7 @@ def incident(store: Store, folder: JournalFolder, report: Report) -> Incident:
     try:
         plan = folder.load_plan()
     except CouldNotCheck as error:
-        raise CouldNotCheck(error.message, "without its plan, a journal does not tell what it did") from error
+        raise CouldNotCheck(error.message, Text("without its plan, a journal does not tell what it did")) from error
     losses = LostMessages(store).in_repair(folder, plan)
     fates = Fates(store)
     names = [info.path.name for info in list_journals(store.root) if info.state is State.DONE]

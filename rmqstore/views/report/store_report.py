@@ -21,6 +21,7 @@ from rmqstore.repair.journal.journal import list_journals
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Workers, jobs_or_default
+from rmqstore.texts import Text
 from rmqstore.views.lost import LostMessage, LostMessages, applied_repairs
 from rmqstore.views.over_time.timeline import unit_for
 from rmqstore.views.pop import PopProgress, PopState
@@ -184,7 +185,7 @@ def _consumers(store: Store, out: StoreReport) -> None:
             key = (progress.group, topic)
             left[key] = left.get(key, 0) + max(0, state.max - max(progress.offset, state.min))
     popped = PopProgress.read(store, offsets)
-    out.pop_unknown = popped.unreadable or ("" if popped.is_complete else "only the newest check points are read")
+    out.pop_unknown = popped.unreadable or ("" if popped.is_complete else Text("only the newest check points are read"))
     received: dict[tuple[str, str], Counter[PopState]] = {}
     for one in popped.received.values():
         received.setdefault((one.group, one.topic), Counter())[one.state] += 1

@@ -30,6 +30,7 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.fillers import filler_mask, mended_mask
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.properties.texts import read_texts
+from rmqstore.texts import Text, joined
 from rmqstore.views.tables.file_splits import Piece
 
 _DAY = 86_400_000
@@ -237,7 +238,13 @@ def message_columns(options: MessageOptions) -> list[ArrowColumn]:
     known = {c.name: c for c in out}
     missing = [name for name in options.only if name not in known]
     if missing:
-        raise ValueError(f"unknown column {missing[0]!r} with these options; columns: {', '.join(known)}")
+        raise ValueError(
+            Text(
+                "unknown column {missing!r} with these options; columns: {known}",
+                missing=missing[0],
+                known=joined(known),
+            )
+        )
     return [known[name] for name in options.only]
 
 

@@ -14,6 +14,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.disk.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, open_store
+from rmqstore.texts import Text
 
 _GLOB = frozenset("*?[")
 
@@ -41,10 +42,12 @@ def store_refs(paths: Iterable[str | Path], config: Path | None = None) -> list[
     out: dict[str, StoreRef] = {}
     for label, path in _expanded(str(p) for p in paths):
         if label in out and out[label].path != path:
-            raise UsageError(f"two stores have the label {label}", "give each store its own label")
+            raise UsageError(
+                Text("two stores have the label {label}", label=label), Text("give each store its own label")
+            )
         out[label] = StoreRef(path, label, given)
     if not out:
-        raise UsageError("no store given", "give at least one store directory")
+        raise UsageError(Text("no store given"), Text("give at least one store directory"))
     return list(out.values())
 
 
@@ -61,7 +64,7 @@ def _expanded(paths: Iterable[str]) -> Iterator[tuple[str, Path]]:
         if _GLOB & set(text) and not os.path.lexists(text):
             found = sorted(glob.glob(text))  # noqa: PTH207  # absolute patterns, which Path.glob refuses
             if not found:
-                raise NotReadable(f"{text}: no match")
+                raise NotReadable(Text("{text}: no match", text=text))
             for one in found:
                 yield one, Path(one)
         else:
@@ -129,5 +132,9 @@ def unreadable_files(store: Store) -> list[str]:
                 continue  # deleted by a live broker
             except OSError as e:
                 out.append(f"{store.relative(file.path)}: {e.strerror}")
-        out += [f"{store.relative(odd.path)}: not readable" for odd in queue.odd if odd.kind == "unreadable"]
+        out += [
+            Text("{relative}: not readable", relative=store.relative(odd.path))
+            for odd in queue.odd
+            if odd.kind == "unreadable"
+        ]
     return out

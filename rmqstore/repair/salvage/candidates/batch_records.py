@@ -29,6 +29,7 @@ from rmqstore.repair.salvage.evidence.places import carries_crc
 from rmqstore.repair.salvage.evidence.table import Evidence
 from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
 from rmqstore.scan.units import unit_chunks
+from rmqstore.texts import Text
 
 CODES = (codes.BCQ_WRONG_UNIT, codes.BCQ_DANGLING_UNIT)
 _UNIT = consumequeue.BATCH_UNIT
@@ -99,7 +100,7 @@ def _mend(store: Store, raw: bytes, message: Message, unit: _BatchUnit, at: int)
             name, new = "base offset", _with_number(raw, message, properties.INNER_BASE, own.base, fields.base)
         case ["number"] if _messages_in(message) == fields.number:
             name, new = "INNER_NUM", _with_number(raw, message, properties.INNER_NUM, own.number, fields.number)
-    return Mended(new, (name,), ("consume queue",)) if new is not None else None
+    return Mended(new, (name,), (Text("consume queue"),)) if new is not None else None
 
 
 def _fields_of(store: Store, raw: bytes) -> _SharedFields | None:

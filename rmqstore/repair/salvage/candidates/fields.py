@@ -29,6 +29,7 @@ from rmqstore.repair.salvage.candidates.flipped_bit import body_crc_one_bit_off,
 from rmqstore.repair.salvage.candidates.sysflag import UNPROVED, dispatched_flag, is_garbage, provable_flag
 from rmqstore.repair.salvage.evidence.places import Around, carries_crc
 from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot, key_of
+from rmqstore.texts import Text
 
 _DAY = 86_400_000  # ms
 _FAR = 1 << 40  # bytes; a PHYSICALOFFSET this far away is damaged
@@ -96,7 +97,7 @@ def mend_fields(raw: bytes, at: int, expected: Expected | None, around: Around) 
         record = sound_ports(bytes(out))
         stored, computed = record_crc(record, 0, len(record))
         if stored in (None, computed) and not properties.property_faults(message.properties):
-            witnesses = ("body CRC", *(("consume queue",) if expected is not None else ()))
+            witnesses = (Text("body CRC"), *((Text("consume queue"),) if expected is not None else ()))
             return Mended(record, changed_fields(raw, record), witnesses, "" if readable else UNPROVED)
     return None
 
@@ -123,7 +124,7 @@ def mend_record_crc(raw: bytes, at: int, expected: Expected | None, *, accept_od
     sound = sound_ports(raw)
     stored, computed = record_crc(sound, 0, len(sound))
     if stored == computed:
-        found: Mended | None = Mended(sound, changed_fields(raw, sound), ("record CRC",))
+        found: Mended | None = Mended(sound, changed_fields(raw, sound), (Text("record CRC"),))
     else:
         found = unflip_beside_body(sound, message, accept_odds=accept_odds)
     mended = parse_message(found.record)[0] if found is not None else None
@@ -133,8 +134,8 @@ def mend_record_crc(raw: bytes, at: int, expected: Expected | None, *, accept_od
             return found
     if expected is None or not _agrees(message, at, expected) or properties.property_faults(message.properties):
         return None
-    unproved = "the damage besides its CRC cannot be identified"
-    return Mended(set_record_crc(sound), (), ("consume queue",), unproved)
+    unproved = Text("the damage besides its CRC cannot be identified")
+    return Mended(set_record_crc(sound), (), (Text("consume queue"),), unproved)
 
 
 def _candidates(raw: bytes, at: int, expected: Expected | None) -> Iterator[bytes]:

@@ -15,6 +15,7 @@ from rmqstore.formats.message import (
     record_crc,
 )
 from rmqstore.repair.salvage.candidates.edit import Mended, changed_fields, restored
+from rmqstore.texts import Text
 
 ACCEPTED_ODDS = 1e-4
 """Maximum probability that a correction is wrong, unless the operator accepts more (--accept-odds)."""
@@ -35,7 +36,9 @@ def unflip_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> M
     record = flip_bits(raw, head + body_at, mask)
     if not _agrees(record, message, body_at):
         return None
-    return Mended(record, ("body",), ("body CRC",), restored=restored(message, head + body_at, mask, odds, "body"))
+    return Mended(
+        record, ("body",), (Text("body CRC"),), restored=restored(message, head + body_at, mask, odds, "body")
+    )
 
 
 def _explanations(
@@ -79,7 +82,7 @@ def unflip_beside_body(raw: bytes, message: Message, *, accept_odds: bool = Fals
         mended, _ = parse_message(record)
         if mended is not None and check_message(mended, message.physical_offset) is Fault.NONE:
             what = restored(mended, at, mask, odds, "record")
-            fits.append(Mended(record, changed_fields(raw, record), ("record CRC",), restored=what))
+            fits.append(Mended(record, changed_fields(raw, record), (Text("record CRC"),), restored=what))
     return fits[0] if len(fits) == 1 else None
 
 

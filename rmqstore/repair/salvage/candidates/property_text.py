@@ -14,6 +14,7 @@ from rmqstore.formats.crcbits import flip
 from rmqstore.formats.message import CRC32_RESERVED_LEN, Message, parse_message
 from rmqstore.repair.salvage.candidates.edit import Mended, set_properties
 from rmqstore.repair.salvage.evidence.places import carries_crc
+from rmqstore.texts import Text, joined
 
 _SEARCHED = 1024  # bytes of a property text that are searched for one flipped bit
 _INT = 1 << 31
@@ -79,9 +80,12 @@ def _mend(raw: bytes, tags_code: int | None) -> Mended | None:
     new = proved if proved is not None else _sanitized(text)
     if new is None or properties.property_faults(new + tail):
         return None
-    unproved = "" if proved is not None else "the damaged property cannot be identified"
+    unproved = "" if proved is not None else Text("the damaged property cannot be identified")
     if missing := services.missing_in_text(message.topic_text, new):
-        new, unproved = _with_needed(new, missing, message.queue_id), f"{', '.join(missing)} cannot be proved"
+        new, unproved = (
+            _with_needed(new, missing, message.queue_id),
+            Text("{missing} cannot be proved", missing=joined(missing)),
+        )
     return Mended(set_properties(raw, message, new + tail), ("properties",), unproved=unproved)
 
 

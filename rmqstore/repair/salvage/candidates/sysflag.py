@@ -14,10 +14,11 @@ from rmqstore.formats.message import (
     TRANSACTION_MASK,
     Message,
 )
+from rmqstore.texts import Text
 
 _WRITTEN = 0x7FF  # all bits that any version sets; the upper three are the compression type
 _HOSTS = 0x30  # the address families of both hosts
-UNPROVED = "its other SYSFLAG bits are unknown"
+UNPROVED = Text("its other SYSFLAG bits are unknown")
 
 
 def is_garbage(sys_flag: int) -> bool:

@@ -38,12 +38,13 @@ from rmqstore.repair.salvage.evidence.values import Expected, Name, QueueSlot, T
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
+from rmqstore.texts import Text
 
 _BESIDE = 4  # units of a light message queue to read on both sides
 _ROOMY = 256  # bytes that are enough for a visible filler
 _INDEX_CHUNK = 1 << 16  # index units
-SLOT, LIGHT_SLOT, SIZE, TIME = "slot", "light slot", "size", "store timestamp"
-MISSED, CONSUMED = "missed queue offsets", "consumed queue offsets"
+SLOT, LIGHT_SLOT, SIZE, TIME = "slot", Text("light slot"), "size", "store timestamp"
+MISSED, CONSUMED = Text("missed queue offsets"), Text("consumed queue offsets")
 """Fields of rows. A light slot is in a light message queue. MISSED are between two messages of a queue, CONSUMED after
 its last one."""
 
@@ -174,14 +175,26 @@ class Evidence:
             label, count = f"{topic}/{queue_id}", len(read) - len(there)  # `read` may be of garbage, and long
             if count > ranges.room(row.start, end):
                 known.notes.append(
-                    f"{label} ends at {read.start:,} in the log, its consumers are at {read.stop:,}: more "
-                    "messages than the damage there can have contained"
+                    Text(
+                        "{label} ends at {start:,} in the log, its consumers are at {stop:,}: more messages than the "
+                        "damage there can have contained",
+                        label=label,
+                        start=read.start,
+                        stop=read.stop,
+                    )
                 )
                 continue
             if not count:
                 continue
-            words = "1 message" if count == 1 else f"{count:,} messages"
-            known.notes.append(f"{label} lost {words} at its end: its consumers are at {read.stop:,}")
+            words = Text("1 message") if count == 1 else Text("{count:,} messages", count=count)
+            known.notes.append(
+                Text(
+                    "{label} lost {words} at its end: its consumers are at {stop:,}",
+                    label=label,
+                    words=words,
+                    stop=read.stop,
+                )
+            )
             lost = (number for number in read if number not in there)
             known.between += [(row.start, row.stop, QueueSlot(topic, queue_id, number)) for number in lost]
 
@@ -251,7 +264,7 @@ class Evidence:
             slot_field = LIGHT_SLOT if properties.is_lmq(files.topic) else SLOT
             units = list(_units_into(files, logs, outside))
             for number, offset, size, tags in units:
-                witness = f"unit {files.label} {number}"
+                witness = Text("unit {label} {number}", label=files.label, number=number)
                 slot = QueueSlot(files.topic, files.queue_id, number, tags)
                 yield Testimony(offset, offset, slot_field, slot, witness)
                 yield Testimony(offset, offset, SIZE, size, witness)
@@ -274,11 +287,19 @@ class Evidence:
             for expected, got, before, behind in holes:
                 if expected < got:
                     slots = (topic, queue_id, range(expected, got))
-                    yield Testimony(before, behind, MISSED, slots, f"gap in {topic}/{queue_id}")
+                    yield Testimony(
+                        before, behind, MISSED, slots, Text("gap in {topic}/{queue_id}", topic=topic, queue_id=queue_id)
+                    )
             reached = self.progress.furthest(topic, queue_id)
             if reached > part.next:
                 slots = (topic, queue_id, range(part.next, reached))
-                yield Testimony(part.last_at, logs.wrote, CONSUMED, slots, f"consumers of {topic}/{queue_id}")
+                yield Testimony(
+                    part.last_at,
+                    logs.wrote,
+                    CONSUMED,
+                    slots,
+                    Text("consumers of {topic}/{queue_id}", topic=topic, queue_id=queue_id),
+                )
 
     def _add_gaps(self, known: Known, ranges: Ranges) -> None:
         """Add queue offsets that neither a record nor a unit has, in queues with damage where they should be."""
@@ -297,8 +318,14 @@ class Evidence:
             if len(numbers) > room + (len(have) if row.start >= 0 else 0):
                 if room and row.start >= 0:
                     known.notes.append(
-                        f"{topic}/{queue_id} lacks {len(numbers):,} queue offsets from {numbers.start} on, more than "
-                        "the damage there can have contained; they get no filler"
+                        Text(
+                            "{topic}/{queue_id} lacks {count:,} queue offsets from {start} on, more than the damage "
+                            "there can have contained; they get no filler",
+                            topic=topic,
+                            queue_id=queue_id,
+                            count=len(numbers),
+                            start=numbers.start,
+                        )
                     )
                 continue
             for number in numbers:
@@ -335,13 +362,22 @@ class Evidence:
                 known.at[offset] = Expected(slot, offset, light.size, inferred=True)
                 if offset in chosen:
                     known.notes.append(
-                        f"only light message queues point to {offset:,}, and several queues lack a message there: its "
-                        f"filler keeps {topic}/{queue_id} {number}"
+                        Text(
+                            "only light message queues point to {offset:,}, and several queues lack a message there: "
+                            "its filler keeps {topic}/{queue_id} {number}",
+                            offset=offset,
+                            topic=topic,
+                            queue_id=queue_id,
+                            number=number,
+                        )
                     )
         for offset in sorted(known.light):
             known.notes.append(
-                f"only light message queues point to {offset:,}: the queue of that message is unknown, so it gets no "
-                "filler"
+                Text(
+                    "only light message queues point to {offset:,}: the queue of that message is unknown, so it "
+                    "gets no filler",
+                    offset=offset,
+                )
             )
 
     def _choose_gaps(self, known: Known) -> tuple[set[int], dict[_Gap, list[int]]]:
@@ -434,7 +470,9 @@ def _merge(known: Known, offset: int, rows: Sequence[Testimony]) -> None:
     values = {row.field: row.value for row in rows if row.witness == first.witness}
     if len(own) > 1:
         names = ", ".join(f"{row.value.topic}/{row.value.queue_id}" for row in own)
-        known.notes.append(f"several queues point to {offset:,} ({names}): the first one is used")
+        known.notes.append(
+            Text("several queues point to {offset:,} ({names}): the first one is used", offset=offset, names=names)
+        )
     slot: QueueSlot = first.value
     if own:
         slot = QueueSlot(slot.topic, slot.queue_id, slot.queue_offset, slot.tags_code, slot.count, light)
@@ -497,7 +535,13 @@ def _between_units(
                 continue
             for low, high in _without_message(part, before + 1, behind):
                 slots = (files.topic, files.queue_id, range(low, high))
-                yield Testimony(start, stop, MISSED, slots, f"units {files.label} {before} and {behind}")
+                yield Testimony(
+                    start,
+                    stop,
+                    MISSED,
+                    slots,
+                    Text("units {label} {before} and {behind}", label=files.label, before=before, behind=behind),
+                )
 
 
 def _without_message(part: QueuePart | None, start: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -517,7 +561,7 @@ def _batch_rows(files: ConsumeQueueFiles, ranges: Ranges) -> Iterator[Testimony]
         for i in np.flatnonzero(hit).tolist():
             unit = chunk.units[i]
             base, tags, count = (int(unit[name]) for name in ("base_offset", "tags_code", "batch_size"))
-            at, witness = int(offset[i]), f"unit {files.label} {base}"
+            at, witness = int(offset[i]), Text("unit {label} {base}", label=files.label, base=base)
             yield Testimony(at, at, SLOT, QueueSlot(files.topic, files.queue_id, base, tags, count), witness)
             yield Testimony(at, at, SIZE, int(unit["size"]), witness)
             if unit["store_timestamp"] > 0:
