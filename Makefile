@@ -6,8 +6,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 BIN := .venv/bin
-# Two levels of installation share .venv: a small one for the demo; for the tests, also PySpark and development tools.
+# Three levels of installation share .venv: a small one for the demo; for the tests, also PySpark; all development tools.
 BASE := .venv/.base
+TESTS := .venv/.tests
 FULL := .venv/.installed
 BUILD := pyproject.toml hatch_build.py .ci/install $(wildcard rmqstore/scan/loops/*)
 SOURCES := rmqstore tests benchmarks distribution
@@ -26,9 +27,13 @@ $(BASE): $(BUILD)
 	@.ci/install
 	@touch $@
 
+$(TESTS): $(BUILD)
+	@.ci/install test
+	@touch $(BASE) $@
+
 $(FULL): $(BUILD)
 	@.ci/install all
-	@touch $(BASE) $@
+	@touch $(BASE) $(TESTS) $@
 
 demo: $(BASE) ## verify, damage, repair and restore a store that a real broker wrote
 	@BIN=$(BIN) fixtures/demo.sh
@@ -46,10 +51,10 @@ demo-spark: $(BASE) ## run one SQL query with Spark over four real stores (insta
 		"using (store, topic, queue_id, queue_offset) group by all order by no_unit desc, bytes desc limit 12")" \
 		5.4.0-killed 5.4.0-clean 5.4.0-dledger 4.9.7-ipv6
 
-test: $(FULL) ## run the tests, except the slow ones; list the skipped tests with the reason
+test: $(TESTS) ## run the tests, except the slow ones; list the skipped tests with the reason
 	$(PYTEST) -m 'not slow'
 
-test-all: $(FULL) ## run all tests with new random seeds; RMQSTORE_SEED=N repeats a run
+test-all: $(TESTS) ## run all tests with new random seeds; RMQSTORE_SEED=N repeats a run
 	RMQSTORE_SEED=$${RMQSTORE_SEED:-new} $(PYTEST)
 
 lint: $(FULL) ## run ruff, mypy --strict and import-linter, on the tests too

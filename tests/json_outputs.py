@@ -29,7 +29,7 @@ def documents(name: str, *words: str | Path) -> Iterator[Document]:
 
 def schema_problems(found: Iterable[Document]) -> tuple[set[str], list[str]]:
     """Return the names of the schemas that were used, and the places where output violates them."""
-    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed (the extra dev)")
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed (the extra test)")
     names: set[str] = set()
     out: dict[str, None] = {}
     validators: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from tests.stores import ROOT
 def test_extras_are_those_of_the_distribution() -> None:
     optional = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {name: list(packages) for name, packages in EXTRAS.items()} == {name: optional[name] for name in EXTRAS}
-    assert set(optional) - set(EXTRAS) == {"docs", "dev"}
+    assert set(optional) - set(EXTRAS) == {"docs", "test", "dev"}
 
 
 @pytest.mark.parametrize(

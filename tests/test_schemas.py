@@ -14,7 +14,7 @@ from tests.json_outputs import changing, damaged, documents, making, reading, sc
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import copy_store, unpack
 
-jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed (the extra dev)")
+jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed (the extra test)")
 
 # store -> the store to compare it with
 STORES = {

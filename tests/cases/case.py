@@ -9,8 +9,10 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests import damage
+from tests.command import run, run_json
 from tests.rocksdb_rows import opened_rows
 from tests.stores import copy_store, unpack, write_broker_conf
 
@@ -40,15 +42,30 @@ class Recover:
     """The expected repair: what it loses, and which problems remain after it (usually none).
 
     `other`: the number of messages that remain with other bytes than they were written with. `cut`: the number of
-    records, damaged or not, that are removed at the end of the log.
+    records, damaged or not, that are removed at the end of the log. `README.md` describes the other fields.
     """
 
+    command: tuple[str, ...] = ("recover",)
+    options: tuple[str, ...] = ()
     lost: int = 0
+    queues: Mapping[str, int] | None = None
+    at_least: bool = False
     other: int = 0
     cut: int = 0
-    options: tuple[str, ...] = ()
     remaining: Mapping[str, int] = field(default_factory=dict)
     exit_code: int = 0
+    restored: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    strategy: str = ""
+    steps: tuple[str, ...] | None = None
+    decisions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    stays: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def nothing(self) -> bool:
+        """Whether the plan must have no steps, so that there is nothing to apply."""
+        return self.steps == ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +82,8 @@ class Case:
     """Settings of the broker.conf that the commands are given, over those the store was made with; None: no `-c`."""
     no_recover: str
     """Why there is nothing for recover to do; given exactly when `recover` is None."""
+    quick: bool = False
+    """Whether `make test` runs the case although it is not the first one of its code."""
 
     @property
     def code(self) -> str:
@@ -87,16 +106,21 @@ def read_case(name: str) -> Case:
         about=document.pop("about"),
         store=document.pop("store"),
         damage=tuple(document.pop("damage", [])),
-        verify=Verify(**verify | {"options": tuple(verify.get("options", ()))}),
-        recover=recover if recover is None else Recover(**recover | {"options": tuple(recover.get("options", ()))}),
+        verify=Verify(**_with_tuples(verify)),
+        recover=recover if recover is None else Recover(**_with_tuples(recover)),
         conf=document.pop("conf", None),
         no_recover=document.pop("no_recover", ""),
+        quick=document.pop("quick", False),
     )
     if document:
         raise ValueError(f"{name}/case.toml: unknown words {sorted(document)}")
     if (case.recover is None) != bool(case.no_recover):
         raise ValueError(f"{name}/case.toml: give either [recover] or the reason no_recover")
     return case
+
+
+def _with_tuples(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
 
 
 def make(case: Case, target: Path) -> Path:
@@ -121,6 +145,24 @@ def options(case: Case, store: Path) -> tuple[str, ...]:
     path = store.parent / "broker.conf"
     path.write_text("".join(f"{key}={value}\n" for key, value in more.items()), "utf-8")
     return ("-c", str(path))
+
+
+def recover_words(case: Case, store: Path) -> tuple[str, ...]:
+    """Return the words of the command that plans the case's repair."""
+    assert case.recover is not None
+    name, *part = case.recover.command
+    return (name, str(store), *part, *options(case, store), *case.recover.options)
+
+
+def repair(case: Case, store: Path) -> Mapping[str, Any]:
+    """Apply the case's repair, and return the output; a plan with decisions is refused before it is forced."""
+    assert case.recover is not None
+    words = recover_words(case, store)
+    force: tuple[str, ...] = ()
+    if case.recover.decisions:
+        assert run(*words, "--apply").exit_code == 5
+        force = ("--force", str(run_json(*words, exit_code=1)["digest"]))
+    return run_json(*words, "--apply", *force, exit_code=case.recover.exit_code)
 
 
 def _do(store: Path, step: Step) -> None:  # noqa: C901 - one branch per verb

@@ -6,15 +6,17 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqstore.checks.problems.table import PROBLEMS
-from tests.cases.case import case_names, make, options, read_case
+from tests.cases.case import Recover, case_names, make, options, read_case, recover_words, repair
 from tests.command import run_json
 from tests.rocksdb_rows import need_rocksdict
 from tests.seeds import SEED
-from tests.untouched import assert_untouched, content
+from tests.stores import unpack
+from tests.untouched import assert_untouched, content, file_bytes
 
 
 def test_every_problem_has_a_case() -> None:
@@ -31,11 +33,12 @@ def test_case_shows_its_own_problem(name: str) -> None:
 
 
 def _cases() -> Iterator[object]:
-    """Yield all cases; those after the first one of a code are slow tests."""
+    """Yield all cases; those after the first one of a code are slow tests unless they are marked as quick."""
     seen: set[str] = set()
     for name in case_names():
         code = name.partition("--")[0]
-        yield pytest.param(name, marks=pytest.mark.slow if code in seen else ())
+        quick = code not in seen or read_case(name).quick
+        yield pytest.param(name, marks=() if quick else pytest.mark.slow)
         seen.add(code)
 
 
@@ -51,31 +54,53 @@ def test_damage_is_found_repaired_and_undone(name: str, tmp_path: Path) -> None:
     assert first["counts"] == dict(case.verify.counts)
     promises = _promises(first)
     commands = {command for _, command in promises}
-    recover = ("recover", str(store), *options(case, store), *(case.recover.options if case.recover else ()))
-    if case.recover is not None and not SEED:
-        commands.discard(recover)  # the output of --apply contains the same plan
-    elif case.recover is not None:
+    expected = case.recover
+    recover = () if expected is None else recover_words(case, store)
+    if expected is not None and (SEED or expected.nothing):
         commands.add(recover)
+    else:
+        commands.discard(recover)  # the output of --apply contains the same plan
     with assert_untouched(store):
         plans = {command: run_json(*command, exit_code=1) for command in sorted(commands)}
-    if case.recover is None:
+    if expected is None:
         assert _unkept(promises, plans) == []
         return
+    if expected.nothing:
+        _check_plan(expected, plans[recover])
+        return
     before = content(store)
-    repaired = run_json(*recover, "--apply", exit_code=case.recover.exit_code)
+    repaired = repair(case, store)
     assert repaired["applied"] is True
     assert repaired["differs"] == []  # what the plan said of the store after it is what verify found
     assert _unkept(promises, {recover: repaired, **plans}) == []
-    loss, journal = repaired["loss"], repaired["journal"]
-    assert isinstance(loss, dict)
-    assert isinstance(journal, str)
-    assert loss["messages"] == case.recover.lost
-    assert repaired["remaining"] == {"counts": dict(case.recover.remaining)}  # recover verifies again
+    _check_plan(expected, repaired)
+    assert repaired["remaining"] == {"counts": dict(expected.remaining)}  # recover verifies again
+    if expected.restored:
+        assert file_bytes(store, *expected.restored) == file_bytes(unpack(case.store), *expected.restored)
+    assert [path for path in expected.gone if (store / path).exists()] == []
     if SEED or case.verify.options:
-        second = run_json(*verify, exit_code=1 if case.recover.remaining else 0)
-        assert _problems(second) == dict(case.recover.remaining)
-    run_json("undo", journal, exit_code=0)
+        second = run_json(*verify, exit_code=1 if expected.remaining else 0)
+        assert _problems(second) == dict(expected.remaining)
+    run_json("undo", str(repaired["journal"]), exit_code=0)
     assert content(store) == before
+
+
+def _check_plan(expected: Recover, plan: Mapping[str, Any]) -> None:
+    """Compare a plan, applied or not, with what a case expects of it."""
+    loss, stays = plan["loss"], plan["facts"].get("stays", {})
+    assert loss["messages"] == expected.lost
+    assert loss.get("at_least", False) == expected.at_least
+    if expected.queues is not None:
+        assert loss["queues"] == dict(expected.queues)
+    if expected.strategy:
+        assert plan["facts"]["strategy"] == expected.strategy
+    if expected.steps is not None:
+        assert [f"{step['do']} {step['path']}" for step in plan["steps"]] == [*expected.steps]
+    for part, texts in (("brakes", expected.decisions), ("notes", expected.notes)):
+        assert [text for text in texts if not any(text in line for line in plan[part])] == [], plan[part]
+    assert bool(plan["brakes"]) == bool(expected.decisions), plan["brakes"]
+    for code, text in expected.stays.items():
+        assert text in f"{stays[code]['why']} -> {stays[code]['do']}"
 
 
 def _promises(report: Mapping[str, object]) -> list[tuple[str, tuple[str, ...]]]:

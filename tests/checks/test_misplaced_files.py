@@ -20,7 +20,7 @@ from rmqstore.formats.message import PHYSICAL_OFFSET_AT
 from rmqstore.repair.expire import plan_expire
 from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.plan.steps import Create, Discard, Rename
+from rmqstore.repair.plan.steps import Discard, Rename
 from rmqstore.repair.rebuild_parts import plan_rebuild
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.scan.records import scan_file
@@ -157,25 +157,6 @@ def test_what_was_copied_over_another_file_stays(store_copy: Copy) -> None:
     assert any(text.startswith(note) for text in plan_of(store).notes)
 
 
-def test_one_of_two_equal_files_is_renamed_to_its_place(store_copy: Copy) -> None:
-    """Both contain all messages of a missing file: if neither was moved, fillers would replace the messages."""
-    store = store_copy("4.9.7-killed")
-    log = store / "commitlog"
-    before = (log / name(3)).read_bytes()
-    stray = f"{3 * SIZE // 5:020}"
-    shutil.copy(log / name(3), log / stray)
-    (log / name(3)).rename(log / name(24))
-    found = look(store)
-    assert goes(found) == {name(24): name(3)}
-    assert stays(found) == {stray: "another file with the same bytes gets this name"}
-    made = plan_of(store, options=RecoverOptions(accept_fillers=True))
-    assert (made.loss.messages, made.loss.queues) == (0, {})
-    assert [note for note in made.notes if stray in note] == []
-    apply(made)
-    assert (log / name(3)).read_bytes() == before
-    assert not (log / stray).exists() and not (log / name(24)).exists()
-
-
 def test_copy_that_took_the_place_of_another_file_is_no_reason_to_leave_the_right_one(store_copy: Copy) -> None:
     store = store_copy("4.9.7-killed")
     log = store / "commitlog"
@@ -185,19 +166,6 @@ def test_copy_that_took_the_place_of_another_file_is_no_reason_to_leave_the_righ
     assert goes(found) == {name(12): name(3)}
     assert stays(found) == {name(9): "another file with the same bytes gets this name"}
     assert any(f"If a backup or replica has the right {name(9)}, restore it" in note for note in plan_of(store).notes)
-
-
-def test_a_copy_of_a_legacy_file_in_the_address_space_of_dledger_goes_into_quarantine(store_copy: Copy) -> None:
-    store = store_copy("5.1.4-dledger-mixed")
-    log = store / "commitlog"
-    copy = log / f"{14 * SIZE:020}"
-    shutil.copy(min(log.iterdir()), copy)
-    found = look(store)
-    assert found.store.left_out == {copy}
-    assert stays(found) == {copy.name: "another file with the same bytes has this name"}
-    made = plan_of(store)
-    assert [(step.do, step.path) for step in made.steps] == [("discard", f"commitlog/{copy.name}")]
-    assert (made.loss.messages, made.decisions) == (0, ())
 
 
 def test_two_different_files_of_one_place_stay(store_copy: Copy) -> None:
@@ -240,20 +208,6 @@ def test_file_of_dledger_entries_does_not_belong_to_the_commitlog(store_copy: Co
     assert look(store).files == ()
 
 
-def test_files_shifted_by_one_name_are_renamed_into_the_gap(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-killed")
-    log = store / "commitlog"
-    (log / name(4)).unlink()
-    for number in (3, 2, 1):
-        (log / name(number)).rename(log / name(number + 1))
-    assert goes(look(store)) == {name(2): name(1), name(3): name(2), name(4): name(3)}
-    made = plan_of(store, options=RecoverOptions(accept_fillers=True))
-    assert [step.path for step in made.steps if isinstance(step, Create) and "commitlog" in step.path] == [
-        f"commitlog/{name(4)}"
-    ]
-    assert sum(isinstance(step, Rename) for step in made.steps) == 3
-
-
 def test_file_of_garbage_is_moved_out_of_the_way(store_copy: Copy) -> None:
     store = store_copy("4.9.7-killed")
     log = store / "commitlog"
@@ -281,19 +235,6 @@ def test_nothing_else_is_repaired_while_names_stay_wrong(store_copy: Copy) -> No
         plan_of(store, options=RecoverOptions(only=("CL-BODY-CRC",)))
     only = plan_of(store, options=RecoverOptions(only=("CL-MISPLACED-FILE",)))
     assert {step.do for step in only.steps} == {"set-aside", "rename"}
-
-
-@pytest.mark.parametrize("role", ["slave", "dledger-group"])
-def test_follower_puts_its_own_bytes_back(store_copy: Copy, role: str) -> None:
-    store = store_copy("5.4.0-dledger3-n1" if role == "dledger-group" else "5.4.0-slave")
-    swap(log_of(store), 1, 3)
-    made = plan_of(store, options=RecoverOptions(role=role))
-    assert made.loss.messages == 0 and made.facts["strategy"] == "truncate"
-    assert [step.do for step in made.steps].count("rename") == 2
-    assert {step.do for step in made.steps if "commitlog" in step.path or "data" in step.path} == {
-        "set-aside",
-        "rename",
-    }
 
 
 def test_follower_whose_swapped_files_lie_behind_damage_discards_them_where_they_are(store_copy: Copy) -> None:

@@ -32,7 +32,7 @@ class MemoryFiles(Files):
                 self._read(below.path)
         else:
             with LOCAL.open(path) as file:
-                self.content[path] = file.read(entry.length, 0)
+                self.content[path] = file.read(entry.length, 0).rstrip(b"\0")  # workers get a copy; an index has 160 MB
 
     def list(self, directory: Path) -> list[DirEntry]:
         self.calls["list", directory.name] += 1
@@ -46,7 +46,7 @@ class MemoryFiles(Files):
         if path not in self.content:
             missing = path not in self.entries
             raise OSError(errno.ENOENT if missing else errno.EINVAL, "no regular file in memory", str(path))
-        return _MemoryFile(self.content[path])
+        return _MemoryFile(self.content[path], self.entries[path].length)
 
     @contextlib.contextmanager
     def local(self, directory: Path) -> Iterator[Path]:
@@ -54,22 +54,27 @@ class MemoryFiles(Files):
             for entry in self.list(directory):
                 if entry.regular:
                     Path(folder, entry.path.name).write_bytes(self.content[entry.path])
+                    os.truncate(Path(folder, entry.path.name), entry.length)
                     os.utime(Path(folder, entry.path.name), ns=(entry.mtime_ns, entry.mtime_ns))
             yield Path(folder)
 
 
 class _MemoryFile(OpenFile):
-    def __init__(self, content: bytes) -> None:
+    """The first bytes of a file; those after them, up to its length, are zeros."""
+
+    def __init__(self, content: bytes, length: int) -> None:
         self._content = content
+        self._length = length
 
     @property
     def length(self) -> int:
-        return len(self._content)
+        return self._length
 
     def read_into(self, buffer: memoryview, at: int) -> int:
-        data = self._content[at : at + len(buffer)]
-        buffer[: len(data)] = data
-        return len(data)
+        count = min(len(buffer), max(self._length - at, 0))
+        data = self._content[at : at + count]
+        buffer[:count] = data.ljust(count, b"\0")
+        return count
 
     def close(self) -> None:
         pass

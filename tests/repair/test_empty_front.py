@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.files.store import open_store
-from tests.command import run, run_json
+from tests.command import run_json
 from tests.repair.salvaging import rows
 from tests.stores import unpack
 
@@ -42,24 +42,6 @@ def test_messages_of_an_empty_first_file_are_lost(
     assert done["loss"]["messages"] == lost == 120
     assert path.stat().st_size == 65_536
     assert run_json("verify", str(store), exit_code=0)["counts"] == {}
-
-
-def test_several_empty_files_in_front_are_lost(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
-    for number in (0, 1):
-        _emptied(store, "commitlog", number)
-    lost = sum(row.offset < 131_072 for row in rows(unpack("5.4.0-clean")))
-    done = run_json("recover", str(store), "--accept-fillers", exit_code=1)
-    assert isinstance(done["loss"], dict)
-    assert done["loss"]["messages"] == lost
-
-
-def test_a_slave_discards_an_empty_first_file(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-slave")
-    path = _emptied(store, "commitlog")
-    done = run("recover", str(store), "--role", "slave", "-v")
-    assert f"move commitlog/{path.name} into quarantine (0 bytes)" in done.stdout
-    assert "Cures: CL-MISSING-FILE, DIR-EMPTY-FILE" in done.stdout
 
 
 def test_empty_file_far_before_the_log_proves_no_loss(store_copy: Copy) -> None:

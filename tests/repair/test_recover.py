@@ -10,18 +10,14 @@ import pytest
 
 from rmqstore.errors import Refused, UsageError
 from rmqstore.formats.consumequeue import PRE_BLANK
-from rmqstore.repair.journal.journal import apply, undo
-from rmqstore.repair.plan.content import Zeros
+from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.plan.steps import Overwrite
 from tests import damage
 from tests.cases.case import locate_record
 from tests.command import run, run_json
-from tests.planning import counts_of, plan_of, report_of
+from tests.planning import counts_of, plan_of
 from tests.stores import BROKER_STORES, copy_store, meta, write_broker_conf
-from tests.untouched import assert_untouched, content
-
-SINGLE = {"brokerRole": "ASYNC_MASTER"}
+from tests.untouched import assert_untouched
 
 
 def garble_body(store: Path, record: int, folder: str = "commitlog") -> None:
@@ -37,25 +33,6 @@ def test_a_sound_store_needs_nothing(name: str, tmp_path: Path) -> None:
     with assert_untouched(store):
         answer = run_json("recover", str(store), "-c", str(conf), exit_code=0)
     assert (answer["steps"], answer["applied"], answer["loss"]["messages"]) == ([], False, 0)  # type: ignore[index]
-
-
-def test_truncation_cuts_log_queues_offsets_and_checkpoint(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    garble_body(store, 225)
-    before = content(store)
-    plan = plan_of(store, options=RecoverOptions(strategy="truncate"))
-    assert plan.loss.messages == 553 - 225
-    assert plan.loss.queues["log-15445/0"] == 33 - 12
-    done = apply(plan)
-    assert counts_of(store) == {}
-    assert report_of(store).commitlog == {
-        **(report_of(store).commitlog or {}),
-        "wrote": 166170,
-        "messages": 225,
-    }
-    assert done.journal is not None
-    undo(done.journal)
-    assert content(store) == before
 
 
 def test_what_is_cut_is_zero(tmp_path: Path) -> None:
@@ -83,14 +60,6 @@ def test_the_role_chooses_the_strategy(settings: dict[str, str], strategy: str, 
     assert plan_of(store, settings).facts["strategy"] == strategy
 
 
-def test_a_member_of_a_dledger_group_is_truncated(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-dledger3-n0", tmp_path)
-    garble_body(store, 60, "dledger-n0/data")
-    plan = plan_of(store, meta("5.4.0-dledger3-n0").broker_conf)
-    assert (plan.facts["role"], plan.facts["strategy"]) == ("dledger-group", "truncate")
-    assert plan.loss.messages > 0
-
-
 @pytest.mark.parametrize(
     ("name", "folder", "role"),
     [("5.4.0-dledger3-n0", "dledger-n0/data", "dledger-group"), ("5.4.0-slave", "commitlog", "slave")],
@@ -107,125 +76,12 @@ def test_a_short_file_behind_the_cut_is_only_moved_away(name: str, folder: str, 
     assert not counts_of(store)
 
 
-def test_salvage_on_a_replica_is_warned_about(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    garble_body(store, 225)
-    plan = plan_of(store, options=RecoverOptions(strategy="salvage", role="slave"))
-    assert any("differs from the other replicas" in note for note in plan.notes)
-
-
-def test_an_unknown_role_is_reported(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    garble_body(store, 225)
-    assert any("role is not known" in note for note in plan_of(store).notes)
-
-
-def test_salvage_keeps_every_other_message(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    garble_body(store, 225)
-    plan = plan_of(store, SINGLE)
-    assert plan.loss.queues == {"log-15445/0": 1}
-    apply(plan)
-    assert counts_of(store) == {}
-
-
-def test_a_rebuild_behind_a_salvage_reads_the_repaired_log(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    queue = store / "consumequeue" / "log-15445" / "0" / "00000000000000000000"
-    before = queue.read_bytes()
-    garble_body(store, 225)
-    shutil.rmtree(queue.parent)
-    apply(plan_of(store, SINGLE))
-    assert queue.read_bytes()[: 12 * 20] == before[: 12 * 20]
-    assert queue.read_bytes()[13 * 20 :] == before[13 * 20 :]
-    assert counts_of(store) == {}
-
-
-def test_a_damaged_last_record_is_truncated_with_its_unit(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    garble_body(store, -1)
-    plan = plan_of(store, SINGLE)
-    assert plan.loss.messages == 1
-    assert any(isinstance(s, Overwrite) and isinstance(s.content, Zeros) for s in plan.steps)
-    apply(plan)
-    assert counts_of(store) == {}
-
-
-def test_only_limits_what_is_done(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    garble_body(store, 225)
-    (store / "commitlog" / "notes.txt").write_text("a note")
-    plan = plan_of(store, options=RecoverOptions(only=("DIR-STRAY-FILE",)))
-    assert [(s.do, s.path) for s in plan.steps] == [("discard", "commitlog/notes.txt")]
-
-
-def test_abort_is_removed_when_everything_is_complete(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-killed", tmp_path)
-    shutil.rmtree(store / "consumequeue" / "Order_11")
-    plan = plan_of(store, SINGLE)
-    assert "abort" in [s.path for s in plan.steps]
-    apply(plan)
-    assert counts_of(store) == {}
-
-
-def test_abort_is_also_removed_after_a_decision(tmp_path: Path) -> None:
-    """In its abnormal recovery of DLedger, 5.4.0 would truncate good units, even if the log was repaired."""
-    store = copy_store("5.4.0-dledger", tmp_path)
-    (store / "abort").touch()
-    for path in sorted((store / "dledger-n0" / "data").iterdir())[:2]:
-        damage.garble(path, 20_000, 30_000)
-    plan = plan_of(store, options=RecoverOptions(role="single"))
-    assert any("% of dledger is damaged" in decision for decision in plan.decisions)
-    assert "abort" in [s.path for s in plan.steps]
-    apply(plan, force_digest=plan.digest)
-    again = plan_of(store, options=RecoverOptions(role="single"))
-    assert again.steps == ()
-
-
-def test_a_file_cut_within_its_blank_needs_only_its_length(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    path = store / "commitlog" / "00000000000000065536"
-    damage.cut(path, 65536 - 20)
-    assert counts_of(store) == {"DIR-WRONG-LENGTH": 1}
-    plan = plan_of(store, options=RecoverOptions(role="single"))
-    assert [s.do for s in plan.steps if s.path.startswith("commitlog")] == ["extend"]
-    apply(plan)
-    assert counts_of(store) == {}
-
-
-def test_the_only_file_of_a_log_is_extended_to_its_length(tmp_path: Path) -> None:
-    """If all files of a log have another length, the setting is wrong; a single short file was truncated."""
-    store = copy_store("5.4.0-clean", tmp_path)
-    first, *others = sorted((store / "commitlog").iterdir())
-    for path in others:
-        path.unlink()
-    shutil.rmtree(store / "consumequeue")
-    damage.cut(first, 61440)
-    settings = {**SINGLE, "mappedFileSizeCommitLog": "65536"}
-    assert counts_of(store, settings)["DIR-WRONG-LENGTH"] == 1
-    plan = plan_of(store, settings)
-    assert plan.decisions == ()
-    apply(plan)
-    assert first.stat().st_size == 65536
-    assert "DIR-WRONG-LENGTH" not in counts_of(store, settings)
-
-
 def test_a_missing_data_path_stops_everything(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     garble_body(store, 225)
     plan = plan_of(store, {"storePathCommitLog": f"{store}/commitlog,{store}/gone"})
     assert plan.steps == ()
     assert "gone is configured but missing" in plan.decisions[0]
-
-
-def test_much_damage_needs_a_decision(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    damage.garble(store / "commitlog" / "00000000000000131072", 0, 60_000)
-    plan = plan_of(store, SINGLE)
-    assert any("% of commitlog is damaged" in decision for decision in plan.decisions)
-    with pytest.raises(Refused):
-        apply(plan)
-    apply(plan, force_digest=plan.digest)
 
 
 def test_queue_files_of_an_assumed_size_need_a_decision(tmp_path: Path) -> None:
@@ -303,17 +159,6 @@ def test_a_queue_that_a_truncation_leaves_with_pre_blanks_only_is_emptied(tmp_pa
     assert counts_of(store).keys() <= {"CQ-DELETED-TOPIC"}
 
 
-def test_units_that_point_into_a_missing_file_stay(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    queue = store / "consumequeue" / "Order_11" / "0" / "00000000000000000000"
-    before = queue.read_bytes()
-    (store / "commitlog" / "00000000000000196608").unlink()
-    damage.zero(queue, 0, 20)
-    plan = plan_of(store, options=RecoverOptions(only=("CQ-MISSING-UNIT",)))
-    apply(plan, force_digest=plan.digest)
-    assert queue.read_bytes() == before
-
-
 def test_an_empty_path_of_a_log_with_missing_files_may_be_a_disk_that_is_not_mounted(tmp_path: Path) -> None:
     store, second = copy_store("5.4.0-clean", tmp_path), tmp_path / "second"
     second.mkdir()
@@ -330,16 +175,3 @@ def test_an_empty_path_of_a_log_with_missing_files_may_be_a_disk_that_is_not_mou
     assert decision in plan.decisions
     with pytest.raises(Refused, match="is a disk not mounted"):
         apply(plan)
-
-
-def test_messages_that_a_new_dledger_checkpoint_calls_committed_have_units(tmp_path: Path) -> None:
-    """A start without `abort` dispatches only what is after the committed position."""
-    store = copy_store("5.1.4-dledger-killed", tmp_path)
-    for name in ("checkpoint", "dledger-n0/checkpoint"):
-        (store / name).unlink()
-    (store / "abort").touch()
-    assert counts_of(store)["CQ-BEHIND"] == 1
-    done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
-    assert (done["remaining"], (store / "abort").exists()) == ({"counts": {}}, False)
-    report = run_json("verify", str(store), exit_code=0)
-    assert report["clean"] is True

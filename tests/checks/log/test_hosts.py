@@ -59,27 +59,6 @@ def test_what_is_cleared_is_what_was_written(tmp_path: Path) -> None:
     assert row.path.read_bytes() == sound
 
 
-def test_a_replica_is_left(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    flip(pick(store, lambda _: True, 5), "store", 20)
-    plan = run_json("recover", str(store), "--role", "slave", exit_code=1)
-    assert (plan["strategy"], plan["steps"], plan["remaining"]) == ("truncate", [], {"counts": {CODE: 1}})
-    assert isinstance(plan["facts"], dict)
-    assert plan["facts"]["stays"][CODE]["why"].startswith("a replica must equal its master")
-
-
-def test_the_record_crc_finds_the_bit_and_the_record_is_restored(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-formats", tmp_path)
-    row = pick(store, lambda r: b"__CRC32#" in r.message.properties, 3)
-    sound = row.path.read_bytes()
-    flip(row, "born", 16)
-    flip(row, "store", 31)  # a second bit, so that the CRC alone cannot find them
-    found = counts(store)
-    assert (found.get(CODE, 0), found["CL-RECORD-CRC"]) == (0, 1)
-    run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
-    assert row.path.read_bytes() == sound
-
-
 def test_a_port_under_a_record_crc_that_fits_is_cleared_too(tmp_path: Path) -> None:
     """No broker writes such a port: bad memory or a tool changed it before the record CRC was computed."""
     store = copy_store("5.4.0-formats", tmp_path)

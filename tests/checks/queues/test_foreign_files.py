@@ -12,7 +12,6 @@ import rmqstore
 from rmqstore.checks.verify import Verified
 from rmqstore.repair.plan.plan import Plan
 from tests.checks.looks import look, records
-from tests.command import run, run_json
 from tests.stores import copy_store
 
 
@@ -42,16 +41,6 @@ def test_a_renamed_topic_directory_proves_no_record_wrong(tmp_path: Path, name: 
     assert not plan.decisions
 
 
-def test_a_queue_of_one_message_is_recognized_by_topics_json(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-killed", tmp_path)
-    queues = store / "consumequeue"
-    (queues / "RMQ_SYS_TRANS_OP_HALF_TOPIC").rename(queues / "RMQ_SYS_TRANS_OP_HALF_TOPIB")
-    verified, plan = planned(store)
-    found = verified.report.findings.counts
-    assert (found["CQ-OTHER-QUEUE"], found["CL-HEADER"]) == (1, 0)
-    assert of_the_log(plan) == []
-
-
 def test_a_log_of_another_broker_with_records_of_the_same_sizes_is_not_mended(tmp_path: Path) -> None:
     """Every unit points to a record of its size, and most records differ in one bit from the queue of the unit."""
     store = copy_store("498_many", tmp_path)
@@ -66,16 +55,6 @@ def test_a_log_of_another_broker_with_records_of_the_same_sizes_is_not_mended(tm
     _, plan = planned(store)
     assert of_the_log(plan) == []
     assert len(plan.decisions) == 1
-
-
-def test_queues_of_another_broker_are_rebuilt_on_request(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    shutil.rmtree(store / "consumequeue")
-    (copy_store("5.1.4-clean", tmp_path / "other") / "consumequeue").rename(store / "consumequeue")
-    assert run("recover", str(store), "--apply").exit_code == 5
-    digest = str(run_json("recover", str(store), exit_code=1)["digest"])
-    run_json("recover", str(store), "--apply", "--force", digest[:16], exit_code=0)
-    assert run("verify", str(store)).exit_code == 0
 
 
 def test_a_file_of_another_log_stops_every_repair(tmp_path: Path) -> None:

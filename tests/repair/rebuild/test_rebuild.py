@@ -17,7 +17,6 @@ from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
 from tests import damage
-from tests.cases.case import locate_record
 from tests.checks.looks import records
 from tests.command import run, run_json
 from tests.planning import counts_of, plan_of, rebuild_of
@@ -147,37 +146,6 @@ def test_a_queue_whose_head_has_expired_begins_with_pre_blanks(tmp_path: Path) -
     assert after == PRE_BLANK * kept + before[kept * 20 :]
 
 
-def test_units_of_expired_messages_stay(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    queue = store / "consumequeue" / "Order_11" / "0" / "00000000000000000000"
-    before = queue.read_bytes()
-    (store / "commitlog" / f"{0:020d}").unlink()
-    damage.zero(queue, 40 * 20, 20)
-    apply(rebuild_of(store, "cq"))
-    assert queue.read_bytes() == before
-
-
-def test_damage_in_the_log_is_reported_and_its_unit_stays(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    path, at = locate_record(store / "commitlog", "record 225 body")
-    damage.flip(path, at)
-    plan = rebuild_of(store, "cq")
-    assert plan.empty
-    assert plan.notes == ("commitlog is damaged: `rmqstore recover` repairs it first",)
-
-
-def test_a_queue_without_one_of_its_messages_needs_a_decision(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    path, at = locate_record(store / "commitlog", "record 225 body")
-    damage.flip(path, at)
-    shutil.rmtree(store / "consumequeue" / "log-15445" / "0")
-    plan = rebuild_of(store, "cq")
-    text = "log-15445/0: no message in the log has queue offset 12; consumers get the message before it again"
-    assert plan.decisions == (text,)
-    with pytest.raises(Refused):
-        apply(plan)
-
-
 def test_a_log_without_queue_offsets_needs_a_decision(tmp_path: Path) -> None:
     store = copy_store("498_many", tmp_path)
     log = records(store)
@@ -206,14 +174,6 @@ def test_what_cannot_be_rebuilt_is_refused(tmp_path: Path) -> None:
         rebuild_of(store, "index", topics=frozenset(["Order_11"]))
     with pytest.raises(UsageError):
         rebuild_of(store, "cq", topics=frozenset(["Nothing_11"]))
-
-
-def test_the_command_rebuilds(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    shutil.rmtree(store / "consumequeue" / "Order_11")
-    answer = run_json("rebuild", str(store), "cq", "--topic", "Order_11", "--apply", exit_code=0)
-    assert (answer["schema"], answer["applied"]) == ("rmqstore.rebuild/1", True)
-    assert run_json("verify", str(store), exit_code=0)["clean"] is True
 
 
 def test_saved_plan_is_applied_by_the_command_that_made_it(tmp_path: Path) -> None:

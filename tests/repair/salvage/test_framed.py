@@ -56,32 +56,6 @@ def test_one_plan_mends_all(names: tuple[str, ...], tmp_path: Path) -> None:
     assert run("verify", str(store)).exit_code == 0
 
 
-def test_a_sys_flag_that_is_garbage_is_not_believed(tmp_path: Path) -> None:
-    """By its transaction bits, the message is in no queue, but it has a unit."""
-    store = copy_store("4.9.7-clean", tmp_path)
-    row = pick(store, _plain, 7)
-    damage.overwrite(row.path, row.at + HEAD.at("sys_flag"), b"mmiD")
-    damage.overwrite(row.path, row.at + HEAD.at("born_host"), b"54=5")
-    damage.flip(row.path, row.at + HEAD.at("physical_offset") + 5)
-    done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
-    assert done["loss"]["messages"] == 0  # type: ignore[index]
-    assert "SYSFLAG" in str(done["notes"])
-    assert HEAD.parse(row.path.read_bytes(), row.at)["sys_flag"] == 0
-    assert run("verify", str(store)).exit_code == 0
-
-
-@pytest.mark.parametrize("kind", [2, 3], ids=["prepared", "commit"])
-def test_a_message_with_a_unit_is_no_prepared_one(kind: int, tmp_path: Path) -> None:
-    store = copy_store("4.9.7-clean", tmp_path)
-    row = pick(store, _plain, 7)
-    damage.flip(row.path, row.at + HEAD.at("sys_flag") + 3, kind)
-    damage.flip(row.path, row.at + HEAD.at("physical_offset") + 5)
-    done = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
-    assert done["loss"]["messages"] == 0  # type: ignore[index]
-    assert HEAD.parse(row.path.read_bytes(), row.at)["sys_flag"] in (0, 8)
-    assert run("verify", str(store)).exit_code == 0
-
-
 def _plain(row: Row) -> bool:
     text, topic = row.message.properties, row.message.topic_text
     plain = not properties.is_system_topic(topic) and not topic.startswith("%") and not carries_crc(row.message)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 
 from rmqstore.formats.consumequeue import UNIT
 from tests import damage
-from tests.command import run, run_json
+from tests.command import run_json
 from tests.repair.salvaging import Row, rows
 from tests.stores import copy_store, write_broker_conf
 
@@ -76,46 +75,6 @@ def test_every_message_behind_the_new_end_is_counted_by_its_unit(name: str, kind
     assert "at_least" not in loss
 
 
-def test_a_killed_broker_may_not_have_dispatched_its_last_messages(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-killed", tmp_path)
-    hit = end_lost(rows(store), "zeros")
-    loss = recover("5.4.0-killed", store)
-    assert (loss["messages"], loss["at_least"]) == (len(hit) - 2, True)  # the last two have no unit
-
-
-def test_truncation_in_the_middle_also_counts_the_lost_end(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    found = rows(store)
-    hit = end_lost(found, "file")
-    middle = found[300]
-    damage.garble(middle.path, middle.at, middle.size)
-    gone = {row.offset: row for row in (*found[300:], *hit)}
-    loss = recover("5.4.0-clean", store, "--strategy", "truncate")
-    assert loss["queues"] == per_queue(list(gone.values()))
-
-
-@pytest.mark.parametrize("name", ["5.4.0-clean", "5.1.4-dledger"])
-def test_without_units_the_index_or_the_entries_give_a_lower_bound(name: str, tmp_path: Path) -> None:
-    store = copy_store(name, tmp_path)
-    hit = end_lost(rows(store), "file")
-    shutil.rmtree(store / "consumequeue")
-    loss = recover(name, store)
-    assert (loss["messages"], loss["at_least"]) == (len(hit), True)
-    assert f"Lost: at least {len(hit)} messages" in run("recover", str(store)).output
-
-
-def test_without_any_evidence_the_checkpoint_makes_the_loss_a_lower_bound(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    end_lost(rows(store), "file")
-    for name in ("consumequeue", "index"):
-        shutil.rmtree(store / name)
-    for path in (store / "config").glob("consumerOffset.json*"):
-        path.unlink()
-    loss = recover("5.4.0-clean", store)
-    assert (loss["messages"], loss["at_least"]) == (0, True)
-    assert "Lost: at least 0 messages.\n" in run("recover", str(store)).output
-
-
 def test_units_left_behind_a_gap_or_out_of_order_are_ghosts_and_no_loss(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     found = rows(store)
@@ -169,13 +128,6 @@ def test_a_loss_is_counted_once(tmp_path: Path) -> None:
     assert isinstance(loss, dict)
     assert isinstance(after, dict)
     assert (loss["messages"], after["messages"]) == (len(hit), 0)
-
-
-def test_a_damaged_unit_of_an_existing_message_is_no_loss_behind_the_end(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    row = next(r for r in reversed(rows(store)) if r.slot[0] == "Order_11")  # the last of its queue
-    damage.flip(store / "consumequeue" / "Order_11" / str(row.slot[1]) / f"{0:020}", row.slot[2] * UNIT.size + 4, 4)
-    assert recover("5.4.0-clean", store)["messages"] == 0
 
 
 @pytest.mark.parametrize("kind", ["cut", "garbage", "file"])

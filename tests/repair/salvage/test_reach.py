@@ -49,24 +49,6 @@ def test_the_last_message_of_dledger_stays_when_only_its_header_is_hit(name: str
     assert log_faults(store).keys() <= {"CQ-BEHIND"}  # a killed broker's last message
 
 
-@pytest.mark.parametrize("part", ["consumequeue", "dledger-n0/index"])
-def test_the_units_of_queues_or_of_dledgers_index_suffice(part: str, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-dledger", tmp_path)
-    found = rows(store)
-    hit_header(found[-1], 48)
-    shutil.rmtree(store / part)
-    assert (lost(recover("5.4.0-dledger", store)), rows(store)) == (0, found)
-
-
-def test_neither_units_nor_index_are_needed_where_the_message_proves_itself(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-dledger", tmp_path)
-    found = rows(store)
-    hit_header(found[-1], 48)
-    shutil.rmtree(store / "consumequeue")
-    shutil.rmtree(store / "dledger-n0" / "index")
-    assert (lost(recover("5.4.0-dledger", store)), rows(store)) == (0, found)
-
-
 @pytest.mark.parametrize("field", ["magic", "size"])
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-clean"])
 def test_a_plain_message_proves_itself_without_units_and_index(name: str, field: str, tmp_path: Path) -> None:
@@ -77,16 +59,6 @@ def test_a_plain_message_proves_itself_without_units_and_index(name: str, field:
     shutil.rmtree(store / "consumequeue")
     shutil.rmtree(store / "index")
     assert (lost(recover(name, store)), rows(store)) == (0, found)
-
-
-def test_a_kept_message_without_unit_gets_one(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-dledger", tmp_path)
-    found = rows(store)
-    hit_header(found[-1], 8)
-    topic, queue_id, number = found[-1].slot
-    damage.zero(store / "consumequeue" / topic / str(queue_id) / f"{0:020}", number * 20, 20)
-    recover("5.4.0-dledger", store)
-    assert (rows(store), log_faults(store)) == (found, {})
 
 
 @pytest.mark.parametrize("name", ["4.9.7-dledger", "5.1.4-dledger", "5.4.0-dledger-mixed"])
@@ -110,15 +82,6 @@ def test_the_last_record_of_a_plain_log_is_mended_from_its_unit(field: str, tmp_
     last = found[-1]
     damage.garble(last.path, last.at + HEAD.at(field), 4)
     assert (lost(recover("5.4.0-clean", store)), rows(store)) == (0, found)
-
-
-def test_unproved_records_are_truncated_also_behind_a_proved_one(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    found = rows(store)
-    last, before = found[-1], found[-2]
-    damage.garble(before.path, before.at, 4)
-    damage.zero(last.path, last.at, 40)
-    assert (lost(recover("5.4.0-clean", store)), rows(store)) == (1, found[:-1])
 
 
 @pytest.mark.parametrize("name", ["5.4.0-clean", "5.4.0-dledger"])

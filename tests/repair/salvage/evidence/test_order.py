@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import HEAD
 from tests import damage
 from tests.command import run_json
@@ -37,22 +36,6 @@ def test_neighbours_are_repaired_by_their_units(name: str, first: int, count: in
     assert (loss["messages"], loss["bytes"], loss["queues"]) == (0, 0, {})
     assert {path: path.read_bytes() for path in sound} == sound
     assert log_faults(store) == {}
-
-
-def test_units_that_moved_do_not_change_the_log(tmp_path: Path) -> None:
-    """Here, the headers rise and the units do not, or come too early: the queue is repaired, not the log."""
-    store = copy_store("5.4.0-clean", tmp_path)
-    logs = {path: path.read_bytes() for path in (store / "commitlog").iterdir()}
-    first, second = (store / "consumequeue" / "Order_11" / str(q) / f"{0:020}" for q in (0, 1))
-    raw = first.read_bytes()
-    one, two = (raw[at * UNIT.size : (at + 1) * UNIT.size] for at in (10, 11))
-    damage.overwrite(first, 10 * UNIT.size, two + one)
-    before = second.read_bytes()
-    damage.remove_span(second, 10 * UNIT.size, UNIT.size)
-    damage.grow(second, UNIT.size)
-    run_json("recover", str(store), "--apply", exit_code=0)
-    assert (first.read_bytes(), second.read_bytes()) == (raw, before)
-    assert {path: path.read_bytes() for path in logs} == logs
 
 
 @pytest.mark.parametrize("words", [("recover", "--role", "slave"), ("rebuild", "cq")], ids=" ".join)

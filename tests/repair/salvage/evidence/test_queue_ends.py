@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.formats.configjson import build_config_json, parse_config_object
-from rmqstore.formats.properties import SCHEDULE_TOPIC
 from tests import damage
-from tests.command import run, run_json
+from tests.command import run_json
 from tests.repair.salvaging import Row, log_faults, rows, salvage
 from tests.stores import copy_store
 
@@ -56,46 +55,6 @@ def test_progress_of_a_consumer_shows_where_the_queue_ended(name: str, tmp_path:
     assert {r.slot: r.offset for r in rows(store)}[row.slot] == row.offset
 
 
-def test_progress_of_a_delay_level_shows_where_the_queue_ended(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    row = last_of(store, SCHEDULE_TOPIC)
-    lose(store, row)
-    (store / "config" / "delayOffset.json").write_bytes(
-        build_config_json({"offsetTable": {str(row.slot[1] + 1): row.slot[2] + 1}})
-    )
-    (filler,) = salvage(store).fillers
-    assert (filler.topic, filler.queue_id, filler.queue_offset) == row.slot
-    done = run_json("recover", str(store), "--apply", exit_code=1)
-    assert done["remaining"] == {"counts": {"CFG-NO-OFFSETS": 1}}  # nothing shows how far the groups had read
-    assert log_faults(store) == {}
-
-
-def test_without_progress_the_index_gives_a_lower_bound_of_the_loss(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    row = last_of(store, "Order_11")
-    lose(store, row)
-    result = salvage(store)
-    assert [filler.kind for filler in result.fillers] == ["unseen"]
-    assert (result.loss.messages, result.loss.queues, dict(result.loss.more)) == (1, {}, {"at_least": True})
-    note = next(note for note in result.notes if "the loss is a lower bound" in note)
-    assert f"{row.size:,} damaged bytes" in note
-    assert "1 were messages of unknown queues" in note
-    assert f"{row.slot[0]}/{row.slot[1]}" in note
-    assert "Lost: at least 1 message" in run("recover", str(store)).output
-    answer = run_json("recover", str(store), exit_code=1)
-    loss = answer["loss"]
-    assert isinstance(loss, dict)
-    assert (loss["messages"], loss["at_least"]) == (1, True)
-
-
-def test_without_an_index_the_damage_counts_as_one_message_at_least(tmp_path: Path) -> None:
-    store = copy_store("5.1.4-clean", tmp_path)
-    lose(store, last_of(store, "Order_11"), index=False)
-    result = salvage(store)
-    assert (result.loss.messages, dict(result.loss.more)) == (1, {"at_least": True})
-    assert "Lost: at least 1 message" in run("recover", str(store)).output
-
-
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger", "5.5.1-clean"])
 def test_a_record_without_any_evidence_is_never_nothing(name: str, tmp_path: Path) -> None:
     """Its queue had no other message, and consume queues, index and progress are gone."""
@@ -118,24 +77,6 @@ def test_zeros_that_become_a_blank_may_have_been_a_message(tmp_path: Path) -> No
     for name in ("consumequeue", "index", "config"):
         shutil.rmtree(store / name)
     assert salvage(store).loss.more == {"at_least": True}
-
-
-def test_in_dledger_every_lost_entry_is_a_lost_message(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-dledger", tmp_path)
-    lose(store, last_of(store, "Order_11"), index=False)
-    result = salvage(store)
-    assert (result.loss.messages, result.loss.queues, dict(result.loss.more)) == (1, {}, {"at_least": True})
-
-
-def test_a_consumer_too_far_ahead_is_not_believed(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
-    row = last_of(store, "Order_11")
-    lose(store, row)
-    progress(store, row, row.slot[2] + 5000)
-    result = salvage(store)
-    assert [filler.kind for filler in result.fillers] == ["unseen"]
-    assert any("more messages than the damage there can have contained" in note for note in result.notes)
-    assert dict(result.loss.more) == {"at_least": True}
 
 
 def test_a_consumer_further_than_an_intact_queue_changes_nothing(tmp_path: Path) -> None:
