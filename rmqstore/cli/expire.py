@@ -57,7 +57,6 @@ def expire(
     a full disk makes files expire early. The broker deletes ten files per round; this command shows all rounds. With
     --apply, the files are moved to quarantine: `rmqstore undo` restores them, and removing the journal frees the space.
     """
-    from rmqstore.checks.verify import NO_BODY_CRCS
     from rmqstore.cli.shared.apply_command import finish, open_for, plan_change, read_plan_of
     from rmqstore.repair.expire import ExpireOptions, disk_of, plan_expire, rules_of
     from rmqstore.repair.filling import outlook
@@ -71,9 +70,7 @@ def expire(
 
     rules = rules_of(opened.config, reserved, work.broker)
     later = outlook(opened, rules, time.time_ns() // 1_000_000, disk_of) if applying.plan_file is None else None
-    change = plan_change(out, "rmqstore.expire/1", opened, work.verifying(quick=True), plan, cures=False)
-    unchecked = change.report.unchecked
-    unchecked[:] = [line for line in unchecked if line != NO_BODY_CRCS]  # a clean-up does not depend on bodies
+    change = plan_change(out, "rmqstore.expire/1", opened, work.verifying(ranges=True), plan, cures=False)
     change = replace(change, verdict=_verdict(change.plan, later))
     code = finish(out, change, applying)
     return 0 if change.plan.empty else code  # `verify` reports the problems of the store
