@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from benchmarks import baselines
 from benchmarks.measure import Series, run
@@ -126,6 +127,18 @@ def store_cases(name: str, store: Path, made: Made, work: Path, args: argparse.N
     yield Case(name, "rmqstore rebuild cq, plan", command, *size, baseline=rebuild, prepare=again)
     yield Case(name, "rmqstore rebuild cq --apply", [*command, "--apply"], *size, baseline=rebuild, prepare=again)
     yield from damage_cases(name, store, made, work, ours, sizes)
+    yield from record_cases(name, store, made, work, ours)
+
+
+def record_cases(name: str, store: Path, made: Made, work: Path, ours: list[str]) -> Iterator[Case]:
+    """Yield the cases of a store with one damaged record: a plan, which measures its result, costs little more."""
+    broken = work / "damaged-record"
+    shutil.copytree(store, broken)
+    damage_body(min((broken / "commitlog").iterdir()), 1000)
+    verify = "rmqstore verify store, one damaged record"
+    for label, word in ((verify, "verify"), ("rmqstore recover, plan, one damaged record", "recover")):
+        command = one_core([*ours, word, str(broken), "--json", "--jobs", "1"])
+        yield Case(name, label, command, made.wrote, made.messages, baseline=verify if word == "recover" else "")
 
 
 def damage_cases(name: str, store: Path, made: Made, work: Path, ours: list[str], config: Path) -> Iterator[Case]:
@@ -145,12 +158,27 @@ def damage_cases(name: str, store: Path, made: Made, work: Path, ours: list[str]
 def set_queue_offset(path: Path, number: int, value: int) -> None:
     """Overwrite QUEUEOFFSET of a record of a commitlog file, counted from 0."""
     with path.open("r+b") as file:
-        at = 0
-        for _ in range(number):
-            file.seek(at)
-            at += int.from_bytes(file.read(4), "big")
-        file.seek(at + message.HEAD.at("queue_offset"))
+        file.seek(start_of(file, number) + message.HEAD.at("queue_offset"))
         file.write(value.to_bytes(8, "big"))
+
+
+def damage_body(path: Path, number: int) -> None:
+    """Change the first byte of the body of a record of a commitlog file, counted from 0."""
+    with path.open("r+b") as file:
+        at = start_of(file, number) + message.HEAD.size
+        file.seek(at)
+        first = file.read(1)
+        file.seek(at)
+        file.write(bytes([first[0] ^ 1]))
+
+
+def start_of(file: BinaryIO, number: int) -> int:
+    """Return the position of a record of an open commitlog file, counted from 0."""
+    at = 0
+    for _ in range(number):
+        file.seek(at)
+        at += int.from_bytes(file.read(4), "big")
+    return at
 
 
 def baseline_cases(
