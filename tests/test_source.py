@@ -47,7 +47,7 @@ READERS = {
     "repair/expire.py": "how full a file system is",
     "repair/migrate/to_commitlog_build.py": "the new store",
     "repair/rebuild/rocksdb_swap.py": "a new database in a temporary directory",
-    "repair/replica/": "copies in a temporary directory; the path or broker.conf of a replica that --replica names",
+    "repair/replica/": "the path or broker.conf of a replica that --replica names",
     "spark/": "outputs of jobs, and Spark's own files",
     "views/bundle/": "a bundle keeps owners and modes of the files",
     "views/compare/fingerprint.py": "a file that compare --fingerprint-out has written",

@@ -106,7 +106,7 @@ class SnapshotFiles(Files):
         for entry in self.list(directory):
             if not entry.directory:
                 target = scratch.path / entry.path.name
-                scratch.copy(None, target, entry.length)
+                scratch.create(target, entry.length)
                 with self.open(entry.path) as file:
                     for at in range(0, entry.length, _COPIED):
                         scratch.write_at(target, file.read(_COPIED, at), at)

@@ -82,6 +82,8 @@ class Verified:
     """The end of the last message that was written to the RocksDB (global offset); None: unknown."""
     batch_topics: frozenset[str] = frozenset()
     """Topics whose messages belong in a BatchCQ."""
+    known: KnownParts | None = None
+    """The parts of this examination, for the next one."""
 
     @property
     def results(self) -> list[LogResult]:

@@ -93,7 +93,7 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
     if store.kind is StoreKind.PART:
         report.whole = str(store_above(store.files, store.path, store.config) or "")
     report.live = store.kind is not StoreKind.PART and store.is_live()
-    examination = Examination(store, options, Verified(report, Logs([])), mapper)
+    examination = Examination(store, options, Verified(report, Logs([]), known=options.last_run), mapper)
     examination.run()
     _leave_out(report, options)
     report.seconds = time.monotonic() - examination.started

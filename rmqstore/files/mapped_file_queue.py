@@ -11,7 +11,7 @@ import functools
 import itertools
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
@@ -269,17 +269,6 @@ class MappedFileQueue:
         found = [MappedFile(path, start or 0, length, size, own.mtime_ns if own else 0, files)] if length else []
         odd = [] if length == size else [OddEntry(path, OddKind.WRONG_LENGTH if length else OddKind.EMPTY, length)]
         return cls(name, [path.parent], size, found, odd, how)
-
-    def listed_in(self, instead: Mapping[Path, Path], files: Files) -> MappedFileQueue:
-        """Return this queue as listed in other directories: `instead` maps own directories to their substitutes.
-
-        Errors: OSError if a directory cannot be listed.
-        """
-        directories = [instead.get(d, d) for d in self.directories]
-        size = self.file_size
-        queue = MappedFileQueue.open(self.name, directories, file_size=size, default=size, files=files)
-        queue.size_from = self.size_from
-        return queue
 
     def without_oldest(self, count: int) -> MappedFileQueue:
         """Return this queue without its `count` oldest files; the last file that begins with data always stays.

@@ -89,8 +89,7 @@ class Store(StoreQueues):
     `path` is the path given by the user, and `root` the same path in its role as storePathRootDir.
 
     The other attributes describe a changed view of the store. `moved` maps the path that a file will have to the path
-    that it has on disk now, and `left_out` are files that will be gone (see `rearranged`). `standins` maps substitute
-    directories with log files to the store's own directories (see `with_log_files_in`). `expiring` is the number of
+    that it has on disk now, and `left_out` are files that will be gone (see `rearranged`). `expiring` is the number of
     oldest log files to ignore, because a running broker deletes them during a read.
     """
 
@@ -100,7 +99,6 @@ class Store(StoreQueues):
         super().__init__(path, config, files)
         self.moved: Mapping[Path, Path] = {}
         self.left_out: frozenset[Path] = frozenset()
-        self.standins: Mapping[Path, Path] = {}
         self.expiring = 0
         self._follow = follow_config_paths
 
@@ -270,18 +268,6 @@ class Store(StoreQueues):
     def is_rearranged(self) -> bool:
         """Whether this is a future view of the store, made by `rearranged`."""
         return bool(self.moved or self.left_out)
-
-    def with_log_files_in(self, standins: Mapping[Path, Path]) -> Store:
-        """Return this store with its log files in other directories; `standins` maps these to the store's own."""
-        other = copy.copy(self)
-        other.standins = dict(standins)
-        instead = {own: standin for standin, own in standins.items()}
-        if self.commitlog is not None:
-            other.__dict__["commitlog_directories"] = [instead.get(d, d) for d in self.commitlog_directories]
-            other.__dict__["commitlog"] = self.commitlog.listed_in(instead, self.files)
-        if self.dledger is not None:
-            other.__dict__["dledger"] = replace(self.dledger, data=self.dledger.data.listed_in(instead, self.files))
-        return other
 
     @property
     def kind(self) -> StoreKind:

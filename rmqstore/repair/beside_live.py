@@ -14,12 +14,10 @@ from rmqstore.repair.plan.outcome import Outcome
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.planned.examined import measure
-from rmqstore.repair.planned.known_parts import FirstParts
+from rmqstore.repair.planned.known_parts import SPLIT, FirstParts
 from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 from rmqstore.texts import Text
 
-_SPLIT = 32 << 20
-"""Bytes of a part of the log: what a plan changes is read a second time in whole parts."""
 NOTE = Text("a broker is running on this store: the plan is not final, and cannot be applied")
 
 
@@ -51,7 +49,7 @@ def examine_and_plan(
     """
 
     first = FirstParts()
-    keeping = replace(options, last_run=first, split_size=options.split_size or _SPLIT)
+    keeping = replace(options, last_run=first, split_size=options.split_size or SPLIT)
 
     def work(look: Store) -> Planned:
         look, verified = examine_lasting(look, keeping, keep_units=keep_units)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from rmqstore.repair.plan.content import Literal, Parts, Zeros
+from rmqstore.files.disk.files import LOCAL
+from rmqstore.repair.plan.content import Content, Equivalent, Literal, Parts, Zeros, fingerprint
 from rmqstore.repair.plan.fingerprints import fingerprint_entry
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import (
@@ -16,12 +17,15 @@ from rmqstore.repair.plan.steps import (
     Discard,
     Extend,
     MakeDirectory,
+    Overwrite,
     RemoveEmptyDirectory,
     Rename,
     SetAside,
     Span,
     Step,
 )
+from rmqstore.repair.planned.overlay import Overlay
+from rmqstore.repair.replica.healed_store import FileContent
 from tests.repair.trees import OLD, discard, lazily, overwrite, pattern, truncate
 
 FOLDERS = ("commitlog", "consumequeue/A/0", "consumequeue/B/1", "index")
@@ -46,14 +50,39 @@ def build(store: Path, tree: dict[str, bytes]) -> None:
         os.utime(folder, ns=(OLD, OLD + len(folder)))
 
 
-def draw_content(draw: st.DrawFn, size: int) -> Literal | Zeros | Parts:
-    kind = draw(st.sampled_from(["zeros", "literal", "lazy", "parts"]))
+def draw_content(draw: st.DrawFn, store: Path, size: int) -> Content:
+    """Generate a content of any kind; "replica" and "healed" are read from a file beside the store."""
+    kind = draw(st.sampled_from(["zeros", "literal", "lazy", "parts", "equivalent", "replica", "healed"]))
     if kind == "zeros":
         return Zeros(size)
     data = pattern(size, draw(st.integers(0, 9)))
-    if kind == "lazy":
-        return lazily(data, 777)  # type: ignore[return-value]
-    return Literal(data) if kind == "literal" else Parts((Literal(data[: size // 2]), Zeros(size - size // 2)))
+    match kind:
+        case "lazy":
+            return lazily(data, 777)
+        case "literal":
+            return Literal(data)
+        case "equivalent":
+            return Equivalent(Literal(data), "0" * 64)
+        case "parts":
+            return Parts((Literal(data[: size // 2]), Zeros(size - size // 2)))
+    at = draw(st.integers(0, 70_000))
+    path = replica_file(store, data, at)
+    if kind == "replica":
+        return FileContent(LOCAL, path, at, size)
+    change = Overwrite(path.name, at, Literal(data), fingerprint(b"")) if size else None
+    path.write_bytes(bytes(at + size))
+    return FileContent(Overlay(LOCAL, [change] if change else [], path.parent), path, at, size)
+
+
+def replica_file(store: Path, data: bytes, at: int) -> Path:
+    """Write a sparse file with `data` at a position, and other bytes after it."""
+    folder = store.parent / "replica"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{len(list(folder.iterdir()))}"
+    with path.open("wb") as file:
+        file.seek(at)
+        file.write(data + b"after")
+    return path
 
 
 def draw_plan(draw: st.DrawFn, store: Path, tree: dict[str, bytes]) -> Plan:
@@ -69,15 +98,15 @@ def draw_plan(draw: st.DrawFn, store: Path, tree: dict[str, bytes]) -> Plan:
         if choice in ("overwrite", "both"):
             cuts = sorted(draw(st.lists(st.integers(0, limit), max_size=6, unique=True)))
             for at, stop in zip(cuts[::2], cuts[1::2], strict=False):
-                steps.append(overwrite(store, name, at, draw_content(draw, stop - at)))
+                steps.append(overwrite(store, name, at, draw_content(draw, store, stop - at)))
                 spans.append(Span(name, at, stop - at, f"{len(spans)}.bin"))
         if choice == "extend":
             more = draw(st.integers(1, 5000))
-            steps.append(Extend(name, size, size + more, draw_content(draw, draw(st.integers(0, more)))))
+            steps.append(Extend(name, size, size + more, draw_content(draw, store, draw(st.integers(0, more)))))
         if choice in ("discard", "replace"):
             steps.append(discard(store, name))
         if choice == "replace":
-            steps.append(Create(name, 500, draw_content(draw, draw(st.integers(0, 500))), name))
+            steps.append(Create(name, 500, draw_content(draw, store, draw(st.integers(0, 500))), name))
     steps, spans = draw_names(draw, store, tree, steps, spans)
     if draw(st.booleans()):
         steps += [RemoveEmptyDirectory("consumequeue/Empty/0"), RemoveEmptyDirectory("consumequeue/Empty")]

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from rmqstore.errors import HalfApplied
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.plan.content import Literal, Parts, Reencoded, Zeros
+from rmqstore.repair.plan.content import Content, Literal, Reencoded, Zeros
 from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import (
@@ -81,7 +81,7 @@ def look(store: Path, *, folder_times: bool = True, root_time: bool = True) -> d
     return seen
 
 
-def overwrite(store: Path, path: str, at: int, content: Literal | Zeros | Parts | Reencoded) -> Overwrite:
+def overwrite(store: Path, path: str, at: int, content: Content) -> Overwrite:
     return Overwrite(path, at, content, fingerprint_range(store / path, at, content.size), "test")
 
 

@@ -104,13 +104,13 @@ class LoadRules(Protocol):
     def deletes_empty_last(self) -> bool: ...
 
 
-class _Strict(NamedTuple):
+class _StrictLoad(NamedTuple):
     length_mismatch: LengthMismatch = LengthMismatch.FAIL
     skips_directories: bool = False
     deletes_empty_last: bool = False
 
 
-STRICT: LoadRules = _Strict()
+STRICT: LoadRules = _StrictLoad()
 """The rules of DLedger: it accepts no directory and no 0-byte file (MmapFileList#doLoad)."""
 
 

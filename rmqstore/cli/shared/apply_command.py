@@ -146,18 +146,18 @@ def finish(out: Output, change: Change, applying: Applying) -> int:
     if applying.plan_out is not None:
         save_plan(applying.plan_out, plan, change.store.path)
         out.note(f"plan saved to {applying.plan_out}")
+    digest = plan.digest if out.as_json else ""
     if not applying.apply_it or plan.empty:
         if applying.force is not None and not applying.apply_it:
             raise UsageError("--force needs --apply", "add --apply, or leave --force out")
-        _print(out, change, applied=False, journal=None, after=None)
+        _print(out, change, digest, applied=False, journal=None, after=None)
         return _left(change.report, plan) if plan.empty else 1
-    shown = not out.as_json and out.path is None
-    if shown:
+    if not out.as_json and out.path is None:
         out.lines(_plan_lines(change, out.verbose), wrap=True)
     again = replace(change.options, quick=False)
     with apply_and_verify(out, change.store, plan, applying, again) as (journal, after):
         differs = change.outcome.differences(Outcome.of(after)) if change.outcome is not None else []
-        _print(out, change, applied=True, journal=journal, after=after, plan_shown=shown, differs=differs)
+        _print(out, change, digest, applied=True, journal=journal, after=after, differs=differs)
     return tell_differences(differs, journal) or after.exit_code
 
 
@@ -233,19 +233,20 @@ def _left(report: Report, plan: Plan) -> int:
 def _print(
     out: Output,
     change: Change,
+    digest: str,
     *,
     applied: bool,
     journal: Path | None,
     after: Report | None,
-    plan_shown: bool = False,
     differs: Sequence[str] = (),
 ) -> None:
     if out.as_json:
-        out.report(_json(change, applied, journal, after) | {"differs": list(differs)})
+        out.report(_json(change, digest, applied, journal, after) | {"differs": list(differs)})
         return
     from rmqstore.repair.plan.plan_text import loss_words
 
     lines: list[str] = []
+    plan_shown = applied and out.path is None
     if not plan_shown:
         lines += _plan_lines(change, out.verbose)
     if applied and not plan_shown:
@@ -262,7 +263,7 @@ def _print(
     out.lines(lines, wrap=True)
 
 
-def _json(change: Change, applied: bool, journal: Path | None, after: Report | None) -> dict[str, Any]:
+def _json(change: Change, digest: str, applied: bool, journal: Path | None, after: Report | None) -> dict[str, Any]:
     plan, report = change.plan, after or change.report
     loss = {"visible_fillers": 0, "groups_that_will_see_them": {}, **plan.loss.to_json()}
     return {
@@ -272,7 +273,7 @@ def _json(change: Change, applied: bool, journal: Path | None, after: Report | N
         "strategy": plan.facts.get("strategy"),
         "role": plan.facts.get("role"),
         "journal": None if journal is None else str(journal),
-        "digest": plan.digest,
+        "digest": digest,
         "wrote": _wrote(change, after),
         "broker": report.broker,
         "loss": loss,

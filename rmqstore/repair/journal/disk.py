@@ -11,9 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from rmqstore.files.disk.reading import open_regular
-from rmqstore.files.disk.sparse import next_data
-
 _COPIED = 1 << 20  # bytes at a time
 _FEW, _TOGETHER = 64, 32
 """From `_FEW` files on, `_TOGETHER` of them are made durable at the same time."""
@@ -116,15 +113,13 @@ class ScratchFolder:
     def link(self, path: Path, target: Path) -> None:
         path.symlink_to(target)
 
-    def copy(self, source: Path | None, target: Path, size: int) -> None:
-        """Copy a file, holes included, and cut it or extend it with zeros to `size`; without `source`, all zeros."""
-        into = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    def create(self, path: Path, size: int) -> None:
+        """Create a file of zeros."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.ftruncate(into, size)
-            if source is not None:
-                _copy_data(source, into)
+            os.ftruncate(descriptor, size)
         finally:
-            os.close(into)
+            os.close(descriptor)
 
     def write_at(self, path: Path, data: bytes, at: int) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -133,9 +128,6 @@ class ScratchFolder:
         finally:
             os.close(descriptor)
 
-    def resize(self, path: Path, size: int) -> None:
-        os.truncate(path, size)
-
 
 def _write_all(descriptor: int, data: bytes | memoryview, at: int) -> None:
     view = memoryview(data)
@@ -143,19 +135,3 @@ def _write_all(descriptor: int, data: bytes | memoryview, at: int) -> None:
         written = os.pwrite(descriptor, view, at)
         view = view[written:]
         at += written
-
-
-def _copy_data(source: Path, into: int) -> None:
-    descriptor = open_regular(source)
-    try:
-        at, end = 0, os.fstat(descriptor).st_size
-        while at < end:
-            at, stop = next_data(descriptor, at, end)
-            while at < stop:
-                data = os.pread(descriptor, min(_COPIED, stop - at), at)
-                if not data:
-                    return
-                _write_all(into, data, at)
-                at += len(data)
-    finally:
-        os.close(descriptor)

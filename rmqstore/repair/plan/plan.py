@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import PurePosixPath
 
 from rmqstore.errors import BrokenPlan
@@ -63,7 +64,7 @@ class Loss:
         return {"messages": self.messages, "bytes": self.bytes, "queues": dict(self.queues), **self.more}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """The steps of one repair of one store.
 
@@ -107,9 +108,12 @@ class Plan:
         """Whether the plan has no steps."""
         return not self.steps
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """A hash that identifies exactly this change: steps, contents and expected bytes. Reads every content once."""
+        """A hash that identifies exactly this change: steps, contents and expected bytes. Reads every content once.
+
+        Ask for it before the plan is applied: contents may come from files that the plan moves away.
+        """
         running = hashlib.sha256(SCHEMA.encode())
         for step in self.steps:
             row = _step_head(step)

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.errors import NotReadable, Refused
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.disk.paths import real_path
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
 from rmqstore.formats.text.counts import many
-from rmqstore.repair.plan.content import Content, Json, Literal, Zeros
+from rmqstore.repair.plan.content import Content, Json, Literal, Zeros, fingerprint
 from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.plan import Loss, Plan
 from rmqstore.repair.plan.steps import (
@@ -81,23 +82,16 @@ class PlanBuilder:
 
     def name(self, path: Path) -> str:
         """Return a path as in a plan, regardless of renames."""
-        absolute = absolute_path(self._in_store(path))
+        absolute = absolute_path(path)
         try:
             return absolute.relative_to(self.root).as_posix()
         except ValueError:
             return absolute.as_posix()
 
-    def _in_store(self, path: Path) -> Path:
-        """Return the path in the store that a path in a temporary directory represents."""
-        for standin, home in self.store.standins.items():
-            if path.is_relative_to(standin):
-                return home / path.relative_to(standin)
-        return path
-
-    def _bytes_of(self, path: Path) -> Path:
-        """Return the file with the bytes: links in a temporary directory lead to files of the store."""
-        own = self._in_store(path)
-        return own if own != path and path.is_symlink() else path
+    def _expect(self, path: Path, work: Callable[[], str]) -> str:
+        """Return the fingerprint that `work` makes; of nothing if the store has the file only through other steps."""
+        planned = not LOCAL.has_entry(path) and self.store.files.has_entry(path)
+        return fingerprint(b"") if planned else readable(path, work)
 
     def locate(self, path: str) -> Path:
         """Return the file that a path of the plan names."""
@@ -121,8 +115,7 @@ class PlanBuilder:
         """Replace bytes of a file; `at` is a position in it."""
         content = Literal(content) if isinstance(content, bytes) else content
         if content.size:
-            source = self._bytes_of(path)
-            expect = readable(source, lambda: fingerprint_range(source, at, content.size))
+            expect = self._expect(path, lambda: fingerprint_range(path, at, content.size))
             self.add(Overwrite(self.path(path), at, content, expect, why))
 
     def zero(self, path: Path, at: int, length: int, why: str) -> None:
@@ -139,8 +132,7 @@ class PlanBuilder:
         """Truncate a file from `length` to `size` bytes, or extend it with zeros."""
         name = self.path(path)
         if length > size:
-            source = self._bytes_of(path)
-            expect = readable(source, lambda: fingerprint_range(source, size, length - size, _hash_for(source)))
+            expect = self._expect(path, lambda: fingerprint_range(path, size, length - size, _hash_for(path)))
             self.add(Truncate(name, length, size, expect, why))
         elif length < size:
             self.add(Extend(name, length, size, why=why))
@@ -152,13 +144,12 @@ class PlanBuilder:
             return
         # a planner of directories may have corrected the length of a file that another one then moves away
         self.steps = [s for s in self.steps if not (isinstance(s, Overwrite | Extend | Truncate) and s.path == name)]
-        source = self._bytes_of(path)
-        expect = readable(source, lambda: fingerprint_entry(source, _hash_for(source)))
-        status = source.lstat()
+        expect = self._expect(path, lambda: fingerprint_entry(path, _hash_for(path)))
+        length = path.lstat().st_size if LOCAL.has_entry(path) and not path.is_dir() else 0
         if path in moved:  # drop its rename
             self.steps = [s for s in self.steps if not (isinstance(s, SetAside) and s.path == now)]
             self.steps = [s for s in self.steps if not (isinstance(s, Rename) and s.source == now)]
-        self.steps.append(Discard(now, expect, why, 0 if source.is_dir() else status.st_size))
+        self.steps.append(Discard(now, expect, why, length))
         self._left.add(now)
         if path in moved or path not in moved.values():  # otherwise a rename gives this name to another file
             self.gone.add(name)

@@ -10,7 +10,7 @@ from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.files.store import Store, open_store
 from rmqstore.repair.plan.outcome import Outcome, measured
 from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.planned.known_parts import FirstParts, PartsAfter
+from rmqstore.repair.planned.known_parts import SPLIT, FirstParts, PartsAfter
 from rmqstore.repair.planned.overlay import Overlay
 
 
@@ -47,5 +47,6 @@ def examine_again(planned: Store, options: VerifyOptions, first: FirstParts | No
     parts = None
     if first is not None and isinstance(planned.files, Overlay):
         parts = PartsAfter(first, planned.files)
+        options = replace(options, split_size=options.split_size or SPLIT)
     own = replace(options, jobs=1, last_run=parts, units=None, sink=None, progress=None)
     return examine(planned, own)

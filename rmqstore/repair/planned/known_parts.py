@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rmqstore.checks.log.beside_split import BesideSplit, WatchedReads
     from rmqstore.checks.log.commitlog import IndexCheck
 
+SPLIT = 32 << 20
+"""Bytes of a part of the log: what a plan changes is read a second time in whole parts."""
 _Place = tuple[Path, int, int, int, int]
 _NO_IDENTITY = Identity(0, 0, 0, 0)
 

@@ -235,7 +235,7 @@ class Overlay(Files):
                 folder.link(into, (own / entry.path.name).absolute())
             elif not entry.directory:
                 with self.open(entry.path) as source:
-                    folder.copy(None, into, source.length)
+                    folder.create(into, source.length)
                     for low, high in source.data_extents(0, source.length):
                         for at in range(low, high, CHUNK):
                             folder.write_at(into, source.read(min(CHUNK, high - at), at), at)

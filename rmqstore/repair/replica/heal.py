@@ -22,6 +22,8 @@ from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.plan.wording import first_few, first_notes
+from rmqstore.repair.planned.examined import examine_again
+from rmqstore.repair.planned.known_parts import FirstParts
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.repair.replica.branch import common_epoch_end, proved_until
 from rmqstore.repair.replica.healed_store import HealedStore, build, messages_in
@@ -69,7 +71,7 @@ def plan_with_replicas(
 def plan_healing(work: Healing, sources: Sources, options: RecoverOptions, how: VerifyOptions | None) -> Plan:
     """Plan to take these bytes, and to repair what is then left. Arguments and errors: as `plan_with_replicas`."""
     healed = build(work.store, sources.taken)
-    after = examine(healed.store, how)
+    after = _examine_healed(healed.store, work.verified, how or VerifyOptions())
     damaged = judge(after, sources.taken)
     plan = plan_recovery(healed.store, after, options)
     names = PlanBuilder(work.store)
@@ -82,6 +84,13 @@ def plan_healing(work: Healing, sources: Sources, options: RecoverOptions, how: 
         )
     facts: dict[str, Json] = {**plan.facts, FACT: _facts(healed, sources, work)}
     return replace(whole, notes=(*notes, *plan.notes), facts=facts)
+
+
+def _examine_healed(healed: Store, verified: Verified, how: VerifyOptions) -> Verified:
+    """Examine the healed store: all of it if the units of its messages are wanted, else only what has changed."""
+    if how.units is not None or not isinstance(verified.known, FirstParts):
+        return examine(healed, how)
+    return examine_again(healed, how, verified.known)
 
 
 class Healing:

@@ -1,23 +1,22 @@
-"""Builds the healed store: the store with the replicas' bytes in its log.
+"""The healed store: the store with the replicas' bytes in its log. Nothing is copied: it is read through steps.
 
-It has copies of the files that change, and links to the others. The rest of the recovery is planned for this store, so
-that one examination covers everything. The copies are temporary files; the steps of the plan read from them.
+The rest of the recovery is planned for this store, so that one examination covers everything.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import Path
 
-from rmqstore.errors import NoSpace
-from rmqstore.files.disk.files import LOCAL
-from rmqstore.files.mapped_file_queue import offset_to_file_name
-from rmqstore.files.store import Store
-from rmqstore.repair.journal.disk import ScratchFolder
-from rmqstore.repair.plan.content import CHUNK
+from rmqstore.errors import PlanStale
+from rmqstore.files.disk.files import Files, OpenFile
+from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name
+from rmqstore.files.store import Store, open_store
+from rmqstore.repair.plan.content import CHUNK, Content, Parts, Zeros
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.steps import Create, Extend, Overwrite, Step
+from rmqstore.repair.planned.overlay import Overlay
 from rmqstore.repair.replica.replica import log_of
 from rmqstore.repair.replica.sources import Taken
 from rmqstore.scan.records import scan_file
@@ -25,7 +24,6 @@ from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.texts import Text
 
-_BLOCK = 1 << 12
 _LEAST_READ, _MOST_READ = 1 << 14, 1 << 22  # bytes
 
 
@@ -33,85 +31,69 @@ _LEAST_READ, _MOST_READ = 1 << 14, 1 << 22  # bytes
 class HealedFile:
     """One file of a log, with bytes of a replica.
 
-    `path` is its path in the store, `copy` the temporary file, `length` its current length in bytes, None if it is
-    missing. `like` is a file of the same log.
+    `path` is its path in the store, `length` its current length in bytes, None if it is missing, `size` its length with
+    the replicas' bytes. `like` is a file of the same log.
     """
 
     path: Path
-    copy: Path
     start: int
     length: int | None
+    size: int
     like: Path | None
     taken: list[Taken] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class HealedStore:
-    """The healed store; the temporary folder is deleted together with it."""
+    """The healed store, its files with bytes of replicas, and the steps that write these."""
 
     store: Store
     files: list[HealedFile]
-    folder: ScratchFolder
+    steps: Sequence[Step]
 
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """Bytes of a temporary file as the content of a step."""
+    """Bytes of a file as the content of a step. Errors: OSError; PlanStale if the file has become shorter."""
 
-    folder: ScratchFolder
+    files: Files
     path: Path
     at: int
     size: int
 
     def pieces(self) -> Iterator[bytes | int]:
         at, stop = self.at, self.at + self.size
-        while at < stop:
-            data = LOCAL.read_at(self.path, min(CHUNK, stop - at), at)
-            at += len(data)
-            blocks = (data[start : start + _BLOCK] for start in range(0, len(data), _BLOCK))
-            for zeros, run in groupby(blocks, lambda block: block.count(0) == len(block)):
-                piece = b"".join(run)
-                yield len(piece) if zeros else piece
+        with self._open() as file:
+            for low, high in file.data_extents(at, stop):
+                if low > at:
+                    yield low - at
+                for start in range(low, high, CHUNK):
+                    yield file.read(min(CHUNK, high - start), start)
+                at = high
+        if at < stop:
+            yield stop - at
 
     def read(self, size: int, at: int) -> bytes:
-        return LOCAL.read_at(self.path, max(0, min(size, self.size - at)), self.at + at)
+        with self._open() as file:
+            return file.read(max(0, min(size, self.size - at)), self.at + at)
+
+    def _open(self) -> OpenFile:
+        file = self.files.open(self.path)
+        if file.length < self.at + self.size:
+            file.close()
+            raise PlanStale(Text("{path} is shorter than when the plan was made", path=self.path))
+        return file
 
 
 def build(store: Store, taken: Sequence[Taken]) -> HealedStore:
-    """Copy the files that change, and write the replicas' bytes into the copies.
-
-    Errors: NoSpace; OSError.
-    """
-    folder = ScratchFolder()
+    """Return a store with the replicas' bytes in its log."""
     pieces: dict[Path, list[Taken]] = {}
     for piece in taken:
         pieces.setdefault(_path_of(piece), []).append(piece)
-    queues = {path: of_file[0].place.log.queue for path, of_file in pieces.items()}
-    needed = sum(queue.file_size for queue in queues.values())
-    free = shutil.disk_usage(folder.path).free
-    if free < needed:
-        many = Text("1 log file") if len(pieces) == 1 else Text("{count:,} log files", count=len(pieces))
-        raise NoSpace(
-            Text(
-                "copies of {many} need {needed:,} bytes in {parent}, which has {free:,}",
-                many=many,
-                needed=needed,
-                parent=folder.path.parent,
-                free=free,
-            ),
-            Text("set TMPDIR to a directory with more space"),
-        )
-    others = (d for queue in queues.values() for d in queue.directories if store.files.is_directory(d))
-    homes = dict.fromkeys([*(path.parent for path in pieces), *others])
-    standins = {home: folder.make_directory(f"{n}-{home.name}") for n, home in enumerate(homes)}
-    files = [_healed_file(path, standins[path.parent] / path.name, found) for path, found in pieces.items()]
-    for file in files:
-        _fill(file, folder)
-    for home, standin in standins.items():
-        for entry in store.files.list(home):
-            if entry.path not in pieces:
-                folder.link(standin / entry.path.name, entry.path.absolute())
-    return HealedStore(store.with_log_files_in({standin: home for home, standin in standins.items()}), files, folder)
+    files = [_healed_file(path, found) for path, found in pieces.items()]
+    names = PlanBuilder(store)
+    steps = [step for file in files for step in _steps(file, names)]
+    return HealedStore(open_store(store.path, store.config, Overlay(store.files, steps, names.root)), files, steps)
 
 
 def _path_of(piece: Taken) -> Path:
@@ -124,23 +106,52 @@ def _path_of(piece: Taken) -> Path:
     return directory / offset_to_file_name(piece.start // queue.file_size * queue.file_size)
 
 
-def _healed_file(path: Path, copy: Path, taken: list[Taken]) -> HealedFile:
+def _healed_file(path: Path, taken: list[Taken]) -> HealedFile:
+    """Return a file; if it is missing or gets bytes after its end, it gets the length of its log's other files."""
     queue = taken[0].place.log.queue
     file = queue.find(taken[0].start)
     start = taken[0].start // queue.file_size * queue.file_size
+    length = file.length if file is not None else None
+    last = max(piece.stop for piece in taken) - start
+    size = length if length is not None and last <= length else queue.file_size
     like = queue.files[0].path if queue.files else None
-    return HealedFile(path, copy, start, file.length if file is not None else None, like, taken)
+    return HealedFile(path, start, length, size, like, sorted(taken, key=lambda piece: piece.start))
 
 
-def _fill(file: HealedFile, folder: ScratchFolder) -> None:
-    """Write the copy; if it is missing or gets bytes after its end, it gets the length of its log's other files."""
-    last = max(piece.stop for piece in file.taken) - file.start
-    size = file.length if file.length is not None and last <= file.length else file.taken[0].place.log.queue.file_size
-    folder.copy(file.path if file.length is not None else None, file.copy, size)
+def _steps(file: HealedFile, names: PlanBuilder) -> Iterator[Step]:
+    """Yield the steps that write the replicas' bytes. `merged` makes those of the plan, which expect bytes."""
+    name, length = names.name(file.path), file.length
+    if length is None:
+        yield Create(name, file.size, _between(file, 0, file.size), names.name(file.like) if file.like else None)
+        return
     for piece in file.taken:
-        for at in range(piece.start, piece.stop, CHUNK):
-            data = piece.replica.bytes_at(piece.place.log.body_offset, at, min(at + CHUNK, piece.stop))
-            folder.write_at(file.copy, data, at - file.start)
+        low, high = piece.start - file.start, min(piece.stop - file.start, length)
+        if low < high:
+            yield Overwrite(name, low, _between(file, low, high), "")
+    if file.size > length:
+        yield Extend(name, length, file.size, _between(file, length, file.size))
+
+
+def _between(file: HealedFile, low: int, high: int) -> Content:
+    """Return the replicas' bytes between two positions of a file, and zeros before and between them."""
+    parts: list[Content] = []
+    at = low
+    for piece in file.taken:
+        start, stop = max(piece.start - file.start, at), min(piece.stop - file.start, high)
+        if start < stop:
+            parts += [Zeros(start - at), *_bytes_of(piece, file.start + start, file.start + stop)]
+            at = stop
+    return Parts(tuple(part for part in parts if part.size))
+
+
+def _bytes_of(piece: Taken, start: int, stop: int) -> Iterable[Content]:
+    """Yield the bytes [start, stop) of a replica's log (global offsets), file by file."""
+    queue: MappedFileQueue | None = piece.replica.log(piece.place.log.body_offset)
+    for source in queue.files if queue is not None else ():
+        low, high = max(start, source.start), min(stop, source.start + source.length, source.stop)
+        if low < high:
+            path = source.files.real_path(source.path) if source.files.on_this_machine else source.path
+            yield FileContent(source.files, path, low - source.start, high - low)
 
 
 def messages_in(healed: HealedStore, piece: Taken) -> int:

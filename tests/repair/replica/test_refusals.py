@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from rmqstore.errors import NoSpace, Refused, StoreIsLive
+from rmqstore.errors import Refused, StoreIsLive
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.repair.journal import journal
 from rmqstore.repair.replica.replica import Replica
@@ -248,12 +247,3 @@ def test_files_that_a_running_replica_deletes_are_left_out(tmp_path: Path, monke
     plan = plan_healing(store, [other])
     assert len(restored(plan)["places"]) == 1
     assert restored(plan)["places"][0]["offset"] > found[100].offset
-
-
-def test_copies_that_do_not_fit_are_refused_before_anything_is_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = broken(tmp_path)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=65_535))
-    with pytest.raises(NoSpace, match="copies of 1 log file need 65,536 bytes"):
-        plan_healing(store, [unpack("4.9.7-clean")])
