@@ -206,7 +206,7 @@ def _kind_by_place(path: Path, raw: bytes) -> str:
     for mark in ("commitlog", "timerlog", "batchconsumequeue", "consumequeue", "consumequeue_ext"):
         if mark in parents:
             return mark
-    if len(raw) >= consumequeue.UNIT.size:
+    if len(raw) >= consumequeue.UNIT_SIZE:
         unit = consumequeue.UNIT.parse(raw)
         if consumequeue.is_unit(unit["commitlog_offset"], unit["size"]):
             return "consumequeue"

@@ -33,7 +33,7 @@ from rmqstore.files.overlap import overlap_at
 from rmqstore.files.places import place_of_entry_file, place_of_log_file
 from rmqstore.files.queue_home import has_database
 from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, not_messages, store_below
-from rmqstore.files.store_queues import UNIT_SIZE, ConsumeQueueFiles, QueueKind, StoreQueues, StrayEntry
+from rmqstore.files.store_queues import UNIT_SIZES, ConsumeQueueFiles, QueueKind, StoreQueues, StrayEntry
 from rmqstore.formats.dledger import ENTRY, SNAPSHOTS
 from rmqstore.formats.index import NAME_DIGITS as INDEX_NAME_DIGITS
 from rmqstore.texts import Text
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rmqstore.files.in_use.users import Users
 
 __all__ = [
-    "UNIT_SIZE",
+    "UNIT_SIZES",
     "ConsumeQueueFiles",
     "DLedgerFiles",
     "QueueKind",

@@ -49,9 +49,9 @@ class QueueKind(StrEnum):
     COMPACTION_LOG = "compaction-log"
 
 
-UNIT_SIZE = {
-    QueueKind.SIMPLE: consumequeue.UNIT.size,
-    QueueKind.BATCH: consumequeue.BATCH_UNIT.size,
+UNIT_SIZES = {
+    QueueKind.SIMPLE: consumequeue.UNIT_SIZE,
+    QueueKind.BATCH: consumequeue.BATCH_UNIT_SIZE,
     QueueKind.EXT: 1,
     QueueKind.COMPACTION_CQ: consumequeue.BATCH_UNIT.size,
     QueueKind.COMPACTION_LOG: 1,
@@ -246,7 +246,7 @@ class StoreQueues:
             if self.part in ("consumequeue", "batchconsumequeue") and self.files.is_file(self.path):
                 for topic, queue_id, _ in self.queue_directories(kind):
                     name = f"{TREE[kind]}/{topic}/{queue_id}"
-                    single = self._part_queue(name, _QUEUE_DEFAULT[kind], UNIT_SIZE[kind])
+                    single = self._part_queue(name, _QUEUE_DEFAULT[kind], UNIT_SIZES[kind])
                     yield ConsumeQueueFiles(topic, queue_id, kind, single)
                 continue
             for topic, queue_id, path in self.queue_directories(kind):
@@ -255,7 +255,7 @@ class StoreQueues:
                     [path],
                     file_size=size,
                     default=_QUEUE_DEFAULT[kind],
-                    unit=UNIT_SIZE[kind],
+                    unit=UNIT_SIZES[kind],
                     files=self.files,
                 )
                 yield ConsumeQueueFiles(topic, queue_id, kind, queue)
@@ -268,7 +268,7 @@ class StoreQueues:
             [path],
             file_size=self.queue_file_size(kind),
             default=_QUEUE_DEFAULT[kind],
-            unit=UNIT_SIZE[kind],
+            unit=UNIT_SIZES[kind],
             files=self.files,
         )
         return ConsumeQueueFiles(topic, queue_id, kind, queue)
@@ -284,7 +284,7 @@ class StoreQueues:
 
     def _find_queue_file_size(self, kind: QueueKind) -> int | None:
         key = SIZE_KEY.get(kind)
-        unit = UNIT_SIZE[kind]
+        unit = UNIT_SIZES[kind]
         if key is not None:
             given = self.config.given_int(key)
             if given:

@@ -58,6 +58,8 @@ EXT_END = Layout(
 )
 
 PRE_BLANK_SIZE = 0x7FFFFFFF
+UNIT_SIZE, BATCH_UNIT_SIZE = UNIT.size, BATCH_UNIT.size
+"""Bytes of a unit of a consume queue, and of one of a BatchCQ."""
 PRE_BLANK = UNIT.build(size=PRE_BLANK_SIZE)
 SPARSE_END = BATCH_UNIT.build(commitlog_offset=-1)
 
@@ -118,17 +120,17 @@ def round_file_size(size: int) -> int:
 
     Source: MessageStoreConfig#getMappedFileSizeConsumeQueue
     """
-    return -(-size // UNIT.size) * UNIT.size
+    return -(-size // UNIT_SIZE) * UNIT_SIZE
 
 
 def first_file(queue_offset: int, file_size: int) -> int:
     """Return the start offset (bytes), which is also the name, of the file that holds the unit of `queue_offset`."""
-    return queue_offset * UNIT.size // file_size * file_size
+    return queue_offset * UNIT_SIZE // file_size * file_size
 
 
 def pre_blanks(queue_offset: int, file_size: int) -> int:
     """Return how many pre-blank units precede `queue_offset` in the first file of a queue that starts there."""
-    return queue_offset * UNIT.size % file_size // UNIT.size
+    return queue_offset * UNIT_SIZE % file_size // UNIT_SIZE
 
 
 @overload

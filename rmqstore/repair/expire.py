@@ -39,7 +39,7 @@ from rmqstore.files.config_files import TIER_METADATA, loaded_config, tier_queue
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import simple_queue
-from rmqstore.files.store import UNIT_SIZE, Store, StoreKind
+from rmqstore.files.store import UNIT_SIZES, Store, StoreKind
 from rmqstore.formats import consumequeue, dledger, index
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan import Plan
@@ -228,7 +228,7 @@ def _queues(draft: PlanBuilder, minimum: int) -> None:
     """Discard consume queue files whose units all point below the minimum."""
     for consume_queue in draft.store.consume_queues():
         files = consume_queue.queue.files
-        unit = UNIT_SIZE[consume_queue.kind]
+        unit = UNIT_SIZES[consume_queue.kind]
         last = []
         for file in files:
             raw = file.read_at(8, file.file_size - unit)

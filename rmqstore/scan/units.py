@@ -170,7 +170,7 @@ def recovery_end(queue: MappedFileQueue) -> QueueEnd:
     Like the broker, this ignores gaps between files.
     Source: ConsumeQueue#recover, RocketMQ 5.4.0
     """
-    size = consumequeue.UNIT.size
+    size = consumequeue.UNIT_SIZE
     end, max_phy, units, pre_blanks = queue.start, -1, 0, 0
     for file in queue.files:
         end = at = file.start

@@ -8,7 +8,7 @@ from typing import Any
 
 from rmqstore.files.disk.files import DirEntry, Files
 from rmqstore.files.log_ends import queue_bounds
-from rmqstore.files.store import UNIT_SIZE, QueueKind, Store
+from rmqstore.files.store import UNIT_SIZES, QueueKind, Store
 from rmqstore.texts import Text
 
 _PARTS = {
@@ -146,4 +146,4 @@ def _topics(out: DiskUsage, store: Store) -> None:
                 if entry is not None:  # else it has been deleted
                     space.add(store.files, entry)
             bounds = queue_bounds(one.queue, start, batch=kind is QueueKind.BATCH)
-            space.used += bounds.units * UNIT_SIZE[kind]
+            space.used += bounds.units * UNIT_SIZES[kind]

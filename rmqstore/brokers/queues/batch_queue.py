@@ -14,9 +14,9 @@ import numpy as np
 
 from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles
 from rmqstore.formats import consumequeue
+from rmqstore.formats.consumequeue import BATCH_UNIT_SIZE
 
-UNIT = consumequeue.BATCH_UNIT.size
-_BLOCK = 1424 * UNIT
+_BLOCK = 1424 * BATCH_UNIT_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +63,18 @@ class BatchQueue:
         added = self._added.get((file.start, at))
         if added is not None:
             return added
-        raw = self.files.read(file, UNIT, at)
-        if len(raw) < UNIT:
+        raw = self.files.read(file, BATCH_UNIT_SIZE, at)
+        if len(raw) < BATCH_UNIT_SIZE:
             return _EMPTY
         return _of(consumequeue.BATCH_UNIT.array(raw)[0])
 
     def _units(self, file: SimulatedFile) -> Iterator[tuple[int, BatchUnit]]:
-        for at in range(0, self.files.file_size - UNIT + 1, _BLOCK):
+        for at in range(0, self.files.file_size - BATCH_UNIT_SIZE + 1, _BLOCK):
             raw = self.files.read(file, min(_BLOCK, self.files.file_size - at), at)
             table = consumequeue.BATCH_UNIT.array(raw)
-            for i in range(_BLOCK // UNIT):
-                place = at + i * UNIT
-                if place + UNIT > self.files.file_size:
+            for i in range(_BLOCK // BATCH_UNIT_SIZE):
+                place = at + i * BATCH_UNIT_SIZE
+                if place + BATCH_UNIT_SIZE > self.files.file_size:
                     return
                 added = self._added.get((file.start, place))
                 if added is None and i < len(table):
@@ -92,7 +92,7 @@ class BatchQueue:
         for at, unit in self._units(file):
             if not unit.valid:
                 break
-            valid = at + UNIT
+            valid = at + BATCH_UNIT_SIZE
             self.max_physic_offset = unit.offset
         return valid
 
@@ -110,7 +110,7 @@ class BatchQueue:
                         break
                 elif not unit.valid or unit.offset >= log_end:
                     break
-                file.wrote = at + UNIT
+                file.wrote = at + BATCH_UNIT_SIZE
                 self.max_physic_offset = unit.offset
             if not deleted:
                 break
@@ -121,8 +121,8 @@ class BatchQueue:
         files = self.files.files
         newest = None
         for file in files[: -3 if len(files) > 2 else None : -1]:
-            if file.wrote >= UNIT:
-                newest = self._unit(file, file.wrote - UNIT)
+            if file.wrote >= BATCH_UNIT_SIZE:
+                newest = self._unit(file, file.wrote - BATCH_UNIT_SIZE)
                 break
         self.max_offset = newest.base + newest.count if newest is not None else 0
 
@@ -132,17 +132,17 @@ class BatchQueue:
             self.min_offset = -1
             return
         file = self.files.files[0]
-        self.min_offset = self._unit(file, 0).base if file.wrote >= UNIT else -1
+        self.min_offset = self._unit(file, 0).base if file.wrote >= BATCH_UNIT_SIZE else -1
 
     def put(self, address: int, size: int, base: int, count: int) -> None:
         """Add the unit of one message (BatchConsumeQueue#putBatchMessagePositionInfo)."""
         if base < 0 or count < 0 or address <= self.max_physic_offset:
             return
         file = self.files.last_for_append(self.files.max_offset())
-        if file.wrote + UNIT > self.files.file_size:
+        if file.wrote + BATCH_UNIT_SIZE > self.files.file_size:
             return
         self._added[(file.start, file.wrote)] = BatchUnit(address, size, base, count)
-        file.wrote += UNIT
+        file.wrote += BATCH_UNIT_SIZE
         self.max_physic_offset = address
         self.max_offset = base + count
         self.dispatched += 1

@@ -19,12 +19,12 @@ from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles, Wr
 from rmqstore.brokers.rules.forecast import StartFails
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.formats import consumequeue
+from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.scan.kernels import leading
 from rmqstore.texts import Text
 
-UNIT = consumequeue.UNIT.size
 PRE_BLANK_SIZE = consumequeue.PRE_BLANK_SIZE
-_FIRST_BLOCK = 3276 * UNIT
+_FIRST_BLOCK = 3276 * UNIT_SIZE
 _BLOCK = _FIRST_BLOCK * 16
 
 Int64s = NDArray[np.int64]
@@ -80,13 +80,13 @@ class SimpleQueue:
     @property
     def ends(self) -> tuple[int, int]:
         """Minimum and maximum queue offset that the broker reports, in units."""
-        return self.min_logic_offset // UNIT, self.files.max_offset() // UNIT
+        return self.min_logic_offset // UNIT_SIZE, self.files.max_offset() // UNIT_SIZE
 
     @property
     def shifted(self) -> int:
         """Number of added units at a position other than their message's queue offset."""
         end = self.files.max_offset()
-        return sum(max(0, min(stop, end) - at) for at, stop in self._shifted) // UNIT
+        return sum(max(0, min(stop, end) - at) for at, stop in self._shifted) // UNIT_SIZE
 
     # --- units ----------------------------------------------------------------------------------------------------
 
@@ -98,27 +98,27 @@ class SimpleQueue:
         at = 0
         block = _FIRST_BLOCK
         spans = file.added
-        while at + UNIT <= self.files.file_size:
+        while at + UNIT_SIZE <= self.files.file_size:
             span = next((s for s in spans if s.stop > at), None)
             if span is not None and span.at <= at and span.kept is not None:
                 yield _units(at, bytes(span.kept[at - span.at :]))
                 at = span.stop
                 continue
             if span is not None and span.at <= at:
-                n = (span.stop - at) // UNIT
+                n = (span.stop - at) // UNIT_SIZE
                 if at == span.at:
                     yield Units(at, np.array([span.first]), np.array([span.last_size if n == 1 else 1]))
                     n -= 1
-                    at += UNIT
+                    at += UNIT_SIZE
                 if n > 0:  # the last unit represents the others of the span, whose addresses rise up to it
-                    yield Units(span.stop - UNIT, np.array([span.last]), np.array([span.last_size]))
+                    yield Units(span.stop - UNIT_SIZE, np.array([span.last]), np.array([span.last_size]))
                 at = span.stop
                 continue
-            stop = min(at + block, self.files.file_size - self.files.file_size % UNIT)
+            stop = min(at + block, self.files.file_size - self.files.file_size % UNIT_SIZE)
             if span is not None:
                 stop = min(stop, span.at)
             raw = self.files.read(file, stop - at, at)
-            raw = raw[: len(raw) // UNIT * UNIT]
+            raw = raw[: len(raw) // UNIT_SIZE * UNIT_SIZE]
             if not raw:
                 return
             yield _units(at, raw)
@@ -130,13 +130,13 @@ class SimpleQueue:
         for span in file.added:
             if span.at <= at < span.stop:
                 if span.kept is not None:
-                    unit = consumequeue.UNIT.parse(bytes(span.kept[at - span.at : at - span.at + UNIT]))
+                    unit = consumequeue.UNIT.parse(bytes(span.kept[at - span.at : at - span.at + UNIT_SIZE]))
                     return unit["commitlog_offset"], unit["size"]
                 if at == span.at:
                     return span.first, span.last_size
                 return span.last, span.last_size
-        raw = self.files.read(file, UNIT, at)
-        if len(raw) < UNIT:
+        raw = self.files.read(file, UNIT_SIZE, at)
+        if len(raw) < UNIT_SIZE:
             return 0, 0
         unit = consumequeue.UNIT.array(raw)[0]
         return int(unit["commitlog_offset"]), int(unit["size"])
@@ -146,7 +146,7 @@ class SimpleQueue:
         low, high = self.ends
         if not low <= queue_offset < high:
             return False
-        at = queue_offset * UNIT
+        at = queue_offset * UNIT_SIZE
         file = next((f for f in self.files.files if f.start <= at < f.start + self.files.file_size), None)
         return file is not None and self.unit_at(file, at - file.start)[0] == address
 
@@ -176,7 +176,7 @@ class SimpleQueue:
             n = leading(ok)
             if n:
                 greatest = max(found.greatest, int(units.offset[:n].max()))
-                found = FileBegin(units.at + n * UNIT, greatest, int(units.offset[n - 1]), int(units.size[n - 1]))
+                found = FileBegin(units.at + n * UNIT_SIZE, greatest, int(units.offset[n - 1]), int(units.size[n - 1]))
             if n < len(ok):
                 break
         return found
@@ -195,7 +195,7 @@ class SimpleQueue:
             if first >= log_end:
                 self.files.delete_last()
                 continue
-            file.wrote = UNIT
+            file.wrote = UNIT_SIZE
             self.max_physic_offset = self._address(first, size)
             for units in self.units(file):
                 skip = 1 if units.at == 0 else 0
@@ -203,7 +203,7 @@ class SimpleQueue:
                 ok = consumequeue.is_unit(offset, sizes) & (offset < log_end)
                 n = leading(ok)
                 if n:
-                    file.wrote = units.at + (skip + n) * UNIT
+                    file.wrote = units.at + (skip + n) * UNIT_SIZE
                     self.max_physic_offset = self._address(int(offset[n - 1]), int(sizes[n - 1]))
                 if n < len(ok):
                     break
@@ -217,19 +217,19 @@ class SimpleQueue:
         end = address if self.rules.cq_address_is_start else address + size
         if end <= self.max_physic_offset:
             return
-        expected = queue_offset * UNIT
+        expected = queue_offset * UNIT_SIZE
         file = self.files.last_for_append(expected)
         if file.first_created and queue_offset != 0 and file.wrote == 0:
             self.min_logic_offset = expected
             until = expected % self.files.file_size
             if until > 0:
-                self._append(file, np.zeros(until // UNIT, np.int64), np.full(until // UNIT, PRE_BLANK_SIZE))
+                self._append(file, np.zeros(until // UNIT_SIZE, np.int64), np.full(until // UNIT_SIZE, PRE_BLANK_SIZE))
         if queue_offset != 0:
             current = file.wrote + file.start
             if expected < current:
                 return
             if expected != current:
-                self._note_shift(current, current + UNIT)
+                self._note_shift(current, current + UNIT_SIZE)
         self.max_physic_offset = self._address(address, size)
         if file.wrote < self.files.file_size:
             self._append(file, np.array([address]), np.array([size]), misplaced=misplaced)
@@ -262,13 +262,13 @@ class SimpleQueue:
             k = int(np.searchsorted(breaks, i, side="right"))
             stop = int(breaks[k]) if k < len(breaks) else n
             current = file.start + file.wrote
-            early = -(-current // UNIT) - int(queue_offset[i])
+            early = -(-current // UNIT_SIZE) - int(queue_offset[i])
             if early > 0:  # these units exist already
                 i = min(stop, i + early)
                 continue
-            stop = min(stop, i + max(1, (self.files.file_size - file.wrote) // UNIT))
-            if int(queue_offset[i]) * UNIT != current:
-                self._note_shift(current, current + (stop - i) * UNIT)
+            stop = min(stop, i + max(1, (self.files.file_size - file.wrote) // UNIT_SIZE))
+            if int(queue_offset[i]) * UNIT_SIZE != current:
+                self._note_shift(current, current + (stop - i) * UNIT_SIZE)
             self._append(file, address[i:stop], size[i:stop])
             self.max_physic_offset = self._address(int(address[stop - 1]), int(size[stop - 1]))
             self.dispatched += stop - i
@@ -279,7 +279,7 @@ class SimpleQueue:
             file.added.pop()
         before = file.added[-1] if file.added else None
         if before is not None and before.stop > file.wrote:
-            before.cut(file.wrote, *self.unit_at(file, file.wrote - UNIT))
+            before.cut(file.wrote, *self.unit_at(file, file.wrote - UNIT_SIZE))
         first, keeps = int(address[0]), self.keeps_units
         joins = before is not None and before.stop == file.wrote and 0 < before.last < first
         joins = joins and before is not None and before.misplaced == misplaced
@@ -288,7 +288,7 @@ class SimpleQueue:
             file.added.append(before)
             if keeps:
                 self._kept.append(before)
-        file.wrote += len(address) * UNIT
+        file.wrote += len(address) * UNIT_SIZE
         before.stop, before.last, before.last_size = file.wrote, int(address[-1]), int(size[-1])
         if before.kept is not None:
             rows = np.zeros(len(address), consumequeue.UNIT.dtype)
@@ -318,12 +318,12 @@ class SimpleQueue:
             return
         file = self.files.files[0]
         for units in self.units(file):
-            left = (file.wrote - units.at) // UNIT
+            left = (file.wrote - units.at) // UNIT_SIZE
             if left <= 0:
                 return
             hits = np.flatnonzero(units.offset[:left] >= log_start)
             if len(hits):
-                self.min_logic_offset = file.start + units.at + int(hits[0]) * UNIT
+                self.min_logic_offset = file.start + units.at + int(hits[0]) * UNIT_SIZE
                 return
 
     def _correct_by_binary_search(self, log_start: int) -> None:
@@ -332,7 +332,7 @@ class SimpleQueue:
         last = self.files.last()
         if last is None:
             return
-        if last.wrote - UNIT < 0 and self.rules.empty_last_queue_file_is_fatal:
+        if last.wrote - UNIT_SIZE < 0 and self.rules.empty_last_queue_file_is_fatal:
             raise StartFails(
                 Text(
                     "consume queue {topic}/{queue_id} ends with an empty file after a full one",
@@ -341,7 +341,7 @@ class SimpleQueue:
                 ),
                 "load exception java.lang.IllegalArgumentException",
             )
-        if last.wrote >= UNIT and self.unit_at(last, last.wrote - UNIT)[0] < log_start:
+        if last.wrote >= UNIT_SIZE and self.unit_at(last, last.wrote - UNIT_SIZE)[0] < log_start:
             self.min_logic_offset = last.start + last.wrote
             return
         file = self.files.files[0]
@@ -352,9 +352,9 @@ class SimpleQueue:
             return
         if intact and self.unit_at(file, start)[0] >= log_start:
             return
-        low, high = 0, file.wrote - start - UNIT
-        while high - low > UNIT:
-            mid = (low + high) // 2 // UNIT * UNIT
+        low, high = 0, file.wrote - start - UNIT_SIZE
+        while high - low > UNIT_SIZE:
+            mid = (low + high) // 2 // UNIT_SIZE * UNIT_SIZE
             address = self.unit_at(file, start + mid)[0]
             if address > log_start:
                 high = mid
@@ -363,7 +363,7 @@ class SimpleQueue:
                 break
             else:
                 low = mid
-        for i in range(low, high + 1, UNIT):
+        for i in range(low, high + 1, UNIT_SIZE):
             if self.unit_at(file, start + i)[0] >= log_start:
                 self.min_logic_offset = file.start + start + i
                 return
@@ -379,7 +379,7 @@ class SimpleQueue:
         out: list[tuple[int, int]] = []
         for file in self.files.files:
             for span in file.added:
-                low, high = (file.start + span.at) // UNIT, (file.start + min(span.stop, file.wrote)) // UNIT
+                low, high = (file.start + span.at) // UNIT_SIZE, (file.start + min(span.stop, file.wrote)) // UNIT_SIZE
                 if low >= high or consumequeue.is_pre_blank(span.last, span.last_size):
                     continue
                 if out and out[-1][1] == low:
@@ -394,9 +394,9 @@ class SimpleQueue:
             return 0
         count = 0
         at = file.wrote
-        while at + UNIT <= self.files.file_size:
+        while at + UNIT_SIZE <= self.files.file_size:
             raw = self.files.read(file, min(_FIRST_BLOCK, self.files.file_size - at), at)
-            raw = raw[: len(raw) // UNIT * UNIT]
+            raw = raw[: len(raw) // UNIT_SIZE * UNIT_SIZE]
             if not raw:
                 break
             table = consumequeue.UNIT.array(raw)

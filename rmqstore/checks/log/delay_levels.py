@@ -21,6 +21,7 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.message import Message
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, DelayLevels
 from rmqstore.formats.text.javatext import parse_int
@@ -28,7 +29,6 @@ from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.units import last_nonzero
 from rmqstore.texts import Text, joined
 
-UNIT = consumequeue.UNIT.size
 _SAMPLE = 48  # units of a level that are read, spread over its queue; more where they differ
 _LEAST = 3  # consecutive units that prove a setting
 _LONGEST = 4 << 20  # bytes that are read of a message
@@ -154,10 +154,10 @@ def _stretches(store: Store, level: int) -> list[DelayRun]:
     """Return the stretches of a level's units, the oldest first, without those that no setting explains."""
     queue = store.consume_queue(SCHEDULE_TOPIC, level - 1).queue
     logs = [log for log, _ in store.logs]
-    end = last_nonzero(queue, UNIT)
+    end = last_nonzero(queue, UNIT_SIZE)
     if end is None or not logs:
         return []
-    first, last = queue.start // UNIT, end // UNIT
+    first, last = queue.start // UNIT_SIZE, end // UNIT_SIZE
     read = partial(_read, queue, logs, level)
     numbers = sorted({first + (last - first) * k // (_SAMPLE - 1) for k in range(_SAMPLE)})
     units: list[_DelayedUnit] = []

@@ -16,6 +16,7 @@ from rmqstore.checks.log.delay_levels import due_by_another_table
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats import consumequeue
+from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.message import MIN_SIZE
 from rmqstore.formats.properties import SCHEDULE_TOPIC, DelayLevels
 from rmqstore.scan.dispatch import DispatchedRows
@@ -27,7 +28,6 @@ WINDOW = 1 << 18
 KEPT = 10_000
 EDGE = 64  # records of a stretch whose log offsets are kept
 SHIFT = 4096  # units: how far from its index a unit is searched
-UNIT = consumequeue.UNIT.size
 
 
 class StoredUnits(Protocol):
@@ -405,9 +405,9 @@ class _Comparison:
         )
         facts: dict[str, Fact] = {"queue_offset": index, "commitlog_offset": offset}
         facts |= {field: int(unit[field]), "expected": int(expected[field])}
-        (topic, queue_id), at = self.name, index * UNIT
+        (topic, queue_id), at = self.name, index * UNIT_SIZE
         file = self.stored.file_of(topic, queue_id, at)
-        self.findings.append(Finding(code, f"{topic}/{queue_id}", file, at, UNIT, facts))
+        self.findings.append(Finding(code, f"{topic}/{queue_id}", file, at, UNIT_SIZE, facts))
 
     def _elsewhere(self, index: I64, offset: I64, points: Bool) -> None:
         """Note messages whose unit is not at their queue offset: it is shifted or missing."""

@@ -14,13 +14,13 @@ from rmqstore.files.disk.files import Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import consumequeue
+from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.scan.unit_rows import Units
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.files.rocksdb.queues import RocksDBQueues
 
-UNIT = consumequeue.UNIT.size
 _OPEN_QUEUES = 4096
 Settings = tuple[tuple[str, str], ...]
 Run = tuple[bytes, Path, Settings]
@@ -100,7 +100,7 @@ class UnitFiles:
             if self.store.reads_rows(topic) and self._rows is not None:
                 found = self._rows.queue(topic, queue_id)
             elif not consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass")):
-                found = MappedFileQueue(topic, [], UNIT, [])
+                found = MappedFileQueue(topic, [], UNIT_SIZE, [])
             else:
                 found = self.store.consume_queue(topic, queue_id).queue
             self._open[key] = found
@@ -117,19 +117,19 @@ class UnitFiles:
         if self._ahead is None or count > _AHEAD:
             return consumequeue.UNIT.array(self._read(topic, queue_id, first, count))
         start, raw = self._ahead.get((topic, queue_id), (0, b""))
-        at = (first - start) * UNIT
-        if at < 0 or at + count * UNIT > len(raw):
+        at = (first - start) * UNIT_SIZE
+        if at < 0 or at + count * UNIT_SIZE > len(raw):
             at, raw = 0, self._read(topic, queue_id, first, _AHEAD)
             self._ahead[topic, queue_id] = first, raw
-        return consumequeue.UNIT.array(raw[at : at + count * UNIT])
+        return consumequeue.UNIT.array(raw[at : at + count * UNIT_SIZE])
 
     def _read(self, topic: str, queue_id: int, first: int, count: int) -> bytes:
         queue = self.queue(topic, queue_id)
-        before = min(count * UNIT, max(0, queue.start - first * UNIT)) if queue.files else 0
-        raw = bytes(before) + queue.pread(count * UNIT - before, first * UNIT + before)
-        stop = min((first + count) * UNIT, queue.stop)
+        before = min(count * UNIT_SIZE, max(0, queue.start - first * UNIT_SIZE)) if queue.files else 0
+        raw = bytes(before) + queue.pread(count * UNIT_SIZE - before, first * UNIT_SIZE + before)
+        stop = min((first + count) * UNIT_SIZE, queue.stop)
         for start, end in queue.holes():
-            at = first * UNIT + len(raw)
+            at = first * UNIT_SIZE + len(raw)
             if start <= at < min(end, stop):
                 raw += bytes(min(end, stop) - at)
                 raw += queue.pread(stop - min(end, stop), min(end, stop))

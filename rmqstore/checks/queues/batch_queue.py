@@ -11,11 +11,10 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue
+from rmqstore.formats.consumequeue import BATCH_UNIT_SIZE
 from rmqstore.scan.dispatch import BatchRow
 from rmqstore.scan.units import unit_chunks
 from rmqstore.texts import Text
-
-UNIT = consumequeue.BATCH_UNIT.size
 
 
 def batches_of(logs: Logs) -> dict[Name, list[BatchRow]]:
@@ -40,7 +39,7 @@ def check_batch_queues(store: Store, logs: Logs, findings: Findings) -> dict[str
         if name not in seen:
             label = f"{name[0]}/{name[1]}"
             facts: dict[str, Fact] = {"messages": len(rows), "first_offset": rows[0].offset}
-            findings.add(Finding(codes.BCQ_MISSING_UNIT, label, "", 0, len(rows) * UNIT, facts))
+            findings.add(Finding(codes.BCQ_MISSING_UNIT, label, "", 0, len(rows) * BATCH_UNIT_SIZE, facts))
             states[label] = QueueState(0, 0, max(r.base + r.count for r in rows))
     return states
 
@@ -54,7 +53,7 @@ def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings:
     ended = False
 
     def add(code: str, at: int, facts: dict[str, Fact]) -> None:
-        findings.add(Finding(code, label, queue.name_at(at), at, UNIT, facts))
+        findings.add(Finding(code, label, queue.name_at(at), at, BATCH_UNIT_SIZE, facts))
 
     for at, unit in _units(files):
         offset, size, base, count = (int(unit[n]) for n in ("commitlog_offset", "size", "base_offset", "batch_size"))
@@ -91,7 +90,7 @@ def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings:
         before = base + count
         low = base if low < 0 else min(low, base)
         high = max(high, base + count)
-    report_missing(label, [r for r in rows if r.offset not in matched], UNIT, logs, findings)
+    report_missing(label, [r for r in rows if r.offset not in matched], BATCH_UNIT_SIZE, logs, findings)
     expected = max((r.base + r.count for r in rows), default=high)
     return QueueState(max(low, 0), high, expected)
 
@@ -121,4 +120,4 @@ def _units(files: ConsumeQueueFiles) -> Iterator[tuple[int, np.void]]:
         zero = ~used
         edge = zero & np.concatenate(([True], used[:-1]))
         for i in np.flatnonzero(used | edge).tolist():
-            yield chunk.start + i * UNIT, chunk.units[i]
+            yield chunk.start + i * BATCH_UNIT_SIZE, chunk.units[i]

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from rmqstore.checks.log.logs import Logs, Name
-from rmqstore.checks.log.queue_parts import UNIT, Missing, QueuePart
+from rmqstore.checks.log.queue_parts import Missing, QueuePart
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.checks.queues.foreign_files import report_held
@@ -18,6 +18,7 @@ from rmqstore.checks.queues.queue_check import QueueCheck
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import properties
+from rmqstore.formats.consumequeue import UNIT_SIZE
 
 
 def check_consume_queues(
@@ -49,7 +50,7 @@ def check_consume_queues(
             incomplete.append((name, replace(check.part, missing=list(check.still_missing())), check.queue))
     for name, part in sorted(logs.queues.items()):
         if name not in seen and name not in without and part.missing:
-            incomplete.append((name, part, MappedFileQueue(name[0], [], UNIT, [])))
+            incomplete.append((name, part, MappedFileQueue(name[0], [], UNIT_SIZE, [])))
             states[f"{name[0]}/{name[1]}"] = QueueState(0, 0, part.next)
     report_held(store, logs, findings)
     _report_missing(incomplete, dispatched, logs, findings)
@@ -83,7 +84,7 @@ def _missing_queue(name: Name, lost: list[Missing], logs: Logs) -> Finding:
     never_deleted = properties.is_system_topic(topic) or properties.is_lmq(topic)
     exists = logs.topics is None or topic in logs.topics or never_deleted
     code = codes.CQ_MISSING_QUEUE if exists else codes.CQ_DELETED_TOPIC
-    return Finding(code, f"{topic}/{queue_id}", "", lost[0].start * UNIT, messages * UNIT, facts)
+    return Finding(code, f"{topic}/{queue_id}", "", lost[0].start * UNIT_SIZE, messages * UNIT_SIZE, facts)
 
 
 def _missing_units(name: Name, lost: list[Missing], queue: MappedFileQueue) -> Iterator[Finding]:
@@ -91,8 +92,8 @@ def _missing_units(name: Name, lost: list[Missing], queue: MappedFileQueue) -> I
         facts: dict[str, Fact] = {"messages": m.count, "queue_offset": m.start}
         offsets = {"first_offset": m.first_at, "last_offset": m.last_at}
         facts |= {fact: at for fact, at in offsets.items() if at >= 0}
-        at = m.start * UNIT
-        yield Finding(codes.CQ_MISSING_UNIT, f"{name[0]}/{name[1]}", queue.name_at(at), at, m.count * UNIT, facts)
+        at = m.start * UNIT_SIZE
+        yield Finding(codes.CQ_MISSING_UNIT, f"{name[0]}/{name[1]}", queue.name_at(at), at, m.count * UNIT_SIZE, facts)
 
 
 def check_queues_alone(store: Store, findings: Findings) -> dict[str, QueueState]:

@@ -74,10 +74,10 @@ def _addresses(store: Store, files: ConsumeQueueFiles, starts: I64, findings: Fi
         real = consumequeue.ext_offset(tags[rows])
         missing = ~np.isin(real, starts) & (real >= low)
         for i in rows[missing][:_LISTED].tolist():
-            at = chunk.start + i * consumequeue.UNIT.size
+            at = chunk.start + i * consumequeue.UNIT_SIZE
             facts: dict[str, Fact] = {
                 "queue_offset": chunk.number + i,
                 "address": int(tags[i]),
                 "reason": Text("no unit there"),
             }
-            findings.add(Finding(codes.CQ_EXT, files.label, chunk.file.name, at, consumequeue.UNIT.size, facts))
+            findings.add(Finding(codes.CQ_EXT, files.label, chunk.file.name, at, consumequeue.UNIT_SIZE, facts))

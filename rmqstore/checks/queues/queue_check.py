@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqstore.checks.log.logs import Logs
-from rmqstore.checks.log.queue_parts import KEPT, UNIT, Missing, QueuePart
+from rmqstore.checks.log.queue_parts import KEPT, Missing, QueuePart
 from rmqstore.checks.log.unowned_units import (
     ANOTHER_RECORD,
     IN_A_BLANK,
@@ -27,6 +27,7 @@ from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, Store
 from rmqstore.formats import consumequeue
+from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.dispatch import is_sound_topic
 from rmqstore.formats.message import TRANSACTION_COMMIT
 from rmqstore.scan.kernels import I64, Bool, consecutive, leading
@@ -88,11 +89,11 @@ class QueueCheck:
 
     def _span(self) -> tuple[int, int]:
         """Return the first unit, and the one after the last unit."""
-        return self.queue.start // UNIT, self.queue.stop // UNIT
+        return self.queue.start // UNIT_SIZE, self.queue.stop // UNIT_SIZE
 
     def _units(self, start: int, stop: int) -> Iterator[tuple[int, Units]]:
         """Yield the units [start, stop) in chunks of (index of the first, units)."""
-        for chunk in unit_chunks(self.queue, consumequeue.UNIT, start=start * UNIT, stop=stop * UNIT):
+        for chunk in unit_chunks(self.queue, consumequeue.UNIT, start=start * UNIT_SIZE, stop=stop * UNIT_SIZE):
             yield chunk.number, chunk.units
 
     def _queue_of(self, topic: str, queue_id: int) -> MappedFileQueue:
@@ -102,7 +103,7 @@ class QueueCheck:
         """Check the units without their messages."""
         self._check_files()
         end = recovery_end(self.queue)
-        self.end = end.end // UNIT
+        self.end = end.end // UNIT_SIZE
         before = -1
         for chunk in unit_chunks(self.queue, consumequeue.UNIT):
             offset: I64 = chunk.units["commitlog_offset"].astype(np.int64)
@@ -125,11 +126,11 @@ class QueueCheck:
     def _check_files(self) -> None:
         """Report missing files and an empty last file."""
         for low, high in self.queue.holes():
-            facts: dict[str, Fact] = {"queue_offset": low // UNIT, "units": (high - low) // UNIT}
+            facts: dict[str, Fact] = {"queue_offset": low // UNIT_SIZE, "units": (high - low) // UNIT_SIZE}
             self.findings.add(Finding(codes.CQ_MISSING_FILE, self.label, "", low, high - low, facts))
         if self.queue.files:
             last = self.queue.files[-1]
-            if self.end * UNIT <= last.start and last_nonzero_in(last, UNIT) is None:
+            if self.end * UNIT_SIZE <= last.start and last_nonzero_in(last, UNIT_SIZE) is None:
                 self.findings.add(Finding(codes.CQ_ZERO_LAST_FILE, self.label, last.name, last.start, last.length))
 
     @property
@@ -188,8 +189,8 @@ class QueueCheck:
         self.findings.add(self._finding(code, index, units, facts))
 
     def _finding(self, code: str, index: int, units: int, facts: Mapping[str, Fact]) -> Finding:
-        at = index * UNIT
-        return Finding(code, self.label, self.queue.name_at(at), at, units * UNIT, facts)
+        at = index * UNIT_SIZE
+        return Finding(code, self.label, self.queue.name_at(at), at, units * UNIT_SIZE, facts)
 
     def _check_unit(self, chunk: _Chunk, i: int) -> None:
         """Check one unit that no message of this queue accounts for."""
@@ -334,13 +335,13 @@ class QueueCheck:
 
         If such a stretch had to be divided, the unknown log offset at the cut is -1.
         """
-        folded = list(self.pre_blanks) + [(a // UNIT, b // UNIT) for a, b in self.queue.holes()]
+        folded = list(self.pre_blanks) + [(a // UNIT_SIZE, b // UNIT_SIZE) for a, b in self.queue.holes()]
         restart = max(self.part.restarts, default=-1)
         for m in self.part.missing:
             if m.last_at < restart or (m.count == 1 and m.start in self.outlier_rows):
                 continue
             for a, b in complement(folded, m.start, m.stop):
-                if a < self.end and any(self.queue.pread(UNIT, a * UNIT)):
+                if a < self.end and any(self.queue.pread(UNIT_SIZE, a * UNIT_SIZE)):
                     continue  # another unit is in its place, and has its own finding
                 yield Missing(a, b, m.first_at if a == m.start else -1, m.last_at if b == m.stop else -1)
 

@@ -18,11 +18,9 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.checks.queues.batch_queue import batches_of, report_missing
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
-from rmqstore.formats import consumequeue
+from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.scan.dispatch import BatchRow
 from rmqstore.texts import Text
-
-UNIT = consumequeue.UNIT.size
 
 
 def check_batch_rows(
@@ -66,8 +64,8 @@ def _judge(name: Name, rows: RocksDBQueue, batches: list[BatchRow], logs: Logs, 
             else:
                 facts: dict[str, Fact] = {"commitlog_offset": offset, "base_offset": base}
                 facts["reason"] = Text("no batch of this queue starts there")
-                findings.add(Finding(codes.BCQ_DANGLING_UNIT, label, "", base * UNIT, UNIT, facts))
+                findings.add(Finding(codes.BCQ_DANGLING_UNIT, label, "", base * UNIT_SIZE, UNIT_SIZE, facts))
     missing = [row for row in batches if row.base not in met and not rows.unreadable_in(row.base, row.base + 1)]
-    report_missing(label, missing, UNIT, logs, findings)
+    report_missing(label, missing, UNIT_SIZE, logs, findings)
     expected = max((row.base + row.count for row in batches), default=rows.behind)
     return QueueState(max(low, 0), rows.behind, expected)

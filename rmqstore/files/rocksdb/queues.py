@@ -18,14 +18,14 @@ from rmqstore.files.queue_home import has_database
 from rmqstore.files.rocksdb.database import CannotRead, Database, NoDatabase, open_database
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, rocksdbkeys
+from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.rocksdbkeys import OffsetKey, UnitKey, parse_offset_key, parse_unit_key
 from rmqstore.formats.text.javatext import java_text
 from rmqstore.texts import Text
 
-UNIT = consumequeue.UNIT.size
 UNITS = rocksdbkeys.DEFAULT_CF.decode()
 OFFSETS = rocksdbkeys.OFFSET_CF.decode()
-MAX_UNITS = (1 << 63) // UNIT - 1  # queue offsets from here on have no 63-bit position in a queue file
+MAX_UNITS = (1 << 63) // UNIT_SIZE - 1  # queue offsets from here on have no 63-bit position in a queue file
 _STEP = 64  # queue offsets of the first step across damage
 Array = npt.NDArray[Any]
 Name = tuple[str, int]
@@ -56,7 +56,7 @@ class RocksDBQueue(MappedFileQueue):
     """
 
     def __init__(self, database: Database, topic: str, queue_id: int) -> None:
-        super().__init__(f"consumequeue/{topic}/{queue_id}", [database.directory], UNIT, [])
+        super().__init__(f"consumequeue/{topic}/{queue_id}", [database.directory], UNIT_SIZE, [])
         self._database = database
         key = UnitKey(topic.encode("utf-8", "surrogatepass"), queue_id & 0xFFFFFFFF, 0)
         self.key_topic, self.queue_id = key.topic, queue_id
@@ -67,7 +67,7 @@ class RocksDBQueue(MappedFileQueue):
     def end_at(self, behind: int) -> None:
         """End the queue before the queue offset `behind`, unless it ends earlier."""
         self.behind = min(self.behind, behind)
-        start, stop = self.first * UNIT, self.behind * UNIT
+        start, stop = self.first * UNIT_SIZE, self.behind * UNIT_SIZE
         self.files = (MappedFile(Path(), start, stop - start, stop - start),) if start < stop else ()
         self._starts = [file.start for file in self.files]
 
@@ -171,8 +171,8 @@ class RocksDBQueue(MappedFileQueue):
 
     def pread(self, size: int, offset: int) -> bytes:
         """Read whole units as bytes; missing rows are zeros, and the result is short at the end of the queue."""
-        first = offset // UNIT
-        stop = min(first + -(-size // UNIT), self.behind)
+        first = offset // UNIT_SIZE
+        stop = min(first + -(-size // UNIT_SIZE), self.behind)
         if stop <= first:
             return b""
         result = np.zeros(stop - first, dtype=consumequeue.UNIT.dtype)

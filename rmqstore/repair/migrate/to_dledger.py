@@ -16,7 +16,7 @@ from pathlib import Path
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name
-from rmqstore.files.store import UNIT_SIZE, QueueKind, Store
+from rmqstore.files.store import UNIT_SIZES, QueueKind, Store
 from rmqstore.formats import checkpoint
 from rmqstore.formats.message import BLANK_MAGIC, build_blank
 from rmqstore.repair.migrate.to_dledger_preflight import MigrationRefusal, ReplicaCheck, Target, preflight
@@ -139,9 +139,9 @@ def _without_log(store: Store, target: Target, notes: list[str]) -> DLedgerMigra
     draft = PlanBuilder(store, notes=notes)
     for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
         for queue in store.consume_queues(kind):
-            last = last_nonzero(queue.queue, UNIT_SIZE[kind])
+            last = last_nonzero(queue.queue, UNIT_SIZES[kind])
             if last is not None:
-                draft.lose({queue.label: last // UNIT_SIZE[kind] + 1}, 0)
+                draft.lose({queue.label: last // UNIT_SIZES[kind] + 1}, 0)
             why = Text("there is no commitlog file: the broker destroys all consume queues")
             draft.discard(queue.queue.directories[0], why)
     data = _data_directory(store, target, 0, store.config.int("mappedFileSizeCommitLog"))

@@ -6,12 +6,12 @@ the entries that replace them.
 
 from __future__ import annotations
 
-from rmqstore.checks.log.queue_parts import UNIT
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue
+from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.scan.dispatch import Name
 
 _GROUP = "dledger-group"
@@ -47,8 +47,8 @@ def _dispatched(store: Store, verified: Verified) -> int:
         if not part.accounted:
             continue
         last = max(b for _, b in part.accounted) - 1
-        raw = store.consume_queue(topic, queue_id).queue.pread(UNIT, last * UNIT)
-        if len(raw) == UNIT:
+        raw = store.consume_queue(topic, queue_id).queue.pread(UNIT_SIZE, last * UNIT_SIZE)
+        if len(raw) == UNIT_SIZE:
             unit = consumequeue.UNIT.parse(raw)
             end = max(end, int(unit["commitlog_offset"]) + int(unit["size"]))
     return end

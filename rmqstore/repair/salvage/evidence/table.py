@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.checks.log.logs import Logs
-from rmqstore.checks.log.queue_parts import UNIT, QueuePart
+from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.queues.queue_check import complement
 from rmqstore.checks.verify import Verified
 from rmqstore.files.rocksdb.database import CannotRead
@@ -31,6 +31,7 @@ from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.files.topic_types import queue_numbers
 from rmqstore.formats import consumequeue, index, properties
+from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.message import MIN_SIZE
 from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
 from rmqstore.repair.salvage.evidence.strangers import strangers
@@ -493,10 +494,10 @@ def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: Ranges) -> Iterato
     part = logs.queues.get((files.topic, files.queue_id))
     accounted = part.accounted if part is not None else []
     queue = files.queue
-    for a, b in complement(accounted, queue.start // UNIT, queue.stop // UNIT):
+    for a, b in complement(accounted, queue.start // UNIT_SIZE, queue.stop // UNIT_SIZE):
         below, above = _unit_of(files, a - 1), _unit_of(files, b)
         before = below["commitlog_offset"] if below is not None else -1
-        for chunk in unit_chunks(queue, consumequeue.UNIT, start=a * UNIT, stop=b * UNIT):
+        for chunk in unit_chunks(queue, consumequeue.UNIT, start=a * UNIT_SIZE, stop=b * UNIT_SIZE):
             offset = chunk.units["commitlog_offset"].astype(np.int64)
             size = chunk.units["size"].astype(np.int64)
             hit = ranges.mask(offset) & consumequeue.is_message_unit(offset, size)
@@ -523,7 +524,7 @@ def _between_units(
         return
     queue, known = files.queue, sorted((number, offset) for number, offset, _, _ in units)
     accounted = part.accounted if part is not None else []
-    for a, b in complement(accounted, queue.start // UNIT, queue.stop // UNIT):
+    for a, b in complement(accounted, queue.start // UNIT_SIZE, queue.stop // UNIT_SIZE):
         inside = known[bisect_left(known, (a, -1)) : bisect_left(known, (b, -1))]
         if not inside:
             continue
