@@ -53,7 +53,7 @@ UNIT_SIZES = {
     QueueKind.SIMPLE: consumequeue.UNIT_SIZE,
     QueueKind.BATCH: consumequeue.BATCH_UNIT_SIZE,
     QueueKind.EXT: 1,
-    QueueKind.COMPACTION_CQ: consumequeue.BATCH_UNIT.size,
+    QueueKind.COMPACTION_CQ: consumequeue.BATCH_UNIT_SIZE,
     QueueKind.COMPACTION_LOG: 1,
 }
 
