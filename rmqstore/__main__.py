@@ -9,6 +9,8 @@ import sys
 import threading
 import warnings
 
+from rmqstore.texts import Text
+
 # Objects. No command has as many when it has loaded its modules and read a small store (at most 80,000): a collection
 # of that many takes 5 ms and finds nothing to free.
 _GARBAGE_COLLECTION = 200_000
@@ -23,7 +25,7 @@ class _WithoutPandas:
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         """Let other finders find all other modules."""
         if name == "pandas":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+            raise ModuleNotFoundError(Text("No module named {name!r}", name=name), name=name)
 
 
 def main() -> None:

@@ -33,8 +33,9 @@ class Text(str):
         return self
 
     def replaced(self, **values: Any) -> Text:
-        """Return the text with other values."""
-        return type(self)(self.template, **{**self.values, **values})
+        """Return the text with other values for these names, also in texts that are its values."""
+        kept = {name: old.replaced(**values) if isinstance(old, Text) else old for name, old in self.values.items()}
+        return type(self)(self.template, **{name: values.get(name, old) for name, old in kept.items()})
 
     def format(self, *args: object, **values: object) -> Text:
         """Fill the template, as `gettext(template).format(…)` does."""
@@ -62,6 +63,10 @@ class Count(Text):
     __slots__ = ("plural",)
     plural: str
 
+    def replaced(self, **values: Any) -> Text:
+        """Return the text itself: its value is a number."""
+        return self
+
     def __reduce__(self) -> Any:
         return _counted, (self.template, self.plural, self.values["count"])
 
@@ -72,6 +77,11 @@ class Joined(Text):
     __slots__ = ("last", "parts")
     parts: tuple[str, ...]
     last: str
+
+    def replaced(self, **values: Any) -> Text:
+        """Return the list of its parts with other values."""
+        parts = [part.replaced(**values) if isinstance(part, Text) else part for part in self.parts]
+        return _listed(tuple(parts), self.template, self.last)
 
     def __reduce__(self) -> Any:
         return joined, (self.parts, self.template, self.last)
@@ -84,8 +94,10 @@ def many(count: int, word: str, plural: str = "") -> str:
 
 def joined(parts: Iterable[str], separator: str = ", ", last: str | None = None) -> str:
     """Return texts or names as a list: `a, b, c`, with `last` = " and ": `a, b and c`."""
-    parts = tuple(parts)
-    last = separator if last is None else last
+    return _listed(tuple(parts), separator, separator if last is None else last)
+
+
+def _listed(parts: tuple[str, ...], separator: str, last: str) -> Joined:
     english = f"{separator.join(parts[:-1])}{last}{parts[-1]}" if len(parts) > 1 else "".join(parts)
     self = Joined._made(english, separator, {})
     self.parts = parts

@@ -35,6 +35,7 @@ class VersionAnswer:
     words: str
     outcome: str
     too_old: bool
+    verdict: str
 
     @staticmethod
     def of(forecast: StartForecast, sentence: str, left: Left, taken: int, *, too_old: bool) -> VersionAnswer:
@@ -50,7 +51,9 @@ class VersionAnswer:
             outcome = Text("would put {messages} at wrong queue offsets", messages=many(left.moved.messages, "message"))
         else:
             outcome = _TOPICS.sub("", words)
-        return VersionAnswer(forecast.starts, forecast.reason, forecast.exit_code, taken, words, outcome, too_old)
+        return VersionAnswer(
+            forecast.starts, forecast.reason, forecast.exit_code, taken, words, outcome, too_old, sentence
+        )
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -84,10 +87,12 @@ def add_ranges(
         try:
             answer = answer_of(versions[-1])
         except UsageError:  # no DLedger in this version
-            answer = VersionAnswer(False, _NO_DLEDGER, None, 0, _NO_DLEDGER, _NO_DLEDGER, too_old=True)
+            answer = VersionAnswer(False, _NO_DLEDGER, None, 0, _NO_DLEDGER, _NO_DLEDGER, too_old=True, verdict="")
         wrote = writer.known and not answer.too_old and any(writer.includes(version) for version in versions)
         if rows and answer.key == last and not narrow:
-            rows[-1] = replace(rows[-1], newest=versions[-1], words=answer.words, wrote=wrote or rows[-1].wrote)
+            rows[-1] = replace(
+                rows[-1], newest=versions[-1], words=answer.words, verdict=answer.verdict, wrote=wrote or rows[-1].wrote
+            )
             continue
         last = answer.key
         rows.append(
@@ -103,6 +108,7 @@ def add_ranges(
                 answer.outcome,
                 answer.words,
                 answer.too_old,
+                answer.verdict,
             )
         )
     report.brokers = rows

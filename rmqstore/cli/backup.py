@@ -17,6 +17,7 @@ from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_backup
 from rmqstore.cli.shared.options import command, gathered
 from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, Refused, RmqStoreError, UsageError
 from rmqstore.files.disk.paths import real_path
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.backup.backup import Backup, BackupOptions
@@ -45,9 +46,9 @@ class Kept:
 
 def kept_options(function: Callable[..., int]) -> Callable[..., int]:
     """Return the options --keep and --keep-bytes."""
-    words = "Forget the oldest snapshots while they need more than SIZE."
+    words = Text("Forget the oldest snapshots while they need more than SIZE.")
     function = click.option("--keep-bytes", type=Size(), metavar="SIZE", help=words)(function)
-    words = "Forget snapshots, and log files that the broker has deleted, that are older than TIME, such as 30d."
+    words = Text("Forget snapshots, and log files that the broker has deleted, that are older than TIME, such as 30d.")
     return click.option("--keep", type=DurationType(), metavar="TIME", help=words)(function)
 
 
@@ -111,12 +112,15 @@ def backup(
     from rmqstore.files.store import open_store
 
     if every is not None and every <= 0:
-        raise UsageError("--every: the time must be greater than 0", "give for example 60s")
+        raise UsageError(Text("--every: the time must be greater than 0"), Text("give for example 60s"))
     address = Address.parse(repository)
     opened = open_store(store, config)
     _refuse_in_store(opened, address.repository)
     if address.snapshot or (address.name and how.name not in (None, address.name)):
-        raise UsageError(f"{repository} names a snapshot or another name", "write REPO, and the name with --name")
+        raise UsageError(
+            Text("{repository} names a snapshot or another name", repository=repository),
+            Text("write REPO, and the name with --name"),
+        )
     measured = Metrics(out, how.metrics, "backup", store)
     name = how.name or address.name or default_name(opened)
     folder = Repository.open_or_create(storage_of(address.repository)).of(name)
@@ -141,7 +145,10 @@ def _refuse_in_store(store: Store, repository: str) -> None:
         return
     path = real_path(Path(repository))
     if any(path == place or place in path.parents for place in store.places):
-        raise UsageError(f"{repository} is inside the store", "name a directory outside of it, best on another disk")
+        raise UsageError(
+            Text("{repository} is inside the store", repository=repository),
+            Text("name a directory outside of it, best on another disk"),
+        )
 
 
 def _once(out: Output, store: Store, folder: StoreFolder, options: BackupOptions, metrics: Metrics) -> int:
@@ -183,7 +190,7 @@ def _for_ever(
 
 
 def _tell(out: Output, error: RmqStoreError) -> None:
-    out.note(f"warning: no snapshot was made: {error.message}")
+    out.note(Text("warning: no snapshot was made: {message}", message=error.message))
 
 
 def _document(folder: StoreFolder, made: Backup) -> dict[str, Any]:
@@ -225,40 +232,78 @@ def _time(ms: int) -> int | None:
 def _lines(store: Store, folder: StoreFolder, made: Backup) -> Iterator[str]:
     manifest = made.manifest
     last = f" ({time_text(manifest.last_time)})" if manifest.last_time > 0 else ""
-    yield f"Snapshot {manifest.name}@{manifest.snapshot}: {many(manifest.messages, 'message')}."
-    yield f"  the log from {manifest.begin:,} to {manifest.end:,}{last}"
-    yield f"  {bytes_text(manifest.new_bytes)} new, {bytes_text(manifest.size)} in all"
+    yield Text(
+        "Snapshot {manifest}@{snapshot}: {messages}.",
+        manifest=manifest.name,
+        snapshot=manifest.snapshot,
+        messages=many(manifest.messages, "message"),
+    )
+    yield Text("  the log from {begin:,} to {end:,}{last}", begin=manifest.begin, end=manifest.end, last=last)
+    yield Text(
+        "  {new_bytes} new, {size} in all", new_bytes=bytes_text(manifest.new_bytes), size=bytes_text(manifest.size)
+    )
     if made.forgotten.snapshots or made.forgotten.objects:
-        yield f"  {many(len(made.forgotten.snapshots), 'snapshot')} forgotten, {bytes_text(made.forgotten.bytes)} freed"
+        yield Text(
+            "  {snapshots} forgotten, {bytes} freed",
+            snapshots=many(len(made.forgotten.snapshots), "snapshot"),
+            bytes=bytes_text(made.forgotten.bytes),
+        )
     for branch in manifest.branches:
         yield ""
         yield from branch_lines(shlex.quote(str(store.path)), folder, branch)
     if manifest.counts:
         yield ""
-        yield "The log is damaged; the damage is in the snapshot as it is:"
+        yield Text("The log is damaged; the damage is in the snapshot as it is:")
         yield from (f"  {code} x {count:,}" for code, count in manifest.counts.items())
         yield f"    -> rmqstore verify {shlex.quote(str(store.path))}"
     elif not manifest.branches and not manifest.unread:
-        yield "  no damage was found in the log"
+        yield Text("  no damage was found in the log")
     if manifest.unread:
         yield ""
-        yield f"The disk could not read {bytes_text(manifest.unread)} of the log; the snapshot has zeros there."
+        yield Text(
+            "The disk could not read {unread} of the log; the snapshot has zeros there.",
+            unread=bytes_text(manifest.unread),
+        )
 
 
 def branch_lines(store: str, folder: StoreFolder, branch: Any) -> Iterator[str]:
     """Say where a log no longer continues the repository, and how to heal a damaged one."""
     repository, name = folder.storage.address, folder.name
-    after = f", after the message of {time_text(branch.time, exact=True)}" if branch.time is not None else ""
+    after = (
+        Text(", after the message of {time}", time=time_text(branch.time, exact=True))
+        if branch.time is not None
+        else ""
+    )
     if branch.missing_to is not None:
         yield (
-            f"The {branch.log} has expired from {branch.offset:,} to {branch.missing_to:,}{after}: these messages are"
-            " in no snapshot. Make snapshots more often."
+            Text(
+                "The {log} has expired from {offset:,} to {missing_to:,}{after}: these messages are in no "
+                "snapshot. Make snapshots more often.",
+                log=branch.log,
+                offset=branch.offset,
+                missing_to=branch.missing_to,
+                after=after,
+            )
         )
     elif branch.damage:
-        yield f"The {branch.log} is damaged at {branch.offset:,}{after}. {name}@{branch.since} has other bytes there."
+        yield Text(
+            "The {log} is damaged at {offset:,}{after}. {name}@{since} has other bytes there.",
+            log=branch.log,
+            offset=branch.offset,
+            after=after,
+            name=name,
+            since=branch.since,
+        )
         yield f"    -> rmqstore recover {store} --replica {shlex.quote(f'{repository}::{name}@{branch.since}')}"
     else:
         yield (
-            f"The {branch.log} does not continue {name}@{branch.since}: it differs from {branch.offset:,} on{after}."
-            " Both versions are kept."
+            Text(
+                "The {log} does not continue {name}@{since}: it differs from {offset:,} on{after}. Both "
+                "versions are kept.",
+                log=branch.log,
+                name=name,
+                since=branch.since,
+                offset=branch.offset,
+                after=after,
+            )
         )

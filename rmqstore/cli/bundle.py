@@ -15,6 +15,7 @@ from rmqstore.cli.printing.quantities import Offset, bytes_text, fitted, many, t
 from rmqstore.cli.shared.options import command
 from rmqstore.cli.shared.reading import note_live
 from rmqstore.errors import OutputExists, UsageError
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -68,17 +69,17 @@ def bundle(
 
     assert out.path is not None
     if (around is not None) + (topic is not None) + whole > 1:
-        raise UsageError("--around, --topic and --whole exclude each other", "give one of them")
+        raise UsageError(Text("--around, --topic and --whole exclude each other"), Text("give one of them"))
     if out.is_file:
-        raise OutputExists(f"{out.path} already exists")
+        raise OutputExists(Text("{path} already exists", path=out.path))
     opened = open_store(store, config)
     size = opened.log_bytes
     if size > _ASK and around is None and topic is None and not whole:
         raise UsageError(
-            f"the log of {store} has {bytes_text(size)}",
-            "give --around OFFSET or --topic NAME, or --whole for all of it",
+            Text("the log of {store} has {size}", store=store, size=bytes_text(size)),
+            Text("give --around OFFSET or --topic NAME, or --whole for all of it"),
         )
-    note_live(out, opened, "what it writes from now on may be incomplete in the bundle")
+    note_live(out, opened, Text("what it writes from now on may be incomplete in the bundle"))
     with out.progress("bundle", size) as progress, out.stream() as file:
         made = make_bundle(opened, Scope(around, topic), file, progress.add)
     answer = Output(as_json=out.as_json, quiet=out.quiet, color=out.color)
@@ -92,22 +93,37 @@ def bundle(
 def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterator[str]:
     yield f"{path}: {size}"
     yield ""
-    yield f"{fitted(title('part'), 20)} {title('files', 8)} {title('bytes', 16)}"
+    yield Placed(
+        "{fitted} {title} {title2}",
+        fitted=fitted(title(Text("part")), 20),
+        title=title(Text("files"), 8),
+        title2=title(Text("bytes"), 16),
+    )
     for part in manifest["parts"]:
         yield AsIs(f"{part['part']:<20} {part['files']:>8,} {part['bytes']:>16,}")
     yield ""
     counts = manifest["replaced"]
-    texts = (
-        f"{counts['topics_and_groups']:,} names of topics and groups, {many(counts['other_texts'], 'other text')}"
-        f" and {many(counts['hosts'], 'host')}; bodies are noise"
+    texts = Text(
+        "{topics_and_groups:,} names of topics and groups, {texts} and {hosts}; bodies are noise",
+        topics_and_groups=counts["topics_and_groups"],
+        texts=many(counts["other_texts"], "other text"),
+        hosts=many(counts["hosts"], "host"),
     )
-    paragraphs = [(title("Replaced:"), texts), (title("Kept:"), "; ".join(manifest["kept"]))]
+    paragraphs = [(title(Text("Replaced:")), texts), (title(Text("Kept:")), "; ".join(manifest["kept"]))]
     for one in manifest["left_out"]:
-        shown = ", ".join(one["names"][:3]) + (f" and {one['files'] - 3:,} more" if one["files"] > 3 else "")
-        paragraphs.append((title("Left out:"), f"{shown} ({one['why']})"))
+        shown = (
+            Text("{names} and {files:,} more", names=joined(one["names"][:3]), files=one["files"] - 3)
+            if one["files"] > 3
+            else joined(one["names"][:3])
+        )
+        paragraphs.append((title(Text("Left out:")), Placed("{shown} ({why})", shown=shown, why=one["why"])))
     for name, text in paragraphs:
         yield from wrapped(text, width, fitted(name, 10), " " * 10)
     yield ""
     around = manifest["scope"]["kind"] == "around" and manifest["parts"]
     unpacked = f"store/{manifest['parts'][0]['part']}" if around else "store"
-    yield f"Look at it before you share it: tar xzf {shlex.quote(path)} && rmqstore verify {shlex.quote(unpacked)}"
+    yield Text(
+        "Look at it before you share it: tar xzf {path} && rmqstore verify {unpacked}",
+        path=shlex.quote(path),
+        unpacked=shlex.quote(unpacked),
+    )

@@ -14,6 +14,7 @@ from rmqstore.cli.printing.quantities import bytes_text, many, time_text
 from rmqstore.cli.shared.options import FILE, WorkOptions, command
 from rmqstore.cli.shared.reading import note_live
 from rmqstore.errors import CouldNotCheck, UsageError
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -60,16 +61,16 @@ def compare(
     from rmqstore.cli.shared.stores import open_named
 
     if sum(value is not None for value in (other, fingerprint_out, against)) != 1:
-        raise UsageError("give exactly one of OTHER, --fingerprint-out FILE and --against FILE")
+        raise UsageError(Text("give exactly one of OTHER, --fingerprint-out FILE and --against FILE"))
     opened = open_named(store, config)
-    note_live(out, opened, "only what its log contains now is compared")
+    note_live(out, opened, Text("only what its log contains now is compared"))
     if fingerprint_out is not None:
         return _write(out, opened, fingerprint_out, work)
     if against is not None:
         from rmqstore.views.compare.fingerprint import compare_with, read_fingerprint
 
         theirs = read_fingerprint(against)
-        with out.busy("reading the log"):
+        with out.busy(Text("reading the log")):
             found = while_files_expire(
                 opened, lambda s: compare_with(s, theirs, jobs=work.jobs, max_rate=work.max_rate)
             )
@@ -83,7 +84,7 @@ def compare(
 
     assert other is not None
     against_it = open_named(other, BrokerConfig(config.file_sizes()))
-    with out.busy("reading both logs"):
+    with out.busy(Text("reading both logs")):
         answer = while_files_expire(
             opened,
             lambda s: while_files_expire(against_it, lambda o: run(s, o, jobs=work.jobs, max_rate=work.max_rate)),
@@ -109,7 +110,7 @@ def _write(out: Output, opened: Store, path: Path, work: WorkOptions) -> int:
 
     target = Output(path=path)
     target.keep_out_of(opened.path)
-    with out.busy("reading the log"):
+    with out.busy(Text("reading the log")):
         made = while_files_expire(opened, lambda s: fingerprint(s, jobs=work.jobs, max_rate=work.max_rate))
     data = json_bytes(made.to_json()) + b"\n"
     with target.stream() as file:
@@ -117,31 +118,60 @@ def _write(out: Output, opened: Store, path: Path, work: WorkOptions) -> int:
     if out.as_json:
         out.report({"schema": "rmqstore.fingerprint/1", "file": str(path), "ranges": len(made.ranges)})
     else:
-        out.lines([f"{path}: {many(len(made.ranges), 'range')} of {bytes_text(made.step)}, {bytes_text(len(data))}"])
+        out.lines(
+            [
+                Text(
+                    "{path}: {ranges} of {step}, {count}",
+                    path=path,
+                    ranges=many(len(made.ranges), "range"),
+                    step=bytes_text(made.step),
+                    count=bytes_text(len(data)),
+                )
+            ]
+        )
     return 0
 
 
 def _side_lines(label: str, side: Side) -> Iterator[str]:
     yield f"  {label:<7}{side.path}"
-    yield f"         {many(side.messages, 'message')}, offsets {side.min_offset:,} to {side.wrote:,}"
+    yield Text(
+        "         {messages}, offsets {min_offset:,} to {wrote:,}",
+        messages=many(side.messages, "message"),
+        min_offset=side.min_offset,
+        wrote=side.wrote,
+    )
     if side.dledger is not None:
         d = side.dledger
-        committed = f", committed {d['committed_index']:,}" if d["committed_index"] >= 0 else ""
+        committed = (
+            Text(", committed {committed_index:,}", committed_index=d["committed_index"])
+            if d["committed_index"] >= 0
+            else ""
+        )
         if d["last_index"] >= 0:
-            yield f"         index {d['first_index']:,} to {d['last_index']:,}, term {d['term']:,}{committed}"
+            yield Text(
+                "         index {first_index:,} to {last_index:,}, term {term:,}{committed}",
+                first_index=d["first_index"],
+                last_index=d["last_index"],
+                term=d["term"],
+                committed=committed,
+            )
     if side.unreadable:
-        yield "         the disk reported an error: not everything was read"
+        yield Text("         the disk reported an error: not everything was read")
     if side.damaged:
-        yield f"         {many(side.damaged, 'damaged place')}: see `rmqstore verify {shlex.quote(side.path)}`"
+        yield Text(
+            "         {places}: see `rmqstore verify {path}`",
+            places=many(side.damaged, "damaged place"),
+            path=shlex.quote(side.path),
+        )
 
 
 _VERDICT = {
-    "equal": "Equal: both stores have the same messages at the same offsets.",
-    "store-is-prefix": "STORE is shorter: all its messages are equal, and OTHER continues.",
-    "other-is-prefix": "OTHER is shorter: all its messages are equal, and STORE continues.",
-    "moved": "The same messages, at different offsets.",
-    "diverged": "The stores differ.",
-    "undecided": "STORE is shorter; the last messages cannot be compared with the fingerprint of OTHER.",
+    "equal": Text("Equal: both stores have the same messages at the same offsets."),
+    "store-is-prefix": Text("STORE is shorter: all its messages are equal, and OTHER continues."),
+    "other-is-prefix": Text("OTHER is shorter: all its messages are equal, and STORE continues."),
+    "moved": Text("The same messages, at different offsets."),
+    "diverged": Text("The stores differ."),
+    "undecided": Text("STORE is shorter; the last messages cannot be compared with the fingerprint of OTHER."),
 }
 
 
@@ -150,16 +180,16 @@ def _verdict(answer: Comparison) -> str:
     if answer.relation != "diverged":
         return _VERDICT[answer.relation]
     if not answer.equal_messages:
-        return "These stores are not replicas of each other: no message is equal."
+        return Text("These stores are not replicas of each other: no message is equal.")
     counts = (
-        (answer.damaged_in_store.messages, "damaged in STORE"),
-        (answer.damaged_in_other.messages, "damaged in OTHER"),
-        (answer.changed.messages, "with different content"),
-        (answer.only_store.messages, "only in STORE"),
-        (answer.only_other.messages, "only in OTHER"),
+        (answer.damaged_in_store.messages, Text("damaged in STORE")),
+        (answer.damaged_in_other.messages, Text("damaged in OTHER")),
+        (answer.changed.messages, Text("with different content")),
+        (answer.only_store.messages, Text("only in STORE")),
+        (answer.only_other.messages, Text("only in OTHER")),
     )
-    words = ", ".join(f"{count:,} {what}" for count, what in counts if count)
-    return f"The stores differ: {words}." if words else _VERDICT[answer.relation]
+    words = joined((Placed("{count:,} {what}", count=count, what=what) for count, what in counts if count))
+    return Text("The stores differ: {words}.", words=words) if words else _VERDICT[answer.relation]
 
 
 def _lines(answer: Comparison) -> Iterator[str]:
@@ -167,54 +197,63 @@ def _lines(answer: Comparison) -> Iterator[str]:
     yield ""
     yield from _side_lines("STORE", answer.store)
     yield from _side_lines("OTHER", answer.other)
-    equal = f"{many(answer.equal_messages, 'message')} at the same offset"
+    equal = Text("{messages} at the same offset", messages=many(answer.equal_messages, "message"))
     if answer.divergence is not None and answer.leading_messages < answer.equal_messages:
-        equal += f", {answer.leading_messages:,} of them before the first difference"
-    yield f"  equal  {equal}"
+        equal = Text(
+            "{equal}, {leading_messages:,} of them before the first difference",
+            equal=equal,
+            leading_messages=answer.leading_messages,
+        )
+    yield Text("  equal  {equal}", equal=equal)
     where = answer.divergence
     if where is not None:
         yield ""
-        yield f"First difference: {where.log}, offset {where.offset:,}"
+        yield Text("First difference: {log}, offset {offset:,}", log=where.log, offset=where.offset)
         yield f"  STORE  {_place(where.store, where.store_state)}"
         yield f"  OTHER  {_place(where.other, where.other_state)}"
-    yield from _messages("Damaged in STORE, good in OTHER", answer.damaged_in_store)
-    yield from _messages("Damaged in OTHER, good in STORE", answer.damaged_in_other)
-    yield from _messages("Same offset, different content", answer.changed)
+    yield from _messages(Text("Damaged in STORE, good in OTHER"), answer.damaged_in_store)
+    yield from _messages(Text("Damaged in OTHER, good in STORE"), answer.damaged_in_other)
+    yield from _messages(Text("Same offset, different content"), answer.changed)
     if answer.equal_messages:  # of stores that are not replicas, all messages are only in one
-        yield from _messages("Only in STORE", answer.only_store)
-        yield from _messages("Only in OTHER", answer.only_other)
+        yield from _messages(Text("Only in STORE"), answer.only_store)
+        yield from _messages(Text("Only in OTHER"), answer.only_other)
     if answer.damaged_in_both:
         yield ""
-        yield f"Damaged in both: {many(len(answer.damaged_in_both), 'place')}"
+        yield Text("Damaged in both: {places}", places=many(len(answer.damaged_in_both), "place"))
         for both in answer.damaged_in_both[:_LISTED]:
-            how = "with the same bytes" if both.same_bytes else "with different bytes"
-            yield f"  offset {both.offset:,} to {both.until:,}, {how}"
+            how = Text("with the same bytes") if both.same_bytes else Text("with different bytes")
+            yield Text("  offset {offset:,} to {until:,}, {how}", offset=both.offset, until=both.until, how=how)
         yield from _more(len(answer.damaged_in_both), "place")
     if answer.moved:
         yield ""
-        yield f"At different offsets on the two sides: {many(answer.moved, 'message')}"
+        yield Text("At different offsets on the two sides: {messages}", messages=many(answer.moved, "message"))
     if answer.heal_commands:
         yield ""
         yield from (f"Next: {words}" for words in answer.heal_commands)
 
 
 _STATES = {
-    "damaged": "damaged",
-    "missing-file": "the file is missing",
-    "zeros": "zero bytes where a record belongs",
-    "blank": "a BLANK (end of the file)",
-    "other-record": "no record starts here",
-    "ended": "the log ends before it",
+    "damaged": Text("damaged"),
+    "missing-file": Text("the file is missing"),
+    "zeros": Text("zero bytes where a record belongs"),
+    "blank": Text("a BLANK (end of the file)"),
+    "other-record": Text("no record starts here"),
+    "ended": Text("the log ends before it"),
 }
 
 
 def _place(place: ComparedRecord | None, state: str) -> str:
     if place is None:
         return _STATES[state]
-    entry = f", index {place.index:,}, term {place.term:,}" if place.index >= 0 else ""
-    return (
-        f"{place.topic}/{place.queue_id} offset {place.queue_offset:,}{entry}, {bytes_text(place.size)},"
-        f" stored {time_text(place.store_timestamp)}"
+    entry = Text(", index {index:,}, term {term:,}", index=place.index, term=place.term) if place.index >= 0 else ""
+    return Text(
+        "{topic}/{queue_id} offset {queue_offset:,}{entry}, {size}, stored {store_timestamp}",
+        topic=place.topic,
+        queue_id=place.queue_id,
+        queue_offset=place.queue_offset,
+        entry=entry,
+        size=bytes_text(place.size),
+        store_timestamp=time_text(place.store_timestamp),
     )
 
 
@@ -222,25 +261,35 @@ def _messages(label: str, part: Messages) -> Iterator[str]:
     if not part.messages:
         return
     yield ""
-    yield f"{label}: {many(part.messages, 'message')} of {many(len(part.queues), 'queue')}"
+    yield Text(
+        "{label}: {messages} of {queues}",
+        label=label,
+        messages=many(part.messages, "message"),
+        queues=many(len(part.queues), "queue"),
+    )
     for name, (count, ranges) in sorted(part.queues.items())[:_LISTED]:
-        yield f"  {name}: {many(count, 'message')}, {ranges_text(ranges)}"
+        yield Placed(
+            "  {name}: {messages}, {ranges}", name=name, messages=many(count, "message"), ranges=ranges_text(ranges)
+        )
     yield from _more(len(part.queues), "queue")
 
 
 def _more(count: int, word: str) -> Iterator[str]:
     if count > _LISTED:
-        yield f"  … and {many(count - _LISTED, f'more {word}')}; --json lists all"
+        yield Text("  … and {many}; --json lists all", many=many(count - _LISTED, Text("more {word}", word=word)))
 
 
 def ranges_text(ranges: list[tuple[int, int]]) -> str:
     """Format ranges: `queue offset 17`, `queue offsets 17 and 23`, `queue offsets 24 to 37 and 40`."""
-    shown = [f"{low:,}" if low == high else f"{low:,} to {high:,}" for low, high in ranges[:_RANGES]]
+    shown: list[str] = [
+        Placed("{low:,}", low=low) if low == high else Text("{low:,} to {high:,}", low=low, high=high)
+        for low, high in ranges[:_RANGES]
+    ]
     if len(ranges) > _RANGES:
         shown.append(many(len(ranges) - _RANGES, "more range"))
-    text = " and ".join((", ".join(shown[:-1]), shown[-1])) if len(shown) > 1 else shown[0]
+    text = joined((joined(shown[:-1]), shown[-1]), " and ") if len(shown) > 1 else shown[0]
     single = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
-    return f"queue {'offset' if single else 'offsets'} {text}"
+    return Text("queue offset {text}", text=text) if single else Text("queue offsets {text}", text=text)
 
 
 def _against_lines(found: Against) -> Iterator[str]:
@@ -248,11 +297,19 @@ def _against_lines(found: Against) -> Iterator[str]:
     yield ""
     yield from _side_lines("STORE", found.store)
     yield from _side_lines("OTHER", found.other)
-    yield f"  equal  until {found.equal_until:,}"
+    yield Text("  equal  until {equal_until:,}", equal_until=found.equal_until)
     if found.differs is not None:
         yield ""
-        yield f"First difference: between {found.differs[0]:,} and {found.differs[1]:,}"
+        yield Text(
+            "First difference: between {differs:,} and {differs2:,}",
+            differs=found.differs[0],
+            differs2=found.differs[1],
+        )
         if found.relation == "undecided":
-            yield "  The other log is longer. For an exact answer, compare there, with a fingerprint of STORE."
+            yield Text("  The other log is longer. For an exact answer, compare there, with a fingerprint of STORE.")
     if found.queues:
-        yield f"Queues that differ: {', '.join(found.queues[:_LISTED])}" + (" …" if len(found.queues) > _LISTED else "")
+        yield (
+            Text("Queues that differ: {queues} …", queues=joined(found.queues[:_LISTED]))
+            if len(found.queues) > _LISTED
+            else Text("Queues that differ: {queues}", queues=joined(found.queues[:_LISTED]))
+        )

@@ -26,6 +26,7 @@ from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_usage
 from rmqstore.cli.shared.options import WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
 from rmqstore.errors import UsageError
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -40,12 +41,12 @@ _MOST_STEPS = 400  # of a sparkline, on a very wide terminal
 _TOP = 10
 _TITLES = {
     "topic": "topic",
-    "queue": "queue",
+    "queue": Text("queue"),
     "tag": "tag",
-    "host": "producer host",
-    "day": "day (UTC)",
-    "hour": "hour (UTC)",
-    "minute": "minute (UTC)",
+    "host": Text("producer host"),
+    "day": Text("day (UTC)"),
+    "hour": Text("hour (UTC)"),
+    "minute": Text("minute (UTC)"),
 }
 _SPARKS = " ▁▂▃▄▅▆▇█"
 
@@ -126,7 +127,7 @@ def du(
     logs = logs_of(opened)
     refuse_without_log(opened)
     measured = Metrics(out, metrics, "du", store)
-    live = note_live(out, opened, "the numbers are changing")
+    live = note_live(out, opened, Text("the numbers are changing"))
     selection = filters.selection()
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     unit = _unit_of_plot(opened, filters, out) if counting.plot else ""
@@ -153,7 +154,12 @@ def du(
             out.lines(_text(found, str(store), wanted, top or _TOP, out.width))
     if found.fillers and not counting.fillers:
         fillers = many(found.fillers, "filler")
-        out.note(f"{fillers} of earlier repairs in the place of lost messages not counted (--fillers counts them)")
+        out.note(
+            Text(
+                "{fillers} of earlier repairs in the place of lost messages not counted (--fillers counts them)",
+                fillers=fillers,
+            )
+        )
     if not found.messages:
         note_no_message(out, selection, logs)
     return tell_damage(out, damage)
@@ -181,7 +187,12 @@ def _dimensions(by: tuple[str, ...], unit: str) -> tuple[str, ...]:
 
 
 def _text(found: Usage, store: str, dimensions: tuple[str, ...], top: int, width: int) -> Iterator[str]:
-    yield f"{store}: {many(found.messages, 'message')}, {bytes_text(found.bytes)}"
+    yield Placed(
+        "{store}: {messages}, {bytes}",
+        store=store,
+        messages=many(found.messages, "message"),
+        bytes=bytes_text(found.bytes),
+    )
     together = [d for d in dimensions if "," in d]
     for dimension in together or dimensions:
         names = dimension.split(",")
@@ -189,11 +200,13 @@ def _text(found: Usage, store: str, dimensions: tuple[str, ...], top: int, width
         shown = rows if set(names) & {*_TIMES} else rows[:top]
         yield ""
         if not rows:
-            yield f"by {', '.join(names)}: no messages"
+            yield Text("by {names}: no messages", names=joined(names))
             continue
         yield from _table(found, names, shown, width, max(r["bytes"] for r in rows) or 1)
         if len(shown) < len(rows):
-            yield f"… and {many(len(rows) - len(shown), 'more row')} (--top {len(rows)} shows all)"
+            yield Text(
+                "… and {rows} (--top {count} shows all)", rows=many(len(rows) - len(shown), "more row"), count=len(rows)
+            )
 
 
 def _table(
@@ -202,12 +215,18 @@ def _table(
     """Yield rows with a bar each; the labels share the width that the numbers leave."""
     labels = [[_label(r[name]) for name in names] for r in rows]
     titles = [title(_TITLES[name]) for name in names]
-    titles[0] = title(f"by {_TITLES[names[0]]}")
+    titles[0] = title(Text("by {titles}", titles=_TITLES[names[0]]))
     room = (width - 40 - 2 * len(names)) // len(names)
     wide = [max(columns(t), min(max(columns(label[i]) for label in labels), room, 48)) for i, t in enumerate(titles)]
     bar = max(0, min(30, width - sum(wide) - 2 * len(wide) - 33))
     head = "  ".join(fitted(t, w) for t, w in zip(titles, wide, strict=True))
-    yield f"{head} {title('messages', 12)} {title('bytes', 11)} {title('share', 6)}"
+    yield Placed(
+        "{head} {title} {title2} {title3}",
+        head=head,
+        title=title(Text("messages"), 12),
+        title2=title(Text("bytes"), 11),
+        title3=title(Text("share"), 6),
+    )
     for label, row in zip(labels, rows, strict=True):
         share = row["bytes"] / found.bytes if found.bytes else 0
         text = "  ".join(fitted(t, w) for t, w in zip(label, wide, strict=True))
@@ -216,7 +235,7 @@ def _table(
 
 
 def _label(value: str | None) -> str:
-    return title("(none)") if value is None else printable(value)
+    return title(Text("(none)")) if value is None else printable(value)
 
 
 # --- over time -------------------------------------------------------------------------------------------------------
@@ -230,7 +249,7 @@ def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Outpu
     (dimension,) = dimensions
     rows = found.rows(dimension)
     if not rows:
-        yield "no messages"
+        yield Text("no messages")
         return
     *names, unit = dimension.split(",")
     lines: dict[str, list[tuple[int, int]]] = {}
@@ -239,11 +258,26 @@ def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Outpu
     times = [time for line in lines.values() for time, _ in line]
     name = max(12, min(max(map(columns, lines)), out.width // 3))
     line_of = Timeline.of(min(times), max(times), max(8, out.width - name - 27), least=TIMES[unit])
-    yield f"{many(found.messages, 'message')}, {bytes_text(found.bytes)}, bytes per {step_text(line_of.step)}"
-    yield f"from {utc_text(line_of.start)} to {utc_text(line_of.stop)} UTC; each line has its own scale"
+    yield Text(
+        "{messages}, {bytes}, bytes per {step}",
+        messages=many(found.messages, "message"),
+        bytes=bytes_text(found.bytes),
+        step=step_text(line_of.step),
+    )
+    yield Text(
+        "from {start} to {stop} UTC; each line has its own scale",
+        start=utc_text(line_of.start),
+        stop=utc_text(line_of.stop),
+    )
     yield ""
-    head = fitted(title(f"by {', '.join(_TITLES[n] for n in names)}"), name)
-    yield f"{head}  {' ' * line_of.count}  {title('most', 10)}  {title('bytes', 10)}"
+    head = fitted(title(Text("by {names}", names=joined(_TITLES[n] for n in names))), name)
+    yield Placed(
+        "{head}  {value}  {title}  {title2}",
+        head=head,
+        value=" " * line_of.count,
+        title=title(Text("most"), 10),
+        title2=title(Text("bytes"), 10),
+    )
     ordered = sorted(lines.items(), key=lambda kv: (-sum(size for _, size in kv[1]), kv[0]))
     for label, line in ordered[: top or _TOP]:
         buckets = line_of.sums(line)
@@ -251,7 +285,11 @@ def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Outpu
         spark = "".join(_SPARKS[-(-size * 8 // most) if most else 0] for size in buckets)
         yield AsIs(f"{fitted(label, name)}  {spark}  {bytes_text(most):>10}  {bytes_text(sum(buckets)):>10}")
     if len(ordered) > (top or _TOP):
-        yield f"… and {many(len(ordered) - (top or _TOP), 'more line')} (--top {len(ordered)} shows all)"
+        yield Text(
+            "… and {lines} (--top {count} shows all)",
+            lines=many(len(ordered) - (top or _TOP), "more line"),
+            count=len(ordered),
+        )
 
 
 def _growth(
@@ -266,11 +304,16 @@ def _growth(
     from rmqstore.cli.du_growth import tell_growth
 
     if counting.by or counting.plot or counting.files or counting.fillers or metrics or filters != FilterOptions():
-        raise UsageError("--growth excludes --by, --plot, --files, --fillers, --metrics and filters", "use it alone")
+        raise UsageError(
+            Text("--growth excludes --by, --plot, --files, --fillers, --metrics and filters"), Text("use it alone")
+        )
     if opened.part is not None:
-        raise UsageError(f"{store} is a part of a store", "name the whole store, whose files the clean-up deletes")
+        raise UsageError(
+            Text("{store} is a part of a store", store=store),
+            Text("name the whole store, whose files the clean-up deletes"),
+        )
     refuse_without_log(opened)
-    note_live(out, opened, "the numbers are changing")
+    note_live(out, opened, Text("the numbers are changing"))
     return tell_growth(out, store, opened, work, counting.top or _TOP)
 
 
@@ -288,7 +331,7 @@ def _files(
     from rmqstore.views.disk_usage import disk_usage
 
     if counting.by or counting.plot or metrics or filters != FilterOptions():
-        raise UsageError("--by, --plot, --metrics and filters do not apply to --files", "leave them out")
+        raise UsageError(Text("--by, --plot, --metrics and filters do not apply to --files"), Text("leave them out"))
     found = disk_usage(opened)
     if out.as_json:
         out.report({"schema": "rmqstore.du/1", "store": str(store), "files": found.to_json()})
@@ -300,10 +343,21 @@ def _files(
 def _files_text(found: DiskUsage, store: str, top: int, width: int) -> Iterator[str]:
     total = sum(s.allocated for s in found.parts.values())
     length = sum(s.bytes for s in found.parts.values())
-    yield f"{store}: {bytes_text(total)} on disk, in files of {bytes_text(length)}"
+    yield Text(
+        "{store}: {total} on disk, in files of {length}",
+        store=store,
+        total=bytes_text(total),
+        length=bytes_text(length),
+    )
     yield ""
-    sizes = f"{title('length', 11)} {title('on disk', 11)}"
-    yield f"{fitted(title('part'), 20)} {title('files', 8)} {sizes} {title('share', 6)}"
+    sizes = Placed("{title} {title2}", title=title(Text("length"), 11), title2=title(Text("on disk"), 11))
+    yield Placed(
+        "{fitted} {title} {sizes} {title2}",
+        fitted=fitted(title(Text("part")), 20),
+        title=title(Text("files"), 8),
+        sizes=sizes,
+        title2=title(Text("share"), 6),
+    )
     for name, space in found.parts.items():
         share = space.allocated / total if total else 0
         used = f"{bytes_text(space.bytes):>11} {bytes_text(space.allocated):>11}"
@@ -311,15 +365,25 @@ def _files_text(found: DiskUsage, store: str, top: int, width: int) -> Iterator[
     if not found.topics:
         return
     shown = list(found.topics.items())[:top]
-    head = title("queues of topic")
+    head = title(Text("queues of topic"))
     wide = min(max(columns(head), *(columns(printable(name)) for name, _ in shown)), width - 44)
     yield ""
-    yield f"{fitted(head, wide)} {title('queues', 8)} {sizes} {title('empty', 6)}"
+    yield Placed(
+        "{fitted} {title} {sizes} {title2}",
+        fitted=fitted(head, wide),
+        title=title(Text("queues"), 8),
+        sizes=sizes,
+        title2=title(Text("empty"), 6),
+    )
     for name, space in shown:
         used = f"{bytes_text(space.bytes):>11} {bytes_text(space.allocated):>11}"
         yield AsIs(f"{fitted(printable(name), wide)} {space.queues:>8,} {used} {space.empty_share:>6.1%}")
     if len(found.topics) > top:
-        yield f"… and {many(len(found.topics) - top, 'more topic')} (--top {len(found.topics)} shows all)"
+        yield Text(
+            "… and {topics} (--top {count} shows all)",
+            topics=many(len(found.topics) - top, "more topic"),
+            count=len(found.topics),
+        )
 
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"

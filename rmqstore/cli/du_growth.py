@@ -10,6 +10,7 @@ from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.outlook_text import outlook_lines, outlook_words
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import bytes_text, columns, fitted, many, printable, title
+from rmqstore.texts import Placed, Text
 
 if TYPE_CHECKING:
     from rmqstore.cli.shared.options import WorkOptions
@@ -36,7 +37,7 @@ def tell_growth(out: Output, store: Path, opened: Store, work: WorkOptions, top:
         growth = None if found is None else found.to_json()
         out.report({"schema": "rmqstore.du/1", "store": str(store), "growth": growth})
     elif found is None:
-        out.lines(["The log has no messages of two different times: its growth is unknown."], wrap=True)
+        out.lines([Text("The log has no messages of two different times: its growth is unknown.")], wrap=True)
     else:
         out.lines(_text(found, top, out.width), wrap=True)
     return tell_damage(out, damage)
@@ -48,10 +49,16 @@ def _text(found: StoreGrowth, top: int, width: int) -> Iterator[str]:
     yield from outlook_lines(found.outlook)
     yield ""
     shown = found.topics[:top]
-    head = title("by topic")
+    head = title(Text("by topic"))
     wide = max(columns(head), min(width - 46, max((columns(printable(one.topic)) for one in shown), default=0)))
     rates = f"{title('messages/h', 12)} {title('bytes/h', 11)}"
-    yield f"{fitted(head, wide)} {rates} {title('share', 6)} {title('trend', 8)}"
+    yield Placed(
+        "{fitted} {rates} {title} {title2}",
+        fitted=fitted(head, wide),
+        rates=rates,
+        title=title(Text("share"), 6),
+        title2=title(Text("trend"), 8),
+    )
     total = sum(one.bytes for one in found.topics)
     for one in shown:
         share = one.bytes / total if total else 0
@@ -60,7 +67,11 @@ def _text(found: StoreGrowth, top: int, width: int) -> Iterator[str]:
         numbers = f"{_rate(one.messages):>12} {bytes_text(one.bytes):>11} {share:>6.1%} {trend}"
         yield AsIs(f"{fitted(printable(one.topic), wide)} {numbers}")
     if len(found.topics) > top:
-        yield f"… and {many(len(found.topics) - top, 'more topic')} (--top {len(found.topics)} shows all)"
+        yield Text(
+            "… and {topics} (--top {count} shows all)",
+            topics=many(len(found.topics) - top, "more topic"),
+            count=len(found.topics),
+        )
 
 
 def _rate(number: float) -> str:

@@ -24,6 +24,7 @@ from rmqstore.cli.shared.filters import (
 from rmqstore.cli.shared.options import VERSIONS, WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage, write_text
 from rmqstore.errors import NotAStore, UsageError
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -35,10 +36,9 @@ MESSAGES = ("messages", "commitlog", "dledger")
 ROWS = ("timer-rows", "trans-rows", "index-rows")
 UNITS = ("consumequeue", "batchconsumequeue", "index", "dledger-index", "timerlog", "timerwheel", *ROWS)
 SMALL = ("checkpoint", "config")
-_WHAT = (
-    "What to print: messages (the default: the whole log), commitlog or dledger (one part of it), "
-    + ", ".join(f"`{name}`" for name in (*UNITS, *SMALL[:-1]))
-    + " or config."
+_WHAT = Text(
+    "What to print: messages (the default: the whole log), commitlog or dledger (one part of it), {value} or config.",
+    value=joined(Placed("`{name}`", name=name) for name in (*UNITS, *SMALL[:-1])),
 )
 _FITTING = {  # filters that apply to each kind; "topic" means --topic and --queue
     "consumequeue": {"topic", "from", "tag"},
@@ -54,15 +54,15 @@ _FITTING = {  # filters that apply to each kind; "topic" means --topic and --que
     "config": set(),
 }
 _OF_PART = {
-    "commitlog": "messages",
-    "dledger": "messages",
-    "dledger-group": "messages",
+    "commitlog": Text("messages"),
+    "dledger": Text("messages"),
+    "dledger-group": Text("messages"),
     "consumequeue": "consumequeue",
     "consumequeue-tree": "consumequeue",
     "topic": "consumequeue",
     "batchconsumequeue": "batchconsumequeue",
     "batchconsumequeue-tree": "batchconsumequeue",
-    "index": "index",
+    "index": Text("index"),
     "dledger-index": "dledger-index",
     "timerlog": "timerlog",
     "timerwheel": "timerwheel",
@@ -140,7 +140,7 @@ class DumpOptions:
 @click.option(
     "--broker",
     metavar="VERSION",
-    help=f"With --positions: the broker version whose recovery is simulated ({VERSIONS}).",
+    help=Text("With --positions: the broker version whose recovery is simulated ({versions}).", versions=VERSIONS),
 )
 @gathered("asked", DumpOptions)
 def dump(
@@ -169,7 +169,7 @@ def dump(
     selection = asked.selection(filters)
     _refuse_what_does_not_apply(out, what, selection, asked.positions)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
-    live = note_live(out, opened, "what it writes from now on may be missing")
+    live = note_live(out, opened, Text("what it writes from now on may be missing"))
     if asked.positions:
         return _positions(out, opened, what, work.broker, work.jobs)
     if what in UNITS:
@@ -191,7 +191,7 @@ def _refuse_what_does_not_apply(out: Output, what: str, selection: Selection, po
     elif what not in MESSAGES:
         refuse_filters(what, selection, _FITTING[what])
         if what in ROWS and selection.reverse:
-            raise UsageError(f"--reverse does not apply to --what {what}", "leave it out")
+            raise UsageError(Text("--reverse does not apply to --what {what}", what=what), Text("leave it out"))
     else:
         note_log_offsets(out, selection)
 
@@ -238,7 +238,7 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions)
             rows = (_with_columns_of_body(row, str(job.body.style)) for row in rows)
         found = write_rows(out, rows, columns)
     if not found:
-        note_no_message(out, job.selection, logs, "DLedger entry" if job.entries else "message")
+        note_no_message(out, job.selection, logs, Text("DLedger entry") if job.entries else Text("message"))
     return tell_damage(out, damage)
 
 
@@ -268,9 +268,11 @@ def _positions(out: Output, store: Store, what: str, broker: str | None, jobs: i
     from rmqstore.views.dump.positions import positions
 
     if what not in MESSAGES:
-        raise UsageError(f"--positions does not apply to --what {what}", "use messages, commitlog or dledger")
+        raise UsageError(
+            Text("--positions does not apply to --what {what}", what=what), Text("use messages, commitlog or dledger")
+        )
     if not logs_of(store, what):
-        raise NotAStore(f"{store.path} has no log", "see `rmqstore info`")
+        raise NotAStore(Text("{path} has no log", path=store.path), Text("see `rmqstore info`"))
     found = list(positions(store, what, jobs=jobs_or_default(jobs)))
     stop = _broker_stop(out, store, broker)
     write_rows(out, _position_rows(found, stop))
@@ -294,7 +296,13 @@ def _broker_stop(out: Output, store: Store, broker: str | None) -> dict[str, Any
 
     forecast = simulate_start(store, version=broker, options=StartOptions(thorough=False)).to_json()
     if not forecast["starts"]:
-        out.note(f"note: RocketMQ {forecast['version']} would not start: {forecast['reason']}")
+        out.note(
+            Text(
+                "note: RocketMQ {version} would not start: {reason}",
+                version=forecast["version"],
+                reason=forecast["reason"],
+            )
+        )
     return {"broker": forecast["version"], "broker_stop": forecast["commitlog_stop"]}
 
 
@@ -317,7 +325,10 @@ def _hex(out: Output, store: Store, what: str, selection: Selection, *, shown: b
                         continue
                     show(hex_lines(annotate(log.queue, _entry_start(log, at), log.body_offset, body=shown)))
                     return 0
-            raise UsageError(f"no log has the offset {selection.start:,}", "see `rmqstore info` for its range")
+            raise UsageError(
+                Text("no log has the offset {start:,}", start=selection.start),
+                Text("see `rmqstore info` for its range"),
+            )
         entries = what == "dledger"
         for rows in read_messages(store, what, Job(selection, "text", entries, foreign=what == "commitlog"), damage):
             for row in rows:

@@ -10,6 +10,7 @@ from rmqstore.cli.printing.quantities import many
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.filters import note_no_match
 from rmqstore.errors import UsageError
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.files.store import Store
@@ -24,7 +25,13 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
 
     directory = _database(store, what)
     if directory and not is_readable() and not (store.light_in_rocksdb and what == "consumequeue"):
-        out.note(f"warning: {directory}/ is a RocksDB, and its rows cannot be read: that {missing_extra()}")
+        out.note(
+            Text(
+                "warning: {directory}/ is a RocksDB, and its rows cannot be read: that {missing_extra}",
+                directory=directory,
+                missing_extra=missing_extra(),
+            )
+        )
         return 4
     problem = ""
     left = selection.limit
@@ -48,7 +55,9 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
                 return
 
     if out.format == "hex":
-        raise UsageError(f"--format hex does not apply to --what {what}", "use messages, commitlog or dledger")
+        raise UsageError(
+            Text("--format hex does not apply to --what {what}", what=what), Text("use messages, commitlog or dledger")
+        )
     found = 0
     if out.format == "ndjson" and not out.string_ints:
         with out.stream(data=True) as file:
@@ -58,9 +67,15 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
     else:
         found = write_rows(out, (row for batch in limited() for row in batch_rows(batch)))
     if not found and not problem:
-        note_no_match(out, f"{what} entry", selection, [str(store.path)])
+        note_no_match(out, Text("{what} entry", what=what), selection, [str(store.path)])
     if problem:
-        out.note(f"warning: the RocksDB in {directory}/ cannot be read completely: {problem}")
+        out.note(
+            Text(
+                "warning: the RocksDB in {directory}/ cannot be read completely: {problem}",
+                directory=directory,
+                problem=problem,
+            )
+        )
     return 4 if problem else 0
 
 
@@ -81,7 +96,9 @@ def dump_small(out: Output, store: Store, what: str, limit: int | None) -> int:
     from rmqstore.views.dump.small_files import checkpoint_rows, config_rows
 
     if out.format == "hex":
-        raise UsageError(f"--format hex does not apply to --what {what}", "use messages, commitlog or dledger")
+        raise UsageError(
+            Text("--format hex does not apply to --what {what}", what=what), Text("use messages, commitlog or dledger")
+        )
     rows = checkpoint_rows(store) if what == "checkpoint" else config_rows(store)
     bad = 0
 
@@ -93,5 +110,5 @@ def dump_small(out: Output, store: Store, what: str, limit: int | None) -> int:
 
     write_rows(out, counted())
     if bad:
-        out.note(f"warning: {many(bad, 'file')} could not be parsed")
+        out.note(Text("warning: {files} could not be parsed", files=many(bad, "file")))
     return 1 if bad else 0

@@ -13,6 +13,7 @@ from rmqstore.cli.printing.outlook_text import outlook_words
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import many, time_text
 from rmqstore.cli.shared.options import Applying, WorkOptions, applying, broker_option, command
+from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.checks.verify import Verified
@@ -80,16 +81,18 @@ def _verdict(plan: Plan, later: Outlook | None) -> str:
     """Return what the clean-up removes now, when it removes the next files, and whether that is enough."""
     logs = [step for step in plan.steps if PurePosixPath(step.path).parent.name in ("commitlog", "data")]
     if not logs:
-        words = "The clean-up would remove no file of the log now."
+        words = Text("The clean-up would remove no file of the log now.")
     else:
         files, messages = many(len(logs), "file"), many(plan.loss.messages, "message")
-        words = f"The clean-up would remove {files} of the log, with {messages}."
+        words = Text("The clean-up would remove {files} of the log, with {messages}.", files=files, messages=messages)
     if later is None:
         return words
     filling = later.filling
     sentences = [words]
     if not logs and filling.first_deleted is not None:
-        sentences.append(f"It removes the next files at {time_text(filling.first_deleted)}.")
+        sentences.append(
+            Text("It removes the next files at {first_deleted}.", first_deleted=time_text(filling.first_deleted))
+        )
     elif not logs:
-        sentences.append(f"It removes none before {time_text(filling.until)}.")
-    return " ".join([*sentences, outlook_words(later)])
+        sentences.append(Text("It removes none before {until}.", until=time_text(filling.until)))
+    return joined([*sentences, outlook_words(later)], " ")

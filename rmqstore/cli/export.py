@@ -15,6 +15,7 @@ from rmqstore.cli.shared.filters import FilterOptions, note_no_message, note_unk
 from rmqstore.cli.shared.options import WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage, write_text
 from rmqstore.errors import UsageError
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -98,11 +99,11 @@ def export(
     if out.format in ("parquet", "arrow"):
         import rmqstore.messages.arrow  # noqa: F401  # raises UsageError without pyarrow
     if out.format == "parquet" and out.path is None:
-        raise UsageError("a Parquet file cannot be written to stdout", "name it with -o")
+        raise UsageError(Text("a Parquet file cannot be written to stdout"), Text("name it with -o"))
     opened = open_named(store, config)
     logs = logs_of(opened)
     refuse_without_log(opened)
-    live = note_live(out, opened, "what it writes from now on may be missing")
+    live = note_live(out, opened, Text("what it writes from now on may be missing"))
     selection = wanted.selection(filters)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     options = wanted.options(ScanOptions(drop_cache=live, max_rate=work.max_rate, chunk=CHUNK))
@@ -117,7 +118,7 @@ def export(
     if not written:
         note_no_message(out, selection, logs)
     elif out.path is not None:
-        out.note(f"{many(written, 'message')} in {out.path}")
+        out.note(Text("{messages} in {path}", messages=many(written, "message"), path=out.path))
     return tell_damage(out, damage)
 
 

@@ -21,6 +21,7 @@ from rmqstore.errors import UsageError
 from rmqstore.formats import properties
 from rmqstore.formats.message import host_text
 from rmqstore.formats.properties import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -37,17 +38,17 @@ if TYPE_CHECKING:
 _BODIES = ("text", "json", "hex", "base64")
 _GROUPS = 8
 _EVENTS = {
-    "half": "half message",
-    "committed": "committed",
-    "op": "ended",
-    "rolled-back": "rolled back",
-    "checked-too-often": "given up",
-    "delayed": "delayed",
-    "timer": "timed",
-    "retry": "retried",
-    "dlq": "dead letter",
-    "stored": "stored",
-    "delivered": "delivered",
+    "half": Text("half message"),
+    "committed": Text("committed"),
+    "op": Text("ended"),
+    "rolled-back": Text("rolled back"),
+    "checked-too-often": Text("given up"),
+    "delayed": Text("delayed"),
+    "timer": Text("timed"),
+    "retry": Text("retried"),
+    "dlq": Text("dead letter"),
+    "stored": Text("stored"),
+    "delivered": Text("delivered"),
 }
 
 
@@ -112,14 +113,14 @@ def find(
     from rmqstore.views.find.stories import Stories
 
     if asked.read_log and asked.index_only:
-        raise UsageError("--read-log and --index-only exclude each other", "leave one of them out")
+        raise UsageError(Text("--read-log and --index-only exclude each other"), Text("leave one of them out"))
     if asked.grep and asked.index_only:
-        raise UsageError("--grep needs the log, which --index-only leaves out", "leave one of them out")
+        raise UsageError(Text("--grep needs the log, which --index-only leaves out"), Text("leave one of them out"))
     if filters.queues:
-        raise UsageError("--queue does not apply to find", "use --topic, or TOPIC/QUEUE/OFFSET as TEXT")
+        raise UsageError(Text("--queue does not apply to find"), Text("use --topic, or TOPIC/QUEUE/OFFSET as TEXT"))
     opened = open_named(store, config)
     refuse_without_log(opened)
-    live = note_live(out, opened, "messages that it stores from now on are not found")
+    live = note_live(out, opened, Text("messages that it stores from now on are not found"))
     note_unknown_topics(out, opened, filters.topics)
     question = Question(
         tuple(dict.fromkeys(texts)),
@@ -158,15 +159,18 @@ def find(
 
 def _tell(out: Output, texts: tuple[str, ...], answer: Answer) -> None:
     if not (answer.found or answer.lost or answer.traces) and (out.as_json or not texts):
-        out.note(f"nothing found{' for ' + ', '.join(texts) if texts else ''}")
+        out.note(Text("nothing found for {texts}", texts=joined(texts)) if texts else Text("nothing found"))
     if answer.more:
         out.note(
-            f"note: only the first {len(answer.found):,} messages: --limit shows more, --topic and --since narrow it"
+            Text(
+                "note: only the first {count:,} messages: --limit shows more, --topic and --since narrow it",
+                count=len(answer.found),
+            )
         )
     if answer.open_texts:
-        out.note(f"note: the log was not searched for {', '.join(answer.open_texts)}")
+        out.note(Text("note: the log was not searched for {open_texts}", open_texts=joined(answer.open_texts)))
     if answer.searched == "time":
-        out.note("note: found by the time in the id; --read-log also finds copies that were stored much later")
+        out.note(Text("note: found by the time in the id; --read-log also finds copies that were stored much later"))
     if not texts or answer.unanswered(texts):
         tell_damage(out, answer.damage)
 
@@ -283,7 +287,9 @@ def _text(
         answers = [_nothing(text, answer) for text in unknown]
         if any(_unknown(text, answer) == "never" for text in unknown) and not answer.damage:
             command = f"rmqstore lost {shlex.quote(str(store))} --stale"
-            answers.append(f"  {fitted(title('earlier logs'), 13)}{command}")
+            answers.append(
+                Placed("  {fitted}{command}", fitted=fitted(title(Text("earlier logs")), 13), command=command)
+            )
         blocks.append(iter(answers))
     for number, lines in enumerate(blocks):
         if number:
@@ -296,12 +302,21 @@ def _story(story: Story, body: BodyStyle, width: int) -> Iterator[str]:
     yield from wrapped(f"{_name(story)}: {_ending(story)}", width, then="  ")
     message = story.events[0].found.message
     born = time_text(message.born_timestamp, exact=True)
-    yield f"  {fitted(title('sent'), 13)}{born} by {host_text(message.born_host)}"
+    yield Text(
+        "  {fitted}{born} by {host}",
+        fitted=fitted(title(Text("sent")), 13),
+        born=born,
+        host=host_text(message.born_host),
+    )
     for event in story.events:
         yield from _event(event, width)
-    yield f"  {fitted(title('record'), 13)}{_record(story.status)}"
-    yield f"  {fitted(title('queue entry'), 13)}{_queue_entry(story.main, story.status)}"
-    yield f"  {fitted(title('index'), 13)}{_index(story.main, story.status)}"
+    yield Placed("  {fitted}{record}", fitted=fitted(title(Text("record")), 13), record=_record(story.status))
+    yield Placed(
+        "  {fitted}{queue_entry}",
+        fitted=fitted(title(Text("queue entry")), 13),
+        queue_entry=_queue_entry(story.main, story.status),
+    )
+    yield Placed("  {fitted}{index}", fitted=fitted(title(Text("index")), 13), index=_index(story.main, story.status))
     if story.is_for_consumers:
         yield from _consumers(story.main, story.status)
     if body.style:
@@ -311,7 +326,7 @@ def _story(story: Story, body: BodyStyle, width: int) -> Iterator[str]:
 def _name(story: Story) -> str:
     """What the user called the message, else its key, id or place."""
     if story.texts:
-        return ", ".join(map(printable, story.texts))
+        return joined(map(printable, story.texts))
     known = properties.parse_properties(story.main.message.properties)
     topic, queue_id, queue_offset = story.main.queue_place
     return printable(
@@ -323,24 +338,38 @@ def _ending(story: Story) -> str:
     """How a message ended, in a sentence."""
     due = "" if story.due is None else time_text(story.due, exact=True)
     if story.ending == "undecided":
-        return "not committed and not rolled back: consumers do not get it"
+        return Text("not committed and not rolled back: consumers do not get it")
     if story.ending == "rolled-back":
-        return "rolled back: consumers do not get it"
+        return Text("rolled back: consumers do not get it")
     if story.ending == "given-up":
-        return "given up by the broker, because the producer never decided: consumers do not get it"
-    arrived = "arrived, committed" if story.committed else title("arrived")
+        return Text("given up by the broker, because the producer never decided: consumers do not get it")
+    arrived = Text("arrived, committed") if story.committed else title(Text("arrived"))
     if story.dead is not None:
         when = time_text(story.dead.message.store_timestamp, exact=True)
         retries = many(story.dead.message.reconsume_times, "retry", "retries")
-        return f"{arrived}, given up by {printable(story.given_up_by)} at {when} after {retries}: a dead letter"
+        return Text(
+            "{arrived}, given up by {given_up_by} at {when} after {retries}: a dead letter",
+            arrived=arrived,
+            given_up_by=printable(story.given_up_by),
+            when=when,
+            retries=retries,
+        )
     if story.main.message.topic_text in (SCHEDULE_TOPIC, TIMER_TOPIC):
         if story.ending == "overdue":
-            return f"{arrived}, but overdue: it was due at {due} and is not delivered"
-        return f"{arrived}, due at {due}, not delivered yet" if due else f"{arrived}, not delivered yet"
+            return Text("{arrived}, but overdue: it was due at {due} and is not delivered", arrived=arrived, due=due)
+        return (
+            Text("{arrived}, due at {due}, not delivered yet", arrived=arrived, due=due)
+            if due
+            else Text("{arrived}, not delivered yet", arrived=arrived)
+        )
     if story.status.record != "sound":
-        return f"{arrived}, but damaged: {in_words(story.status.record)}"
+        return Text("{arrived}, but damaged: {in_}", arrived=arrived, in_=in_words(story.status.record))
     if story.status.queue_entry.state in ("missing", "wrong"):
-        return f"{arrived}, but consumers do not get it: its queue entry is {in_words(story.status.queue_entry.state)}"
+        return Text(
+            "{arrived}, but consumers do not get it: its queue entry is {in_}",
+            arrived=arrived,
+            in_=in_words(story.status.queue_entry.state),
+        )
     return ", ".join([arrived, *_readers(story)])
 
 
@@ -349,21 +378,25 @@ def _readers(story: Story) -> Iterator[str]:
     past, before = _groups(p.group for p in story.past), _groups(p.group for p in story.before)
     sent_back = [group for group in story.sent_back if group not in story.popped]
     if sent_back:
-        times = f" ({many(len(story.retries), 'time')})" if story.retries else ""
-        yield f"sent back by {_groups(sent_back)}{times}"
+        times = Placed(" ({times})", times=many(len(story.retries), "time")) if story.retries else ""
+        yield Text("sent back by {groups}{times}", groups=_groups(sent_back), times=times)
         if story.due is not None:
             overdue = story.ending == "overdue"
             due = time_text(story.due, exact=True)
-            yield f"the next retry overdue since {due}" if overdue else f"the next retry due at {due}"
+            yield (
+                Text("the next retry overdue since {due}", due=due)
+                if overdue
+                else Text("the next retry due at {due}", due=due)
+            )
     yield from _pop_readers(story)
     if past:
-        yield f"read past by {past}"
+        yield Text("read past by {past}", past=past)
         if before:
-            yield f"not by {before}"
+            yield Text("not by {before}", before=before)
     elif before:
-        yield f"not read by {before} yet"
+        yield Text("not read by {before} yet", before=before)
     elif story.status.consumers is not None and not story.sent_back and not story.popped:
-        yield "no group has read this topic"
+        yield Text("no group has read this topic")
 
 
 def _pop_readers(story: Story) -> Iterator[str]:
@@ -372,50 +405,61 @@ def _pop_readers(story: Story) -> Iterator[str]:
 
     again = [p for p in story.popped.values() if p.again]
     if again:
-        yield f"received by {_groups(p.group for p in again)}: delivered again when a broker starts"
+        yield Text("received by {groups}: delivered again when a broker starts", groups=_groups(p.group for p in again))
     for state in PopState:
         found = [p for p in story.popped.values() if p.state is state and not p.again]
         if not found:
             continue
         names = _groups(p.group for p in found)
         if state is PopState.ACKNOWLEDGED:
-            yield f"acknowledged by {names}"
+            yield Text("acknowledged by {names}", names=names)
         elif state is PopState.INVISIBLE:
             when = time_text(max(p.visible_time for p in found), exact=True)
-            yield f"received by {names} and not acknowledged: delivered again at {when}"
+            yield Text("received by {names} and not acknowledged: delivered again at {when}", names=names, when=when)
         elif state is PopState.RETURNED:
-            times = f" ({many(len(story.retries), 'time')})" if story.retries else ""
-            yield f"not acknowledged in time by {names}: back in the retry topic{times}"
+            times = Placed(" ({times})", times=many(len(story.retries), "time")) if story.retries else ""
+            yield Text("not acknowledged in time by {names}: back in the retry topic{times}", names=names, times=times)
         else:
-            yield f"received by {names}: the store does not tell whether it was acknowledged"
+            yield Text("received by {names}: the store does not tell whether it was acknowledged", names=names)
 
 
 def _groups(names: Iterable[str]) -> str:
     every = [printable(name) for name in names]
     shown, more = every[:_GROUPS], len(every) - _GROUPS
     if more > 0:
-        return f"{', '.join(shown)} and {many(more, 'more group')}"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
+        return Text("{shown} and {groups}", shown=joined(shown), groups=many(more, "more group"))
+    return joined([joined(shown[:-1]), shown[-1]], " and ") if len(shown) > 1 else "".join(shown)
 
 
 def _event(event: Event, width: int) -> Iterator[str]:
     """One record of a message: when, what, and where; in one line if it fits, else in two."""
     message = event.found.message
     when = f"  {fitted(title(_EVENTS[event.what]), 13)}{time_text(message.store_timestamp, exact=True)}"
-    due = "" if event.due is None else f", due {time_text(event.due, exact=True)}"
-    where = f"{printable(message.topic_text)}/{message.queue_id} offset {message.queue_offset:,}"
-    log = f"log offset {event.found.offset:,}{due}"
-    if columns(f"{when}  {where}  {log}") <= width:
-        yield f"{when}  {where}  {log}"
+    due = "" if event.due is None else Text(", due {due}", due=time_text(event.due, exact=True))
+    where = Text(
+        "{topic_text}/{queue_id} offset {queue_offset:,}",
+        topic_text=printable(message.topic_text),
+        queue_id=message.queue_id,
+        queue_offset=message.queue_offset,
+    )
+    log = Text("log offset {offset:,}{due}", offset=event.found.offset, due=due)
+    if columns(Placed("{when}  {where}  {log}", when=when, where=where, log=log)) <= width:
+        yield Placed("{when}  {where}  {log}", when=when, where=where, log=log)
         return
-    first = columns(f"{when}  {where}") <= width
-    yield f"{when}  {where}" if first else when
-    yield f"{' ' * 15}{log}" if first or columns(f"{where}  {log}") + 15 > width else f"{' ' * 15}{where}  {log}"
+    first = columns(Placed("{when}  {where}", when=when, where=where)) <= width
+    yield Placed("{when}  {where}", when=when, where=where) if first else when
+    yield (
+        Placed("{value}{log}", value=" " * 15, log=log)
+        if first or columns(Placed("{where}  {log}", where=where, log=log)) + 15 > width
+        else Placed("{value}{where}  {log}", value=" " * 15, where=where, log=log)
+    )
 
 
 def _loss(store: Path, lost: MissingMessage, texts: list[str], width: int) -> Iterator[str]:
     """One line that answers, and what is known of a lost message."""
-    yield from wrapped(f"{', '.join(map(printable, texts))}: LOST: {lost_words(lost)}", width, then="  ")
+    yield from wrapped(
+        Text("{map}: LOST: {lost}", map=joined(map(printable, texts)), lost=lost_words(lost)), width, then="  "
+    )
     yield from lost_lines(store, lost, width)
 
 
@@ -423,45 +467,49 @@ def _nothing(text: str, answer: Answer) -> str:
     """One line for a text that names no message, found or lost."""
     state = _unknown(text, answer)
     if state == "expired":
-        return f"{printable(text)}: expired: the log file with its message is deleted"
+        return Text("{text}: expired: the log file with its message is deleted", text=printable(text))
     if state == "gone":
-        return f"{printable(text)}: not here: an index entry points past the end of the log"
+        return Text("{text}: not here: an index entry points past the end of the log", text=printable(text))
     if state == "not-searched":
-        return f"{printable(text)}: not found by id or index; the log was not searched"
+        return Text("{text}: not found by id or index; the log was not searched", text=printable(text))
     if answer.damage:
-        return f"{printable(text)}: not found, but not all of the log can be read"
-    return f"{printable(text)}: never arrived, as far as this store tells"
+        return Text("{text}: not found, but not all of the log can be read", text=printable(text))
+    return Text("{text}: never arrived, as far as this store tells", text=printable(text))
 
 
 def _record(status: MessageStatus) -> str:
-    return "sound (body CRC matches)" if status.record == "sound" else f"damaged: {in_words(status.record)}"
+    return (
+        Text("sound (body CRC matches)")
+        if status.record == "sound"
+        else Text("damaged: {in_}", in_=in_words(status.record))
+    )
 
 
 def _queue_entry(found: Found, status: MessageStatus) -> str:
     entry = status.queue_entry
     if entry.state == "present":
-        tag = {True: ", tag matches", False: ", but with another tag", None: ""}[entry.tag_matches]
+        tag = {True: Text(", tag matches"), False: Text(", but with another tag"), None: ""}[entry.tag_matches]
         return f"present{tag}"
     return {
-        "missing": "missing: consumers do not get this message",
-        "wrong": f"wrong: it points to log offset {entry.offset or 0:,}",
-        "not-wanted": "none: prepared and rolled back messages have none",
-        "unreadable": "unknown: the RocksDB of the queues cannot be read",
-        "not-here": "unknown: only a part of the store is here",
+        "missing": Text("missing: consumers do not get this message"),
+        "wrong": Text("wrong: it points to log offset {offset:,}", offset=entry.offset or 0),
+        "not-wanted": Text("none: prepared and rolled back messages have none"),
+        "unreadable": Text("unknown: the RocksDB of the queues cannot be read"),
+        "not-here": Text("unknown: only a part of the store is here"),
     }[entry.state]
 
 
 def _index(found: Found, status: MessageStatus) -> str:
     index = status.index
     if index.state == "present":
-        return f"present ({_keys(found, index.present)})"
+        return Text("present ({keys})", keys=_keys(found, index.present))
     if index.state == "partly":
-        return f"incomplete: {_keys(found, index.missing)} missing"
+        return Text("incomplete: {keys} missing", keys=_keys(found, index.missing))
     return {
-        "missing": "missing: queries by key or id do not find this message",
-        "not-wanted": "none: the message has no key",
-        "no-index": "no index files",
-        "not-here": "unknown: only a part of the store is here",
+        "missing": Text("missing: queries by key or id do not find this message"),
+        "not-wanted": Text("none: the message has no key"),
+        "no-index": Text("no index files"),
+        "not-here": Text("unknown: only a part of the store is here"),
     }[index.state]
 
 
@@ -472,31 +520,46 @@ def _keys(found: Found, keys: tuple[str, ...]) -> str:
     unique = properties.parse_properties(found.message.properties).get(properties.UNIQ_KEY)
     own = [key for key in keys if key != unique]
     words = [many(len(own), "key") if len(own) > 1 else "key"] if own else []
-    return ", ".join([*words, *(["unique id"] if unique in keys else [])])
+    return joined([*words, *([Text("unique id")] if unique in keys else [])])
 
 
 def _consumers(found: Found, status: MessageStatus) -> Iterator[str]:
     if status.consumers is None:
-        yield "  consumers    unknown: the progress of consumer groups cannot be read"
+        yield Text("  consumers    unknown: the progress of consumer groups cannot be read")
         return
     if not status.consumers:
-        yield "  consumers    no group has read this topic"
+        yield Text("  consumers    no group has read this topic")
         return
     offset = found.message.queue_offset
     for number, progress in enumerate(status.consumers[:_GROUPS]):
-        name = "" if number else title("consumers")
+        name = "" if number else title(Text("consumers"))
         popped = status.popped.get(progress.group)
         if popped is not None:
             yield f"  {fitted(name, 13)}{progress.group} {_pop_words(popped)}"
             if popped.again:
-                words = f"a broker that starts delivers it again: the offset in the store is {progress.offset:,}"
-                yield f"{' ' * 15}{words}"
+                words = Text(
+                    "a broker that starts delivers it again: the offset in the store is {offset:,}",
+                    offset=progress.offset,
+                )
+                yield Placed("{value}{words}", value=" " * 15, words=words)
         elif progress.has_consumed(offset):
-            yield f"  {fitted(name, 13)}{progress.group} has read past it (at {progress.offset:,})"
+            yield Text(
+                "  {fitted}{group} has read past it (at {offset:,})",
+                fitted=fitted(name, 13),
+                group=progress.group,
+                offset=progress.offset,
+            )
         else:
-            yield f"  {fitted(name, 13)}{progress.group} has not read it (at {progress.offset:,})"
+            yield Text(
+                "  {fitted}{group} has not read it (at {offset:,})",
+                fitted=fitted(name, 13),
+                group=progress.group,
+                offset=progress.offset,
+            )
     if len(status.consumers) > _GROUPS:
-        yield f"  {'':<13}… and {many(len(status.consumers) - _GROUPS, 'more group')} (--json)"
+        yield Text(
+            "  {value:<13}… and {groups} (--json)", value="", groups=many(len(status.consumers) - _GROUPS, "more group")
+        )
 
 
 def _pop_words(found: Popped) -> str:
@@ -504,12 +567,15 @@ def _pop_words(found: Popped) -> str:
     from rmqstore.views.pop import PopState
 
     if found.state is PopState.ACKNOWLEDGED:
-        return "has acknowledged it"
+        return Text("has acknowledged it")
     if found.state is PopState.INVISIBLE:
-        return f"has received it, not acknowledged it, and gets it again at {time_text(found.visible_time, exact=True)}"
+        return Text(
+            "has received it, not acknowledged it, and gets it again at {visible_time}",
+            visible_time=time_text(found.visible_time, exact=True),
+        )
     if found.state is PopState.RETURNED:
-        return "has not acknowledged it in time: it is in the group's retry topic"
-    return "has received it; the store does not tell whether it has acknowledged it"
+        return Text("has not acknowledged it in time: it is in the group's retry topic")
+    return Text("has received it; the store does not tell whether it has acknowledged it")
 
 
 def _body(found: Found, style: BodyStyle) -> Iterator[str]:

@@ -15,6 +15,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import fitted, many, printable, time_text, title
 from rmqstore.cli.shared.options import FILE, command
 from rmqstore.errors import UsageError
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -26,14 +27,20 @@ if TYPE_CHECKING:
     from rmqstore.views.lookup import Found
 
 _FAULTS = {
-    "body_crc": "the body does not match its CRC",
-    "physical_offset": "its field PHYSICALOFFSET has another log offset",
-    "topic": "it has no valid topic",
+    "body_crc": Text("the body does not match its CRC"),
+    "physical_offset": Text("its field PHYSICALOFFSET has another log offset"),
+    "topic": Text("it has no valid topic"),
 }
 _STYLES = ("auto", "text", "json", "hex", "base64", "none")
-_FLAGS = {0x1: "compressed", 0x2: "multi tags", 0x10: "born host IPv6", 0x20: "store host IPv6", 0x80: "inner batch"}
+_FLAGS = {
+    0x1: Text("compressed"),
+    0x2: Text("multi tags"),
+    0x10: Text("born host IPv6"),
+    0x20: Text("store host IPv6"),
+    0x80: Text("inner batch"),
+}
 _SHORT = 200  # characters of base64
-_TRANSACTION = {0x4: "transaction prepared", 0x8: "transaction commit", 0xC: "transaction rollback"}
+_TRANSACTION = {0x4: Text("transaction prepared"), 0x8: Text("transaction commit"), 0xC: Text("transaction rollback")}
 
 
 @command(
@@ -63,7 +70,7 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
     from rmqstore.cli.shared.stores import open_named
 
     if not where.strip():
-        raise UsageError("WHERE is empty", "give a log offset, TOPIC/QUEUE/OFFSET, a message id or a key")
+        raise UsageError(Text("WHERE is empty"), Text("give a log offset, TOPIC/QUEUE/OFFSET, a message id or a key"))
     opened = open_named(store, config)
     answer: dict[str, Any] = {"schema": "rmqstore.get/1", "store": str(store), "message": None, "messages": []}
     hits = _find(out, opened, where)
@@ -74,7 +81,7 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
         if not out.as_json:
             out.lines([f"{printable(where)}: LOST: {lost_words(lost)}", *lost_lines(store, lost, out.width)])
     elif found is None:
-        out.note(f"no such message: {where}{_why(opened, where)}")
+        out.note(Text("no such message: {where}{why}", where=where, why=_why(opened, where)))
     if found is None:
         if out.as_json:
             out.report(answer)
@@ -145,26 +152,46 @@ def _why(store: Store, where: str) -> str:
         inside, end = around(store, offset)
         if inside is not None:
             start, topic = inside.offset or 0, printable(inside.message.topic_text)
-            return f": it is inside the record at {start:,} ({inside.message.size:,} bytes, {topic})"
-        return f": the log ends at {end:,}" if end is not None and offset >= end else ": no record starts there"
+            return Text(
+                ": it is inside the record at {start:,} ({size:,} bytes, {topic})",
+                start=start,
+                size=inside.message.size,
+                topic=topic,
+            )
+        return (
+            Text(": the log ends at {end:,}", end=end)
+            if end is not None and offset >= end
+            else Text(": no record starts there")
+        )
     if place is None:
         return ""
     bounds = queue_reader(store)(*place[:2]).bounds()
     if bounds is None:
-        return f": there is no queue {printable(place[0])}/{place[1]}"
+        return Text(": there is no queue {place}/{place2}", place=printable(place[0]), place2=place[1])
     first, stop = bounds
-    return f": the queue has the offsets {first:,} to {stop - 1:,}" if stop > first else ": the queue is empty"
+    return (
+        Text(": the queue has the offsets {first:,} to {stop:,}", first=first, stop=stop - 1)
+        if stop > first
+        else Text(": the queue is empty")
+    )
 
 
 def _list(where: str, hits: list[Found], store: Path) -> Iterator[str]:
     """Several messages: where each of them is."""
-    yield f"{many(len(hits), 'message')} for {printable(where)}, the newest first:"
+    yield Text("{messages} for {where}, the newest first:", messages=many(len(hits), "message"), where=printable(where))
     for hit in hits:
         message = hit.message
         stored = time_text(message.store_timestamp, exact=True)
         damaged = "" if hit.sound else ", damaged"
-        yield f"  log offset {hit.offset or 0:>13,}  {stored}{damaged}"
-        yield f"             {printable(message.topic_text)}/{message.queue_id} offset {message.queue_offset:,}"
+        yield Text(
+            "  log offset {offset:>13,}  {stored}{damaged}", offset=hit.offset or 0, stored=stored, damaged=damaged
+        )
+        yield Text(
+            "             {topic_text}/{queue_id} offset {queue_offset:,}",
+            topic_text=printable(message.topic_text),
+            queue_id=message.queue_id,
+            queue_offset=message.queue_offset,
+        )
     yield f"rmqstore get {store} {hits[0].offset} shows the newest"
 
 
@@ -174,7 +201,7 @@ def _scan(out: Output, store: Store, text: str) -> Iterator[Found]:
     from rmqstore.views.dump.messages import dump_messages
     from rmqstore.views.dump.selection import Selection
 
-    out.note(f"note: {text} is in no index file: reading the log")
+    out.note(Text("note: {text} is in no index file: reading the log", text=text))
     for row in dump_messages(store, Selection(msg_ids=frozenset({text}))):
         found = lookup.by_offset(store, int(row["offset"]))
         if found is not None:
@@ -187,7 +214,7 @@ def _plain_body(out: Output, found: Found) -> bytes:
     try:
         return decompress(found.message.sys_flag, found.message.body)
     except BodyError as error:
-        out.note(f"warning: the body is saved as stored: {error}")
+        out.note(Text("warning: the body is saved as stored: {error}", error=error))
         return found.message.body
 
 
@@ -233,7 +260,7 @@ def _inner_lines(row: Mapping[str, Any]) -> Iterator[str]:
     """Yield the messages in a batch, one line each, with the body of each if it is text."""
     inner = row.get("inner") or []
     if inner:
-        yield f"  {many(len(inner), 'message')} in this batch"
+        yield Text("  {messages} in this batch", messages=many(len(inner), "message"))
     for one in inner:
         names = [value for value in (one["keys"], one["unique_key"], one["tags"]) if value]
         yield AsIs(f"    {one['queue_offset']:,}  {printable('  '.join(names))}")
@@ -243,22 +270,40 @@ def _inner_lines(row: Mapping[str, Any]) -> Iterator[str]:
 
 def _text(found: Found, row: Mapping[str, Any], *, short: bool, width: int | None) -> Iterator[str]:
     message = found.message
-    place = "not in a log" if found.offset is None else f"log offset {found.offset:,}"
+    place = Text("not in a log") if found.offset is None else Text("log offset {offset:,}", offset=found.offset)
     stored = time_text(message.store_timestamp, exact=True)
-    yield f"{message.topic_text}/{message.queue_id} offset {message.queue_offset:,}   {place}   stored {stored}"
-    sound = "sound (body CRC matches)" if found.sound else f"damaged: {_FAULTS.get(row['fault'], row['fault'])}"
+    yield Text(
+        "{topic_text}/{queue_id} offset {queue_offset:,}   {place}   stored {stored}",
+        topic_text=message.topic_text,
+        queue_id=message.queue_id,
+        queue_offset=message.queue_offset,
+        place=place,
+        stored=stored,
+    )
+    sound = (
+        Text("sound (body CRC matches)")
+        if found.sound
+        else Text("damaged: {get}", get=_FAULTS.get(row["fault"], row["fault"]))
+    )
     rows = {
-        title("record"): sound,
-        title("file"): f"{found.file} at {found.at:,}, {message.size:,} bytes",
-        title("born"): f"{time_text(message.born_timestamp, exact=True)} by {row['born_host']}",
-        title("store host"): row["store_host"],
-        title("message id"): row["msg_id"],
-        title("flags"): f"0x{message.sys_flag & 0xFFFFFFFF:x}"
+        title(Text("record")): sound,
+        title(Text("file")): Text("{file} at {at:,}, {size:,} bytes", file=found.file, at=found.at, size=message.size),
+        title(Text("born")): Text(
+            "{born_timestamp} by {born_host}",
+            born_timestamp=time_text(message.born_timestamp, exact=True),
+            born_host=row["born_host"],
+        ),
+        title(Text("store host")): row["store_host"],
+        title(Text("message id")): row["msg_id"],
+        title(Text("flags")): f"0x{message.sys_flag & 0xFFFFFFFF:x}"
         + (f" ({', '.join(row['flags'])})" if row["flags"] else ""),
-        title("retries"): f"{message.reconsume_times:,}",
+        title(Text("retries")): f"{message.reconsume_times:,}",
     }
     if message.prepared_transaction_offset:
-        rows[title("half message")] = f"log offset {message.prepared_transaction_offset:,}"
+        rows[title(Text("half message"))] = Text(
+            "log offset {prepared_transaction_offset:,}",
+            prepared_transaction_offset=message.prepared_transaction_offset,
+        )
     yield from (f"  {fitted(name, 13)}{text}" for name, text in rows.items())
     yield "  properties"
     yield from (AsIs(f"    {name} = {value}") for name, value in row["properties"].items())
@@ -274,17 +319,17 @@ def body_lines(
     `short`: only the beginning of a binary body, in lines of `width` columns.
     """
     shown = next((name for name in ("body", "body_base64", "body_hex") if name in row), None)
-    packed = " as stored, compressed" if compressed else ""
-    yield f"  body ({length:,} bytes{packed})"
+    packed = Text(" as stored, compressed") if compressed else ""
+    yield Text("  body ({length:,} bytes{packed})", length=length, packed=packed)
     if "body_error" in row:
-        yield f"    cannot be decompressed: {row['body_error']}"
+        yield Text("    cannot be decompressed: {body_error}", body_error=row["body_error"])
     if shown is None:
         return
     if short and shown == "body_base64" and len(row[shown]) > _SHORT:
         start = f"base64: {row[shown][:_SHORT]}…"
         step = len(start) if width is None else width - 4
         yield from (AsIs(f"    {start[at : at + step]}") for at in range(0, len(start), step))
-        yield "    for all of it: --body base64, --body hex or --save-body FILE"
+        yield Text("    for all of it: --body base64, --body hex or --save-body FILE")
         return
     value = row[shown]
     text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)

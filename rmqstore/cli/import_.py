@@ -16,6 +16,7 @@ from rmqstore.cli.printing.quantities import many
 from rmqstore.cli.shared.options import command, config_option, gathered, read_config
 from rmqstore.cli.shared.topic_maps import topic_map
 from rmqstore.errors import BadRow, MessageRefused, NoSpace, NotAStore, OutputExists, Refused, UsageError
+from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.append.importing import ImportOptions
@@ -73,7 +74,7 @@ class ImportFlags:
     metavar="STORE",
     help="Append to this store instead. It must have no problems, and its broker must be stopped.",
 )
-@config_option("broker.conf with file sizes and other settings of the new store.")
+@config_option(Text("broker.conf with file sizes and other settings of the new store."))
 @click.option(
     "--renumber", is_flag=True, help="Number each queue's messages from 0. Without it, queue offsets are kept."
 )
@@ -131,7 +132,7 @@ def import_(
     options = how.options(config, batches)
     if (target is None) == (into is None):
         raise UsageError(
-            "give either --output or --into", "--output DIR makes a new store, --into STORE appends to one"
+            Text("give either --output or --into"), Text("--output DIR makes a new store, --into STORE appends to one")
         )
     place = target or into
     assert place is not None
@@ -141,18 +142,20 @@ def import_(
     damage = Skipped()
     if into is not None:
         if dry_run:
-            raise UsageError("--dry-run does not apply to --into", "every message is checked before one is written")
+            raise UsageError(
+                Text("--dry-run does not apply to --into"), Text("every message is checked before one is written")
+            )
         messages, queues = _append_to(out, into, files, options, config, damage)
         _say(out, into, messages, 0, queues, applied=True)
         return tell_damage(out, damage)
     chunks = _chunks(files, damage)
     if dry_run:
         if place.exists():
-            raise OutputExists(f"{place} already exists")
+            raise OutputExists(Text("{place} already exists", place=place))
         count = sum(len(prepared(table, options)) for table, _ in chunks)
         _say(out, place, count, 0, {}, applied=False)
         return tell_damage(out, damage)
-    with _naming_unfinished(place), out.progress("import", unit=" messages") as progress:
+    with _naming_unfinished(place), out.progress("import", unit=Text(" messages")) as progress:
         done = import_messages(chunks, place, options, fingerprint(files, options), progress=progress)
     _say(out, place, done.messages, done.resumed, dict(done.queues), applied=True)
     return tell_damage(out, damage)
@@ -177,9 +180,10 @@ def _append_to(
     refuse_in_use(opened.root, opened.places)
     report = examine(opened).report
     if not report.clean:
-        found = ", ".join(sorted(report.findings.counts)) or (report.unchecked or ["it was not checked completely"])[0]
+        found = joined(sorted(report.findings.counts)) or (report.unchecked or ["it was not checked completely"])[0]
         raise Refused(
-            f"{place} has problems: {found}", f"see `rmqstore verify {shlex.quote(str(place))}`, and repair it"
+            Text("{place} has problems: {found}", place=place, found=found),
+            Text("see `rmqstore verify {place}`, and repair it", place=shlex.quote(str(place))),
         )
     given = StoreOptions(flush=options.store.flush, dledger=options.store.dledger, limits=options.store.limits)
     reads: list[Skipped] = []
@@ -188,7 +192,10 @@ def _append_to(
         reads.append(Skipped())
         return _chunks(files, reads[-1])
 
-    with MessageStore.open(place, given, config=config) as store, out.progress("import", unit=" messages") as progress:
+    with (
+        MessageStore.open(place, given, config=config) as store,
+        out.progress("import", unit=Text(" messages")) as progress,
+    ):
         try:
             done = import_into(store, chunks, options, progress=progress)
         except (BadRow, MessageRefused):
@@ -210,11 +217,24 @@ def _say(out: Output, target: Path, messages: int, resumed: int, queues: dict[st
         }
         out.report(report)
     elif not applied:
-        out.lines([f"{many(messages, 'message')} can be imported into {target}. Nothing was written (--dry-run)."])
+        out.lines(
+            [
+                Text(
+                    "{messages} can be imported into {target}. Nothing was written (--dry-run).",
+                    messages=many(messages, "message"),
+                    target=target,
+                )
+            ]
+        )
     else:
-        before = f" ({resumed:,} of them imported by an earlier run)" if resumed else ""
-        what = f"{many(messages, 'message')}{before} in {many(len(queues), 'queue')}"
-        out.lines([f"Imported {what} into {target}"])
+        before = Text(" ({resumed:,} of them imported by an earlier run)", resumed=resumed) if resumed else ""
+        what = Text(
+            "{messages}{before} in {queues}",
+            messages=many(messages, "message"),
+            before=before,
+            queues=many(len(queues), "queue"),
+        )
+        out.lines([Text("Imported {what} into {target}", what=what, target=target)])
 
 
 @contextlib.contextmanager
@@ -228,7 +248,14 @@ def _naming_unfinished(target: Path) -> Iterator[None]:
         building = building_of(target)
         if building.exists():
             remove = shlex.join(["rm", "-r", str(building), f"{building}.json"])
-            warn(f"The unfinished store is {building}. Run the same command again to continue, or remove it: {remove}")
+            warn(
+                Text(
+                    "The unfinished store is {building}. Run the same command again to continue, or remove it: "
+                    "{remove}",
+                    building=building,
+                    remove=remove,
+                )
+            )
         raise
 
 
@@ -249,12 +276,15 @@ def _chunks_of_store(path: Path, damage: Skipped) -> Iterator[TableChunk]:
 
     store = open_store(path)
     if not logs_of(store):
-        raise NotAStore(f"{path} has no log", "`rmqstore export STORE -c broker.conf` reads a log that is elsewhere")
+        raise NotAStore(
+            Text("{path} has no log", path=path),
+            Text("`rmqstore export STORE -c broker.conf` reads a log that is elsewhere"),
+        )
     number = 0
     for table in read_tables(store, damage):
 
         def where(i: int, first: int = number + 1) -> str:
-            return f"{path}: message {first + i}"
+            return Text("{path}: message {first}", path=path, first=first + i)
 
         yield TableChunk(table, where)
         number += len(table)
@@ -276,7 +306,7 @@ def _store_options(how: ImportFlags, config: BrokerConfig, batch_topics: frozens
     try:
         levels = parse_delay_levels(config.text("messageDelayLevel"))
     except ValueError as error:
-        raise UsageError(str(error), "correct broker.conf") from error
+        raise UsageError(str(error), Text("correct broker.conf")) from error
     return StoreOptions(
         commitlog_file_size=config.int("mappedFileSizeCommitLog"),
         index_slots=config.int("maxHashSlotNum"),

@@ -22,6 +22,7 @@ from rmqstore.cli.printing.quantities import (
 )
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_info
 from rmqstore.cli.shared.options import command
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _LABEL = 16
 _LISTED = 40
 _ODD = 5
-_NO_QUEUE_TIME = "none (5.5 writes it every minute, with queues in files)"
+_NO_QUEUE_TIME = Text("none (5.5 writes it every minute, with queues in files)")
 """In place of "never": most stores of 5.5 that lived less than a minute have no such time."""
 
 
@@ -59,7 +60,11 @@ def info(out: Output, store: Path, config: BrokerConfig, metrics: Path | None) -
     seen = look(opened)
     if seen.live:
         pid = seen.lock.get("pid")
-        out.note(f"note: a broker is running on this store{f' (pid {pid})' if pid else ''}; the numbers are changing")
+        out.note(
+            Text("note: a broker is running on this store (pid {pid}); the numbers are changing", pid=pid)
+            if pid
+            else Text("note: a broker is running on this store; the numbers are changing")
+        )
     code = 4 if seen.unchecked else 0
     measured.write(of_info(seen), code)
     if out.as_json:
@@ -74,11 +79,11 @@ def _head(seen: Info) -> Iterator[str]:
     if seen.part is None:
         if seen.live:
             pid = seen.lock.get("pid")
-            yield f"A broker is running on it{f' (pid {pid})' if pid else ''}."
+            yield Text("A broker is running on it (pid {pid}).", pid=pid) if pid else Text("A broker is running on it.")
         elif seen.abort:
-            yield "Unclean shutdown (abort file present); no broker is running on it now."
+            yield Text("Unclean shutdown (abort file present); no broker is running on it now.")
         else:
-            yield "Clean shutdown (no abort file); no broker is running on it now."
+            yield Text("Clean shutdown (no abort file); no broker is running on it now.")
     yield ""
 
 
@@ -91,21 +96,38 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
     retained = seen.retained
     if retained is not None:
         span = (retained[1] - retained[0]) / 1000
-        yield _row("Messages from", f"{time_text(retained[0])} to {time_text(retained[1])} ({_span(span)})")
+        yield _row(
+            Text("Messages from"),
+            Text(
+                "{retained} to {retained2} ({span})",
+                retained=time_text(retained[0]),
+                retained2=time_text(retained[1]),
+                span=_span(span),
+            ),
+        )
     queues = sum(len(t.queues) for t in seen.topics)
     if seen.topics:
         count = sum(t.messages for t in seen.topics)
-        what = f"{many(len(seen.topics), 'topic')}, {many(queues, 'queue')}, {many(count, 'message')}"
-        yield _row("Consume queues", what)
+        what = Placed(
+            "{topics}, {queues}, {messages}",
+            topics=many(len(seen.topics), "topic"),
+            queues=many(queues, "queue"),
+            messages=many(count, "message"),
+        )
+        yield _row(Text("Consume queues"), what)
     if seen.index is not None:
         yield _row(
-            "Index",
-            f"{many(seen.index['files'], 'file')}, {bytes_text(seen.index['bytes'])}, "
-            f"{many(seen.index['entries'], 'entry', 'entries')}",
+            Text("Index"),
+            Placed(
+                "{files}, {bytes}, {entries}",
+                files=many(seen.index["files"], "file"),
+                bytes=bytes_text(seen.index["bytes"]),
+                entries=many(seen.index["entries"], "entry", "entries"),
+            ),
         )
     yield from _timer(seen)
     if seen.checkpoint is not None:
-        labels = ("log", "queues", "index")
+        labels = (Text("log"), Text("queues"), Text("index"))
         for label, name in zip(labels, ("physic", "logics", "index"), strict=True):
             time = seen.checkpoint[f"{name}_msg_timestamp"]
             said = _NO_QUEUE_TIME if name == "logics" and time == 0 else time_text(time)
@@ -114,18 +136,22 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
     yield from _config_rows(seen, bad, width)
     for journal in seen.journals:
         yield _row(
-            "Open repair",
-            f"{journal['journal']} ({journal['state']}): run `rmqstore undo` or `rmqstore resume`",
+            Text("Open repair"),
+            Text(
+                "{journal} ({state}): run `rmqstore undo` or `rmqstore resume`",
+                journal=journal["journal"],
+                state=journal["state"],
+            ),
         )
     for line in seen.unchecked:
-        yield from _wrapped("Not read", line, width)
+        yield from _wrapped(Text("Not read"), line, width)
     for line in seen.notes:
-        yield from _wrapped("Note", line, width)
+        yield from _wrapped(Text("Note"), line, width)
     if bad or seen.unchecked or any(log.odd or log.holes or log.torn for log in seen.logs):
         given = f" -c {shlex.quote(config)}" if config else ""
-        yield _row("Look closer", f"rmqstore verify {shlex.quote(seen.store)}{given}")
+        yield _row(Text("Look closer"), f"rmqstore verify {shlex.quote(seen.store)}{given}")
     if seen.part is not None and not (seen.commitlog or seen.dledger or seen.topics or seen.index or seen.timerlog):
-        yield "`rmqstore dump` prints its contents."
+        yield Text("`rmqstore dump` prints its contents.")
     if seen.topics:
         yield ""
         yield from _topics(seen.topics, verbose, width)
@@ -133,7 +159,14 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
 
 def _timer(seen: Info) -> Iterator[str]:
     if seen.timerlog is not None:
-        yield _row("Timer log", f"{many(seen.timerlog.files, 'file')}, {bytes_text(seen.timerlog.file_size)} each")
+        yield _row(
+            Text("Timer log"),
+            Text(
+                "{files}, {file_size} each",
+                files=many(seen.timerlog.files, "file"),
+                file_size=bytes_text(seen.timerlog.file_size),
+            ),
+        )
     if seen.rocksdbstore is not None:
         timed, halves, entries = (seen.rocksdbstore[name] for name in ("timer", "trans", "index"))
         rows = (
@@ -147,10 +180,10 @@ def _timer(seen: Info) -> Iterator[str]:
 def _config_rows(seen: Info, bad: list[str], width: int) -> Iterator[str]:
     if seen.config:
         counts = [_entries(row["entries"], row["what"]) for row in seen.config.values() if row.get("entries")]
-        what = f"{many(len(seen.config), 'file')}" + (f": {', '.join(counts)}" if counts else "")
-        yield from _wrapped("Config", what, width)
+        what = f"{many(len(seen.config), 'file')}" + (Placed(": {counts}", counts=joined(counts)) if counts else "")
+        yield from _wrapped(Text("Config"), what, width)
     if bad:
-        yield _row("", f"not sound: {', '.join(bad)}")
+        yield _row("", Text("not sound: {bad}", bad=joined(bad)))
 
 
 def _wrapped(label: str, text: str, width: int) -> Iterator[str]:
@@ -163,44 +196,96 @@ def _row(label: str, text: str) -> str:
 
 
 def _log(name: str, log: LogInfo) -> Iterator[str]:
-    how = {"files": "from the files", "names": "from their names", "config": "from broker.conf", "default": "assumed"}
-    size = f"{bytes_text(log.file_size)} each, {how.get(log.file_size_from, log.file_size_from)}"
-    yield _row(name, f"{many(log.files, 'file')}, {bytes_text(log.bytes)} ({size})")
-    yield _row("", f"offsets {log.min_offset:,} to {log.wrote:,}, the end of the last complete record")
+    how = {
+        "files": Text("from the files"),
+        "names": Text("from their names"),
+        "config": Text("from broker.conf"),
+        "default": Text("assumed"),
+    }
+    size = Text(
+        "{file_size} each, {get}",
+        file_size=bytes_text(log.file_size),
+        get=how.get(log.file_size_from, log.file_size_from),
+    )
+    yield _row(
+        name, Placed("{files}, {bytes} ({size})", files=many(log.files, "file"), bytes=bytes_text(log.bytes), size=size)
+    )
+    yield _row(
+        "",
+        Text(
+            "offsets {min_offset:,} to {wrote:,}, the end of the last complete record",
+            min_offset=log.min_offset,
+            wrote=log.wrote,
+        ),
+    )
     if log.torn:
-        yield _row("", f"torn: {log.torn:,} bytes after it are an incomplete record")
+        yield _row("", Text("torn: {torn:,} bytes after it are an incomplete record", torn=log.torn))
     for start, stop in log.holes:
-        yield _row("", f"missing: {start:,} to {stop:,} ({bytes_text(stop - start)})")
+        yield _row(
+            "", Text("missing: {start:,} to {stop:,} ({stop2})", start=start, stop=stop, stop2=bytes_text(stop - start))
+        )
     for odd in log.odd[:_ODD]:
         path, _, kind = odd.rpartition(": ")
-        yield _row("", f"not a file of the log: {path}: {in_words(kind)}")
+        yield _row("", Text("not a file of the log: {path}: {in_}", path=path, in_=in_words(kind)))
     if len(log.odd) > _ODD:
-        yield _row("", f"… and {many(len(log.odd) - _ODD, 'more odd entry', 'more odd entries')}")
+        yield _row("", Text("… and {entries}", entries=many(len(log.odd) - _ODD, "more odd entry", "more odd entries")))
 
 
 def _dledger(group: DLedgerInfo) -> Iterator[str]:
     yield from _log("DLedger", group.data)
-    yield _row("", f"group member {group.self_id} in {group.group_dir}/")
-    committed = "not written" if group.committed_index is None else f"{group.committed_index:,}"
-    voted = f", voted for {group.voted_for}" if group.voted_for else ""
-    yield _row("", f"entries {group.first_index:,} to {group.last_index:,}, committed (at least) {committed}")
-    yield _row("", f"term {group.term}{voted}; last entry of term {group.last_index_term}")
+    yield _row("", Text("group member {self_id} in {group_dir}/", self_id=group.self_id, group_dir=group.group_dir))
+    committed = (
+        Text("not written")
+        if group.committed_index is None
+        else Placed("{committed_index:,}", committed_index=group.committed_index)
+    )
+    voted = Text(", voted for {voted_for}", voted_for=group.voted_for) if group.voted_for else ""
+    yield _row(
+        "",
+        Text(
+            "entries {first_index:,} to {last_index:,}, committed (at least) {committed}",
+            first_index=group.first_index,
+            last_index=group.last_index,
+            committed=committed,
+        ),
+    )
+    yield _row(
+        "",
+        Text(
+            "term {term}{voted}; last entry of term {last_index_term}",
+            term=group.term,
+            voted=voted,
+            last_index_term=group.last_index_term,
+        ),
+    )
     if group.divided_commitlog_offset is not None:
-        yield _row("", f"continues the commitlog at {group.divided_commitlog_offset:,}")
+        yield _row(
+            "",
+            Text(
+                "continues the commitlog at {divided_commitlog_offset:,}",
+                divided_commitlog_offset=group.divided_commitlog_offset,
+            ),
+        )
 
 
 def _entries(count: int, what: str) -> str:
     return {
         "topics": many(count, "topic"),
         "groups": many(count, "group"),
-        "delay levels": many(count, "delay level"),
-        "topic@group pairs": many(count, "topic@group pair"),
+        Text("delay levels"): many(count, "delay level"),
+        Text("topic@group pairs"): many(count, "topic@group pair"),
     }.get(what, f"{count:,} {what}")
 
 
 def _topics(topics: list[TopicInfo], verbose: int, width: int) -> Iterator[str]:
     name = min(max(max(columns(t.topic) for t in topics), 5), max(20, width - 46))
-    yield f"{fitted(title('Topic'), name)} {title('Queues', 7)} {title('Messages', 13)}  {title('Offsets per queue')}"
+    yield Placed(
+        "{fitted} {title} {title2}  {title3}",
+        fitted=fitted(title(Text("Topic")), name),
+        title=title(Text("Queues"), 7),
+        title2=title(Text("Messages"), 13),
+        title3=title(Text("Offsets per queue")),
+    )
     shown = topics if verbose else topics[:_LISTED]
     for topic in shown:
         head = f"{fitted(topic.topic, name)} {len(topic.queues):>7} {topic.messages:>13,}  "
@@ -211,7 +296,7 @@ def _topics(topics: list[TopicInfo], verbose: int, width: int) -> Iterator[str]:
         else:
             yield AsIs(head + _fit(ranges, max(12, width - columns(head))))
     if len(shown) < len(topics):
-        yield f"… and {many(len(topics) - len(shown), 'more topic')} (-v lists all)"
+        yield Text("… and {topics} (-v lists all)", topics=many(len(topics) - len(shown), "more topic"))
 
 
 def _fit(parts: list[str], width: int) -> str:

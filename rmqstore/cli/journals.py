@@ -17,6 +17,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import DurationType, bytes_text, many, time_text
 from rmqstore.cli.shared.options import command
 from rmqstore.errors import CouldNotCheck, NotAStore, UsageError
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from rmqstore.repair.plan.plan import Plan
 
 _STATES = {
-    "preparing": "never started",
-    "applying": "unfinished: undo or resume it",
-    "done": "applied",
-    "undoing": "unfinished: undo it again",
-    "undone": "undone",
-    "pruning": "being removed",
-    "missing": "missing or damaged: mount its disk",
+    "preparing": Text("never started"),
+    "applying": Text("unfinished: undo or resume it"),
+    "done": Text("applied"),
+    "undoing": Text("unfinished: undo it again"),
+    "undone": Text("undone"),
+    "pruning": Text("being removed"),
+    "missing": Text("missing or damaged: mount its disk"),
 }
 
 
@@ -133,10 +134,12 @@ def journals(
 
     keep, older_than, missing = selected["keep"], selected["older_than"], selected["missing"]
     if not prune and (keep is not None or older_than is not None or missing or apply_it):
-        raise UsageError("--keep, --older-than, --missing and --apply need --prune", "add --prune")
+        raise UsageError(Text("--keep, --older-than, --missing and --apply need --prune"), Text("add --prune"))
     opened = open_store(store, config)
     if opened.part is not None:
-        raise NotAStore(f"{store} is a part of a store", "name the whole store, which has the journals")
+        raise NotAStore(
+            Text("{store} is a part of a store", store=store), Text("name the whole store, which has the journals")
+        )
     found = [_read(folder) for folder in journal_folders(opened.root)]
     going = [one for one in found if missing and one.state == "missing"]
     going = [*going, *_going(found, keep, older_than)] if prune else []
@@ -193,54 +196,74 @@ def _going(found: list[Journal], keep: int | None, older_than: float | None) -> 
 
 def _text(found: list[Journal], going: list[Journal], prune: bool, applied: bool) -> Iterator[str]:
     if not found:
-        yield "No journals: there is no repair to undo."
+        yield Text("No journals: there is no repair to undo.")
         return
     for one in found:
         yield f"{one.folder.name}   {_STATES[one.state]}   {bytes_text(one.bytes)}"
         yield f"  {time_text(one.made)}: {_did(one)}"
         if one.folder.path.parent.parent != one.folder.store:
-            yield f"  in {one.folder.path}"
+            yield Text("  in {path}", path=one.folder.path)
         if one.state == "done":
-            yield f"  to undo: rmqstore undo {one.folder.path}"
+            yield Text("  to undo: rmqstore undo {path}", path=one.folder.path)
         if one.state == "missing":
-            yield "  without it, this repair can be neither undone nor resumed"
+            yield Text("  without it, this repair can be neither undone nor resumed")
             store = shlex.quote(str(one.folder.store))
-            yield f"  if it is gone for good: rmqstore journals {store} --prune --missing --apply"
+            yield Text("  if it is gone for good: rmqstore journals {store} --prune --missing --apply", store=store)
     if not prune:
         return
     yield ""
     if not going:
-        yield "Nothing to prune."
+        yield Text("Nothing to prune.")
         return
     total = bytes_text(sum(one.bytes for one in going))
-    yield f"{'Removed' if applied else 'To remove'}: {many(len(going), 'journal')}, {total}"
+    yield (
+        Text("Removed: {journals}, {total}", journals=many(len(going), "journal"), total=total)
+        if applied
+        else Text("To remove: {journals}, {total}", journals=many(len(going), "journal"), total=total)
+    )
     for one in going:
         lasting = ""
         if one.state in ("done", "missing"):
-            lasting = ": it can no longer be undone" + ("" if applied else " after that")
-            lasting += (
-                f", and {many(one.kept, 'saved file')} {'are' if one.kept != 1 else 'is'} gone" if one.kept else ""
+            lasting = (
+                Text(": it can no longer be undone") if applied else Text(": it can no longer be undone after that")
             )
-        yield f"  {one.folder.name} ({_STATES[one.state]}){lasting}"
+            lasting = (
+                (
+                    Text("{lasting}, and {files} are gone", lasting=lasting, files=many(one.kept, "saved file"))
+                    if one.kept != 1
+                    else Text("{lasting}, and {files} is gone", lasting=lasting, files=many(one.kept, "saved file"))
+                )
+                if one.kept
+                else lasting
+            )
+        yield Placed(
+            "  {folder} ({states}){lasting}", folder=one.folder.name, states=_STATES[one.state], lasting=lasting
+        )
     if not applied:
-        yield "Nothing was removed. To remove them, add --apply"
+        yield Text("Nothing was removed. To remove them, add --apply")
 
 
 def _did(one: Journal) -> str:
     plan = one.plan
     if one.state == "missing":
-        return "what it did is not known here"
+        return Text("what it did is not known here")
     if plan is None:
-        return "its plan cannot be read" if one.state != "preparing" else "nothing"
-    words = [f"{one.command or 'a plan'}, {many(len(plan.steps), 'step')}"]
+        return Text("its plan cannot be read") if one.state != "preparing" else Text("nothing")
+    words: list[str] = [
+        Placed("{command}, {steps}", command=one.command or Text("a plan"), steps=many(len(plan.steps), "step"))
+    ]
     restored = plan.facts.get("restored")
     if isinstance(restored, dict) and isinstance(restored.get("messages"), int):
-        words.append(f"{many(restored['messages'], 'message')} restored from a replica")
+        words.append(Text("{messages} restored from a replica", messages=many(restored["messages"], "message")))
     mended = plan.facts.get("mended")
     if isinstance(mended, list):
-        words.append(f"{many(len(mended), 'message')} mended")
+        words.append(Text("{messages} mended", messages=many(len(mended), "message")))
     if plan.loss.messages:
-        words.append(f"{many(plan.loss.messages, 'message')} lost")
+        words.append(Text("{messages} lost", messages=many(plan.loss.messages, "message")))
     if plan.cures:
-        words.append(f"cured {', '.join(plan.cures[:4])}{' …' if len(plan.cures) > 4 else ''}")
-    return ", ".join(words)
+        words.append(
+            Text("cured {cures} …", cures=joined(plan.cures[:4]))
+            if len(plan.cures) > 4
+            else Text("cured {cures}", cures=joined(plan.cures[:4]))
+        )
+    return joined(words)

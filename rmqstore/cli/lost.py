@@ -19,6 +19,7 @@ from rmqstore.cli.printing.quantities import columns, fitted, many, printable, t
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.options import FILE, WorkOptions, broker_option, command, gathered
 from rmqstore.errors import NotAStore, NotReadable, Refused, UsageError
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
@@ -35,8 +36,13 @@ _LARGEST_LIST = 256 << 20
 Row = tuple["LostMessage", tuple[str, ...]]
 
 
-_STATES = {"present": "in the store", "damaged": "damaged", "lost": "lost", "nowhere": "nowhere"}
-_BODY_WORDS = {"intact": "intact", "damaged": "damaged", "mended": "mended", "gone": "gone"}
+_STATES = {
+    "present": Text("in the store"),
+    "damaged": Text("damaged"),
+    "lost": Text("lost"),
+    "nowhere": Text("nowhere"),
+}
+_BODY_WORDS = {"intact": Text("intact"), "damaged": Text("damaged"), "mended": Text("mended"), "gone": Text("gone")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +126,22 @@ def lost(
     from rmqstore.views.lost import LostMessages
 
     if asked.journal is not None and asked.next_start:
-        raise UsageError("--journal and --next-start exclude each other", "leave one of them out")
+        raise UsageError(Text("--journal and --next-start exclude each other"), Text("leave one of them out"))
     opened = open_named(store, config)
     if opened.part is not None:
-        raise NotAStore(f"{store} is a part of a store", "name the whole store: its queues and index show what is lost")
+        raise NotAStore(
+            Text("{store} is a part of a store", store=store),
+            Text("name the whole store: its queues and index show what is lost"),
+        )
     if asked.stale:
         if asked.journal or asked.next_start or asked.bodies or asked.body or asked.keys or asked.expected:
-            raise UsageError("--stale excludes all options that name lost messages", "use it alone")
+            raise UsageError(Text("--stale excludes all options that name lost messages"), Text("use it alone"))
         return list_old_records(out, store, opened, work)
     if asked.expected is not None:
         if asked.journal or asked.next_start or asked.bodies or asked.body or asked.keys:
-            raise UsageError("--expected excludes --journal, --next-start, --bodies and --keys", "use it alone")
+            raise UsageError(
+                Text("--expected excludes --journal, --next-start, --bodies and --keys"), Text("use it alone")
+            )
         return _expected(out, store, opened, asked.expected, work)
     wanted = _read_keys(asked.keys)
     if asked.bodies is not None:
@@ -141,7 +152,10 @@ def lost(
         verified = None
         losses = view.in_repair(folder, folder.load_plan())
         out.note(
-            f"note: these are the losses of the repair {folder.name}; --next-start shows those of the next broker start"
+            Text(
+                "note: these are the losses of the repair {folder}; --next-start shows those of the next broker start",
+                folder=folder.name,
+            )
         )
     else:
         opened, view, losses, verified = _before(out, opened, work)
@@ -163,7 +177,7 @@ def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOpt
 
     texts = read_expected(_read(path))
     if not texts:
-        raise UsageError(f"{path} is empty", "give an id or key per line, or NDJSON")
+        raise UsageError(Text("{path} is empty", path=path), Text("give an id or key per line, or NDJSON"))
     options = ScanOptions(drop_cache=opened.lock_state().held, max_rate=work.max_rate)
     with out.progress("lost", opened.log_bytes) as progress:
         workers = Workers(jobs_or_default(work.jobs), progress=progress.add)
@@ -186,9 +200,13 @@ def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOpt
     else:
         write_rows(out, rows)
     if nowhere and (unlisted or losses.at_least or report.unchecked):
-        at_least = "at least " if losses.at_least else ""
+        at_least = Text("at least ") if losses.at_least else ""
         out.note(
-            f"note: {at_least}{many(unlisted, 'lost message')} left no key and no id: they may be among those nowhere"
+            Text(
+                "note: {at_least}{messages} left no key and no id: they may be among those nowhere",
+                at_least=at_least,
+                messages=many(unlisted, "lost message"),
+            )
         )
     if counts[PRESENT] < len(found):
         return 1
@@ -197,13 +215,21 @@ def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOpt
 
 def _expected_text(found: list[Verdict], width: int) -> Iterator[str]:
     counts = Counter(one.state for one in found)
-    told = ", ".join(f"{counts[state]:,} {title(word)}" for state, word in _STATES.items() if counts[state])
-    yield f"{many(len(found), 'message')} expected: {told}"
+    told = joined(
+        (
+            Placed("{counts:,} {title}", counts=counts[state], title=title(word))
+            for state, word in _STATES.items()
+            if counts[state]
+        )
+    )
+    yield Text("{messages} expected: {told}", messages=many(len(found), "message"), told=told)
     missing = [one for one in found if one.state != "present"]
     for one in missing[:_SHOWN]:
         yield f"  {printable(one.text)}: {_fate(one)}"
     if len(missing) > _SHOWN:
-        yield f"… and {many(len(missing) - _SHOWN, 'more message')} (--format csv or ndjson lists all)"
+        yield Text(
+            "… and {messages} (--format csv or ndjson lists all)", messages=many(len(missing) - _SHOWN, "more message")
+        )
 
 
 def _fate(one: Verdict) -> str:
@@ -211,18 +237,29 @@ def _fate(one: Verdict) -> str:
     place = ""
     if one.found is not None:
         topic, queue_id, queue_offset = one.found.queue_place
-        place = printable(f"{topic}/{queue_id} offset {queue_offset:,}")
+        place = printable(
+            Text(
+                "{topic}/{queue_id} offset {queue_offset:,}", topic=topic, queue_id=queue_id, queue_offset=queue_offset
+            )
+        )
     elif one.lost is not None:
-        place = printable(f"{one.lost.topic}/{one.lost.queue_id} offset {one.lost.queue_offset:,}")
+        place = printable(
+            Text(
+                "{topic}/{queue_id} offset {queue_offset:,}",
+                topic=one.lost.topic,
+                queue_id=one.lost.queue_id,
+                queue_offset=one.lost.queue_offset,
+            )
+        )
     if one.state == "damaged":
         return f"damaged: {place}"
     if one.state == "nowhere":
-        return "nowhere in this store"
+        return Text("nowhere in this store")
     if one.repair:
-        return f"LOST: replaced by a filler in repair {one.repair}: {place}"
+        return Text("LOST: replaced by a filler in repair {repair}: {place}", repair=one.repair, place=place)
     if one.cause == "cut":
-        return f"in the store, but the next start deletes it: {place}"
-    return f"LOST to damage: {place}"
+        return Text("in the store, but the next start deletes it: {place}", place=place)
+    return Text("LOST to damage: {place}", place=place)
 
 
 def _exit_code(losses: Losses, found: int, report: Report | None) -> int:
@@ -257,15 +294,21 @@ def _before(out: Output, opened: Store, work: WorkOptions) -> Any:
         look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
     report = verified.report
     if report.live:
-        out.note("note: a broker is running on this store; the list is not final")
+        out.note(Text("note: a broker is running on this store; the list is not final"))
     try:
         # damage costs the same messages with every strategy; only salvage lists them
         plan = plan_recovery(look, verified, RecoverOptions(strategy=SALVAGE, accept_fillers=True))
     except (Refused, NotAStore, NotReadable) as error:
-        out.note(f"note: damaged messages are not listed (see `rmqstore verify`): {error.message}")
+        out.note(
+            Text("note: damaged messages are not listed (see `rmqstore verify`): {message}", message=error.message)
+        )
         plan = None
     for name in names_of_copies(look, verified):
-        out.note(f"note: {name} is a copy of a damaged log file: `rmqstore recover` restores messages from it")
+        out.note(
+            Text(
+                "note: {name} is a copy of a damaged log file: `rmqstore recover` restores messages from it", name=name
+            )
+        )
     view = LostMessages(look)
     return look, view, view.at_next_start(verified, plan), verified
 
@@ -301,7 +344,7 @@ def _read(path: Path) -> bytes:
 def _check_bodies(place: Path, store: Path) -> None:
     Output(path=place).keep_out_of(store)
     if place.exists():
-        raise Refused(f"{place} exists", "name a directory that does not exist")
+        raise Refused(Text("{place} exists", place=place), Text("name a directory that does not exist"))
 
 
 def _saved(out: Output, rows: Iterable[Row], place: Path) -> Iterator[Row]:
@@ -315,7 +358,7 @@ def _saved(out: Output, rows: Iterable[Row], place: Path) -> Iterator[Row]:
                 file.write(body)
             count += 1
         yield row
-    out.note(f"{many(count, 'body', 'bodies')} saved in {place}")
+    out.note(Text("{bodies} saved in {place}", bodies=many(count, "body", "bodies"), place=place))
 
 
 def _body_of(one: LostMessage) -> bytes | None:
@@ -406,7 +449,9 @@ def _write(
         out.note(f"note: {line}")
     for one in deleted:
         out.note(f"note: {_still_there(one)}")
-        out.note(f"`rmqstore export {store.path} --topic {printable(one.topic)}` saves them")
+        out.note(
+            Text("`rmqstore export {path} --topic {topic}` saves them", path=store.path, topic=printable(one.topic))
+        )
     return count
 
 
@@ -423,55 +468,103 @@ def _text(losses: Losses, rows: list[Row], report: Report | None, width: int) ->
     cut = [one for one, _ in rows if one.cause == "cut"]
     unlisted = sum(losses.unlisted.values())
     if not rows and not unlisted:
-        yield "No messages are lost." if not losses.at_least else "No lost messages are known, but there may be some."
+        yield (
+            Text("No messages are lost.")
+            if not losses.at_least
+            else Text("No lost messages are known, but there may be some.")
+        )
         return
     if damaged or unlisted:
         left = sum(one.body != "gone" for one in damaged)
-        them = "it" if left == 1 else "them"
-        saved = f"; {many(left, 'body', 'bodies')} left, at least in part (--bodies DIR saves {them})" if left else ""
-        at_least = "at least " if losses.at_least else ""
-        yield f"Lost to damage: {at_least}{many(len(damaged) + unlisted, 'message')}{saved}"
+        saved = (
+            (
+                Text("; {bodies} left, at least in part (--bodies DIR saves it)", bodies=many(left, "body", "bodies"))
+                if left == 1
+                else Text(
+                    "; {bodies} left, at least in part (--bodies DIR saves them)", bodies=many(left, "body", "bodies")
+                )
+            )
+            if left
+            else ""
+        )
+        at_least = Text("at least ") if losses.at_least else ""
+        yield Text(
+            "Lost to damage: {at_least}{messages}{saved}",
+            at_least=at_least,
+            messages=many(len(damaged) + unlisted, "message"),
+            saved=saved,
+        )
     if mended:
-        by = "mended by the repair" if losses.when == "repair" else "`rmqstore recover` mends them"
-        yield f"Damaged, but {by}: {many(len(mended), 'message')}"
+        by = Text("mended by the repair") if losses.when == "repair" else Text("`rmqstore recover` mends them")
+        yield Text("Damaged, but {by}: {messages}", by=by, messages=many(len(mended), "message"))
     if cut:
-        yield f"Good, but the next start would delete them: {many(len(cut), 'message')} (`rmqstore recover` keeps them)"
+        yield Text(
+            "Good, but the next start would delete them: {messages} (`rmqstore recover` keeps them)",
+            messages=many(len(cut), "message"),
+        )
     yield ""
     yield from _table(rows[:_SHOWN], width, losses.when)
     if len(rows) > _SHOWN:
-        yield f"… and {many(len(rows) - _SHOWN, 'more message')} (--format csv or ndjson lists all)"
+        yield Text(
+            "… and {messages} (--format csv or ndjson lists all)", messages=many(len(rows) - _SHOWN, "more message")
+        )
     yield from _unlisted(losses)
 
 
 def _still_there(one: DeletedTopic) -> str:
     messages = many(one.messages, "message")
-    return f"topics.json does not have the topic {printable(one.topic)}: {messages} in the log until they expire"
+    return Text(
+        "topics.json does not have the topic {topic}: {messages} in the log until they expire",
+        topic=printable(one.topic),
+        messages=messages,
+    )
 
 
 def _deleted(store: Path, topics: list[DeletedTopic]) -> Iterator[str]:
     """Yield the topics that topics.json does not have, and what saves their messages or brings them back."""
     for one in topics:
-        yield f"{_still_there(one)}, at log offsets {one.first_offset:,} to {one.last_offset:,}"
-        yield f"  `rmqstore export {store} --topic {printable(one.topic)} -o FILE` saves them"
+        yield Text(
+            "{still_there}, at log offsets {first_offset:,} to {last_offset:,}",
+            still_there=_still_there(one),
+            first_offset=one.first_offset,
+            last_offset=one.last_offset,
+        )
+        yield Text(
+            "  `rmqstore export {store} --topic {topic} -o FILE` saves them", store=store, topic=printable(one.topic)
+        )
     if topics:
-        yield "To serve them again, stop the broker, and add these entries to topicConfigTable in config/topics.json:"
+        yield Text(
+            "To serve them again, stop the broker, and add these entries to topicConfigTable in config/topics.json:"
+        )
         for one in topics:
             config = dumps(one.to_json()["topic_config"], sort_keys=True)
             yield AsIs(f"  {dumps(one.topic)}: {config}")
         if any(not one.has_queues for one in topics):
-            yield f"Then `rmqstore recover {store} --apply` makes their queues."
+            yield Text("Then `rmqstore recover {store} --apply` makes their queues.", store=store)
 
 
 def _unlisted(losses: Losses) -> Iterator[str]:
     for queue, missing in losses.unlisted.items():
-        where = f" of {queue}" if queue else ""
-        yield f"{many(missing, 'more message')}{where} lost, of which only the number is known"
+        where = Text(" of {queue}", queue=queue) if queue else ""
+        yield Text(
+            "{messages}{where} lost, of which only the number is known",
+            messages=many(missing, "more message"),
+            where=where,
+        )
 
 
 def _table(rows: list[Row], width: int, when: str) -> Iterator[str]:
     """Yield the rows as columns; store time and consumers only if there is room for them."""
     cells = [_cells(one, fits, when) for one, fits in rows]
-    words = ("queue", "offset", "log offset", "body", "key", "stored", "consumed by")
+    words = (
+        Text("queue"),
+        Text("offset"),
+        Text("log offset"),
+        Text("body"),
+        "key",
+        Text("stored"),
+        Text("consumed by"),
+    )
     titles = [title(word) for word in words]
     right = {1, 2}
     wide = [max([columns(title), *(columns(row[i]) for row in cells)]) for i, title in enumerate(titles)]
@@ -501,5 +594,5 @@ def _cells(one: LostMessage, fits: tuple[str, ...], when: str) -> list[str]:
         title(_BODY_WORDS[state]),
         printable(key),
         "" if time is None else time_text(time),
-        title("unknown") if one.consumed_by is None else printable(", ".join(one.consumed_by)),
+        title(Text("unknown")) if one.consumed_by is None else printable(", ".join(one.consumed_by)),
     ]

@@ -13,6 +13,7 @@ from rmqstore.cli.printing.quantities import bytes_text, many, time_text
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.options import WorkOptions
 from rmqstore.cli.shared.reading import note_live, refuse_without_log
+from rmqstore.texts import Placed, Text
 
 if TYPE_CHECKING:
     from rmqstore.files.store import Store
@@ -22,10 +23,10 @@ _SHOWN = 100
 _LISTED = 10_000
 _COLUMNS = ("topic", "queue_id", "queue_offset", "offset", "why", "keys", "unique_key", "store_timestamp")
 _WHY = {
-    "cut": "the log was cut before them, and a broker has not overwritten them yet",
-    "reused": "they name another place in the log: from an earlier use of the file or of the write buffer",
+    "cut": Text("the log was cut before them, and a broker has not overwritten them yet"),
+    "reused": Text("they name another place in the log: from an earlier use of the file or of the write buffer"),
 }
-_WHERE = {"after-end": "after the end of the log", "after-blank": "after the record that closes a file"}
+_WHERE = {"after-end": Text("after the end of the log"), "after-blank": Text("after the record that closes a file")}
 
 
 @dataclass(slots=True)
@@ -54,7 +55,7 @@ def list_old_records(out: Output, store: Path, opened: Store, work: WorkOptions)
     from rmqstore.views.dump.old_records import OldRecordFinder
 
     refuse_without_log(opened)
-    live = note_live(out, opened, "the end of its log moves on, over old records")
+    live = note_live(out, opened, Text("the end of its log moves on, over old records"))
     with out.progress("lost", opened.log_bytes) as progress:
         options = ScanOptions(drop_cache=live, max_rate=work.max_rate)
         finder = OldRecordFinder(opened, jobs=work.jobs, options=options, live=live, progress=progress.add)
@@ -65,7 +66,9 @@ def list_old_records(out: Output, store: Path, opened: Store, work: WorkOptions)
     else:
         write_rows(out, _rows(finder))
     if finder.unreadable:
-        out.note("warning: a part of the log cannot be read; what follows it may be called old (see `rmqstore verify`)")
+        out.note(
+            Text("warning: a part of the log cannot be read; what follows it may be called old (see `rmqstore verify`)")
+        )
     return 4 if finder.unreadable else 0
 
 
@@ -113,24 +116,43 @@ def _text(out: Output, store: Path, finder: OldRecordFinder) -> None:
         write_rows(replace(out, format="table"), summary.listed[:_SHOWN], _COLUMNS)
     left = sum(summary.messages.values()) - _SHOWN
     if left > 0:
-        out.lines([f"… and {many(left, 'more record')} (--format csv or ndjson lists all)"], wrap=True)
+        out.lines(
+            [Text("… and {records} (--format csv or ndjson lists all)", records=many(left, "more record"))], wrap=True
+        )
 
 
 def _words(store: Path, finder: OldRecordFinder, summary: _Summary) -> Iterator[str]:
     """Yield what was found, and why it is old."""
     total = sum(summary.messages.values())
     if not total:
-        yield "No records of an earlier log are left."
+        yield Text("No records of an earlier log are left.")
         return
     size = bytes_text(sum(summary.bytes.values()))
-    yield f"{many(total, 'record')} of an earlier log ({size}). They are no messages of this log."
+    yield Text(
+        "{records} of an earlier log ({size}). They are no messages of this log.",
+        records=many(total, "record"),
+        size=size,
+    )
     for kind, count in summary.messages.items():
         log, where, why = kind
         first, last = summary.times[kind]
-        yield f"{log}: {many(count, 'record')} {_WHERE[where]}: {_WHY[why]}"
-        yield f"  stored from {time_text(first)} to {time_text(last)}"
+        yield Placed(
+            "{log}: {records} {where}: {why}",
+            log=log,
+            records=many(count, "record"),
+            where=_WHERE[where],
+            why=_WHY[why],
+        )
+        yield Text("  stored from {first} to {last}", first=time_text(first), last=time_text(last))
     for result in finder.results:
         if result.messages:
-            yield f"The last message of {result.name} was stored at {time_text(result.max_time)}."
-    yield f"A broker and `rmqstore recover` overwrite them. `rmqstore export {store} --stale -o FILE` saves them."
+            yield Text(
+                "The last message of {result} was stored at {max_time}.",
+                result=result.name,
+                max_time=time_text(result.max_time),
+            )
+    yield Text(
+        "A broker and `rmqstore recover` overwrite them. `rmqstore export {store} --stale -o FILE` saves them.",
+        store=store,
+    )
     yield ""

@@ -25,50 +25,51 @@ from rmqstore.cli.printing.output import flush_stdout, guard_descriptors, swallo
 from rmqstore.cli.shared.help_pages import Context, lang_option, paged
 from rmqstore.cli.shared.settings import language_of_settings
 from rmqstore.errors import NotReadable, RmqStoreError, UsageError
+from rmqstore.texts import Text
 
-READING = "Read a store"
-CHANGING = "Change a store (print the plan; write nothing without --apply)"
-MAKING = "Make a new store (--dry-run writes nothing)"
-COPYING = "Back up, restore, replicate"
-REPAIRS = "Undo or finish a repair"
-SENDING = "Return messages (--dry-run sends none)"
-MANY_STORES = "Many stores"
+READING = Text("Read a store")
+CHANGING = Text("Change a store (print the plan; write nothing without --apply)")
+MAKING = Text("Make a new store (--dry-run writes nothing)")
+COPYING = Text("Back up, restore, replicate")
+REPAIRS = Text("Undo or finish a repair")
+SENDING = Text("Return messages (--dry-run sends none)")
+MANY_STORES = Text("Many stores")
 
 # command -> (module, section, short help); the order is that of `rmqstore --help`
 COMMANDS: dict[str, tuple[str, str, str]] = {
-    "info": ("info", READING, "Show kind, files, topics and offsets of a store."),
-    "verify": ("verify", READING, "Find all problems, and forecast the next broker start."),
-    "dump": ("dump", READING, "Print records as a table, NDJSON, CSV or hex."),
-    "get": ("get", READING, "Show one message completely."),
-    "find": ("find", READING, "Find messages, and show whether consumers get them."),
-    "lost": ("lost", READING, "List the messages that are lost or damaged."),
-    "du": ("du", READING, "Show messages and bytes per topic, queue, tag or day."),
-    "report": ("report", READING, "Write an HTML page: problems, map, usage, lag."),
-    "bundle": ("bundle", READING, "Copy a store without names and bodies, to share it."),
-    "export": ("export", READING, "Write messages to NDJSON, CSV, Parquet or Arrow."),
-    "send": ("send", SENDING, "Send messages to a running cluster."),
-    "sql": ("sql", READING, "Query one or more stores with SQL (DuckDB)."),
-    "compare": ("compare", READING, "Find where two replicas differ."),
-    "recover": ("recover", CHANGING, "Repair a store, losing as little as possible."),
-    "rebuild": ("rebuild", CHANGING, "Rebuild queues, index or checkpoint from the log."),
-    "offsets": ("offsets", CHANGING, "Show or change the progress of consumer groups."),
-    "expire": ("expire", CHANGING, "Delete expired files, as the broker's clean-up does."),
-    "journals": ("journals", CHANGING, "List the journals of repairs; remove old ones."),
-    "migrate-to-dledger": ("migrate_to_dledger", CHANGING, "Convert a plain store to DLedger."),
-    "migrate-to-commitlog": ("migrate_to_commitlog", MAKING, "Make a plain store from a DLedger store."),
-    "import": ("import_", MAKING, "Make a store from exported messages."),
-    "backup": ("backup", COPYING, "Add a snapshot of a (live) store to a repository."),
-    "snapshots": ("snapshots", COPYING, "List, check or forget the snapshots in a repository."),
-    "restore": ("restore", COPYING, "Build a store from a snapshot, at any point in time."),
-    "seed": ("seed", COPYING, "Make a new replica from a live master."),
-    "undo": ("undo", REPAIRS, "Undo a repair, byte for byte."),
-    "resume": ("resume", REPAIRS, "Continue an interrupted repair."),
-    "pipeline": ("pipeline", MANY_STORES, "Run a job on many or very large stores, with Spark."),
+    "info": ("info", READING, Text("Show kind, files, topics and offsets of a store.")),
+    "verify": ("verify", READING, Text("Find all problems, and forecast the next broker start.")),
+    "dump": ("dump", READING, Text("Print records as a table, NDJSON, CSV or hex.")),
+    "get": ("get", READING, Text("Show one message completely.")),
+    "find": ("find", READING, Text("Find messages, and show whether consumers get them.")),
+    "lost": ("lost", READING, Text("List the messages that are lost or damaged.")),
+    "du": ("du", READING, Text("Show messages and bytes per topic, queue, tag or day.")),
+    "report": ("report", READING, Text("Write an HTML page: problems, map, usage, lag.")),
+    "bundle": ("bundle", READING, Text("Copy a store without names and bodies, to share it.")),
+    "export": ("export", READING, Text("Write messages to NDJSON, CSV, Parquet or Arrow.")),
+    "send": ("send", SENDING, Text("Send messages to a running cluster.")),
+    "sql": ("sql", READING, Text("Query one or more stores with SQL (DuckDB).")),
+    "compare": ("compare", READING, Text("Find where two replicas differ.")),
+    "recover": ("recover", CHANGING, Text("Repair a store, losing as little as possible.")),
+    "rebuild": ("rebuild", CHANGING, Text("Rebuild queues, index or checkpoint from the log.")),
+    "offsets": ("offsets", CHANGING, Text("Show or change the progress of consumer groups.")),
+    "expire": ("expire", CHANGING, Text("Delete expired files, as the broker's clean-up does.")),
+    "journals": ("journals", CHANGING, Text("List the journals of repairs; remove old ones.")),
+    "migrate-to-dledger": ("migrate_to_dledger", CHANGING, Text("Convert a plain store to DLedger.")),
+    "migrate-to-commitlog": ("migrate_to_commitlog", MAKING, Text("Make a plain store from a DLedger store.")),
+    "import": ("import_", MAKING, Text("Make a store from exported messages.")),
+    "backup": ("backup", COPYING, Text("Add a snapshot of a (live) store to a repository.")),
+    "snapshots": ("snapshots", COPYING, Text("List, check or forget the snapshots in a repository.")),
+    "restore": ("restore", COPYING, Text("Build a store from a snapshot, at any point in time.")),
+    "seed": ("seed", COPYING, Text("Make a new replica from a live master.")),
+    "undo": ("undo", REPAIRS, Text("Undo a repair, byte for byte.")),
+    "resume": ("resume", REPAIRS, Text("Continue an interrupted repair.")),
+    "pipeline": ("pipeline", MANY_STORES, Text("Run a job on many or very large stores, with Spark.")),
 }
 
 MEANT = {
     "search": ("find", ""),
-    "grep": ("find", "--grep REGEX searches bodies and properties"),
+    "grep": ("find", Text("--grep REGEX searches bodies and properties")),
     "trace": ("find", ""),
     "show": ("dump", ""),
     "list": ("dump", ""),
@@ -87,11 +88,11 @@ MEANT = {
     "usage": ("du", ""),
     "lag": ("offsets", ""),
     "progress": ("offsets", ""),
-    "reset": ("offsets", "--set GROUP TOPIC --to TIME moves a group"),
+    "reset": ("offsets", Text("--set GROUP TOPIC --to TIME moves a group")),
     "rollback": ("undo", ""),
     "revert": ("undo", ""),
     "continue": ("resume", ""),
-    "migrate": ("migrate-to-dledger", "or `rmqstore migrate-to-commitlog`"),
+    "migrate": ("migrate-to-dledger", Text("or `rmqstore migrate-to-commitlog`")),
     "spark": ("pipeline", ""),
 }
 """Word that users try -> the command that does it, and a hint."""
@@ -123,7 +124,9 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(f"no such command: {args[0]!r} — {_meant(args[0])}", ctx)
+            raise click.UsageError(
+                Text("no such command: {args!r} — {meant}", args=args[0], meant=_meant(args[0])), ctx
+            )
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -171,16 +174,18 @@ class CommandGroup(click.Group):
         except RmqStoreError as e:
             advice = e.advice
             if advice == UsageError.advice and words and words[0] in COMMANDS:
-                advice = f"see `rmqstore {words[0]} --help`"
+                advice = Text("see `rmqstore {words} --help`", words=words[0])
             return _tell(e.exit_code, e.code, e.message, advice, as_json)
         except click.UsageError as e:
             where = e.ctx.command_path if e.ctx else "rmqstore"
             message, _, advice = e.format_message().partition(" — ")
-            return _tell(2, "usage", message.removesuffix("."), advice or f"see `{where} --help`", as_json)
+            return _tell(
+                2, "usage", message.removesuffix("."), advice or Text("see `{where} --help`", where=where), as_json
+            )
         except click.ClickException as e:
             return _tell(e.exit_code, "usage", e.format_message(), "", as_json)
         except (click.Abort, KeyboardInterrupt):
-            return _tell(130, "interrupted", "interrupted", "no output was left half-written", as_json)
+            return _tell(130, "interrupted", "interrupted", Text("no output was left half-written"), as_json)
         except _PipeClosed:
             raise
         except OSError as e:
@@ -195,19 +200,24 @@ class CommandGroup(click.Group):
         if isinstance(e, BrokenPipeError):
             raise _PipeClosed from e
         if e.errno == errno.ELOOP:
-            what = f"{e.filename} is a symbolic link: it points to itself, or would have to be written through"
-            return _tell(3, "not-readable", what, "replace the link with the file itself", as_json)
+            what = Text(
+                "{filename} is a symbolic link: it points to itself, or would have to be written through",
+                filename=e.filename,
+            )
+            return _tell(3, "not-readable", what, Text("replace the link with the file itself"), as_json)
         if e.errno in (errno.EACCES, errno.EPERM) and isinstance(e.filename, str | bytes | os.PathLike):
             owner, advice = _who_may(Path(os.fsdecode(e.filename)))
             return _tell(3, "not-readable", what + owner, advice, as_json)
         if e.errno in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
-            return _tell(3, "not-readable", what, "check the path, and run as the user that runs the broker", as_json)
+            return _tell(
+                3, "not-readable", what, Text("check the path, and run as the user that runs the broker"), as_json
+            )
         if is_full(e) or e.errno == errno.EROFS:
-            return _tell(5, "no-space", what, "free space, or write the output elsewhere", as_json)
+            return _tell(5, "no-space", what, Text("free space, or write the output elsewhere"), as_json)
         if e.errno is None:
             return _bug(e, as_json)
         return _tell(
-            4, "could-not-check", what, "the disk or the operating system reported an error; see dmesg", as_json
+            4, "could-not-check", what, Text("the disk or the operating system reported an error; see dmesg"), as_json
         )
 
 
@@ -230,8 +240,12 @@ def _meant(word: str) -> str:
         close = (difflib.get_close_matches(word.lower(), known, 1, 0.6) or [""])[0]
         command, how = MEANT.get(close, (close, ""))
     if not command:
-        return "see `rmqstore --help` for all commands"
-    return f"did you mean `rmqstore {command}`?" + (f" ({how})" if how else "")
+        return Text("see `rmqstore --help` for all commands")
+    return (
+        Text("did you mean `rmqstore {command}`? ({how})", command=command, how=how)
+        if how
+        else Text("did you mean `rmqstore {command}`?", command=command)
+    )
 
 
 def _who_may(path: Path) -> tuple[str, str]:
@@ -244,19 +258,22 @@ def _who_may(path: Path) -> tuple[str, str]:
     except OSError:  # its directory refuses access
         return "", NotReadable.advice
     if status.st_uid == os.geteuid():
-        return f" (yours, mode {status.st_mode & 0o7777:04o})", f"chmod u+rwX {shlex.quote(str(path))}"
+        return Text(
+            " (yours, mode {st_mode:04o})", st_mode=status.st_mode & 0o7777
+        ), f"chmod u+rwX {shlex.quote(str(path))}"
     try:
         owner = pwd.getpwuid(status.st_uid).pw_name
     except KeyError:
-        owner = f"user {status.st_uid}"
-    advice = "run as root" if not status.st_uid else f"run as {owner} or as root"
+        owner = Text("user {st_uid}", st_uid=status.st_uid)
+    advice = Text("run as root") if not status.st_uid else Text("run as {owner} or as root", owner=owner)
     if not status.st_mode & stat.S_IRUSR:
-        advice = f"as {owner}: chmod u+rwX {shlex.quote(str(path))}"
-    return f" (it is {owner}'s, mode {status.st_mode & 0o7777:04o})", advice
+        advice = Text("as {owner}: chmod u+rwX {path}", owner=owner, path=shlex.quote(str(path)))
+    return Text(" (it is {owner}'s, mode {st_mode:04o})", owner=owner, st_mode=status.st_mode & 0o7777), advice
 
 
 def _tell(code: int, word: str, message: str, advice: str, as_json: bool) -> int:
-    tell_error(word, " ".join(message.split()), advice, as_json)
+    line = message if "\n" not in message else " ".join(message.split())  # click breaks lines in some
+    tell_error(word, line, advice, as_json)
     return code
 
 
@@ -264,7 +281,9 @@ def _bug(e: BaseException, as_json: bool) -> int:
     import traceback
 
     warn(lang.AsIs("".join(traceback.format_exception(e)).rstrip()))
-    advice = "this is a bug in rmqstore: please report it with the lines above; the store was not changed by reading"
+    advice = Text(
+        "this is a bug in rmqstore: please report it with the lines above; the store was not changed by reading"
+    )
     tell_error("bug", f"{type(e).__name__}: {e}", advice, as_json)
     return 70
 

@@ -16,6 +16,7 @@ from rmqstore.cli.shared.apply_command import open_other, tell_refusals
 from rmqstore.cli.shared.options import WorkOptions, command, gathered
 from rmqstore.errors import NotReadable, OutputExists, UsageError
 from rmqstore.files.disk.paths import real_path
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -126,7 +127,7 @@ def migrate_to_commitlog(
         if out.as_json:
             out.report(document)
         else:
-            out.lines([*_plan_lines(migration), "", "Nothing was written (--dry-run)."], wrap=True)
+            out.lines([*_plan_lines(migration), "", Text("Nothing was written (--dry-run).")], wrap=True)
         return 0
     with out.progress("migrate", opened.log_bytes) as progress:
         built = run(opened, verified, migration, target, ids, progress.add)
@@ -152,9 +153,9 @@ def _free_places(store: Store, target: Path, ids: Path) -> None:
     for path in (target, ids):
         refuse_inside(path, store.path)
         if path.is_symlink() or path.exists():
-            raise OutputExists(f"{path} already exists")
+            raise OutputExists(Text("{path} already exists", path=path))
         if not any(parent.is_dir() for parent in real_path(path).parents):
-            raise NotReadable(f"{path.parent}: no such directory")
+            raise NotReadable(Text("{parent}: no such directory", parent=path.parent))
 
 
 def _choice(store: Store, group: Group, jobs: int | None) -> MigrationChoice:
@@ -162,25 +163,34 @@ def _choice(store: Store, group: Group, jobs: int | None) -> MigrationChoice:
     from rmqstore.views.compare.compare import compare
 
     if group.include_uncommitted and group.only_committed:
-        raise UsageError("--include-uncommitted and --only-committed exclude each other", "leave one of them out")
+        raise UsageError(
+            Text("--include-uncommitted and --only-committed exclude each other"), Text("leave one of them out")
+        )
     text = group.peers if group.peers is not None else store.config.given.get("dLegerPeers", "")
     if text.strip().isdigit():
         nodes: int | None = int(text)
     else:
         nodes = len([p for p in text.split(";") if p.strip()]) or None
     if nodes is not None and nodes < 1:
-        raise UsageError("--peers: a group has at least one node", "give dLegerPeers, or a number")
+        raise UsageError(Text("--peers: a group has at least one node"), Text("give dLegerPeers, or a number"))
     if nodes is not None and len(group.replicas) >= nodes:
         raise UsageError(
-            f"{many(len(group.replicas), 'replica')} for a group of {many(nodes, 'node')}, including STORE",
-            "correct --peers, or leave a replica out",
+            Text(
+                "{replicas} for a group of {nodes}, including STORE",
+                replicas=many(len(group.replicas), "replica"),
+                nodes=many(nodes, "node"),
+            ),
+            Text("correct --peers, or leave a replica out"),
         )
     found = []
     for path in group.replicas:
         answer = compare(store, open_other(store, path, "--replica"), jobs=jobs)
         other = answer.other.dledger
         if other is None:
-            raise UsageError(f"--replica {path} is not a DLedger store", "give the store of another node of the group")
+            raise UsageError(
+                Text("--replica {path} is not a DLedger store", path=path),
+                Text("give the store of another node of the group"),
+            )
         own = answer.store.dledger or {"last_index": -1}
         equal = own["last_index"] if answer.equal else answer.equal_index
         found.append(GroupNode(str(path), equal, other["last_index"]))
@@ -188,29 +198,46 @@ def _choice(store: Store, group: Group, jobs: int | None) -> MigrationChoice:
 
 
 def _plan_lines(migration: CommitLogMigration) -> Iterator[str]:
-    yield f"{migration.store} becomes a plain store:"
+    yield Text("{store} becomes a plain store:", store=migration.store)
     if migration.legacy_messages:
-        yield f"  {many(migration.legacy_messages, 'message')} of the legacy commitlog are copied unchanged"
+        yield Text(
+            "  {messages} of the legacy commitlog are copied unchanged",
+            messages=many(migration.legacy_messages, "message"),
+        )
     yield (
-        f"  {many(migration.entries, 'DLedger entry', 'DLedger entries')} up to index {migration.last_index:,}"
-        f" ({migration.decided_by}) get new physical offsets from {migration.start:,} on"
+        Text(
+            "  {entries} up to index {last_index:,} ({decided_by}) get new physical offsets from {start:,} on",
+            entries=many(migration.entries, "DLedger entry", "DLedger entries"),
+            last_index=migration.last_index,
+            decided_by=migration.decided_by,
+            start=migration.start,
+        )
     )
     if migration.left_out:
-        yield f"  {many(migration.left_out, 'entry', 'entries')} after index {migration.last_index:,} are left out"
-    yield "  queue offsets and consumer progress do not change"
+        yield Text(
+            "  {entries} after index {last_index:,} are left out",
+            entries=many(migration.left_out, "entry", "entries"),
+            last_index=migration.last_index,
+        )
+    yield Text("  queue offsets and consumer progress do not change")
 
 
 def _done_lines(migration: CommitLogMigration, built: Built, target: Path, ids: Path) -> Iterator[str]:
     yield from _plan_lines(migration)
     yield ""
-    yield f"Done: {target}"
+    yield Text("Done: {target}", target=target)
     copied = many(built.copied, "file")
-    yield f"  {many(built.files, 'commitlog file')}, the log ends at {built.wrote:,}; {copied} copied"
-    yield f"  old and new message ids: {ids}"
+    yield Text(
+        "  {files}, the log ends at {wrote:,}; {copied} copied",
+        files=many(built.files, "commitlog file"),
+        wrote=built.wrote,
+        copied=copied,
+    )
+    yield Text("  old and new message ids: {ids}", ids=ids)
     if built.unmapped:
-        yield f"  {many(built.unmapped, 'reference')} to missing messages were not changed"
+        yield Text("  {references} to missing messages were not changed", references=many(built.unmapped, "reference"))
     yield from (f"  note: {note}" for note in built.notes)
     yield ""
-    yield f"Check it with: rmqstore verify {shlex.quote(str(target))}"
-    settings = "storePathRootDir to this directory, and storePathCommitLog to its commitlog/"
-    yield f"Then set enableDLegerCommitLog=false, {settings}."
+    yield Text("Check it with: rmqstore verify {target}", target=shlex.quote(str(target)))
+    settings = Text("storePathRootDir to this directory, and storePathCommitLog to its commitlog/")
+    yield Text("Then set enableDLegerCommitLog=false, {settings}.", settings=settings)

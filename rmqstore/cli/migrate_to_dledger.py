@@ -21,6 +21,7 @@ from rmqstore.cli.shared.apply_command import (
 )
 from rmqstore.cli.shared.options import Applying, WorkOptions, applying, broker_option, command, gathered
 from rmqstore.errors import NotReadable, UsageError
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
@@ -157,22 +158,34 @@ def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
     from rmqstore.views.compare.fingerprint import compare_with, read_fingerprint
 
     if not path.exists():
-        raise NotReadable(f"{path}: no such file or directory")
+        raise NotReadable(Text("{path}: no such file or directory", path=path))
     if path.is_dir():
         found = compare(store, open_other(store, path, "--check-replica"), jobs=jobs)
         where = found.divergence
         if where is not None:
-            what = f"{found.relation.replace('-', ' ')}, first difference at {where.offset:,}"
+            what = Text(
+                "{replace}, first difference at {offset:,}",
+                replace=found.relation.replace("-", " "),
+                offset=where.offset,
+            )
             return ReplicaCheck(str(path), False, what)
         mine, other = found.store, found.other
     else:
         against = compare_with(store, read_fingerprint(path), jobs=jobs)
         if not against.equal:
-            what = f"{against.relation.replace('-', ' ')}, equal until {against.equal_until:,}"
+            what = Text(
+                "{replace}, equal until {equal_until:,}",
+                replace=against.relation.replace("-", " "),
+                equal_until=against.equal_until,
+            )
             return ReplicaCheck(str(path), False, what)
         mine, other = against.store, against.other
     if mine.divided_offset != other.divided_offset:
-        what = f"DLedger would begin at {other.divided_offset:,} there, at {mine.divided_offset:,} here"
+        what = Text(
+            "DLedger would begin at {divided_offset:,} there, at {divided_offset2:,} here",
+            divided_offset=other.divided_offset,
+            divided_offset2=mine.divided_offset,
+        )
         return ReplicaCheck(str(path), False, what)
     if other.damaged:
         return ReplicaCheck(str(path), False, many(other.damaged, "damaged place"))
@@ -194,7 +207,10 @@ def _saved(store: Store, plan_file: Path) -> tuple[Plan, dict[str, Any]]:
     roots = [*store.config.paths("storePathCommitLog"), *store.config.paths("storePathDLedgerCommitLog")]
     plan = read_plan(plan_file, store, [*roots, *(p.parent for p in roots)])
     if plan.facts.get("command") != COMMAND:
-        raise UsageError(f"{plan_file} is not a plan of {COMMAND}", "apply it with the command that made it")
+        raise UsageError(
+            Text("{plan_file} is not a plan of {command}", plan_file=plan_file, command=COMMAND),
+            Text("apply it with the command that made it"),
+        )
     return plan, {
         "schema": SCHEMA,
         "store": str(store.path),
@@ -209,7 +225,7 @@ def _saved(store: Store, plan_file: Path) -> tuple[Plan, dict[str, Any]]:
 
 def _settings_lines(migration: DLedgerMigration | None) -> Iterator[str]:
     if migration is not None:
-        yield "Set in broker.conf:"
+        yield Text("Set in broker.conf:")
         yield from (f"  {line}" for line in migration.settings)
         yield ""
 
@@ -221,15 +237,15 @@ def _plan_lines(plan: Plan, migration: DLedgerMigration | None) -> Iterator[str]
     if migration is not None:
         divided = migration.divided_commitlog_offset
         if divided >= 0:
-            yield f"DLedger begins at offset {divided:,}; everything before it stays unchanged."
+            yield Text("DLedger begins at offset {divided:,}; everything before it stays unchanged.", divided=divided)
         else:
-            yield "There is no commitlog file: DLedger begins at offset 0 with the first message."
+            yield Text("There is no commitlog file: DLedger begins at offset 0 with the first message.")
         yield ""
     yield from describe(plan)
     yield ""
     yield from _settings_lines(migration)
     force = f" --force {plan.digest}" if plan.decisions else ""
-    yield f"Nothing was written. To apply the plan, add --apply{force}"
+    yield Text("Nothing was written. To apply the plan, add --apply{force}", force=force)
 
 
 def _done_lines(
@@ -240,15 +256,17 @@ def _done_lines(
     if migration is None:
         yield from describe(plan)
     else:
-        yield "Done. This is a DLedger store now."
+        yield Text("Done. This is a DLedger store now.")
         if migration.pad is not None:
             pad = migration.pad
-            yield f"  {pad.file} was closed at byte {pad.at:,} ({pad.size:,} bytes were left)"
+            yield Text(
+                "  {file} was closed at byte {at:,} ({size:,} bytes were left)", file=pad.file, at=pad.at, size=pad.size
+            )
         if migration.first_dledger_file is not None:
-            yield f"  DLedger continues in {migration.first_dledger_file}"
+            yield Text("  DLedger continues in {first_dledger_file}", first_dledger_file=migration.first_dledger_file)
     if left:
         listed = ", ".join(f"{count} × {code}" for code, count in left.items())
-        yield f"  but `rmqstore verify` finds: {listed}"
+        yield Text("  but `rmqstore verify` finds: {listed}", listed=listed)
     yield ""
     yield from _settings_lines(migration)
-    yield f"Result: this can be undone until a broker has run; journal {journal}"
+    yield Text("Result: this can be undone until a broker has run; journal {journal}", journal=journal)

@@ -14,6 +14,7 @@ from rmqstore.cli.printing.quantities import many, parse_time, time_text
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.options import Applying, applying, command, gathered
 from rmqstore.errors import AppliedUnchecked, NotAStore, Refused, UsageError
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
@@ -99,14 +100,18 @@ def offsets(
 
     changes = [name for name in ("set_of", "clone", "source", "restore_bak") if getattr(asked, name)]
     if len(changes) > 1:
-        raise UsageError("--set, --clone, --from and --restore-bak exclude each other", "give one of them")
+        raise UsageError(Text("--set, --clone, --from and --restore-bak exclude each other"), Text("give one of them"))
     if (asked.target is None) != (asked.set_of is None) or (asked.queues and asked.set_of is None):
-        raise UsageError("--set, --to and --queue belong together", "for example: --set GROUP TOPIC --to earliest")
+        raise UsageError(
+            Text("--set, --to and --queue belong together"), Text("for example: --set GROUP TOPIC --to earliest")
+        )
     if asked.greatest and asked.source is None:
-        raise UsageError("--max needs --from", "for example: --from /backup/store --max")
+        raise UsageError(Text("--max needs --from"), Text("for example: --from /backup/store --max"))
     opened = open_for(out, store, config, applying)
     if opened.part is not None:
-        raise NotAStore(f"{store} is a part of a store", "name the whole store: its config/ has the offsets")
+        raise NotAStore(
+            Text("{store} is a part of a store", store=store), Text("name the whole store: its config/ has the offsets")
+        )
     known = ConsumerOffsets.read(opened)
     if applying.plan_file is None and not changes:
         return _show(out, opened, known, asked)
@@ -142,7 +147,7 @@ def _row(row: GroupProgress) -> dict[str, Any]:
 
 
 def _states(row: GroupProgress) -> str:
-    return ", ".join(f"{count:,} {state}" for state, count in row.pop.items())
+    return joined((Placed("{count:,} {state}", count=count, state=state) for state, count in row.pop.items()))
 
 
 # --- changing ---------------------------------------------------------------------------------------------------------
@@ -182,7 +187,7 @@ def _set_changes(
     ids = positions.queues(topic)
     if missing := sorted(set(chosen) - set(ids)) or not ids:
         which = f"{topic}/{missing[0]}" if isinstance(missing, list) else topic
-        raise UsageError(f"the store has no queue {which}", "`rmqstore info` lists the queues")
+        raise UsageError(Text("the store has no queue {which}", which=which), Text("`rmqstore info` lists the queues"))
     changes = []
     for queue_id in chosen or ids:
         bounds = positions.bounds(topic, queue_id)
@@ -203,13 +208,25 @@ def _target(positions: QueuePositions, topic: str, queue_id: int, bounds: tuple[
     digits = target.replace(",", "")
     if digits.isdigit() and int(digits) <= _LARGEST_OFFSET:
         if not bounds[0] <= int(digits) <= bounds[1]:
-            where = f"{topic}/{queue_id}, which has {bounds[0]:,} to {bounds[1]:,}"
-            raise UsageError(f"--to {target} is outside of {where}", "give an offset in the queue, earliest or latest")
+            where = Text(
+                "{topic}/{queue_id}, which has {bounds:,} to {bounds2:,}",
+                topic=topic,
+                queue_id=queue_id,
+                bounds=bounds[0],
+                bounds2=bounds[1],
+            )
+            raise UsageError(
+                Text("--to {target} is outside of {where}", target=target, where=where),
+                Text("give an offset in the queue, earliest or latest"),
+            )
         return int(digits)
     try:
         when = parse_time(target)
     except ValueError as error:
-        raise UsageError(f"--to {target}: {error}", "give a time, earliest, latest or a queue offset") from error
+        raise UsageError(
+            Text("--to {target}: {error}", target=target, error=error),
+            Text("give a time, earliest, latest or a queue offset"),
+        ) from error
     return positions.at_time(topic, queue_id, when)
 
 
@@ -219,9 +236,11 @@ def _clone_changes(known: ConsumerOffsets, positions: QueuePositions, group: str
 
     rows = [one for one in of_group(known, group) if not one.topic.startswith("%RETRY%")]
     if not rows:
-        raise UsageError(f"the group {group} has no offsets", "`rmqstore offsets STORE` lists the groups")
+        raise UsageError(
+            Text("the group {group} has no offsets", group=group), Text("`rmqstore offsets STORE` lists the groups")
+        )
     if of_group(known, new):
-        raise Refused(f"the group {new} has offsets already", "use --set, or choose another name")
+        raise Refused(Text("the group {new} has offsets already", new=new), Text("use --set, or choose another name"))
     return [OffsetChange(new, one.topic, one.queue_id, None, one.offset) for one in rows]
 
 
@@ -234,7 +253,10 @@ def _merge_changes(
 
     other = ConsumerOffsets.read(open_other(store, source, "--from"))
     if other.unreadable:
-        raise Refused(f"the offsets of {source} are not readable: {other.unreadable}", "give another store")
+        raise Refused(
+            Text("the offsets of {source} are not readable: {unreadable}", source=source, unreadable=other.unreadable),
+            Text("give another store"),
+        )
     changes = []
     for one in sorted(other.rows()):
         bounds = positions.bounds(one.topic, one.queue_id)
@@ -266,7 +288,7 @@ def _finish(out: Output, store: Store, plan: Plan, changes: list[OffsetChange], 
 
     if applying.plan_out is not None:
         save_plan(applying.plan_out, plan, store.path)
-        out.note(f"plan saved to {applying.plan_out}")
+        out.note(Text("plan saved to {plan_out}", plan_out=applying.plan_out))
     journal = None
     if not out.as_json:
         out.lines(_change_lines(store, plan, changes), wrap=True)
@@ -282,9 +304,9 @@ def _finish(out: Output, store: Store, plan: Plan, changes: list[OffsetChange], 
             | {"changes": [asdict(change) for change in changes], "steps": plan.summaries(), "notes": list(plan.notes)}
         )
     elif applied:
-        out.lines(["The offsets are as planned. Restart the consumers of these groups."], wrap=True)
+        out.lines([Text("The offsets are as planned. Restart the consumers of these groups.")], wrap=True)
     elif not plan.empty:
-        out.lines(["Nothing was written. To apply the plan, add --apply"], wrap=True)
+        out.lines([Text("Nothing was written. To apply the plan, add --apply")], wrap=True)
     return 0 if applied or plan.empty else 1
 
 
@@ -299,20 +321,29 @@ def _check(store: Store, plan: Plan) -> None:
     for row in rows:
         now = found.queues.get(row["topic"], {}).get(row["queue_id"], {}).get(row["group"])
         if now != row["to"]:
-            where = f"{row['group']} in {row['topic']}/{row['queue_id']}"
-            raise AppliedUnchecked(f"the plan was applied, but {where} is at {now}, not {row['to']}", "undo it")
+            where = Text(
+                "{group} in {topic}/{queue_id}", group=row["group"], topic=row["topic"], queue_id=row["queue_id"]
+            )
+            raise AppliedUnchecked(
+                Text("the plan was applied, but {where} is at {now}, not {to}", where=where, now=now, to=row["to"]),
+                Text("undo it"),
+            )
 
 
 def _change_lines(store: Store, plan: Plan, changes: Sequence[OffsetChange]) -> Iterator[str]:
     from rmqstore.views.offsets import QueuePositions, describe
 
     if plan.empty:
-        yield "Nothing to change: the offsets are already so."
+        yield Text("Nothing to change: the offsets are already so.")
         return
     again, skipped = sum(c.again for c in changes), sum(c.skipped for c in changes)
     yield (
-        f"{many(len(changes), 'offset')} will change: {many(again, 'message')} will be delivered again, "
-        f"{many(skipped, 'message')} will be skipped."
+        Text(
+            "{offsets} will change: {messages} will be delivered again, {messages2} will be skipped.",
+            offsets=many(len(changes), "offset"),
+            messages=many(again, "message"),
+            messages2=many(skipped, "message"),
+        )
     )
     yield ""
     positions = QueuePositions(store)
@@ -325,13 +356,24 @@ def _change_lines(store: Store, plan: Plan, changes: Sequence[OffsetChange]) -> 
         if found is not None:
             known = describe(found)
             key = known["keys"] or known["unique_key"] or ""
-            following = f"; next message: {key}, stored {time_text(found.message.store_timestamp)}"
-        where = f"{change.group} in {change.topic}/{change.queue_id}"
-        yield f"  {where}: {old} -> {change.new:,}{what}{following}"
+            following = Text(
+                "; next message: {key}, stored {store_timestamp}",
+                key=key,
+                store_timestamp=time_text(found.message.store_timestamp),
+            )
+        where = Text("{group} in {topic}/{queue_id}", group=change.group, topic=change.topic, queue_id=change.queue_id)
+        yield Placed(
+            "  {where}: {old} -> {new:,}{what}{following}",
+            where=where,
+            old=old,
+            new=change.new,
+            what=what,
+            following=following,
+        )
     if len(changes) > _SHOWN:
-        yield f"  … and {many(len(changes) - _SHOWN, 'more offset')} (--json lists all)"
+        yield Text("  … and {offsets} (--json lists all)", offsets=many(len(changes) - _SHOWN, "more offset"))
     for group in sorted({c.group for c in changes} - {c.group for c in changes if c.old is not None}):
-        yield f"  {group} has no offset there yet: its consumers will begin at these."
+        yield Text("  {group} has no offset there yet: its consumers will begin at these.", group=group)
     yield ""
     places = sorted({str(step["path"]).rpartition("/")[0] for step in plan.summaries()})
-    yield f"Writes to {', '.join(places)} in {many(len(plan.steps), 'step')}."
+    yield Text("Writes to {places} in {steps}.", places=joined(places), steps=many(len(plan.steps), "step"))

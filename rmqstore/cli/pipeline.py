@@ -14,6 +14,7 @@ from rmqstore.cli.printing.quantities import Size, Time, bytes_text, many
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.options import SINCE, command, config_option, gathered
 from rmqstore.errors import UsageError
+from rmqstore.texts import Placed, Text
 
 if TYPE_CHECKING:
     from rmqstore.spark.jobs.jobs import JobResult
@@ -74,12 +75,12 @@ class JobOptions:
     metavar="DIR",
     help="Output directory of export and rebuild; directory for the rows of sql and crosscheck as Parquet.",
 )
-@config_option("broker.conf for all stores.")
+@config_option(Text("broker.conf for all stores."))
 @click.option(
     "--body", type=click.Choice(["plain", "raw"]), help="Include bodies: decompressed (plain), or as stored (raw)."
 )
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="export, du: only this topic (may be repeated).")
-@click.option("--since", type=Time(), help="export, du: " + SINCE)
+@click.option("--since", type=Time(), help=Text("export, du: {since}", since=SINCE))
 @click.option("--until", type=Time(), help="export, du: only messages stored before this time.")
 @click.option("--quick", is_flag=True, help="verify, crosscheck: do not check body CRCs.")
 @click.option("--broker", metavar="VERSION", help="verify: broker version whose start-up to forecast.")
@@ -112,9 +113,9 @@ def pipeline(
     """
     query, stores = _query(job, stores)
     if not stores:
-        raise UsageError(f"{job} needs at least one STORE", f"rmqstore pipeline {job} STORE")
+        raise UsageError(Text("{job} needs at least one STORE", job=job), f"rmqstore pipeline {job} STORE")
     if job in _NEEDS_OUTPUT and target is None:
-        raise UsageError(f"{job} needs --output DIR", f"rmqstore pipeline {job} STORE --output DIR")
+        raise UsageError(Text("{job} needs --output DIR", job=job), f"rmqstore pipeline {job} STORE --output DIR")
     from rmqstore.spark.session import open_session
 
     with out.progress(job, None, "B") as progress:
@@ -139,14 +140,14 @@ def _query(job: str, words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     if job != "sql":
         return "", words
     if not words or not words[0].strip():
-        raise UsageError("sql needs a query", 'rmqstore pipeline sql "select …" STORE')
+        raise UsageError(Text("sql needs a query"), 'rmqstore pipeline sql "select …" STORE')
     return words[0], words[1:]
 
 
 def _pair(text: str) -> tuple[str, str]:
     key, sign, value = text.partition("=")
     if not sign or not key:
-        raise UsageError(f"--set {text} is not KEY=VALUE", "--set spark.executor.memory=4g")
+        raise UsageError(Text("--set {text} is not KEY=VALUE", text=text), "--set spark.executor.memory=4g")
     return key, value
 
 
@@ -224,7 +225,7 @@ class _Work:
         code = 4 if lost else 0
         if target:
             frame.write.parquet(target)
-            self.out.note(f"rows written to {target}")
+            self.out.note(Text("rows written to {target}", target=target))
             return code
         rows = [list(row) for row in frame.limit(_ROWS + 1).collect()]
         more = len(rows) > _ROWS
@@ -235,9 +236,11 @@ class _Work:
         else:
             write_rows(replace(self.out, format="table"), shown, tuple(frame.columns))
             if not shown:
-                self.out.note("note: the query returned no rows")
+                self.out.note(Text("note: the query returned no rows"))
             if more:
-                self.out.note(f"note: only the first {_ROWS:,} rows; --output DIR writes all of them as Parquet")
+                self.out.note(
+                    Text("note: only the first {rows:,} rows; --output DIR writes all of them as Parquet", rows=_ROWS)
+                )
         return code
 
 
@@ -257,82 +260,133 @@ def _plain(value: Any) -> Any:
 def _text(result: JobResult) -> Iterator[str]:
     for store in result.stores:
         if "error" in store:
-            yield f"{store['store']}: not read: {store['error']}"
+            yield Text("{store}: not read: {error}", store=store["store"], error=store["error"])
             continue
         yield from _STORE_TEXT[result.job](store)
         for text in store.get("unchecked") or ():
-            yield f"  not checked: {text}"
+            yield Text("  not checked: {text}", text=text)
     for damaged in result.more.get("heal", ()):
         yield from _heal_text(damaged)
     if result.job == "export":
         more = result.more
-        yield f"{more['output']}: {many(more['written'], 'segment')} written of {more['segments']:,}"
-    yield f"{many(len(result.stores), 'store')}, {result.seconds:.1f} s"
+        yield Text(
+            "{output}: {segments} written of {segments2:,}",
+            output=more["output"],
+            segments=many(more["written"], "segment"),
+            segments2=more["segments"],
+        )
+    yield Placed("{stores}, {seconds:.1f} s", stores=many(len(result.stores), "store"), seconds=result.seconds)
 
 
 def _verify_text(store: dict[str, Any]) -> Iterator[str]:
     from rmqstore.checks.problems.table import PROBLEMS, Severity
 
     found = any(PROBLEMS[code].severity >= Severity.WARNING for code in store["counts"])
-    state = "clean" if store["clean"] else "problems" if found else "not completely checked"
-    yield f"{store['store']}: {state}, {many(store['messages'], 'message')}"
+    state = "clean" if store["clean"] else Text("problems") if found else Text("not completely checked")
+    yield Placed(
+        "{store}: {state}, {messages}", store=store["store"], state=state, messages=many(store["messages"], "message")
+    )
     if store.get("verdict"):
         yield f"  {store['verdict']}"
     for code, n in store["counts"].items():
         yield f"  {code}: {n:,}"
     for finding in [f for f in store["findings"] if f["severity"] != "note"][:_FINDINGS]:
-        yield f"    {finding['code']} {finding['queue']} {finding['file']} at {finding['offset']:,}"
+        yield Text(
+            "    {code} {queue} {file} at {offset:,}",
+            code=finding["code"],
+            queue=finding["queue"],
+            file=finding["file"],
+            offset=finding["offset"],
+        )
 
 
 def _du_text(store: dict[str, Any]) -> Iterator[str]:
-    yield f"{store['store']}: {many(store['messages'], 'message')}, {bytes_text(store['bytes'])}"
+    yield Placed(
+        "{store}: {messages}, {bytes}",
+        store=store["store"],
+        messages=many(store["messages"], "message"),
+        bytes=bytes_text(store["bytes"]),
+    )
     for row in store["by"]["topic"][:_TOP]:
-        yield f"  {row['topic']}: {many(row['messages'], 'message')}, {bytes_text(row['bytes'])}"
+        yield Placed(
+            "  {topic}: {messages}, {bytes}",
+            topic=row["topic"],
+            messages=many(row["messages"], "message"),
+            bytes=bytes_text(row["bytes"]),
+        )
     if store["damaged_spans"]:
-        yield f"  {many(store['damaged_spans'], 'damaged span')} skipped"
+        yield Text("  {spans} skipped", spans=many(store["damaged_spans"], "damaged span"))
 
 
 def _export_text(store: dict[str, Any]) -> Iterator[str]:
-    yield f"{store['store']}: {many(store['messages'], 'message')} exported"
+    yield Text("{store}: {messages} exported", store=store["store"], messages=many(store["messages"], "message"))
     if store["damaged_messages"]:
-        yield f"  {many(store['damaged_messages'], 'message')} of them with a wrong CRC (crc_ok is false)"
+        yield Text(
+            "  {messages} of them with a wrong CRC (crc_ok is false)",
+            messages=many(store["damaged_messages"], "message"),
+        )
     if store["damaged_spans"]:
-        lost = f"{many(store['damaged_spans'], 'damaged span')} ({bytes_text(store['damaged_bytes'])}) skipped"
-        yield f"  {lost}; `rmqstore pipeline verify` shows why"
+        lost = Text(
+            "{spans} ({damaged_bytes}) skipped",
+            spans=many(store["damaged_spans"], "damaged span"),
+            damaged_bytes=bytes_text(store["damaged_bytes"]),
+        )
+        yield Text("  {lost}; `rmqstore pipeline verify` shows why", lost=lost)
         for log, start, stop, why in store["spans"][:_TOP]:
-            yield f"    {log} {start:,} to {stop:,}: {why}"
+            yield Text("    {log} {start:,} to {stop:,}: {why}", log=log, start=start, stop=stop, why=why)
 
 
 def _rebuild_text(store: dict[str, Any]) -> Iterator[str]:
-    yield f"{store['store']}: {many(store['queues'], 'queue')}, {many(store['files'], 'file')} in {store['output']}"
+    yield Text(
+        "{store}: {queues}, {files} in {output}",
+        store=store["store"],
+        queues=many(store["queues"], "queue"),
+        files=many(store["files"], "file"),
+        output=store["output"],
+    )
     for note in store["notes"]:
         yield f"  {note}"
 
 
 _COMPARE_WORDS = {
-    "damaged_in_other": "damaged here",
-    "damaged_in_store": "damaged in the first store",
-    "changed": "different content",
+    "damaged_in_other": Text("damaged here"),
+    "damaged_in_store": Text("damaged in the first store"),
+    "changed": Text("different content"),
 }
 
 
 def _compare_text(store: dict[str, Any]) -> Iterator[str]:
-    yield f"{store['store']}: {store['relation']} ({many(store['equal_messages'], 'equal message')})"
+    yield Placed(
+        "{store}: {relation} ({messages})",
+        store=store["store"],
+        relation=store["relation"],
+        messages=many(store["equal_messages"], "equal message"),
+    )
     if store["first_divergence"] is not None:
-        yield f"  first difference: {store['first_divergence']['log']}, offset {store['first_divergence']['offset']:,}"
+        yield Text(
+            "  first difference: {log}, offset {offset:,}",
+            log=store["first_divergence"]["log"],
+            offset=store["first_divergence"]["offset"],
+        )
         for name, words in _COMPARE_WORDS.items():
             if store[name]["messages"]:
-                yield f"  {words}: {many(store[name]['messages'], 'message')}"
-        yield f"  only in this store: {many(store['only_in_other']['messages'], 'message')}"
-        yield f"  missing in this store: {many(store['only_in_store']['messages'], 'message')}"
+                yield Placed("  {words}: {messages}", words=words, messages=many(store[name]["messages"], "message"))
+        yield Text("  only in this store: {messages}", messages=many(store["only_in_other"]["messages"], "message"))
+        yield Text("  missing in this store: {messages}", messages=many(store["only_in_store"]["messages"], "message"))
 
 
 def _heal_text(damaged: dict[str, Any]) -> Iterator[str]:
-    yield f"{damaged['store']}: {many(damaged['places'], 'damaged place')} in the log"
+    yield Text("{store}: {places} in the log", store=damaged["store"], places=many(damaged["places"], "damaged place"))
     for offer in damaged["replicas"]:
-        yield f"  {offer['replica']} has {offer['places']:,} of them, {bytes_text(offer['bytes'])}: {offer['command']}"
+        yield Text(
+            "  {replica} has {places:,} of them, {bytes}: {command}",
+            replica=offer["replica"],
+            places=offer["places"],
+            bytes=bytes_text(offer["bytes"]),
+            command=offer["command"],
+        )
     for replica, reason in damaged["refused"].items():
-        yield f"  {replica} cannot help: {reason}"
+        yield Text("  {replica} cannot help: {reason}", replica=replica, reason=reason)
 
 
 _STORE_TEXT = {

@@ -12,6 +12,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.shared.filters import FilterOptions, parse_queues
 from rmqstore.cli.shared.options import Applying, WorkOptions, applying, command, gathered
 from rmqstore.errors import UsageError
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.checks.verify import Verified
@@ -87,7 +88,7 @@ def rebuild(
         if applying.plan_file is not None:
             saved = read_plan_of(applying.plan_file, look, "part", part)
             if saved.facts.get("storage") != storage:
-                raise UsageError(f"{applying.plan_file} is a plan with another --storage")
+                raise UsageError(Text("{plan_file} is a plan with another --storage", plan_file=applying.plan_file))
             return saved
         topics = frozenset(filters.topics)
         return plan_rebuild(look, verified, part, topics=topics, queue_ids=ids, queues=pairs, storage=storage)
@@ -102,7 +103,14 @@ def rebuild(
 
 def _verdict(plan: Plan, storage: str) -> str:
     """Return what a conversion moves. Topics, groups and offsets stay if the broker keeps them in config/rdb."""
-    place = "files" if storage == "files" else "RocksDB"
     if any(step.path.startswith("config/") for step in plan.steps):
-        return f"All consume queues, topics, groups and offsets move to {place}."
-    return f"All consume queues move to {place}; topics, groups and offsets stay where they are."
+        return (
+            Text("All consume queues, topics, groups and offsets move to files.")
+            if storage == "files"
+            else Text("All consume queues, topics, groups and offsets move to RocksDB.")
+        )
+    return (
+        Text("All consume queues move to files; topics, groups and offsets stay where they are.")
+        if storage == "files"
+        else Text("All consume queues move to RocksDB; topics, groups and offsets stay where they are.")
+    )

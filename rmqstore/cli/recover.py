@@ -12,6 +12,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.shared.filters import refuse_unknown_codes
 from rmqstore.cli.shared.options import Applying, WorkOptions, applying, broker_option, command, gathered
 from rmqstore.errors import UsageError
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.checks.verify import Verified
@@ -144,8 +145,10 @@ def recover(
 
     refuse_unknown_codes(allowed.only)
     if (taken.extend or taken.heal_fillers) and not taken.replicas:
-        option = "--extend" if taken.extend else "--heal-fillers"
-        raise UsageError(f"{option} needs --replica", "add --replica with the store of another node, or a backup")
+        raise UsageError(
+            Text("--extend needs --replica") if taken.extend else Text("--heal-fillers needs --replica"),
+            Text("add --replica with the store of another node, or a backup"),
+        )
     opened = open_for(out, store, config, applying)
     # without consume queues all of them are rebuilt, from the units that this pass keeps
     gone = opened.kind is not StoreKind.ROCKSDB and not any(True for _ in opened.queue_directories(QueueKind.SIMPLE))

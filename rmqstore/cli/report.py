@@ -11,6 +11,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import many
 from rmqstore.cli.shared.options import FILE, WorkOptions, broker_option, command
 from rmqstore.errors import CouldNotCheck, NotAStore, OutputExists, UsageError
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -62,7 +63,9 @@ def report(
 
     assert out.path is not None
     if list_path is not None and incident is None:
-        raise UsageError("--csv needs --incident", "`rmqstore lost STORE --format csv` lists what is lost today")
+        raise UsageError(
+            Text("--csv needs --incident"), Text("`rmqstore lost STORE --format csv` lists what is lost today")
+        )
     refuse_existing(out.path)
     opened = open_named(store, config)
     if incident is not None:
@@ -85,12 +88,19 @@ def _incident(out: Output, opened: Store, work: WorkOptions, journal: Path, list
     from rmqstore.views.report.incident import incident, rows
 
     if opened.part is not None:
-        raise NotAStore(f"{opened.path} is a part of a store", "name the whole store, which has the journals")
+        raise NotAStore(
+            Text("{path} is a part of a store", path=opened.path), Text("name the whole store, which has the journals")
+        )
     folder = read_journal(journal)
     if real_path(folder.store) != real_path(opened.root):
-        raise UsageError(f"{journal} is the journal of another store: {folder.store}", "name that store")
+        raise UsageError(
+            Text("{journal} is the journal of another store: {store}", journal=journal, store=folder.store),
+            Text("name that store"),
+        )
     if folder.record.state in (State.PRUNING, State.MISSING):
-        raise CouldNotCheck(f"{folder.path} is {folder.record.state.value}: what it did is not known")
+        raise CouldNotCheck(
+            Text("{path} is {state}: what it did is not known", path=folder.path, state=folder.record.state.value)
+        )
     listed = None if list_path is None else Output(path=list_path, format="csv", quiet=out.quiet)
     if listed is not None:
         listed.keep_out_of(opened.path)
@@ -102,17 +112,17 @@ def _incident(out: Output, opened: Store, work: WorkOptions, journal: Path, list
     with out.stream() as file:
         for piece in page(found):
             file.write(piece.encode("utf-8", "replace"))
-    out.note(f"report saved to {out.path}")
+    out.note(Text("report saved to {path}", path=out.path))
     if listed is not None:
         count = write_rows(listed, rows(found))
-        out.note(f"{many(count, 'message')} listed in {list_path}")
+        out.note(Text("{messages} listed in {list_path}", messages=many(count, "message"), list_path=list_path))
     return verified.report.exit_code
 
 
 def refuse_existing(path: Path) -> None:
     """Errors: OutputExists for a page that exists: it may be an older report that is still needed."""
     if Output(path=path).is_file:
-        raise OutputExists(f"{path} already exists")
+        raise OutputExists(Text("{path} already exists", path=path))
 
 
 def write_page(out: Output, found: StoreReport) -> None:
@@ -122,4 +132,4 @@ def write_page(out: Output, found: StoreReport) -> None:
     with out.stream() as file:
         for piece in page(found):
             file.write(piece.encode("utf-8", "replace"))
-    out.note(f"report saved to {out.path}")
+    out.note(Text("report saved to {path}", path=out.path))

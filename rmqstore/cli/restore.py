@@ -15,6 +15,7 @@ from rmqstore.cli.printing.quantities import Offset, Time, many, parse_time, tim
 from rmqstore.cli.shared.options import broker_option, command, gathered
 from rmqstore.errors import NotReadable, OutputExists
 from rmqstore.files.disk.paths import real_path
+from rmqstore.texts import Placed, Text
 
 if TYPE_CHECKING:
     from rmqstore.backup.manifest import Manifest
@@ -89,8 +90,14 @@ def restore(out: Output, snapshot: str, target: Path, place: RestorePoint, jobs:
         else:
             out.lines(
                 [
-                    f"{manifest.name}@{manifest.snapshot} would be restored to {target}, up to offset {cut:,}.",
-                    "Nothing was written (--dry-run).",
+                    Text(
+                        "{manifest}@{snapshot} would be restored to {target}, up to offset {cut:,}.",
+                        manifest=manifest.name,
+                        snapshot=manifest.snapshot,
+                        target=target,
+                        cut=cut,
+                    ),
+                    Text("Nothing was written (--dry-run)."),
                 ],
                 wrap=True,
             )
@@ -101,16 +108,16 @@ def restore(out: Output, snapshot: str, target: Path, place: RestorePoint, jobs:
         out.report(document | result_of(done))
     else:
         name = f"{manifest.name}@{manifest.snapshot}"
-        out.lines(result_lines(done, target, f"Restored {name} to {target}"), wrap=True)
+        out.lines(result_lines(done, target, Text("Restored {name} to {target}", name=name, target=target)), wrap=True)
     return done.exit_code
 
 
 def check_target(target: Path) -> None:
     """Errors: OutputExists, NotReadable."""
     if target.is_symlink() or target.exists():
-        raise OutputExists(f"{target} already exists")
+        raise OutputExists(Text("{target} already exists", target=target))
     if not any(parent.is_dir() for parent in real_path(target).parents):
-        raise NotReadable(f"{target.parent}: no such directory")
+        raise NotReadable(Text("{parent}: no such directory", parent=target.parent))
 
 
 def _with_progress(options: RestoreOptions, add: Any) -> RestoreOptions:
@@ -152,22 +159,26 @@ def result_lines(done: RestoredStore, target: Path, what: str) -> Iterator[str]:
     from rmqstore.checks.problems.report import problem_counts
 
     manifest = done.manifest
-    last = f", the last one of {time_text(done.last_time, exact=True)}" if done.last_time else ""
-    yield f"{what}: {many(done.messages, 'message')}{last}."
-    yield f"  the log from {manifest.begin:,} to {done.cut:,}"
+    last = (
+        Text(", the last one of {last_time}", last_time=time_text(done.last_time, exact=True)) if done.last_time else ""
+    )
+    yield Placed("{what}: {messages}{last}.", what=what, messages=many(done.messages, "message"), last=last)
+    yield Text("  the log from {begin:,} to {cut:,}", begin=manifest.begin, cut=done.cut)
     counts = problem_counts(done.report)
     if done.report.verdict:
         yield f"  {done.report.verdict}"
     if counts:
-        yield "  as in the snapshot, there are problems:"
+        yield Text("  as in the snapshot, there are problems:")
         yield from (f"    {code} x {count:,}" for code, count in counts.items())
         yield f"    -> rmqstore recover {shlex.quote(str(target))}"
     elif not done.report.unchecked:
-        yield "  verified: no problems"
-    yield from (f"  not checked: {line}" for line in done.report.unchecked)
+        yield Text("  verified: no problems")
+    yield from (Text("  not checked: {line}", line=line) for line in done.report.unchecked)
     yield from (f"  note: {note}" for note in done.notes)
     rows = sorted(done.waiting.items(), key=lambda row: -row[1])
     for group, count in rows[:_SHOWN_GROUPS]:
-        yield f"  {group} will get {many(count, 'message')} that it had not consumed"
+        yield Text(
+            "  {group} will get {messages} that it had not consumed", group=group, messages=many(count, "message")
+        )
     if len(rows) > _SHOWN_GROUPS:
-        yield f"  … and {many(len(rows) - _SHOWN_GROUPS, 'more group')}"
+        yield Text("  … and {groups}", groups=many(len(rows) - _SHOWN_GROUPS, "more group"))

@@ -9,6 +9,7 @@ import click
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import many
 from rmqstore.cli.shared.options import broker_is_stopped, command
+from rmqstore.texts import Text
 
 
 @command(
@@ -33,11 +34,14 @@ def resume(out: Output, journal: Path, stopped: bool) -> int:
     from rmqstore.repair.journal.journal import resume as go_on
 
     out.check()
-    with out.progress("resume", None, unit="batch") as progress:
+    with out.progress("resume", None, unit=Text("batch")) as progress:
         done = go_on(journal, progress=progress, stopped=stopped)
-    with after_change("the repair is complete", f"run `rmqstore verify`, or `{undo_command(done.journal or journal)}`"):
+    with after_change(
+        Text("the repair is complete"),
+        Text("run `rmqstore verify`, or `{undo_command}`", undo_command=undo_command(done.journal or journal)),
+    ):
         if out.as_json:
             out.report({"schema": "rmqstore.resume/1", "steps": done.steps, "journal": str(done.journal or journal)})
         else:
-            out.lines([f"{many(done.steps, 'step')} done; the repair is complete"])
+            out.lines([Text("{steps} done; the repair is complete", steps=many(done.steps, "step"))])
     return 0

@@ -10,6 +10,7 @@ import click
 from rmqstore.cli.printing.output import Output, refuse_inside
 from rmqstore.cli.restore import check_target, result_lines, result_of
 from rmqstore.cli.shared.options import WorkOptions, broker_option, command
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -54,5 +55,7 @@ def seed(out: Output, store: Path, config: BrokerConfig, target: Path, role: str
         document = {"schema": "rmqstore.seed/1", "store": str(store), "output": str(target), "role": role}
         out.report(document | result_of(done))
     else:
-        out.lines(result_lines(done, target, f"Seeded {target} from {store}"), wrap=True)
+        out.lines(
+            result_lines(done, target, Text("Seeded {target} from {store}", target=target, store=store)), wrap=True
+        )
     return done.exit_code

@@ -20,6 +20,7 @@ from rmqstore.cli.shared.options import FILE, command, config_option, gathered, 
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
 from rmqstore.cli.shared.topic_maps import topic_map
 from rmqstore.errors import BadRow, NotReadable, UsageError
+from rmqstore.texts import Placed, Text
 
 if TYPE_CHECKING:
     from rmqstore.append.sending.client import Cluster
@@ -50,12 +51,16 @@ class To:
         from rmqstore.append.sending.client import Cluster, credentials
 
         if self.rocketmq_home is None:
-            raise UsageError("--rocketmq-home is missing", "give a RocketMQ installation, or set ROCKETMQ_HOME")
+            raise UsageError(
+                Text("--rocketmq-home is missing"), Text("give a RocketMQ installation, or set ROCKETMQ_HOME")
+            )
         path = self.acl or self.rocketmq_home / "conf" / "tools.yml"
         given = dict(credentials(path)) if self.acl or path.is_file() else {}
         access, secret = given.get("accessKey", ""), given.get("secretKey", "")
         if self.acl and not (access and secret):
-            raise UsageError(f"{self.acl} has no accessKey and secretKey", "write them as in conf/tools.yml")
+            raise UsageError(
+                Text("{acl} has no accessKey and secretKey", acl=self.acl), Text("write them as in conf/tools.yml")
+            )
         return Cluster(self.namesrv, self.rocketmq_home, self.java, access, secret, self.wait)
 
 
@@ -79,7 +84,7 @@ class What:
 
         if self.dead_letters is not None:
             if filters.topics:
-                raise UsageError("--dead-letters and --topic exclude each other", "leave one of them out")
+                raise UsageError(Text("--dead-letters and --topic exclude each other"), Text("leave one of them out"))
             filters = replace(filters, topics=(dlq_topic(self.dead_letters),))
         return replace(filters.selection(), tags=frozenset(self.tags), keys=frozenset(self.keys))
 
@@ -196,7 +201,9 @@ def send(
     from rmqstore.views.dump.messages import Skipped
 
     if how.journal is None and not how.dry_run:
-        raise UsageError("--journal is missing", "without it, a second run would send everything again; or --dry-run")
+        raise UsageError(
+            Text("--journal is missing"), Text("without it, a second run would send everything again; or --dry-run")
+        )
     config = read_config(out, broker_conf)
     selection = what.selection(filters)
     is_store = source.is_dir() or is_snapshot_address(source)
@@ -218,7 +225,7 @@ def send(
         if how.journal is not None:
             about = {"source": sending.source, "cluster": to.namesrv}
             journal = SendJournal(how.journal, about, read_only=how.dry_run)
-        with Client(to.cluster()) as client, out.progress("send", unit=" messages") as progress:
+        with Client(to.cluster()) as client, out.progress("send", unit=Text(" messages")) as progress:
             if how.dry_run:
                 found = count_rows(rows, client, journal, sending)
             else:
@@ -226,7 +233,7 @@ def send(
                 found = send_rows(rows, client, journal, sending, progress.add)
             client.quit()
     except BadRow as error:
-        raise BadRow(error.message, "correct the line, and run the same command again") from error
+        raise BadRow(error.message, Text("correct the line, and run the same command again")) from error
     finally:
         if journal is not None:
             journal.close()
@@ -261,12 +268,14 @@ def _of_store(
     in_snapshot = is_snapshot_address(source)
     for opened in open_snapshot(source, config) if in_snapshot else [open_store(source, config)]:
         refuse_without_log(opened)
-        damage.live = note_live(out, opened, "what it writes from now on may be missing")
+        damage.live = note_live(out, opened, Text("what it writes from now on may be missing"))
         note_unknown_topics(out, opened, selection.topics, selection.queues)
         options = ExportOptions(positions=True, scan=ScanOptions(drop_cache=damage.live, chunk=CHUNK))
         for rows in read_messages(opened, "messages", options.job(selection, "text"), damage):
             for row in rows:
-                yield Numbered(int(row["offset"]), f"{source}: message at {row['offset']}", row)
+                yield Numbered(
+                    int(row["offset"]), Text("{source}: message at {offset}", source=source, offset=row["offset"]), row
+                )
 
 
 def _of_file(path: Path, selection: Selection) -> Iterator[Numbered]:
@@ -323,7 +332,9 @@ def _read_list(path: Path) -> dict[Place, bool]:
         try:
             rows = list(enumerate(csv.DictReader(io.StringIO(text)), 2))
         except csv.Error as error:
-            raise BadRow(f"{path} is not CSV: {error}", "give a list of `rmqstore lost`") from error
+            raise BadRow(
+                Text("{path} is not CSV: {error}", path=path, error=error), Text("give a list of `rmqstore lost`")
+            ) from error
     else:
         rows = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     found: dict[Place, bool] = {}
@@ -334,7 +345,8 @@ def _read_list(path: Path) -> dict[Place, bool]:
             found[str(values["topic"]), queue_id, offset] = True  # without a place, it is not in the source
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadRow(
-                f"{path}:{number} is not a row of `rmqstore lost`", "give its --format ndjson or csv"
+                Text("{path}:{number} is not a row of `rmqstore lost`", path=path, number=number),
+                Text("give its --format ndjson or csv"),
             ) from error
     return found
 
@@ -393,31 +405,58 @@ def _tell(out: Output, source: Path, to: To, how: SendOptions, found: Sendings, 
 
 
 def _text(to: To, how: SendOptions, found: Sendings, not_there: int) -> Iterator[str]:
-    before = f"; {found.sent_before:,} were sent by earlier runs" if found.sent_before else ""
+    before = (
+        Text("; {sent_before:,} were sent by earlier runs", sent_before=found.sent_before) if found.sent_before else ""
+    )
     if how.dry_run:
         left = found.messages - found.sent_before
-        yield f"{many(left, 'message')} to send to {to.namesrv}{before}. Nothing was sent (--dry-run)."
+        yield Text(
+            "{messages} to send to {namesrv}{before}. Nothing was sent (--dry-run).",
+            messages=many(left, "message"),
+            namesrv=to.namesrv,
+            before=before,
+        )
         for name, topic in sorted(found.topics.items()):
-            yield f"  {printable(name)}: {many(topic.messages, 'message')}, {_state(topic)}"
+            yield Placed(
+                "  {name}: {messages}, {state}",
+                name=printable(name),
+                messages=many(topic.messages, "message"),
+                state=_state(topic),
+            )
     else:
-        yield f"Sent {many(found.sent, 'message')} to {to.namesrv}{before}"
+        yield Text(
+            "Sent {messages} to {namesrv}{before}",
+            messages=many(found.sent, "message"),
+            namesrv=to.namesrv,
+            before=before,
+        )
     if found.sent_again:
-        yield f"Sent again: {many(found.sent_again, 'message')} of unknown fate: the cluster may have two copies"
+        yield Text(
+            "Sent again: {messages} of unknown fate: the cluster may have two copies",
+            messages=many(found.sent_again, "message"),
+        )
     if found.refused:
-        yield f"Refused: {many(found.refused, 'message')}"
+        yield Text("Refused: {messages}", messages=many(found.refused, "message"))
         yield from _reasons(found, "refused")
     if found.unknown:
-        yield f"Unknown: {many(found.unknown, 'message')}: the cluster may have them. The next run sends them again."
+        yield Text(
+            "Unknown: {messages}: the cluster may have them. The next run sends them again.",
+            messages=many(found.unknown, "message"),
+        )
         yield from _reasons(found, "unknown")
     if found.unsent:
-        yield f"Not sent: {many(found.unsent, 'message')}, and what follows"
+        yield Text("Not sent: {messages}, and what follows", messages=many(found.unsent, "message"))
     if not_there:
-        yield f"Not in the source: {many(not_there, 'message')} of the list"
+        yield Text("Not in the source: {messages} of the list", messages=many(not_there, "message"))
     for kind, count in sorted(found.left_out.items()):
         words, option = _left_out(kind, count)
-        yield f"Left out: {words} ({option} sends them)" if option else f"Left out: {words}"
+        yield (
+            Text("Left out: {words} ({option} sends them)", words=words, option=option)
+            if option
+            else Text("Left out: {words}", words=words)
+        )
     if found.ended:
-        yield f"Ended early: {printable(found.ended)}. Run the same command again to go on."
+        yield Text("Ended early: {ended}. Run the same command again to go on.", ended=printable(found.ended))
 
 
 def _left_out(kind: str, count: int) -> tuple[str, str]:
@@ -426,7 +465,7 @@ def _left_out(kind: str, count: int) -> tuple[str, str]:
         "delayed": (many(count, "delayed message"), "--delayed"),
         "timed": (many(count, "timed message"), "--timed"),
         "half": (many(count, "half message"), "--half"),
-        "dead letter": (many(count, "dead letter"), "--dead-letters"),
+        Text("dead letter"): (many(count, "dead letter"), "--dead-letters"),
         "retry": (many(count, "message for a retry", "messages for a retry"), ""),
         "system": (many(count, "message of a system topic", "messages of system topics"), ""),
         "filler": (many(count, "filler"), ""),
@@ -435,8 +474,8 @@ def _left_out(kind: str, count: int) -> tuple[str, str]:
 
 def _state(topic: TopicResult) -> str:
     if topic.queues is None:
-        return "the cluster did not answer"
-    return many(topic.queues, "queue") if topic.queues else "NO SUCH TOPIC in the cluster"
+        return Text("the cluster did not answer")
+    return many(topic.queues, "queue") if topic.queues else Text("NO SUCH TOPIC in the cluster")
 
 
 def _reasons(found: Sendings, state: str) -> Iterator[str]:
@@ -444,4 +483,4 @@ def _reasons(found: Sendings, state: str) -> Iterator[str]:
     for count, reason in reasons[:_SHOWN]:
         yield f"  {count:,}: {printable(reason)}"
     if len(reasons) > _SHOWN:
-        yield f"  … and {many(len(reasons) - _SHOWN, 'more reason')}"
+        yield Text("  … and {reasons}", reasons=many(len(reasons) - _SHOWN, "more reason"))

@@ -14,6 +14,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import bytes_text, many, time_text
 from rmqstore.cli.shared.options import command, gathered
 from rmqstore.errors import CouldNotCheck, UsageError
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.backup.manifest import Manifest
@@ -57,10 +58,12 @@ def snapshots(out: Output, repository: str, check: bool, forget: bool, kept: Kep
     from rmqstore.backup.repository import Repository
 
     if forget == (kept.keep is None and kept.keep_bytes is None):
-        raise UsageError("--forget needs --keep or --keep-bytes, and these need --forget", "see `--help`")
+        raise UsageError(Text("--forget needs --keep or --keep-bytes, and these need --forget"), Text("see `--help`"))
     address = Address.parse(repository)
     if address.snapshot:
-        raise UsageError(f"{repository} names one snapshot", "write REPO or REPO::NAME")
+        raise UsageError(
+            Text("{repository} names one snapshot", repository=repository), Text("write REPO or REPO::NAME")
+        )
     opened = Repository.open(storage_of(address.repository))
     names = [address.name] if address.name else opened.names()
     found = [_listed(out, opened.of(name), kept if forget else None, check=check) for name in names]
@@ -133,14 +136,14 @@ def _row(manifest: Manifest) -> dict[str, Any]:
 
 def _lines(found: list[Listed], *, check: bool) -> Iterator[str]:
     if not found:
-        yield "no snapshots"
+        yield Text("no snapshots")
     for number, one in enumerate(found):
         if number:
             yield ""
-        yield f"{one.folder.name}: {many(len(one.manifests), 'snapshot')}"
+        yield Placed("{folder}: {snapshots}", folder=one.folder.name, snapshots=many(len(one.manifests), "snapshot"))
         if one.forgotten is not None:
             gone = many(len(one.forgotten.snapshots), "snapshot")
-            yield f"  {gone} forgotten, {bytes_text(one.forgotten.bytes)} freed"
+            yield Text("  {gone} forgotten, {bytes} freed", gone=gone, bytes=bytes_text(one.forgotten.bytes))
         for manifest in one.manifests:
             yield from _snapshot_lines(manifest)
         for name, reason in one.unreadable:
@@ -148,20 +151,38 @@ def _lines(found: list[Listed], *, check: bool) -> Iterator[str]:
         for key, fault in one.faults:
             yield f"  {key}: {fault}"
         if check and not one.faults:
-            yield "  every object is as it was written"
+            yield Text("  every object is as it was written")
 
 
 def _snapshot_lines(manifest: Manifest) -> Iterator[str]:
     last = f" ({time_text(manifest.last_time)})" if manifest.last_time > 0 else ""
-    sizes = f"{bytes_text(manifest.new_bytes)} new, {bytes_text(manifest.size)} in all"
-    yield (f"  {manifest.snapshot}  the log to {manifest.end:,}{last}, {many(manifest.messages, 'message')}, {sizes}")
+    sizes = Text(
+        "{new_bytes} new, {size} in all", new_bytes=bytes_text(manifest.new_bytes), size=bytes_text(manifest.size)
+    )
+    yield (
+        Text(
+            "  {snapshot}  the log to {end:,}{last}, {messages}, {sizes}",
+            snapshot=manifest.snapshot,
+            end=manifest.end,
+            last=last,
+            messages=many(manifest.messages, "message"),
+            sizes=sizes,
+        )
+    )
     for branch in manifest.branches:
         if branch.missing_to is not None:
-            yield f"      {branch.log}: {branch.offset:,} to {branch.missing_to:,} are missing"
+            yield Text(
+                "      {log}: {offset:,} to {missing_to:,} are missing",
+                log=branch.log,
+                offset=branch.offset,
+                missing_to=branch.missing_to,
+            )
             continue
-        what = "damaged" if branch.damage else "a new branch"
-        yield f"      {branch.log}: {what} from {branch.offset:,} on"
+        what = Text("damaged") if branch.damage else Text("a new branch")
+        yield Text("      {log}: {what} from {offset:,} on", log=branch.log, what=what, offset=branch.offset)
     with contextlib.suppress(ValueError):
         if manifest.counts:
-            counts = ", ".join(f"{code} x {count:,}" for code, count in manifest.counts.items())
+            counts = joined(
+                (Placed("{code} x {count:,}", code=code, count=count) for code, count in manifest.counts.items())
+            )
             yield f"      {counts}"

@@ -15,6 +15,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.options import command, config_option, read_config
 from rmqstore.errors import UsageError
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.views.sql import Read
@@ -48,7 +49,7 @@ def sql(
     named on stderr; the exit code is then 1.
     """
     if out.format == "parquet" and out.path is None:
-        raise UsageError("a Parquet file cannot be written to stdout", "name it with -o")
+        raise UsageError(Text("a Parquet file cannot be written to stdout"), Text("name it with -o"))
     from rmqstore.views.sql import Query
     from rmqstore.views.tables.stores import store_refs
 
@@ -61,7 +62,9 @@ def sql(
         total += store.log_bytes
         if store.lock_state().held:
             live.append(ref.label)
-            out.note(f"note: a broker is running on {ref.label}; what it writes from now on may be missing")
+            out.note(
+                Text("note: a broker is running on {label}; what it writes from now on may be missing", label=ref.label)
+            )
     with out.progress("sql", total) as progress:
         opened = Query(refs, raw_body=raw_body, fillers=fillers, live=live, progress=progress.add)
         with opened, opened.run(query) as rows:
@@ -70,7 +73,7 @@ def sql(
             else:
                 count = write_rows(out, _rows(rows), tuple(rows.schema.names))
     if not count:
-        out.note("note: the query returned no rows")
+        out.note(Text("note: the query returned no rows"))
     return _tell(out, opened.read, several=len(refs) > 1)
 
 

@@ -9,6 +9,7 @@ import click
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import many
 from rmqstore.cli.shared.options import broker_is_stopped, command
+from rmqstore.texts import Text
 
 
 @command(
@@ -38,16 +39,18 @@ def undo(out: Output, journal: Path, last: bool, stopped: bool) -> int:
     out.check()
     if last:
         journal = last_journal(_store(journal)).path
-        out.note(f"note: the newest repair is {journal}")
+        out.note(Text("note: the newest repair is {journal}", journal=journal))
     done = take_back(journal, stopped=stopped)
-    with after_change(f"{done.store} is restored", "run `rmqstore verify`"):
+    with after_change(Text("{store} is restored", store=done.store), Text("run `rmqstore verify`")):
         if out.as_json:
             out.report({"schema": "rmqstore.undo/1", "restored": done.restored, "store": str(done.store)})
         else:
             if done.restored:
-                out.lines([f"{done.store} restored: {many(done.restored, 'step')} undone"])
+                out.lines(
+                    [Text("{store} restored: {steps} undone", store=done.store, steps=many(done.restored, "step"))]
+                )
             else:
-                out.lines([f"{done.store} was already restored"])
+                out.lines([Text("{store} was already restored", store=done.store)])
     return 0
 
 
@@ -57,5 +60,8 @@ def _store(path: Path) -> Path:
     from rmqstore.files.store import open_store
 
     if (path / "state").is_file():
-        raise UsageError(f"{path} is a journal, and --last needs a store", "leave --last out, or name the store")
+        raise UsageError(
+            Text("{path} is a journal, and --last needs a store", path=path),
+            Text("leave --last out, or name the store"),
+        )
     return open_store(path).root

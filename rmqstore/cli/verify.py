@@ -18,6 +18,7 @@ from rmqstore.cli.shared.options import FILE, WorkOptions, broker_option, comman
 from rmqstore.cli.shared.reading import note_live
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.paths import real_path
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Finding, Report
@@ -121,7 +122,7 @@ def verify(
 
         refuse_inside(files.html, store)
         refuse_existing(files.html)
-    note_live(out, opened, "records that it is writing now are not reported as damage")
+    note_live(out, opened, Text("records that it is writing now are not reported as damage"))
     ids, pairs = parse_queues(filters.queues)
     note_unknown_topics(out, opened, filters.topics, pairs)
     with (
@@ -190,7 +191,7 @@ def _several(
         "--metrics": files.metrics is not None,
     }
     for name in (name for name, here in given.items() if here):
-        raise UsageError(f"{name} is for a single store", "verify the stores one by one")
+        raise UsageError(Text("{name} is for a single store", name=name), Text("verify the stores one by one"))
     refuse_unknown_codes(checks.only)
     ids, pairs = parse_queues(filters.queues)
     options = work.verifying(
@@ -213,15 +214,32 @@ def _in_a_line(report: Report) -> Iterator[str]:
     """Yield one line for cron to send by mail; none for a clean store."""
     if report.clean:
         return
-    codes = ", ".join(f"{code} x {count:,}" for code, count in sorted(report.findings.counts.items()))
-    unchecked = f"; not checked: {'; '.join(report.unchecked)}" if report.unchecked else ""
-    found = report.headline or ("problems were found" if report.exit_code == 1 else "no problems were found")
+    codes = joined(
+        (Placed("{code} x {count:,}", code=code, count=count) for code, count in sorted(report.findings.counts.items()))
+    )
+    unchecked = Text("; not checked: {unchecked}", unchecked=joined(report.unchecked, "; ")) if report.unchecked else ""
+    found = report.headline or (
+        Text("problems were found") if report.exit_code == 1 else Text("no problems were found")
+    )
     reused = ""
     if report.reused is not None:
         from rmqstore.cli.printing.verify_text import reused_words
 
         reused = f"; {reused_words(report.reused)}"
-    yield f"{report.store}: {found}{f' ({codes})' if codes else ''}{unchecked}{reused}"
+    yield (
+        Placed(
+            "{store}: {found} ({codes}){unchecked}{reused}",
+            store=report.store,
+            found=found,
+            codes=codes,
+            unchecked=unchecked,
+            reused=reused,
+        )
+        if codes
+        else Placed(
+            "{store}: {found}{unchecked}{reused}", store=report.store, found=found, unchecked=unchecked, reused=reused
+        )
+    )
 
 
 def _refuse_with_since_last(checks: Checks, html: Path | None, filters: FilterOptions) -> None:
@@ -234,7 +252,7 @@ def _refuse_with_since_last(checks: Checks, html: Path | None, filters: FilterOp
         "--until": filters.until is not None,
     }
     for name in (name for name, given in others.items() if given):
-        raise UsageError(f"--since-last and {name} exclude each other", "leave one of them out")
+        raise UsageError(Text("--since-last and {name} exclude each other", name=name), Text("leave one of them out"))
 
 
 @contextlib.contextmanager
@@ -249,11 +267,11 @@ def _last_run(out: Output, store: Store, path: Path | None) -> Iterator[LastRun 
 
     target = Output(path=path)
     if target.path is None:
-        raise UsageError("--since-last needs a file", "name one outside the store")
+        raise UsageError(Text("--since-last needs a file"), Text("name one outside the store"))
     target.keep_out_of(store.path)
     old = OldState(path, store.path, __version__)
     if old.why_not:
-        out.note(f"note: {old.why_not}: every file is read")
+        out.note(Text("note: {why_not}: every file is read", why_not=old.why_not))
     with target.stream(private=True) as file:
         last_run = LastRun(store.path, old, file.write)
         yield last_run
@@ -288,7 +306,8 @@ def _resume_point(store: Store) -> dict[str, int]:
         return {str(name): int(at) for name, at in state["resume_at"].items()}
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         raise UsageError(
-            "--resume: no unfinished verify of this store", "use --max-duration first, or leave --resume out"
+            Text("--resume: no unfinished verify of this store"),
+            Text("use --max-duration first, or leave --resume out"),
         ) from None
 
 

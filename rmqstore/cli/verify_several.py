@@ -12,6 +12,7 @@ from rmqstore.cli.printing.output import Output, json_bytes
 from rmqstore.cli.printing.styled import Styled
 from rmqstore.cli.shared.reading import note_live
 from rmqstore.errors import RmqStoreError
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
@@ -49,7 +50,7 @@ class _Result:
         if self.report is not None:
             return f"{self.store}: {verdict_sentence(self.report)}"
         assert self.error is not None
-        return f"{self.store}: not checked: {self.error.message}"
+        return Text("{store}: not checked: {message}", store=self.store, message=self.error.message)
 
     def to_json(self) -> dict[str, object]:
         """Return the object of this store."""
@@ -77,7 +78,7 @@ def verify_several(
     for path, config in stores:
         try:
             opened = open_store(path, config)
-            note_live(out, opened, "records that it is writing now are not reported as damage")
+            note_live(out, opened, Text("records that it is writing now are not reported as damage"))
             with out.progress("verify", opened.log_bytes) as progress:
                 how = replace(options, progress=progress.add)
                 _, verified = while_files_expire(opened, lambda look, how=how: examine_lasting(look, how))  # type: ignore[misc]

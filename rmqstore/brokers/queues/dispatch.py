@@ -29,6 +29,7 @@ from rmqstore.scan.kernels import I64, Bool, grouped
 from rmqstore.scan.properties.texts import PARSED_NAMES
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.units import KnownUnits
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.brokers.queues.batch_queue import BatchQueue
@@ -207,7 +208,7 @@ class Queues:
             if self.settings.reads_rows_beside:  # ConsumeQueue#doDispatchLmqQueue, 5.4.0
                 raise DispatchThrows(
                     record.physical_offset,
-                    "light queues in files cannot be written while RocksDB is read (combineCQPreferCQType)",
+                    Text("light queues in files cannot be written while RocksDB is read (combineCQPreferCQType)"),
                     "java.lang.ClassCastException: class org.apache.rocketmq.store.queue.RocksDBConsumeQueue",
                 )
             queue = self.find(name, queue_id)
@@ -217,7 +218,7 @@ class Queues:
         if text is not None:
             raise DispatchThrows(
                 record.physical_offset,
-                "the queue offset of a light queue is not a number",
+                Text("the queue offset of a light queue is not a number"),
                 f'java.lang.NumberFormatException: For input string: "{text}"',
             )
 

@@ -29,7 +29,7 @@ class DispatchThrows(StartFails):
     """The dispatch of the message at `offset` (of the log, bytes) throws: load() ends, or re-dispatch stays there."""
 
     def __init__(self, offset: int, reason: str, log_line: str) -> None:
-        super().__init__(f"{reason}, at {offset:,}", log_line)
+        super().__init__(Text("{reason}, at {offset:,}", reason=reason, offset=offset), log_line)
         self.offset = offset
 
 

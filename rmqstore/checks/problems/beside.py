@@ -346,20 +346,26 @@ CONFIG: Rows = (
     ),
     Problem(
         code=codes.CFG_UNKNOWN_TOPICS,
-        title="topics with messages are not in topics.json",
+        title=Text("topics with messages are not in topics.json"),
         severity=_W,
         needs_operator=OperatorTask(
-            why="the queues name the topics, but not their settings",
+            why=Text("the queues name the topics, but not their settings"),
             do=(
-                "stop the broker and add the entries that `rmqstore lost STORE` prints to config/topics.json; or "
-                "create the topics with `mqadmin updateTopic`, with at least as many queues as before"
+                Text(
+                    "stop the broker and add the entries that `rmqstore lost STORE` prints to "
+                    "config/topics.json; or create the topics with `mqadmin updateTopic`, with at least as many "
+                    "queues as before"
+                )
             ),
         ),
         about=(
-            "The log has messages of these topics, and their consume queues exist, but topics.json does not have the "
-            "topics: an old topics.json was restored, for instance. Consumers get `topic not exist` until somebody "
-            "creates the topics again. Their messages and queues stay until they expire; but before 5.0, the next "
-            "`mqadmin deleteTopic` of any topic deletes these queues too (AdminBrokerProcessor#deleteTopic, 4.9.7)."
+            Text(
+                "The log has messages of these topics, and their consume queues exist, but topics.json does "
+                "not have the topics: an old topics.json was restored, for instance. Consumers get `topic "
+                "not exist` until somebody creates the topics again. Their messages and queues stay until "
+                "they expire; but before 5.0, the next `mqadmin deleteTopic` of any topic deletes these "
+                "queues too (AdminBrokerProcessor#deleteTopic, 4.9.7)."
+            )
         ),
     ),
     Problem(
@@ -798,21 +804,26 @@ ROWS: Rows = (
 POP: Rows = (
     Problem(
         code=codes.POP_BEYOND,
-        title="POP check points name messages that their queue does not have",
+        title=Text("POP check points name messages that their queue does not have"),
         severity=_W,
         needs_operator=OperatorTask(
-            why="the check points are messages of the log, and the messages that they name are gone",
+            why=Text("the check points are messages of the log, and the messages that they name are gone"),
             do=(
-                "nothing is lost by them: start the broker, and let no producer send to these topics before the latest "
-                "time that is named above, if no message may be delivered twice"
+                Text(
+                    "nothing is lost by them: start the broker, and let no producer send to these topics before "
+                    "the latest time that is named above, if no message may be delivered twice"
+                )
             ),
         ),
         about=(
-            "A check point in `rmq_sys_REVIVE_LOG_*`, or in the timer on its way there, is a POP consumer's receipt of "
-            "messages; the broker has not processed it yet. But the queue ends before the queue offsets in it, or in "
-            "an acknowledgement of it: the log has lost the messages. When the check point is due, the broker finds "
-            "nothing and goes on (PopReviveService#reviveMsgFromCk, 5.4.0). If the queue has reached these offsets "
-            "again by then, the broker delivers other messages twice."
+            Text(
+                "A check point in `rmq_sys_REVIVE_LOG_*`, or in the timer on its way there, is a POP "
+                "consumer's receipt of messages; the broker has not processed it yet. But the queue ends "
+                "before the queue offsets in it, or in an acknowledgement of it: the log has lost the "
+                "messages. When the check point is due, the broker finds nothing and goes on "
+                "(PopReviveService#reviveMsgFromCk, 5.4.0). If the queue has reached these offsets again by "
+                "then, the broker delivers other messages twice."
+            )
         ),
     ),
 )

@@ -426,15 +426,19 @@ INDEX: Rows = (
     ),
     Problem(
         code=codes.IX_CONFIG_SIZE,
-        title="index file size differs from the configuration",
+        title=Text("index file size differs from the configuration"),
         severity=_W,
         needs_operator=OperatorTask(
-            why="the configuration does not match the files", do="set the keys that are named above in broker.conf"
+            why=Text("the configuration does not match the files"),
+            do=Text("set the keys that are named above in broker.conf"),
         ),
         about=(
-            "All index files have a different size than maxHashSlotNum and maxIndexNum in broker.conf give. The broker "
-            "starts, and silently extends shorter files with zeros. With another number of slots, it looks for keys in "
-            "the wrong places, finds none, and writes new entries over old ones (IndexFile#<init>, #putKey; 5.4.0)."
+            Text(
+                "All index files have a different size than maxHashSlotNum and maxIndexNum in broker.conf "
+                "give. The broker starts, and silently extends shorter files with zeros. With another number "
+                "of slots, it looks for keys in the wrong places, finds none, and writes new entries over "
+                "old ones (IndexFile#<init>, #putKey; 5.4.0)."
+            )
         ),
     ),
     Problem(

@@ -217,6 +217,20 @@ class VersionRange:
     outcome: str
     words: str
     too_old: bool
+    verdict: str = ""
+    """The sentence of `words`, with the version as a value; not part of JSON."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the row in `brokers`."""
+        row = asdict(self)
+        del row["verdict"]
+        return row
+
+    def sentence(self, who: str) -> str:
+        """Return what versions, which are called `who`, would do."""
+        if isinstance(self.verdict, Text):
+            return self.verdict.replaced(version=who)
+        return f"RocketMQ {who} {self.words}"  # from a journal, which is English
 
     @property
     def versions(self) -> str:
@@ -387,7 +401,7 @@ class Report:
             "commitlog": self.commitlog,
             "dledger": self.dledger,
             "broker": self.broker,
-            "brokers": [asdict(row) for row in self.brokers],
+            "brokers": [row.to_json() for row in self.brokers],
             "writer": self.writer,
             "verdict": self.verdict,
             "queues": {

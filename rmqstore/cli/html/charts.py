@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.cli.html.elements import Html, element, heading, paragraph, shown, text
 from rmqstore.cli.printing.quantities import bytes_text, step_text, utc_text
+from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.views.report.store_report import MapRow, StoreReport
@@ -14,12 +15,12 @@ if TYPE_CHECKING:
 
 _BARS = 96
 _KIND_WORDS = {
-    "records": "messages",
-    "damaged": "damaged",
-    "missing": "missing file",
-    "filler": "filler of a repair",
-    "blank": "end of a file",
-    "empty": "not written",
+    "records": Text("messages"),
+    "damaged": Text("damaged"),
+    "missing": Text("missing file"),
+    "filler": Text("filler of a repair"),
+    "blank": Text("end of a file"),
+    "empty": Text("not written"),
 }
 
 
@@ -27,10 +28,10 @@ def log_map(found: StoreReport) -> Iterator[Html]:
     """Yield a row for each file of the logs, or for several, with the state of their bytes."""
     if not found.rows:
         return
-    yield heading("Map of the log")
+    yield heading(Text("Map of the log"))
     several = max(row.files for row in found.rows)
     if several > 1:
-        yield paragraph(f"Up to {several} files share a row.", cls="soft")
+        yield paragraph(Text("Up to {several} files share a row.", several=several), cls="soft")
     kinds = {stretch.kind for row in found.rows for stretch in row.stretches}
     stops = _stops(found)
     yield Html('<p class="legend">')
@@ -39,7 +40,7 @@ def log_map(found: StoreReport) -> Iterator[Html]:
             square = f'<svg viewBox="0 0 12 12" aria-hidden="true"><rect class="{kind}" width="12" height="12"/></svg>'
             yield element("span", Html(f"{square} {text(name)}"))
     for offset, versions in stops.items():
-        words = f"{', '.join(versions)} would cut the log at {offset:,}"
+        words = Text("{versions} would cut the log at {offset:,}", versions=joined(versions), offset=offset)
         yield element("span", Html(f"▏{text(words)}"))
     yield Html('</p><div class="map">\n')
     log = ""
@@ -67,14 +68,22 @@ def _bar(row: MapRow, stops: Iterable[int]) -> Html:
         title = ""
         if stretch.kind in ("damaged", "missing", "filler"):
             width = max(width, 3)
-            title = element("title", f"{_KIND_WORDS[stretch.kind]}: {stretch.start:,} to {stretch.stop:,}")
+            title = element(
+                "title",
+                Text(
+                    "{kind_words}: {start:,} to {stop:,}",
+                    kind_words=_KIND_WORDS[stretch.kind],
+                    start=stretch.start,
+                    stop=stretch.stop,
+                ),
+            )
         parts.append(f'<rect class="{stretch.kind}" x="{x:.2f}" width="{width:.2f}" height="14">{title}</rect>')
     # problems are drawn last, so that nothing covers a thin mark
     parts.sort(key=lambda part: "<title>" in part)
     for offset in stops:
         if row.start <= offset < row.stop:
             x = (offset - row.start) * 1000 / length
-            title = element("title", f"cut at {offset:,}")
+            title = element("title", Text("cut at {offset:,}", offset=offset))
             parts.append(f'<line class="stop" x1="{x:.2f}" x2="{x:.2f}" y2="14">{title}</line>')
     states = ", ".join(sorted({text(_KIND_WORDS[s.kind]) for s in row.stretches}))
     return _drawn(14, states, "".join(parts))
@@ -99,12 +108,12 @@ def over_time(found: Usage, unit: str) -> Iterator[Html]:
     times = [time for time, _ in messages]
     line = Timeline.of(min(times), max(times), _BARS, least=TIMES[unit])
     ends = utc_text(line.start), utc_text(line.stop)
-    yield heading("Messages over time")
-    yield paragraph(f"Each bar: {step_text(line.step, counted=True)}, UTC", cls="soft")
+    yield heading(Text("Messages over time"))
+    yield paragraph(Text("Each bar: {step}, UTC", step=step_text(line.step, counted=True)), cls="soft")
     sums = line.sums(messages)
-    yield _columns("Messages", sums, f"{max(sums):,}", ends)
+    yield _columns(Text("Messages"), sums, f"{max(sums):,}", ends)
     sums = line.sums(sizes)
-    yield _columns("Bytes", sums, bytes_text(max(sums)), ends)
+    yield _columns(Text("Bytes"), sums, bytes_text(max(sums)), ends)
 
 
 def _columns(what: str, values: Sequence[int], most: str, ends: tuple[str, str]) -> Html:
@@ -118,7 +127,7 @@ def _columns(what: str, values: Sequence[int], most: str, ends: tuple[str, str])
         if value
     )
     axes = '<line class="axis" x2="1000" y1="118" y2="118"/><line class="axis" x2="1000" y1="18" y2="18"/>'
-    caption = element("figcaption", f"{what}, at most {most}", cls="soft")
+    caption = element("figcaption", Text("{what}, at most {most}", what=what, most=most), cls="soft")
     marks = element("div", *(element("span", shown(end)) for end in ends), cls="soft ends")
     return Html(f"{element('figure', caption, _drawn(120, text(what), axes + bars), marks)}\n")
 

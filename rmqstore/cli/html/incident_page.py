@@ -28,6 +28,7 @@ from rmqstore.cli.html.words import SEVERITY_WORDS, consumers, stored
 from rmqstore.cli.printing.quantities import many, time_text
 from rmqstore.cli.printing.verify_text import repair_commands, verdict_sentence
 from rmqstore.repair.journal.folder import State
+from rmqstore.texts import Placed, Text
 from rmqstore.views.report.fates import Fate
 
 if TYPE_CHECKING:
@@ -35,20 +36,20 @@ if TYPE_CHECKING:
     from rmqstore.views.report.incident import Concerned, Incident
 
 _LISTED, _PLACES, _QUEUES = 2000, 20, 40
-_BODY_WORDS = {"intact": "intact", "damaged": "damaged", "gone": "gone"}
+_BODY_WORDS = {"intact": Text("intact"), "damaged": Text("damaged"), "gone": Text("gone")}
 _NOW_WORDS = {
-    Fate.FILLER: "a filler",
-    Fate.PRESENT: "the message",
-    Fate.DAMAGED: "damaged",
-    Fate.EXPIRED: "expired",
-    Fate.GONE: "nothing",
-    Fate.UNKNOWN: "unknown",
+    Fate.FILLER: Text("a filler"),
+    Fate.PRESENT: Text("the message"),
+    Fate.DAMAGED: Text("damaged"),
+    Fate.EXPIRED: Text("expired"),
+    Fate.GONE: Text("nothing"),
+    Fate.UNKNOWN: Text("unknown"),
 }
 
 
 def page(found: Incident) -> Iterator[str]:
     """Yield the page in pieces. All texts of the store are escaped, and bodies are left out."""
-    title = Html(f"{shown(found.report.store)}: {text('report of a repair')}")
+    title = Html(f"{shown(found.report.store)}: {text(Text('report of a repair'))}")
     yield from framed(title, _content(found))
 
 
@@ -67,7 +68,7 @@ def _content(found: Incident) -> Iterator[Html]:
 
 
 def _head(found: Incident) -> Iterator[Html]:
-    yield element("h1", f"Repair {found.folder.name}")
+    yield element("h1", Text("Repair {folder}", folder=found.folder.name))
     yield paragraph(shown(real_path_of(found.report.store)), cls="soft")
     yield banner(*_verdict(found))
     if found.in_effect:
@@ -75,68 +76,81 @@ def _head(found: Incident) -> Iterator[Html]:
         mended = sum(one.message.mended for one in found.messages)
         at_least = "≥ " if found.losses.at_least else ""
         numbers = [
-            (shown(f"{at_least}{lost:,}"), "messages lost"),
-            (shown(f"{mended:,}"), "messages mended"),
-            (shown(f"{found.restored:,}"), "messages restored from a copy"),
-            (shown(f"{len(found.back):,}"), "messages given back since"),
+            (shown(f"{at_least}{lost:,}"), Text("messages lost")),
+            (shown(f"{mended:,}"), Text("messages mended")),
+            (shown(f"{found.restored:,}"), Text("messages restored from a copy")),
+            (shown(f"{len(found.back):,}"), Text("messages given back since")),
         ]
         without = [row for row in found.before.brokers if row.wrote] if found.before is not None else []
         if any(not row.starts for row in without):
-            numbers.append((text("no"), "start without the repair"))
+            numbers.append((text("no"), Text("start without the repair")))
         elif without:
             most = max(row.messages_lost for row in without)
-            numbers.append((shown(f"{most:,}"), "messages lost without the repair"))
+            numbers.append((shown(f"{most:,}"), Text("messages lost without the repair")))
         yield cards(numbers)
-    rows = [("repair began", time_text(found.began))] if found.began is not None else []
+    rows = [(Text("repair began"), time_text(found.began))] if found.began is not None else []
     if found.ended is not None:
         rows.append((_ENDED_WORDS[found.state], time_text(found.ended)))
-    rows.append(("journal", shown(found.folder.path)))
+    rows.append((Text("journal"), shown(found.folder.path)))
     yield pairs([*rows, *run_facts(found.report)])
 
 
 _ENDED_WORDS = {
-    State.DONE: "repair ended",
-    State.UNDONE: "undone",
-    State.APPLYING: "stopped",
-    State.UNDOING: "undo stopped",
-    State.PREPARING: "stopped",
-    State.PRUNING: "stopped",
-    State.MISSING: "stopped",
+    State.DONE: Text("repair ended"),
+    State.UNDONE: Text("undone"),
+    State.APPLYING: Text("stopped"),
+    State.UNDOING: Text("undo stopped"),
+    State.PREPARING: Text("stopped"),
+    State.PRUNING: Text("stopped"),
+    State.MISSING: Text("stopped"),
 }
 
 
 def _verdict(found: Incident) -> tuple[str, str]:
     """Return the state of the banner and the sentence in it."""
     if found.state is State.UNDONE:
-        return "warning", "This repair was undone: the store is as it was before. Nothing of it is in effect."
+        return "warning", Text("This repair was undone: the store is as it was before. Nothing of it is in effect.")
     if found.state is State.PREPARING:
-        return "warning", "This repair was never started: it has changed nothing."
+        return "warning", Text("This repair was never started: it has changed nothing.")
     if not found.in_effect:
         done, batches = found.folder.info().batches_done, found.folder.record.batches
         return "error", (
-            f"This repair is unfinished: {done:,} of {many(batches, 'batch', 'batches')} are done. No broker may start "
-            "on this store before it is resumed or undone."
+            Text(
+                "This repair is unfinished: {done:,} of {batches} are done. No broker may start on this "
+                "store before it is resumed or undone.",
+                done=done,
+                batches=many(batches, "batch", "batches"),
+            )
         )
     lost = len(found.lost) + found.unlisted
     bad = found.report.has_problems
     if not lost and not found.losses.at_least:
-        words = "No message is lost." if not found.back else "No message is lost any more."
-        return ("error" if bad else "ok"), f"{words} {_sound(found.report)}"
-    at_least = "At least " if found.losses.at_least else ""
-    return ("error" if bad else "warning"), f"{at_least}{many(lost, 'message')} lost. {_sound(found.report)}"
+        words = Text("No message is lost.") if not found.back else Text("No message is lost any more.")
+        return ("error" if bad else "ok"), Placed("{words} {sound}", words=words, sound=_sound(found.report))
+    at_least = Text("At least ") if found.losses.at_least else ""
+    return ("error" if bad else "warning"), Text(
+        "{at_least}{messages} lost. {sound}",
+        at_least=at_least,
+        messages=many(lost, "message"),
+        sound=_sound(found.report),
+    )
 
 
 def _sound(report: Report) -> str:
     if report.has_problems:
-        return "The store has problems today."
-    return "Not everything could be checked today." if report.unchecked else "The rest of the store is sound today."
+        return Text("The store has problems today.")
+    return (
+        Text("Not everything could be checked today.")
+        if report.unchecked
+        else Text("The rest of the store is sound today.")
+    )
 
 
 # --- what to do ------------------------------------------------------------------------------------------------------
 
 
 def _to_do(found: Incident) -> Iterator[Html]:
-    yield heading("What to do now")
+    yield heading(Text("What to do now"))
     items = list(_items(found))
     yield element("ol", *(element("li", *item) for item in items)) if items else paragraph("Nothing.")
 
@@ -146,39 +160,44 @@ def _items(found: Incident) -> Iterator[tuple[str, ...]]:
     store, journal = shlex.quote(found.report.store), shlex.quote(str(found.folder.path))
     if found.state in (State.APPLYING, State.UNDOING):
         if found.state is State.APPLYING:
-            yield "Finish the repair:", command(f"rmqstore resume {journal}")
-        yield "Or undo it:" if found.state is State.APPLYING else "Undo it:", command(f"rmqstore undo {journal}")
+            yield Text("Finish the repair:"), command(f"rmqstore resume {journal}")
+        yield (
+            Text("Or undo it:") if found.state is State.APPLYING else Text("Undo it:"),
+            command(f"rmqstore undo {journal}"),
+        )
         return
     if found.report.live:
-        yield ("A broker is running on the store: stop it before any other repair.",)
+        yield (Text("A broker is running on the store: stop it before any other repair."),)
     commands = repair_commands(found.report)
     if commands:
-        yield "Look at the plan for the problems that the store has today:", *map(command, commands)
+        yield Text("Look at the plan for the problems that the store has today:"), *map(command, commands)
     if found.lost and found.in_effect:
         yield from _about_lost(found, store, journal)
     if found.in_effect and not commands and not found.report.live and not found.report.has_problems:
-        yield ("Start the broker.",)
+        yield (Text("Start the broker."),)
     if found.in_effect and not found.later:
         yield (
-            "Keep the journal until the losses are settled. Before a broker has written to the store, it can still be "
-            "undone:",
+            Text(
+                "Keep the journal until the losses are settled. Before a broker has written to the store, it "
+                "can still be undone:"
+            ),
             command(f"rmqstore undo {journal}"),
         )
 
 
 def _about_lost(found: Incident, store: str, journal: str) -> Iterator[tuple[str, ...]]:
     yield (
-        "Send the list of lost messages to the teams that produce them, so that they send these again:",
+        Text("Send the list of lost messages to the teams that produce them, so that they send these again:"),
         command(f"rmqstore lost {store} --journal {journal} --format csv -o lost.csv"),
     )
     left = sum(one.message.body != "gone" for one in found.lost)
     if left:
         yield (
-            f"Save what is left of the bodies, of {many(left, 'message')}:",
+            Text("Save what is left of the bodies, of {messages}:", messages=many(left, "message")),
             command(f"rmqstore lost {store} --journal {journal} --bodies lost-bodies"),
         )
     yield (
-        "If another copy of the log is found, such as a slave or a backup, restore the messages from it:",
+        Text("If another copy of the log is found, such as a slave or a backup, restore the messages from it:"),
         command(f"rmqstore recover {store} --replica DIR --heal-fillers"),
     )
     waiting = found.plan.loss.more.get("groups_that_will_see_them")
@@ -186,8 +205,11 @@ def _about_lost(found: Incident, store: str, journal: str) -> Iterator[tuple[str
     if groups:
         names = ", ".join(f"{group} ({count:,})" for group, count in groups)
         yield (
-            "Tell these consumer groups that they receive fillers, which they must skip (property RMQSTORE_FILLER, or "
-            f"a tag that begins with RMQSTORE-FILLER): {names}",
+            Text(
+                "Tell these consumer groups that they receive fillers, which they must skip (property "
+                "RMQSTORE_FILLER, or a tag that begins with RMQSTORE-FILLER): {names}",
+                names=names,
+            ),
         )
 
 
@@ -200,16 +222,25 @@ def _messages(found: Incident) -> Iterator[Html]:
     rows = found.lost if found.in_effect else [one for one in found.messages if not one.message.mended]
     if not rows and not found.unlisted:
         return
-    yield heading("Lost messages" if found.in_effect else "Messages that the repair would not have kept")
+    yield heading(Text("Lost messages") if found.in_effect else Text("Messages that the repair would not have kept"))
     queues = Counter(f"{one.message.topic}/{one.message.queue_id}" for one in rows)
     queues.update({queue: count for queue, count in found.losses.unlisted.items() if queue})
     kept = _BODY_WORDS
     if len(queues) > 1:
         most = [[shown(queue), shown(f"{count:,}")] for queue, count in queues.most_common(_QUEUES)]
-        yield from HtmlTable(("queue", "messages"), ("long", "n")).pieces(most)
+        yield from HtmlTable((Text("queue"), Text("messages")), ("long", "n")).pieces(most)
         if len(queues) > _QUEUES:
-            yield paragraph(f"… and {many(len(queues) - _QUEUES, 'more queue')}", cls="soft")
-    titles = ("stored", "queue", "offset", "key", "unique id", "body", "consumed by", "there today")
+            yield paragraph(Text("… and {queues}", queues=many(len(queues) - _QUEUES, "more queue")), cls="soft")
+    titles = (
+        Text("stored"),
+        Text("queue"),
+        Text("offset"),
+        "key",
+        Text("unique id"),
+        Text("body"),
+        Text("consumed by"),
+        Text("there today"),
+    )
     cells = (
         [
             stored(one.message),
@@ -226,38 +257,61 @@ def _messages(found: Incident) -> Iterator[Html]:
     if rows:
         yield from HtmlTable(titles, ("time", "long", "n", "long", "long", "", "long", "")).pieces(cells)
     if len(rows) > _LISTED:
-        yield paragraph(f"… and {many(len(rows) - _LISTED, 'more message')}, which the CSV list has", cls="soft")
+        yield paragraph(
+            Text("… and {messages}, which the CSV list has", messages=many(len(rows) - _LISTED, "more message")),
+            cls="soft",
+        )
     for queue, count in list(found.losses.unlisted.items())[:_QUEUES]:
-        where = f" of {queue}" if queue else ""
-        yield paragraph(f"{many(count, 'more message')}{where} lost, of which only the number is known")
+        where = Text(" of {queue}", queue=queue) if queue else ""
+        yield paragraph(
+            Text(
+                "{messages}{where} lost, of which only the number is known",
+                messages=many(count, "more message"),
+                where=where,
+            )
+        )
     if found.before is None or found.before.offsets is None:
         yield paragraph(
-            "The journal does not tell how far consumer groups were before the repair: the groups that have consumed a "
-            "message are by their offsets of today, and may have read a filler in its place.",
+            Text(
+                "The journal does not tell how far consumer groups were before the repair: the groups that "
+                "have consumed a message are by their offsets of today, and may have read a filler in its "
+                "place."
+            ),
             cls="soft",
         )
     else:
-        yield paragraph("The groups that have consumed a message are by their offsets before the repair.", cls="soft")
+        yield paragraph(
+            Text("The groups that have consumed a message are by their offsets before the repair."), cls="soft"
+        )
 
 
 def _given_back(found: Incident) -> Iterator[Html]:
     mended = [one for one in found.messages if one.message.mended]
     if not found.in_effect or not (mended or found.back or found.restored):
         return
-    yield heading("What was given back")
+    yield heading(Text("What was given back"))
     if mended:
-        yield paragraph(f"{many(len(mended), 'damaged message')} mended: a checksum proves each of them.")
+        yield paragraph(
+            Text("{messages} mended: a checksum proves each of them.", messages=many(len(mended), "damaged message"))
+        )
     if found.restored:
-        yield paragraph(f"{many(found.restored, 'message')} restored from another copy of the log.")
+        yield paragraph(
+            Text("{messages} restored from another copy of the log.", messages=many(found.restored, "message"))
+        )
     if found.back:
-        yield paragraph(f"{many(len(found.back), 'message')} that this repair could not keep, given back since.")
+        yield paragraph(
+            Text(
+                "{messages} that this repair could not keep, given back since.",
+                messages=many(len(found.back), "message"),
+            )
+        )
     yield from _list([*mended, *found.back])
 
 
 def _list(rows: list[Concerned]) -> Iterator[Html]:
     if not rows:
         return
-    titles = ("stored", "queue", "offset", "key", "unique id")
+    titles = (Text("stored"), Text("queue"), Text("offset"), "key", Text("unique id"))
     cells = (
         [
             stored(one.message),
@@ -270,17 +324,20 @@ def _list(rows: list[Concerned]) -> Iterator[Html]:
     )
     yield from HtmlTable(titles, ("time", "long", "n", "long", "long")).pieces(cells)
     if len(rows) > _LISTED:
-        yield paragraph(f"… and {many(len(rows) - _LISTED, 'more message')}, which the CSV list has", cls="soft")
+        yield paragraph(
+            Text("… and {messages}, which the CSV list has", messages=many(len(rows) - _LISTED, "more message")),
+            cls="soft",
+        )
 
 
 # --- before, and what was done ---------------------------------------------------------------------------------------
 
 
 def _damage(found: Incident) -> Iterator[Html]:
-    yield heading("What was damaged")
+    yield heading(Text("What was damaged"))
     known = found.before
     if known is None:
-        yield paragraph("The journal is of an earlier rmqstore: it does not have the verdict before the repair.")
+        yield paragraph(Text("The journal is of an earlier rmqstore: it does not have the verdict before the repair."))
         yield _codes((code, None) for code in found.plan.cures)
         return
     yield paragraph(known.verdict)
@@ -290,11 +347,13 @@ def _damage(found: Incident) -> Iterator[Html]:
         for one in known.listed[:_PLACES]
     ]
     if places:
-        yield from HtmlTable(("problem", "where", "offset", "bytes"), ("", "long", "n", "n")).pieces(places)
+        yield from HtmlTable(
+            (Text("problem"), Text("where"), Text("offset"), Text("bytes")), ("", "long", "n", "n")
+        ).pieces(places)
     more = sum(known.counts.values()) - len(places)
     if more > 0:
-        yield paragraph(f"… and {many(more, 'more place')}", cls="soft")
-    yield from versions(known.brokers, "What each broker version would have done")
+        yield paragraph(Text("… and {places}", places=many(more, "more place")), cls="soft")
+    yield from versions(known.brokers, Text("What each broker version would have done"))
 
 
 def _codes(counts: Iterable[tuple[str, int | None]]) -> Html:
@@ -320,18 +379,18 @@ def _done(found: Incident) -> Iterator[Html]:
 
     if found.state is State.PREPARING:
         return
-    yield heading("What was done" if found.in_effect else "What was planned")
+    yield heading(Text("What was done") if found.in_effect else Text("What was planned"))
     for line in describe(found.plan, grouped=True):
         yield paragraph(line.strip(), cls="below" if line.startswith(" ") else "")
     if found.later:
-        yield paragraph(f"Changed again since, by {many(len(found.later), 'later repair')}:")
+        yield paragraph(Text("Changed again since, by {repairs}:", repairs=many(len(found.later), "later repair")))
         yield element("ul", *(element("li", shown(name)) for name in found.later))
 
 
 def _now(report: Report) -> Iterator[Html]:
-    yield heading("The store today")
+    yield heading(Text("The store today"))
     yield paragraph(verdict_sentence(report))
     if report.live:
-        yield paragraph("A broker was running on this store: the report is not final.")
+        yield paragraph(Text("A broker was running on this store: the report is not final."))
     if report.findings.counts:
         yield _codes(report.findings.counts.items())

@@ -30,6 +30,8 @@ from rmqstore.cli.html.words import POP_WORDS, SEVERITY_WORDS, STATE_WORDS, cons
 from rmqstore.cli.printing.quantities import KINDS, bytes_text, many, time_text
 from rmqstore.cli.printing.verify_text import facts_of, groups_of, verdict_sentence
 from rmqstore.files.disk.paths import real_path
+from rmqstore.texts import Placed, Text
+from rmqstore.texts import joined as joined_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +45,7 @@ _Groups = dict[tuple[str, ...], list[tuple[str, list[Finding]]]]
 
 def page(found: StoreReport) -> Iterator[str]:
     """Yield the page in pieces. All texts of the store are escaped, and bodies are left out."""
-    title = Html(f"{shown(found.report.store)}: {text('report of a RocketMQ store')}")
+    title = Html(f"{shown(found.report.store)}: {text(Text('report of a RocketMQ store'))}")
     yield from framed(title, _content(found))
 
 
@@ -71,20 +73,25 @@ def _head(found: StoreReport) -> Iterator[Html]:
     yield paragraph(KINDS.get(report.kind, report.kind), cls="soft")
     yield banner(_state(found), _verdict(found))
     if report.live:
-        yield paragraph("A broker was running on this store: the report is not final.")
+        yield paragraph(Text("A broker was running on this store: the report is not final."))
     times = [log[name] for log in report.logs for name in ("first_timestamp", "last_timestamp") if log.get(name)]
     facts = [
         (f"{found.usage.messages:,}", "messages"),
-        (bytes_text(found.usage.bytes), "size of the messages"),
-        (f"{sum(row.files for row in found.rows):,}", "files of the log"),
+        (bytes_text(found.usage.bytes), Text("size of the messages")),
+        (f"{sum(row.files for row in found.rows):,}", Text("files of the log")),
         (f"{len(found.usage.tables.get('topic', {})):,}", "topics"),
     ]
     if found.usage.fillers:
-        facts.append((f"{found.usage.fillers:,}", "fillers in place of lost messages"))
+        facts.append((f"{found.usage.fillers:,}", Text("fillers in place of lost messages")))
     yield cards((shown(value), name) for value, name in facts)
     rows = run_facts(report)
     if times:
-        rows.append(("messages stored", f"{time_text(min(times))} to {time_text(max(times))}"))
+        rows.append(
+            (
+                Text("messages stored"),
+                Text("{times} to {times2}", times=time_text(min(times)), times2=time_text(max(times))),
+            )
+        )
     yield pairs(rows)
     for note in [*report.notes, *report.filler_notes]:
         yield paragraph(note)
@@ -95,15 +102,17 @@ def run_facts(report: Report) -> list[tuple[str, str]]:
     ended = int(time.time() * 1000)
     began = ended - round(report.seconds * 1000)
     rows: list[tuple[str, str]] = []
-    rows.append(("host", shown(socket.gethostname())))
+    rows.append((Text("host"), shown(socket.gethostname())))
     if report.config:
         rows.append(("broker.conf", shown(real_path_of(report.config))))
-    rows.append(("examined", f"{time_text(began)}, in {report.seconds:,.1f} s"))
+    rows.append(
+        (Text("examined"), Text("{began}, in {seconds:,.1f} s", began=time_text(began), seconds=report.seconds))
+    )
     if report.writer is not None:
         oldest, newest = report.writer["oldest"], report.writer["newest"]
-        range_ = oldest if oldest == newest else f"{oldest} to {newest}"
-        rows.append(("written by", f"RocketMQ {range_}"))
-    rows.append(("report by", shown(f"rmqstore {__version__}")))
+        range_ = oldest if oldest == newest else Text("{oldest} to {newest}", oldest=oldest, newest=newest)
+        rows.append((Text("written by"), Text("RocketMQ {range_}", range_=range_)))
+    rows.append((Text("report by"), shown(f"rmqstore {__version__}")))
     return rows
 
 
@@ -130,29 +139,29 @@ def _state(found: StoreReport) -> str:
 def _verdict(found: StoreReport) -> Html:
     sentences = [text(verdict_sentence(found.report))]
     if lost := sum(repair.messages for repair in found.lost):
-        sentences.append(text(f"{many(lost, 'message')} could not be kept in earlier repairs."))
+        sentences.append(text(Text("{messages} could not be kept in earlier repairs.", messages=many(lost, "message"))))
     return Html(" ".join(sentences))
 
 
 # --- the next start --------------------------------------------------------------------------------------------------
 
 
-def versions(brokers: Iterable[VersionRange], title: str = "The next broker start") -> Iterator[Html]:
+def versions(brokers: Iterable[VersionRange], title: str = Text("The next broker start")) -> Iterator[Html]:
     """Yield what each range of versions would do."""
     rows = list(brokers)
     if not rows:
         return
     yield heading(title)
-    titles = ("RocketMQ", "starts", "messages lost", "what happens")
+    titles = ("RocketMQ", Text("starts"), Text("messages lost"), Text("what happens"))
     yield from HtmlTable(titles, ("", "", "n", "long")).pieces(map(_version, rows))
 
 
 def _version(row: VersionRange) -> list[str]:
-    signs = [word for word, is_so in (("wrote this store", row.wrote), ("asked for", row.named)) if is_so]
+    signs = [word for word, is_so in ((Text("wrote this store"), row.wrote), (Text("asked for"), row.named)) if is_so]
     marks = (Html(f" {element('span', sign, cls='mark')}") for sign in signs)
     name = Html(f"{text(row.versions)}{joined(marks)}")
     lost = shown(f"{row.messages_lost:,}") if row.starts else shown("–")
-    return [element("span", name), "yes" if row.starts else "no", lost, f"RocketMQ {row.versions} {row.words}"]
+    return [element("span", name), "yes" if row.starts else "no", lost, row.sentence(row.versions)]
 
 
 # --- problems --------------------------------------------------------------------------------------------------------
@@ -161,9 +170,9 @@ def _version(row: VersionRange) -> list[str]:
 def problems(report: Report) -> Iterator[Html]:
     """Yield the problems of a store, one card for each command that repairs some of them."""
     counts = report.findings.counts
-    yield heading("Problems")
+    yield heading(Text("Problems"))
     if not counts:
-        yield paragraph("No problems were found.")
+        yield paragraph(Text("No problems were found."))
         return
     groups: _Groups = {}
     for code, examples in groups_of(report)[:_CODES]:
@@ -172,7 +181,7 @@ def problems(report: Report) -> Iterator[Html]:
     for commands, of_command in groups.items():
         yield Html('<div class="card">')
         if commands:
-            yield paragraph("Repaired by:", cls="soft")
+            yield paragraph(Text("Repaired by:"), cls="soft")
             yield joined(map(command, commands))
         for code, examples in of_command:
             yield from _problem(report, code, examples)
@@ -180,8 +189,10 @@ def problems(report: Report) -> Iterator[Html]:
     if report.has_problems:
         where = store_words(report.repairable, report.config)
         yield paragraph(
-            "A repair first prints its plan, with what would be lost. It writes nothing without --apply, and "
-            "`rmqstore undo` undoes it:"
+            Text(
+                "A repair first prints its plan, with what would be lost. It writes nothing without --apply, "
+                "and `rmqstore undo` undoes it:"
+            )
         )
         yield command(f"rmqstore recover {where}")
 
@@ -194,12 +205,12 @@ def _problem(report: Report, code: str, examples: list[Finding]) -> Iterator[Htm
     yield element("h3", title)
     yield paragraph(problem.about)
     if examples:
-        titles = ("where", "offset", "bytes", "facts")
+        titles = (Text("where"), Text("offset"), Text("bytes"), Text("facts"))
         yield from HtmlTable(titles, ("long", "n", "n", "long")).pieces(map(_place, examples[:_EXAMPLES]))
     if count > min(len(examples), _EXAMPLES):
-        yield paragraph(f"… and {count - min(len(examples), _EXAMPLES):,} more", cls="soft")
+        yield paragraph(Text("… and {count:,} more", count=count - min(len(examples), _EXAMPLES)), cls="soft")
     if problem.needs_operator is not None and problem.severity > Severity.NOTE:
-        yield paragraph(f"to do: {problem.needs_operator.do}")
+        yield paragraph(Text("to do: {do}", do=problem.needs_operator.do))
 
 
 def _place(finding: Finding) -> list[str]:
@@ -210,7 +221,7 @@ def _place(finding: Finding) -> list[str]:
 def unchecked(report: Report) -> Iterator[Html]:
     """Yield what was not checked."""
     if report.unchecked:
-        yield heading("Not checked")
+        yield heading(Text("Not checked"))
         yield element("ul", *(element("li", line) for line in report.unchecked[:100]))
 
 
@@ -220,7 +231,7 @@ def unchecked(report: Report) -> Iterator[Html]:
 def _repairs(found: StoreReport) -> Iterator[Html]:
     if not found.journals:
         return
-    yield heading("Repairs")
+    yield heading(Text("Repairs"))
     fillers = {row.repair: row.count for row in found.report.fillers}
     lost = {row.repair: row for row in found.lost}
     rows = []
@@ -238,21 +249,32 @@ def _repairs(found: StoreReport) -> Iterator[Html]:
                 shown(f"{fillers.get(name, 0):,}"),
             ]
         )
-    titles = ("repair", "state", "steps", "messages lost", "given back since", "fillers")
+    titles = (
+        Text("repair"),
+        Text("state"),
+        Text("steps"),
+        Text("messages lost"),
+        Text("given back since"),
+        Text("fillers"),
+    )
     yield from HtmlTable(titles, ("long", "", "n", "n", "n", "n")).pieces(rows)
     if len(found.journals) > _JOURNALS:
-        yield paragraph(f"… and {many(len(found.journals) - _JOURNALS, 'more repair')}: see rmqstore journals")
+        yield paragraph(
+            Text("… and {repairs}: see rmqstore journals", repairs=many(len(found.journals) - _JOURNALS, "more repair"))
+        )
     if unknown := fillers.get("", 0):
-        yield paragraph(f"{many(unknown, 'filler')} of repairs whose journals are missing.")
+        yield paragraph(Text("{fillers} of repairs whose journals are missing.", fillers=many(unknown, "filler")))
 
 
 def _lost(repair: RepairLosses) -> Iterator[Html]:
     """Yield what an earlier repair lost."""
     if not repair.messages:
         return
-    yield heading(f"Lost in the repair {repair.repair}")
-    yield paragraph(f"{many(repair.messages, 'message')} could not be kept; fillers are in their place.")
-    titles = ("queue", "offset", "stored", "keys", "unique id", "consumed by")
+    yield heading(Text("Lost in the repair {repair}", repair=repair.repair))
+    yield paragraph(
+        Text("{messages} could not be kept; fillers are in their place.", messages=many(repair.messages, "message"))
+    )
+    titles = (Text("queue"), Text("offset"), Text("stored"), "keys", Text("unique id"), Text("consumed by"))
     rows = (
         [
             shown(f"{one.topic}/{one.queue_id}"),
@@ -267,7 +289,7 @@ def _lost(repair: RepairLosses) -> Iterator[Html]:
     yield from HtmlTable(titles, ("long", "n", "time", "long", "long", "long")).pieces(rows)
     more = repair.messages - len(repair.listed)
     if more > 0:
-        yield paragraph(f"… and {many(more, 'more message')}: see rmqstore lost", cls="soft")
+        yield paragraph(Text("… and {messages}: see rmqstore lost", messages=many(more, "more message")), cls="soft")
 
 
 # --- topics and consumers --------------------------------------------------------------------------------------------
@@ -277,9 +299,9 @@ def _topics(found: StoreReport) -> Iterator[Html]:
     rows = found.usage.rows("topic")
     if not rows:
         return
-    yield heading("Topics")
+    yield heading(Text("Topics"))
     biggest = rows[0]["bytes"] or 1
-    table = HtmlTable(("topic", "messages", "bytes", "share", ""), ("long", "n", "n", "n", "bar"))
+    table = HtmlTable(("topic", Text("messages"), Text("bytes"), Text("share"), ""), ("long", "n", "n", "n", "bar"))
     yield from table.pieces(
         [
             shown(row["topic"]),
@@ -291,30 +313,44 @@ def _topics(found: StoreReport) -> Iterator[Html]:
         for row in rows[:_TOPICS]
     )
     if len(rows) > _TOPICS:
-        yield paragraph(f"… and {many(len(rows) - _TOPICS, 'more topic')}: see rmqstore du", cls="soft")
+        yield paragraph(
+            Text("… and {topics}: see rmqstore du", topics=many(len(rows) - _TOPICS, "more topic")), cls="soft"
+        )
 
 
 def _lags(found: StoreReport) -> Iterator[Html]:
     if found.report.broker is None and not found.lags:
         return
-    yield heading("Lag of consumer groups")
+    yield heading(Text("Lag of consumer groups"))
     if found.lags is None:
-        yield paragraph("The progress of consumer groups cannot be read.")
+        yield paragraph(Text("The progress of consumer groups cannot be read."))
         return
     if not found.lags:
-        yield paragraph("No group has consumed from this store.")
+        yield paragraph(Text("No group has consumed from this store."))
         return
     biggest = max(lag.messages for lag in found.lags) or 1
     popped = any(lag.pop for lag in found.lags)
-    titles = ["group", "topic", "not consumed", *(("received through POP",) if popped else ())]
+    titles = [Text("group"), "topic", Text("not consumed"), *((Text("received through POP"),) if popped else ())]
     classes = ["long", "long", "n", *(("long",) if popped else ())]
     rows = []
     for lag in found.lags[:_LAGS]:
-        pop = [", ".join(f"{count:,} {text(POP_WORDS[state.value])}" for state, count in sorted(lag.pop.items()))]
+        pop = [
+            joined_texts(
+                (
+                    Placed("{count:,} {state}", count=count, state=POP_WORDS[state.value])
+                    for state, count in sorted(lag.pop.items())
+                )
+            )
+        ]
         own = [shown(lag.group), shown(lag.topic), shown(f"{lag.messages:,}")]
         rows.append([*own, *(map(shown, pop) if popped else ()), share(lag.messages / biggest)])
     yield from HtmlTable([*titles, ""], [*classes, "bar"]).pieces(rows)
     if len(found.lags) > _LAGS:
-        yield paragraph(f"… and {many(len(found.lags) - _LAGS, 'more row')} with a smaller lag", cls="soft")
+        yield paragraph(
+            Text("… and {rows} with a smaller lag", rows=many(len(found.lags) - _LAGS, "more row")), cls="soft"
+        )
     if popped and found.pop_unknown:
-        yield paragraph(f"What POP groups have received is not completely known: {found.pop_unknown}", cls="soft")
+        yield paragraph(
+            Text("What POP groups have received is not completely known: {pop_unknown}", pop_unknown=found.pop_unknown),
+            cls="soft",
+        )

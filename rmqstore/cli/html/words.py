@@ -6,25 +6,26 @@ from typing import TYPE_CHECKING
 
 from rmqstore.cli.html.elements import Html, shown, text
 from rmqstore.cli.printing.quantities import time_text
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.views.lost import LostMessage
 
-SEVERITY_WORDS = {"error": "error", "warning": "warning", "note": "note"}
+SEVERITY_WORDS = {"error": Text("error"), "warning": Text("warning"), "note": Text("note")}
 STATE_WORDS = {
-    "preparing": "never started",
-    "applying": "unfinished",
-    "done": "applied",
-    "undoing": "undo unfinished",
-    "undone": "undone",
-    "pruning": "being removed",
-    "missing": "its journal is missing",
+    "preparing": Text("never started"),
+    "applying": Text("unfinished"),
+    "done": Text("applied"),
+    "undoing": Text("undo unfinished"),
+    "undone": Text("undone"),
+    "pruning": Text("being removed"),
+    "missing": Text("its journal is missing"),
 }
 POP_WORDS = {
-    "acknowledged": "acknowledged",
-    "invisible": "not acknowledged",
-    "returned": "returned to the retry topic",
-    "unknown": "unknown",
+    "acknowledged": Text("acknowledged"),
+    "invisible": Text("not acknowledged"),
+    "returned": Text("returned to the retry topic"),
+    "unknown": Text("unknown"),
 }
 
 
@@ -38,4 +39,4 @@ def consumers(one: LostMessage) -> Html:
     """Return which groups had consumed a message."""
     if one.consumed_by is None:
         return text("unknown")
-    return shown(", ".join(one.consumed_by)) if one.consumed_by else text("no group")
+    return shown(", ".join(one.consumed_by)) if one.consumed_by else text(Text("no group"))

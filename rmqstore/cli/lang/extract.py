@@ -28,6 +28,8 @@ def extract(
             for keyword in node.keywords:
                 if keyword.arg in ("help", "epilog") and isinstance(keyword.value, ast.Constant):
                     yield from _paragraphs(node.lineno, str(keyword.value.value))
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EPILOG":
+            yield from _paragraphs(node.lineno, str(ast.literal_eval(node.value)))
         elif isinstance(node, ast.FunctionDef) and {"command", "group"} & {_name(d) for d in node.decorator_list}:
             yield from _paragraphs(node.lineno, ast.get_docstring(node))
 
@@ -43,7 +45,7 @@ def paragraphs(help_text: str) -> Iterator[str]:
 
 def _paragraphs(line: int, help_text: str | None) -> Iterator[Message]:
     for paragraph in paragraphs(help_text or ""):
-        if not paragraph.startswith("rmqstore "):
+        if not paragraph.startswith(("rmqstore ", "eval ")):
             yield line, None, paragraph, []
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqstore.cli.printing.quantities import columns, fitted, printable, time_text, title
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.views.find.lost_messages import MissingMessage
@@ -16,34 +17,61 @@ def lost_words(lost: MissingMessage) -> str:
     """Why a message is lost."""
     if lost.cause == "filler":
         if lost.repair:
-            return f"replaced by a filler in repair {lost.repair}"
-        return "an earlier repair put a filler in its place; its journal is not here"
+            return Text("replaced by a filler in repair {repair}", repair=lost.repair)
+        return Text("an earlier repair put a filler in its place; its journal is not here")
     if lost.cause == "missing-file":
-        return "its log file is missing"
-    return "its record is damaged"
+        return Text("its log file is missing")
+    return Text("its record is damaged")
 
 
 def lost_lines(store: Path, lost: MissingMessage, width: int) -> Iterator[str]:
     """Yield what is known of a lost message, and what to do."""
     one = lost.message
-    where = f"{printable(one.topic)}/{one.queue_id} offset {one.queue_offset:,}" if one.queue_id >= 0 else one.topic
-    log = "" if one.offset is None else f"log offset {one.offset:,}"
+    where = (
+        Text(
+            "{topic}/{queue_id} offset {queue_offset:,}",
+            topic=printable(one.topic),
+            queue_id=one.queue_id,
+            queue_offset=one.queue_offset,
+        )
+        if one.queue_id >= 0
+        else one.topic
+    )
+    log = "" if one.offset is None else Text("log offset {offset:,}", offset=one.offset)
     if columns(where) + columns(log) + 18 <= width:
-        where, log = f"{where}  {log}", ""
-    yield f"  {fitted(title('was in'), 13)}{where}"
+        where, log = Placed("{where}  {log}", where=where, log=log), ""
+    yield Placed("  {fitted}{where}", fitted=fitted(title(Text("was in")), 13), where=where)
     if log:
-        yield f"{' ' * 15}{log}"
+        yield Placed("{value}{log}", value=" " * 15, log=log)
     time = one.indexed_time if one.store_timestamp is None else one.store_timestamp
     if time is not None:
-        yield f"  {fitted(title('stored'), 13)}{time_text(time, exact=one.store_timestamp is not None)}"
-    for name, value in (("keys", one.keys), ("unique id", one.unique_key), ("tags", one.tags)):
+        yield Placed(
+            "  {fitted}{time}",
+            fitted=fitted(title(Text("stored")), 13),
+            time=time_text(time, exact=one.store_timestamp is not None),
+        )
+    for name, value in (("keys", one.keys), (Text("unique id"), one.unique_key), ("tags", one.tags)):
         if value:
             yield f"  {fitted(title(name), 13)}{printable(value)}"
     if one.consumed_by:
-        yield f"  {fitted(title('read past by'), 13)}{printable(', '.join(one.consumed_by))}"
+        yield Placed(
+            "  {fitted}{consumed_by}",
+            fitted=fitted(title(Text("read past by")), 13),
+            consumed_by=printable(joined(one.consumed_by)),
+        )
     if lost.cause != "filler":
-        yield f"  {fitted(title('repair'), 13)}rmqstore recover {store}"
+        yield Placed("  {fitted}rmqstore recover {store}", fitted=fitted(title(Text("repair")), 13), store=store)
     elif one.body != "gone" and lost.journal is not None:
-        yield f"  {fitted(title('left'), 13)}rmqstore lost {store} --journal {lost.journal} --bodies DIR"
+        yield Placed(
+            "  {fitted}rmqstore lost {store} --journal {journal} --bodies DIR",
+            fitted=fitted(title(Text("left")), 13),
+            store=store,
+            journal=lost.journal,
+        )
     elif lost.journal is not None:
-        yield f"  {fitted(title('left'), 13)}rmqstore lost {store} --journal {lost.journal}"
+        yield Placed(
+            "  {fitted}rmqstore lost {store} --journal {journal}",
+            fitted=fitted(title(Text("left")), 13),
+            store=store,
+            journal=lost.journal,
+        )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rmqstore.cli.printing.quantities import bytes_text, many, time_text
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.repair.filling import Outlook
@@ -18,23 +19,33 @@ def outlook_words(found: Outlook) -> str:
     filling, disk = found.filling, found.disk
     days = many(round((filling.until - found.now) / _DAY) or 1, "day")
     if filling.enough:
-        return (
-            f"At this rate the clean-up is enough: the disk has {disk.ratio:.0%} used now, and at most "
-            f"{filling.peak:.0%} in the next {days}."
+        return Text(
+            "At this rate the clean-up is enough: the disk has {ratio:.0%} used now, and at most "
+            "{peak:.0%} in the next {days}.",
+            ratio=disk.ratio,
+            peak=filling.peak,
+            days=days,
         )
     end = filling.refuses if filling.refuses is not None else filling.full
     early = ""
     if filling.early is not None and filling.least_age is not None:
-        early = (
-            f"From {time_text(filling.early)} on, the clean-up deletes files before their time, because the disk is "
-            f"too full: the youngest is {span_words(filling.least_age)} old."
+        early = Text(
+            "From {early} on, the clean-up deletes files before their time, because the disk is too "
+            "full: the youngest is {span} old.",
+            early=time_text(filling.early),
+            span=span_words(filling.least_age),
         )
     if end is None:
         return early
     left = span_words(end - found.now)
     if end <= found.now:
-        return "The disk is full: the broker refuses messages now."
-    return f"Full in {left} at this rate: the broker refuses messages at {time_text(end)}. {early}".rstrip()
+        return Text("The disk is full: the broker refuses messages now.")
+    return Text(
+        "Full in {left} at this rate: the broker refuses messages at {end}. {early}",
+        left=left,
+        end=time_text(end),
+        early=early,
+    ).rstrip()
 
 
 def outlook_lines(found: Outlook) -> Iterator[str]:
@@ -43,25 +54,42 @@ def outlook_lines(found: Outlook) -> Iterator[str]:
     trend = ""
     if rate.before:
         change = rate.per_hour / rate.before - 1
-        trend = f", {change:+.0%} against the time before"
+        trend = Text(", {change:+.0%} against the time before", change=change)
     span = span_words(rate.until - rate.since)
-    yield f"  log          {bytes_text(rate.per_hour)} per hour in the last {span} of messages{trend}"
-    yield f"  on disk      {found.growth.on_disk:.2f} bytes for each byte of the log, with queues and index"
-    yield f"  disk         {bytes_text(disk.used)} of {bytes_text(disk.total)} used ({disk.ratio:.0%})"
+    yield Text(
+        "  log          {per_hour} per hour in the last {span} of messages{trend}",
+        per_hour=bytes_text(rate.per_hour),
+        span=span,
+        trend=trend,
+    )
+    yield Text(
+        "  on disk      {on_disk:.2f} bytes for each byte of the log, with queues and index",
+        on_disk=found.growth.on_disk,
+    )
+    yield Text(
+        "  disk         {used} of {total} used ({ratio:.0%})",
+        used=bytes_text(disk.used),
+        total=bytes_text(disk.total),
+        ratio=disk.ratio,
+    )
     if filling.first_deleted is not None:
-        yield f"  clean-up     deletes the next files at {time_text(filling.first_deleted)}"
+        yield Text(
+            "  clean-up     deletes the next files at {first_deleted}", first_deleted=time_text(filling.first_deleted)
+        )
     else:
-        yield f"  clean-up     deletes no file before {time_text(filling.until)}"
+        yield Text("  clean-up     deletes no file before {until}", until=time_text(filling.until))
     if rate.is_guess:
-        yield "  note         the messages span only a few minutes: the rate is a guess"
+        yield Text("  note         the messages span only a few minutes: the rate is a guess")
     elif found.now - rate.until > _DAY:
-        yield f"  note         the last message is of {time_text(rate.until)}: the rate is that of its time"
+        yield Text(
+            "  note         the last message is of {until}: the rate is that of its time", until=time_text(rate.until)
+        )
 
 
 def span_words(ms: int) -> str:
     """Format a length of time: `3.2 days`, `5 hours`, `12 minutes`."""
     if ms >= 2 * _DAY:
-        return f"{ms / _DAY:.1f} days"
+        return Text("{ms:.1f} days", ms=ms / _DAY)
     if ms >= 2 * _HOUR:
         return many(round(ms / _HOUR), "hour")
     return many(max(1, round(ms / 60_000)), "minute") if ms >= 60_000 else many(max(1, round(ms / 1000)), "second")

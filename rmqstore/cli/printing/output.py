@@ -21,6 +21,7 @@ from rmqstore.cli.printing.styled import Styled
 from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError
 from rmqstore.files.disk.paths import real_path
 from rmqstore.formats.text.controls import CONTROLS
+from rmqstore.texts import Text
 
 Json = dict[str, Any]
 _CONTROLS = dict.fromkeys((code for code in CONTROLS if code not in b"\t\n"), "·")
@@ -79,7 +80,7 @@ def new_directory(path: Path) -> None:
     try:
         path.mkdir(parents=True)
     except FileExistsError:
-        raise Refused(f"{path} exists", "name a directory that does not exist") from None
+        raise Refused(Text("{path} exists", path=path), Text("name a directory that does not exist")) from None
 
 
 def remove_file(path: Path) -> None:
@@ -125,7 +126,11 @@ def warn(message: str) -> None:
 
 def tell_error(code: str, message: str, advice: str, as_json: bool) -> None:
     """Write an error as one line to stderr; with --json also as an object to stdout."""
-    warn(f"error: {message} — {advice}" if advice else f"error: {message}")
+    warn(
+        Text("error: {message} — {advice}", message=message, advice=advice)
+        if advice
+        else Text("error: {message}", message=message)
+    )
     if as_json:
         line = json_bytes({"error": {"code": code, "message": message, "advice": advice}})
         try:
@@ -139,7 +144,7 @@ def tell_error(code: str, message: str, advice: str, as_json: bool) -> None:
 
 def _stdout() -> BinaryIO:
     if sys.stdout is None:
-        raise NotReadable("stdout is closed", "open it, or use -o FILE")
+        raise NotReadable(Text("stdout is closed"), Text("open it, or use -o FILE"))
     sys.stdout.flush()
     return sys.stdout.buffer
 
@@ -171,8 +176,11 @@ def _format_of(path: Path, formats: tuple[str, ...]) -> str:
     found = _SUFFIXES.get(path.suffix.lower())
     if found not in formats:
         known = ", ".join(suffix for suffix, name in _SUFFIXES.items() if name in formats)
-        suffix = f"the suffix {path.suffix!r}" if path.suffix else "a name without a suffix"
-        raise UsageError(f"{path}: {suffix} does not say which format to write", f"use {known}, or add --format")
+        suffix = Text("the suffix {suffix!r}", suffix=path.suffix) if path.suffix else Text("a name without a suffix")
+        raise UsageError(
+            Text("{path}: {suffix} does not say which format to write", path=path, suffix=suffix),
+            Text("use {known}, or add --format", known=known),
+        )
     return found
 
 
@@ -186,8 +194,10 @@ def _opened(building: Path, path: Path) -> BinaryIO:
             os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
         return file
     except (FileNotFoundError, NotADirectoryError, PermissionError) as e:
-        why = "no such directory" if isinstance(e, FileNotFoundError) else e.strerror or str(e)
-        raise NotReadable(f"{path} cannot be written: {why}", "write the output elsewhere") from e
+        why = Text("no such directory") if isinstance(e, FileNotFoundError) else e.strerror or str(e)
+        raise NotReadable(
+            Text("{path} cannot be written: {why}", path=path, why=why), Text("write the output elsewhere")
+        ) from e
 
 
 def _wrapped(lines: Iterable[str | Styled], width: int) -> Iterator[str | Styled]:
@@ -222,7 +232,7 @@ def refuse_inside(path: Path, store: Path) -> None:
     """Errors: UsageError for an output inside a store: a stray file there can keep a broker from starting."""
     target, root = real_path(path), real_path(store)
     if target == root or root in target.parents:
-        raise UsageError(f"the output {path} lies inside the store", "write it elsewhere")
+        raise UsageError(Text("the output {path} lies inside the store", path=path), Text("write it elsewhere"))
 
 
 @dataclass(slots=True)
@@ -278,7 +288,9 @@ class Output:
     def refuse_existing(self) -> None:
         """Errors: OutputExists for a file that exists, without --overwrite."""
         if self.is_file and not self.overwrite:
-            raise OutputExists(f"{self.path} already exists", "choose another name, or add --overwrite")
+            raise OutputExists(
+                Text("{path} already exists", path=self.path), Text("choose another name, or add --overwrite")
+            )
 
     def keep_out_of(self, store: Path) -> None:
         """Errors: UsageError for an output inside the store."""

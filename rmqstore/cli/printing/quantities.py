@@ -14,6 +14,7 @@ from rmqstore.cli import lang
 from rmqstore.formats.text import times
 from rmqstore.formats.text.counts import many as many
 from rmqstore.formats.text.width import columns as columns
+from rmqstore.texts import Text
 
 UTC_KEY = "rmqstore.utc"
 """Key of --utc in the `meta` of a click context."""
@@ -75,7 +76,7 @@ class _Quantity(click.ParamType[Any]):
             self.fail(self.reason(str(value), error), param, ctx)
 
     def reason(self, text: str, error: Exception) -> str:
-        return f"{text!r} is not {self.expected}"
+        return Text("{text!r} is not {expected}", text=text, expected=self.expected)
 
 
 class Time(_Quantity):
@@ -83,7 +84,7 @@ class Time(_Quantity):
 
     name = "time"
     parse = staticmethod(parse_time)
-    expected = "a time: give 2026-11-21T08:00, -2h, today, 'yesterday 10:00' or epoch ms"
+    expected = Text("a time: give 2026-11-21T08:00, -2h, today, 'yesterday 10:00' or epoch ms")
 
     def reason(self, text: str, error: Exception) -> str:
         own = isinstance(error, ValueError) and ": " in str(error) and not str(error).startswith("Invalid isoformat")
@@ -95,7 +96,7 @@ class Size(_Quantity):
 
     name = "size"
     parse = staticmethod(parse_size)
-    expected = "a size: give bytes, or a number with k, M, G or T"
+    expected = Text("a size: give bytes, or a number with k, M, G or T")
 
 
 class DurationType(_Quantity):
@@ -103,7 +104,7 @@ class DurationType(_Quantity):
 
     name = "duration"
     parse = staticmethod(parse_span)
-    expected = "a duration: give seconds, or 10m, 1.5h"
+    expected = Text("a duration: give seconds, or 10m, 1.5h")
 
 
 class Offset(_Quantity):
@@ -111,7 +112,7 @@ class Offset(_Quantity):
 
     name = "offset"
     parse = staticmethod(parse_offset)
-    expected = "an offset: give a number, such as 180887 or 180,887"
+    expected = Text("an offset: give a number, such as 180887 or 180,887")
 
 
 def bytes_text(count: float) -> str:
@@ -154,7 +155,7 @@ def utc_text(ms: int) -> str:
 
 def step_text(ms: int, *, counted: bool = False) -> str:
     """Format the length of a step of time: `hour` (`counted`: `1 hour`), `6 hours`, `5 minutes`, `day`."""
-    words = {86_400_000: "day", 3_600_000: "hour", 60_000: "minute", 1000: "second"}
+    words = {86_400_000: Text("day"), 3_600_000: Text("hour"), 60_000: Text("minute"), 1000: Text("second")}
     length = next((length for length in words if ms % length == 0), 1000)
     count = ms // length
     if count == 1 and not counted:
@@ -204,39 +205,39 @@ def wrapped(text: str, width: int, first: str = "", then: str = "") -> list[str]
 
 
 KINDS = {
-    "plain": "plain store",
-    "dledger": "DLedger store",
-    "mixed": "mixed store (plain commitlog, continued by DLedger)",
-    "rocksdb": "store with consume queues in RocksDB",
-    "part": "part of a store",
+    "plain": Text("plain store"),
+    "dledger": Text("DLedger store"),
+    "mixed": Text("mixed store (plain commitlog, continued by DLedger)"),
+    "rocksdb": Text("store with consume queues in RocksDB"),
+    "part": Text("part of a store"),
 }
 """Kinds of stores in words."""
 _WORDS = {
-    "not-an-offset": "the name is not an offset",
-    "wrong-length": "wrong length",
-    "empty": "empty",
-    "duplicate": "another file starts at the same offset",
-    "misaligned": "the offset is not a multiple of the file size",
-    "special": "not a regular file, or a broken link",
-    "unreadable": "cannot be read",
-    "no-directory": "a file in the place of a directory",
-    "hole": "the file is missing",
-    "zero": "zeros",
-    "blank": "a BLANK that hides messages",
-    "short": "too few bytes for a record",
-    "magic": "no record starts there",
-    "size": "impossible record size",
-    "lengths": "the parts of the record do not add up to its size",
-    "physical offset": "a record from another offset",
-    "body crc": "the body does not match its CRC",
-    "record crc": "the record does not match its CRC",
-    "topic": "invalid topic",
-    "properties": "invalid properties",
-    "entry magic": "no DLedger entry starts there",
-    "entry size": "impossible DLedger entry size",
-    "entry pos": "a DLedger entry from another offset",
-    "entry index": "the DLedger index is out of order",
-    "entry term": "the DLedger term is out of order",
+    "not-an-offset": Text("the name is not an offset"),
+    "wrong-length": Text("wrong length"),
+    "empty": Text("empty"),
+    "duplicate": Text("another file starts at the same offset"),
+    "misaligned": Text("the offset is not a multiple of the file size"),
+    "special": Text("not a regular file, or a broken link"),
+    "unreadable": Text("cannot be read"),
+    "no-directory": Text("a file in the place of a directory"),
+    "hole": Text("the file is missing"),
+    "zero": Text("zeros"),
+    "blank": Text("a BLANK that hides messages"),
+    "short": Text("too few bytes for a record"),
+    "magic": Text("no record starts there"),
+    "size": Text("impossible record size"),
+    "lengths": Text("the parts of the record do not add up to its size"),
+    "physical offset": Text("a record from another offset"),
+    "body crc": Text("the body does not match its CRC"),
+    "record crc": Text("the record does not match its CRC"),
+    "topic": Text("invalid topic"),
+    "properties": Text("invalid properties"),
+    "entry magic": Text("no DLedger entry starts there"),
+    "entry size": Text("impossible DLedger entry size"),
+    "entry pos": Text("a DLedger entry from another offset"),
+    "entry index": Text("the DLedger index is out of order"),
+    "entry term": Text("the DLedger term is out of order"),
 }
 
 

@@ -12,6 +12,7 @@ from rmqstore.cli.printing.quantities import columns as columns_of
 from rmqstore.cli.printing.quantities import fitted, printable, time_text
 from rmqstore.formats.text.controls import escape_csv
 from rmqstore.formats.text.times import iso_utc
+from rmqstore.texts import Text, joined
 
 Rows = Iterable[dict[str, Any]]
 _AS_TIME = ("timestamp", "write_time", "read_time", "indexed_time")
@@ -162,7 +163,7 @@ def _fitted(out: Output, needs: dict[str, int], texts: set[str], room: int) -> d
     while excess(widths) > 0 and (long := [name for name in widths if widths[name] > least.get(name, room)]):
         widths[max(long, key=widths.__getitem__)] -= 1
     if left_out := [name for name in needs if name not in widths]:
-        out.note(f"note: no room for {', '.join(left_out)} (--format ndjson shows them)")
+        out.note(Text("note: no room for {left_out} (--format ndjson shows them)", left_out=joined(left_out)))
     return widths
 
 

@@ -24,11 +24,12 @@ from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.quantities import KINDS, bytes_text, fitted, in_words, many, time_text, title, wrapped
 from rmqstore.cli.printing.styled import Styled
+from rmqstore.texts import Placed, Text, joined
 
 EXAMPLES = 3
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
-_SEVERITY_WORDS = {Severity.ERROR: "ERROR", Severity.WARNING: "WARNING", Severity.NOTE: "NOTE"}
-FACT_WORDS = {"stored": "recorded CRC", "computed": "computed CRC"}
+_SEVERITY_WORDS = {Severity.ERROR: Text("ERROR"), Severity.WARNING: Text("WARNING"), Severity.NOTE: Text("NOTE")}
+FACT_WORDS = {"stored": Text("recorded CRC"), "computed": Text("computed CRC")}
 """Facts whose name alone is not clear."""
 _INDENT = "  "
 _NEXT = "      "  # below the command of a line `Next: rmqstore …`
@@ -53,10 +54,12 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[S
                 report.findings.counts[code] for code, _ in shown
             )
             yield Styled()
-            yield from _wrapped(f"{many(more, 'more finding')} may only follow from that (-v lists them)", width)
+            yield from _wrapped(
+                Text("{findings} may only follow from that (-v lists them)", findings=many(more, "more finding")), width
+            )
     if report.unchecked:
         yield Styled()
-        yield Styled("Not checked", style="bold yellow")
+        yield Styled(Text("Not checked"), style="bold yellow")
         for line in report.unchecked:
             yield from _wrapped(line, width, _INDENT, _INDENT + "  ")
     yield Styled()
@@ -101,26 +104,38 @@ def _verdict(report: Report) -> tuple[str, str]:
     problems = sum(counts.values())
     if report.clean and report.fillers and not _start_drops(report):
         fillers = " and ".join(row.text() for row in report.fillers)
-        state = f"The log holds {fillers} in place of lost messages. Nothing else is wrong with this store."
+        state = Text(
+            "The log holds {fillers} in place of lost messages. Nothing else is wrong with this store.", fillers=fillers
+        )
     elif report.clean:
-        state = "The store itself is sound." if _start_drops(report) else "Nothing is wrong with this store."
+        state = (
+            Text("The store itself is sound.") if _start_drops(report) else Text("Nothing is wrong with this store.")
+        )
     elif not problems:
-        state = "No problems were found, but not everything was checked."
+        state = Text("No problems were found, but not everything was checked.")
     elif len(counts) == 1:
-        state = f"{many(problems, 'problem')} found."
+        state = Text("{problems} found.", problems=many(problems, "problem"))
     else:
-        state = f"{many(problems, 'problem')} of {len(counts)} kinds found."
+        state = Text("{problems} of {count} kinds found.", problems=many(problems, "problem"), count=len(counts))
     if report.clean and report.reused is not None:
-        state += f" This reuses old results: {many(len(report.reused.files), 'unchanged log file')} not read again."
+        state = Text(
+            "{state} This reuses old results: {files} not read again.",
+            state=state,
+            files=many(len(report.reused.files), "unchanged log file"),
+        )
     verdict = report.headline
     if sizes := wrong_sizes(report):
-        return f"broker.conf does not fit the files of this store: set {', '.join(sizes)}. As it is, {verdict}.", style
-    return f"{verdict}. {state}" if verdict else state, style
+        return Text(
+            "broker.conf does not fit the files of this store: set {sizes}. As it is, {verdict}.",
+            sizes=joined(sizes),
+            verdict=verdict,
+        ), style
+    return Placed("{verdict}. {state}", verdict=verdict, state=state) if verdict else state, style
 
 
 def _what(report: Report, width: int) -> Iterator[Styled]:
-    live = ", a broker is running on it" if report.live else ""
-    yield Styled(f"{report.store}: {KINDS[report.kind]}{live}")
+    live = Text(", a broker is running on it") if report.live else ""
+    yield Styled(Placed("{store}: {kinds}{live}", store=report.store, kinds=KINDS[report.kind], live=live))
     damaged = Counter(log for log, _ in damaged_records(report.findings))
     if report.commitlog:
         words = _log_words(report.commitlog, "messages", "min_offset", damaged["commitlog"])
@@ -130,38 +145,69 @@ def _what(report: Report, width: int) -> Iterator[Styled]:
         words = _log_words(d, "entries", "first_pos", damaged["dledger"])
         yield from _row(d.get("group_dir") or "dledger", words, width)
         if int(d["last_index"]) >= 0:
-            yield from _row("", f"index {d['first_index']:,} to {d['last_index']:,}, term {d['term']}", width)
+            yield from _row(
+                "",
+                Text(
+                    "index {first_index:,} to {last_index:,}, term {term}",
+                    first_index=d["first_index"],
+                    last_index=d["last_index"],
+                    term=d["term"],
+                ),
+                width,
+            )
     if report.queues:
         behind = sum(1 for q in report.queues.values() if q.max < q.expected_max)
         ahead = sum(1 for q in report.queues.values() if q.max > q.expected_max)
         topics = len({name.rpartition("/")[0] for name in report.queues})
         if behind and ahead:
-            state = f"{behind} shorter, {ahead} longer than the log requires"
+            state = Text("{behind} shorter, {ahead} longer than the log requires", behind=behind, ahead=ahead)
         elif behind:
-            state = f"{behind} shorter than the log requires"
+            state = Text("{behind} shorter than the log requires", behind=behind)
         else:
-            state = f"{ahead} longer than the log requires" if ahead else "lengths match the log"
+            state = (
+                Text("{ahead} longer than the log requires", ahead=ahead) if ahead else Text("lengths match the log")
+            )
         if not report.commitlog and not report.dledger:
-            state = "not compared with a log"
+            state = Text("not compared with a log")
         elif report.resume_at is not None:
-            state = "not yet compared with the whole log"
+            state = Text("not yet compared with the whole log")
         yield from _row(
-            "queues", f"{many(len(report.queues), 'consume queue')} of {many(topics, 'topic')}, {state}", width
+            Text("queues"),
+            Text(
+                "{queues} of {topics}, {state}",
+                queues=many(len(report.queues), "consume queue"),
+                topics=many(topics, "topic"),
+                state=state,
+            ),
+            width,
         )
     if report.reused is not None:
-        yield from _row("old results", reused_words(report.reused), width)
+        yield from _row(Text("old results"), reused_words(report.reused), width)
     if report.broker:
         yield from _forecast(report.broker, width)
     yield from _versions(report, width)
     for note in [*report.notes, *report.filler_notes]:
-        yield from _row("note", note, width)
+        yield from _row(Text("note"), note, width)
 
 
 def reused_words(reused: Reused) -> str:
     """Describe the results that --since-last reused."""
     files = many(len(reused.files), "unchanged log file")
-    were = "was" if len(reused.files) == 1 else "were"
-    return f"{files} ({bytes_text(reused.bytes)}) {were} not read again; no problems on {time_text(reused.read_at)}"
+    return (
+        Text(
+            "{files} ({bytes}) was not read again; no problems on {read_at}",
+            files=files,
+            bytes=bytes_text(reused.bytes),
+            read_at=time_text(reused.read_at),
+        )
+        if len(reused.files) == 1
+        else Text(
+            "{files} ({bytes}) were not read again; no problems on {read_at}",
+            files=files,
+            bytes=bytes_text(reused.bytes),
+            read_at=time_text(reused.read_at),
+        )
+    )
 
 
 def _log_words(log: dict[str, Any], counted: str, start: str, listed: int) -> str:
@@ -171,14 +217,19 @@ def _log_words(log: dict[str, Any], counted: str, start: str, listed: int) -> st
     good, damaged = good - accepted, damaged + accepted
     if damaged:
         text = many(good, "good message") if counted == "messages" else many(good, "good entry", "good entries")
-        text += f" and {damaged:,} damaged"
+        text = Text("{text} and {damaged:,} damaged", text=text, damaged=damaged)
     else:
         text = many(good, "message") if counted == "messages" else many(good, "entry", "entries")
     if log.get("files"):
-        text += f" in {many(int(log['files']), 'file')}"
-    text += f", offsets {int(log[start]):,} to {int(log['wrote']):,}"
+        text = Text("{text} in {files}", text=text, files=many(int(log["files"]), "file"))
+    text = Text("{text}, offsets {log:,} to {wrote:,}", text=text, log=int(log[start]), wrote=int(log["wrote"]))
     if log.get("first_timestamp") and log.get("last_timestamp"):
-        text += f", stored {time_text(int(log['first_timestamp']))} to {time_text(int(log['last_timestamp']))}"
+        text = Text(
+            "{text}, stored {first_timestamp} to {last_timestamp}",
+            text=text,
+            first_timestamp=time_text(int(log["first_timestamp"])),
+            last_timestamp=time_text(int(log["last_timestamp"])),
+        )
     return text
 
 
@@ -186,27 +237,37 @@ def _forecast(broker: dict[str, Any], width: int) -> Iterator[Styled]:
     if broker.get("starts"):
         deleted = [*(broker.get("files_deleted") or []), *(broker.get("other_files_deleted") or [])]
         if deleted:
-            names = ", ".join(deleted[:3]) + (f" and {len(deleted) - 3} more" if len(deleted) > 3 else "")
-            yield from _row("next start", f"deletes {many(len(deleted), 'file')}: {names}", width)
+            names = (
+                Text("{deleted} and {count} more", deleted=joined(deleted[:3]), count=len(deleted) - 3)
+                if len(deleted) > 3
+                else joined(deleted[:3])
+            )
+            yield from _row(
+                Text("next start"),
+                Text("deletes {files}: {names}", files=many(len(deleted), "file"), names=names),
+                width,
+            )
         lost = broker.get("lost_by_topic") or {}
         if lost:
             worst = sorted(lost.items(), key=lambda kv: -int(kv[1]))
             names = ", ".join(f"{t} {int(n):,}" for t, n in worst[:5]) + (" …" if len(worst) > 5 else "")
-            yield from _row("would lose", names, width)
+            yield from _row(Text("would lose"), names, width)
     elif broker.get("log_line"):
-        yield from _row("broker log", AsIs(broker["log_line"]), width)
+        yield from _row(Text("broker log"), AsIs(broker["log_line"]), width)
 
 
 def _versions(report: Report, width: int) -> Iterator[Styled]:
     """Yield a line for each range of versions that behave alike."""
     rows = [] if len(report.brokers) == 1 and report.brokers[0].named else report.brokers
     if len(rows) == 1:
-        yield from _row("brokers", f"all versions, {rows[0].versions}, would do the same", width)
+        yield from _row(
+            Text("brokers"), Text("all versions, {versions}, would do the same", versions=rows[0].versions), width
+        )
         return
-    words = "wrote this store" if sum(row.wrote for row in rows) == 1 else "may have written this store"
+    words = Text("wrote this store") if sum(row.wrote for row in rows) == 1 else Text("may have written this store")
     for i, row in enumerate(rows):
-        who = f"{row.versions} ({words})" if row.wrote else row.versions
-        line = f"RocketMQ {who} {row.words}"
+        who = Placed("{versions} ({words})", versions=row.versions, words=words) if row.wrote else row.versions
+        line = row.sentence(who)
         yield from _row("" if i else "brokers", line, width)
 
 
@@ -221,7 +282,7 @@ def _totals(report: Report) -> Styled:
     for code, n in report.findings.counts.items():
         severity = PROBLEMS[code].severity
         counts[severity] = counts.get(severity, 0) + n
-    text = Styled("Found: ", style="bold")
+    text = Styled(Text("Found: "), style="bold")
     for i, severity in enumerate(sorted(counts, reverse=True)):
         text.append(", " if i else "").append(_counted(counts[severity], severity), style=_STYLE[severity])
     return text
@@ -263,21 +324,21 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
             yield from _below(facts, width)
     if count > len(shown):
         more = count - len(shown)
-        hint = "" if verbose else " (-v lists them; --findings-out FILE has all)"
-        yield Styled(f"    … and {more:,} more{hint}", style="dim")
+        hint = "" if verbose else Text(" (-v lists them; --findings-out FILE has all)")
+        yield Styled(Text("    … and {more:,} more{hint}", more=more, hint=hint), style="dim")
     cure = next_command(findings[0], report.repairable, report.config) if findings else None
     if cure:
-        yield Styled("    cure: ", style="green").append(cure)
+        yield Styled(Text("    cure: "), style="green").append(cure)
     elif problem.needs_operator is not None and problem.severity > Severity.NOTE:
-        yield from _wrapped(f"to do: {problem.needs_operator.do}", width, "    ", "      ")
+        yield from _wrapped(Text("to do: {do}", do=problem.needs_operator.do), width, "    ", "      ")
 
 
 def _place(finding: Finding) -> str:
     text = finding.queue
     if finding.file and finding.file != finding.queue:
-        text += f"  file {finding.file}"
+        text = Text("{text}  file {file}", text=text, file=finding.file)
     if finding.length or finding.offset:
-        text += f"  at {finding.offset:,}"
+        text = Text("{text}  at {offset:,}", text=text, offset=finding.offset)
     if finding.length:
         text += f" ({bytes_text(finding.length)})"
     return text
@@ -304,7 +365,7 @@ def _meaning(finding: Finding, name: str) -> str:
 
 def _fact(name: str, value: Fact) -> str:
     if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "none"}[value]
+        return {True: Text("yes"), False: Text("no"), None: Text("none")}[value]
     if isinstance(value, int):
         if name.endswith(_TIMES) and value > 10**11:
             return time_text(value)
@@ -331,7 +392,7 @@ def _start_drops(report: Report) -> bool:
 
 
 def _command(words: str) -> Styled:
-    return Styled("Next: ", style="bold").append(words)
+    return Styled(Text("Next: "), style="bold").append(words)
 
 
 def _open_journals(report: Report, width: int) -> Iterator[Styled]:
@@ -340,18 +401,20 @@ def _open_journals(report: Report, width: int) -> Iterator[Styled]:
         if finding.code != problem_codes.DIR_OPEN_JOURNAL:
             continue
         if finding.facts.get("state") == "missing":
-            place = f"Next: mount the disk of {finding.facts['journal']}, the journal of an earlier repair."
-            yield from _wrapped(f"{place} If it is gone for good:", width)
+            place = Text(
+                "Next: mount the disk of {journal}, the journal of an earlier repair.", journal=finding.facts["journal"]
+            )
+            yield from _wrapped(Text("{place} If it is gone for good:", place=place), width)
             yield Styled(f"      rmqstore journals {store_words(report.repairable)} --prune --missing --apply")
-            yield from _below("That repair can then no longer be undone.", width)
+            yield from _below(Text("That repair can then no longer be undone."), width)
             continue
         journal = shlex.quote(str(finding.facts["journal"]))
         if report.live:
-            yield from _wrapped("Next: stop the broker and keep its service stopped. Then:", width)
+            yield from _wrapped(Text("Next: stop the broker and keep its service stopped. Then:"), width)
         yield _command(f"rmqstore resume {journal}")
-        yield from _below("finishes an interrupted repair, or", width)
+        yield from _below(Text("finishes an interrupted repair, or"), width)
         yield Styled(f"      rmqstore undo {journal}")
-        yield from _below("undoes it. Do not change the store before that. Then verify it again.", width)
+        yield from _below(Text("undoes it. Do not change the store before that. Then verify it again."), width)
 
 
 def _curable(report: Report) -> list[str]:
@@ -386,7 +449,9 @@ def _next(report: Report, width: int) -> Iterator[Styled]:
         return
     store = store_words(report.repairable, report.config)
     if sizes := wrong_sizes(report):
-        yield from _wrapped(f"Next: set {', '.join(sizes)} in {report.config}. Then:", width)
+        yield from _wrapped(
+            Text("Next: set {sizes} in {config}. Then:", sizes=joined(sizes), config=report.config), width
+        )
         again = f"rmqstore verify {store_words(report.store, report.config)}"
         yield Styled(_NEXT + again)
         return
@@ -399,28 +464,32 @@ def _next(report: Report, width: int) -> Iterator[Styled]:
         elif report.has_problems:
             yield _command(f"rmqstore recover {store}")
             yield from _below(
-                "explains why these problems cannot be repaired from this store, and what to do. It writes nothing.",
+                Text(
+                    "explains why these problems cannot be repaired from this store, and what to do. It writes nothing."
+                ),
                 width,
             )
         elif report.clean:
-            yield Styled("Next: nothing to do.", style="green")
+            yield Styled(Text("Next: nothing to do."), style="green")
         elif report.resume_at is not None:
             yield _command(f"rmqstore verify {store_words(report.store, report.config)} --resume")
-            yield from _below("continues the check.", width)
+            yield from _below(Text("continues the check."), width)
         else:
-            yield from _wrapped("Next: see what was not checked. It may contain problems.", width)
+            yield from _wrapped(Text("Next: see what was not checked. It may contain problems."), width)
         return
     if report.live:
-        yield from _wrapped("Next: stop the broker and keep its service stopped. Then:", width)
+        yield from _wrapped(Text("Next: stop the broker and keep its service stopped. Then:"), width)
     yield from map(_command, _commands(report, codes))
     yield from _below(
-        "shows what it would repair and what would be lost. It writes nothing without --apply, and `rmqstore undo` "
-        "undoes it.",
+        Text(
+            "shows what it would repair and what would be lost. It writes nothing without --apply, and "
+            "`rmqstore undo` undoes it."
+        ),
         width,
     )
     if report.is_lone_part:
-        yield from _below("STORE is the whole store that this belongs to: a part alone is not repaired.", width)
+        yield from _below(Text("STORE is the whole store that this belongs to: a part alone is not repaired."), width)
     if any(PROBLEMS[code].damages_log for code in codes):
         yield from _below(
-            "With --replica DIR (another node's store, or a backup), it restores the original bytes.", width
+            Text("With --replica DIR (another node's store, or a backup), it restores the original bytes."), width
         )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rmqstore.cli.printing.output import Output, tell_error, warn
 from rmqstore.errors import AppliedUnchecked, BrokenPlan, NotReadable, Refused, RmqStoreError, UsageError
 from rmqstore.files.disk.paths import real_path
+from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
@@ -72,7 +73,9 @@ def open_other(store: Store, path: Path, option: str) -> Store:
     from rmqstore.files.store import open_store
 
     if real_path(path) == real_path(store.path):
-        raise UsageError(f"{option} {path} is the store itself", "give the other node's store")
+        raise UsageError(
+            Text("{option} {path} is the store itself", option=option, path=path), Text("give the other node's store")
+        )
     return open_store(path, BrokerConfig(store.config.file_sizes()))
 
 
@@ -101,7 +104,9 @@ def read_plan_of(path: Path, store: Store, fact: str, value: object = None) -> P
     """
     plan = read_plan(path, store)
     if fact not in plan.facts or value not in (None, plan.facts[fact]):
-        raise UsageError(f"{path} is a plan of another command", "apply it with the command that made it")
+        raise UsageError(
+            Text("{path} is a plan of another command", path=path), Text("apply it with the command that made it")
+        )
     return plan
 
 
@@ -145,11 +150,11 @@ def finish(out: Output, change: Change, applying: Applying) -> int:
     plan = change.plan
     if applying.plan_out is not None:
         save_plan(applying.plan_out, plan, change.store.path)
-        out.note(f"plan saved to {applying.plan_out}")
+        out.note(Text("plan saved to {plan_out}", plan_out=applying.plan_out))
     digest = plan.digest if out.as_json else ""
     if not applying.apply_it or plan.empty:
         if applying.force is not None and not applying.apply_it:
-            raise UsageError("--force needs --apply", "add --apply, or leave --force out")
+            raise UsageError(Text("--force needs --apply"), Text("add --apply, or leave --force out"))
         _print(out, change, digest, applied=False, journal=None, after=None)
         return _left(change.report, plan) if plan.empty else 1
     if not out.as_json and out.path is None:
@@ -165,15 +170,22 @@ def tell_differences(differs: Sequence[str], journal: Path | None) -> int:
     """Say what verify found otherwise than the plan said; return the exit code, 0 if nothing differs."""
     if not differs:
         return 0
-    advice = f"this is a bug in rmqstore: please report this line; to undo the repair, run `{undo_command(journal)}`"
+    advice = Text(
+        "this is a bug in rmqstore: please report this line; to undo the repair, run `{undo_command}`",
+        undo_command=undo_command(journal),
+    )
     tell_error("bug", _not_as_planned(differs), advice, as_json=False)
     return BrokenPlan.exit_code
 
 
 def _not_as_planned(differs: Sequence[str]) -> str:
     more = len(differs) - _SHOWN_DIFFERENCES
-    shown = "; ".join(differs[:_SHOWN_DIFFERENCES]) + (f"; and {more:,} more" if more > 0 else "")
-    return f"the store is not as this plan said that it would be: {shown}"
+    shown = (
+        Text("{differs}; and {more:,} more", differs=joined(differs[:_SHOWN_DIFFERENCES], "; "), more=more)
+        if more > 0
+        else joined(differs[:_SHOWN_DIFFERENCES], "; ")
+    )
+    return Text("the store is not as this plan said that it would be: {shown}", shown=shown)
 
 
 @contextlib.contextmanager
@@ -188,11 +200,11 @@ def apply_and_verify(
     from rmqstore.files.store import open_store
     from rmqstore.repair.journal.journal import apply
 
-    with out.progress("apply", None, unit="batch") as progress:
+    with out.progress("apply", None, unit=Text("batch")) as progress:
         journal = apply(plan, **applying.how, progress=progress).journal
     with after_apply(out, journal):
         store = open_store(store.path, store.config.changed(plan.settings), store.files)
-        with out.progress("verify again", store.log_bytes) as progress:
+        with out.progress(Text("verify again"), store.log_bytes) as progress:
             report = verify(store, replace(options, progress=progress.add))
         yield journal, report
 
@@ -205,13 +217,16 @@ def undo_command(journal: Path | None) -> str:
 @contextlib.contextmanager
 def after_apply(out: Output, journal: Path | None) -> Iterator[None]:
     """Say that the store was changed and how to undo it, whatever happens in the block. Errors: AppliedUnchecked."""
-    told = out.tell_now(f"Applied. To undo: {undo_command(journal)}")
+    told = out.tell_now(Text("Applied. To undo: {undo_command}", undo_command=undo_command(journal)))
     try:
-        with after_change("the plan was applied", f"run `rmqstore verify`, or `{undo_command(journal)}`"):
+        with after_change(
+            Text("the plan was applied"),
+            Text("run `rmqstore verify`, or `{undo_command}`", undo_command=undo_command(journal)),
+        ):
             yield
     except KeyboardInterrupt:
         if told:
-            warn(f"the plan was applied; to undo it: {undo_command(journal)}")
+            warn(Text("the plan was applied; to undo it: {undo_command}", undo_command=undo_command(journal)))
         raise
 
 
@@ -222,7 +237,7 @@ def after_change(what: str, advice: str) -> Iterator[None]:
         yield
     except (OSError, RmqStoreError) as error:
         said = error.message if isinstance(error, RmqStoreError) else str(error)
-        raise AppliedUnchecked(f"{what}, but then: {said}", advice) from error
+        raise AppliedUnchecked(Text("{what}, but then: {said}", what=what, said=said), advice) from error
 
 
 def _left(report: Report, plan: Plan) -> int:
@@ -250,16 +265,16 @@ def _print(
     if not plan_shown:
         lines += _plan_lines(change, out.verbose)
     if applied and not plan_shown:
-        lines.append(f"Applied. To undo: {undo_command(journal)}")
+        lines.append(Text("Applied. To undo: {undo_command}", undo_command=undo_command(journal)))
     if after is not None:
-        lines.append(f"Result: {loss_words(change.plan)}; journal {journal}")
+        lines.append(Text("Result: {loss}; journal {journal}", loss=loss_words(change.plan), journal=journal))
         lines += _left_lines(after, change.plan)
     elif change.plan.empty and not change.report.clean:
         lines += _unsaid_lines(change.report, change.plan)
     elif not change.plan.empty:
         force = f" --force {change.plan.digest}" if change.plan.decisions else ""
-        lines += ["", f"This plan: {loss_words(change.plan)}."]
-        lines.append(f"Nothing was written. To apply the plan, add --apply{force}")
+        lines += ["", Text("This plan: {loss}.", loss=loss_words(change.plan))]
+        lines.append(Text("Nothing was written. To apply the plan, add --apply{force}", force=force))
     out.lines(lines, wrap=True)
 
 
@@ -317,7 +332,7 @@ def _plan_lines(change: Change, verbose: int) -> list[str]:
     if change.verdict is not None or (change.plan.empty and not verbose):
         return lines
     ends = list(_wrote_lines(change, verbose))
-    before = "Before this repair:" if "strategy" in change.plan.facts else "Before this change:"
+    before = Text("Before this repair:") if "strategy" in change.plan.facts else Text("Before this change:")
     return [*lines, "", before, *ends] if ends else lines
 
 
@@ -330,16 +345,30 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
     for name, queue in (("commitlog", change.store.commitlog), ("dledger", entries.data if entries else None)):
         wrote = change.wrote.get(name)
         if wrote is not None and queue is not None:
-            yield f"{name} ends at {wrote:,}; its files extend to {queue.stop:,}"
+            yield Text(
+                "{name} ends at {wrote:,}; its files extend to {stop:,}", name=name, wrote=wrote, stop=queue.stop
+            )
     files = change.store.timer_log
     if files is not None and change.wrote.get("timerlog"):
-        yield f"timer log ends at {change.wrote['timerlog']:,}; its files extend to {files.stop:,}"
+        yield Text(
+            "timer log ends at {timerlog:,}; its files extend to {stop:,}",
+            timerlog=change.wrote["timerlog"],
+            stop=files.stop,
+        )
     if entries is not None and change.wrote.get("dledger_index"):
-        yield f"DLedger index ends at {change.wrote['dledger_index']:,}; its files extend to {entries.index.stop:,}"
+        yield Text(
+            "DLedger index ends at {dledger_index:,}; its files extend to {stop:,}",
+            dledger_index=change.wrote["dledger_index"],
+            stop=entries.index.stop,
+        )
     index = change.wrote.get("index") or {}
     if index:
         entries_held = many(sum(index.values()), "entry", "entries")
-        yield f"{many(len(index), 'index file')} {'holds' if len(index) == 1 else 'hold'} {entries_held}"
+        yield (
+            Text("{files} holds {entries_held}", files=many(len(index), "index file"), entries_held=entries_held)
+            if len(index) == 1
+            else Text("{files} hold {entries_held}", files=many(len(index), "index file"), entries_held=entries_held)
+        )
     checkpoint = change.store.checkpoint
     last = max((int(log.get("last_timestamp") or 0) for log in report.logs), default=0)
     if checkpoint is not None and last:
@@ -347,15 +376,24 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
 
         said = parse_checkpoint(change.store.files.read_at(checkpoint.path, FILE_SIZE, 0))
         yield (
-            f"last message {time_text(last)}; checkpoint: "
-            f"log {time_text(said.physic_msg_timestamp)}, queues {time_text(said.logics_msg_timestamp)}"
+            Text(
+                "last message {last}; checkpoint: log {physic_msg_timestamp}, queues {logics_msg_timestamp}",
+                last=time_text(last),
+                physic_msg_timestamp=time_text(said.physic_msg_timestamp),
+                logics_msg_timestamp=time_text(said.logics_msg_timestamp),
+            )
         )
     rows = [(label, state) for label, state in sorted(report.queues.items()) if state.max != state.expected_max]
     shown = rows if verbose else rows[:_SHOWN_QUEUES]
     for label, state in shown:
-        yield f"{label} ends at {state.max:,}; the log requires {state.expected_max:,}"
+        yield Text(
+            "{label} ends at {max:,}; the log requires {expected_max:,}",
+            label=label,
+            max=state.max,
+            expected_max=state.expected_max,
+        )
     if len(rows) > len(shown):
-        yield f"… and {many(len(rows) - len(shown), 'more queue')} (-v)"
+        yield Text("… and {queues} (-v)", queues=many(len(rows) - len(shown), "more queue"))
 
 
 def tell_refusals(out: Output, store: str, document: dict[str, Any], refusals: Sequence[MigrationRefusal]) -> int:
@@ -370,7 +408,7 @@ def tell_refusals(out: Output, store: str, document: dict[str, Any], refusals: S
 
 
 def _refusal_lines(store: str, refusals: Iterable[MigrationRefusal]) -> Iterator[str]:
-    yield f"Refused: {store} cannot be migrated as it is. Nothing was written."
+    yield Text("Refused: {store} cannot be migrated as it is. Nothing was written.", store=store)
     for refusal in refusals:
         yield ""
         yield f"  {refusal.reason}"
@@ -382,10 +420,10 @@ def _left_lines(report: Report, plan: Plan) -> Iterator[str]:
 
     left = problem_counts(report)
     if not left and not report.unchecked:
-        yield "Verified again: no problems."
+        yield Text("Verified again: no problems.")
         return
     said = _said(plan)
-    yield "Verified again. Problems that remain:"
+    yield Text("Verified again. Problems that remain:")
     for code, count in left.items():
         why, do = said.get(code, ("", ""))
         yield f"  {code} x {count:,}{': ' if why else ''}{why}"
@@ -401,7 +439,7 @@ def _unsaid_lines(report: Report, plan: Plan) -> Iterator[str]:
     said = _said(plan)
     left = [f"  {code} x {count:,}" for code, count in problem_counts(report).items() if code not in said]
     if left:
-        yield "Problems that this plan does not repair (see `rmqstore verify`):"
+        yield Text("Problems that this plan does not repair (see `rmqstore verify`):")
         yield from left
     yield from _unchecked(report)
 
@@ -414,4 +452,4 @@ def _said(plan: Plan) -> Mapping[str, tuple[str, str]]:
 
 
 def _unchecked(report: Report) -> Iterator[str]:
-    yield from (f"  not checked: {line}" for line in report.unchecked)
+    yield from (Text("  not checked: {line}", line=line) for line in report.unchecked)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqstore.errors import UsageError
+from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.cli.printing.output import Output
@@ -40,7 +41,9 @@ def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[tupl
     for text in texts:
         topic, slash, number = text.rpartition("/")
         if not number.isdigit() or (slash and not topic):
-            raise click.BadParameter(f"{text!r} is not a queue: give a queue id, or TOPIC/ID", param_hint="--queue")
+            raise click.BadParameter(
+                Text("{text!r} is not a queue: give a queue id, or TOPIC/ID", text=text), param_hint="--queue"
+            )
         if slash:
             pairs.add((topic, int(number)))
         else:
@@ -57,17 +60,23 @@ def refuse_unknown_codes(codes: Iterable[str]) -> None:
             import difflib
 
             close = difflib.get_close_matches(code.upper(), PROBLEMS, 1, 0.5)
-            hint = f", did you mean {close[0]}?" if close else ""
-            raise UsageError(f"--only {code}: no such problem code{hint}", "`man rmqstore-problems` lists all codes")
+            hint = Text(", did you mean {close}?", close=close[0]) if close else ""
+            raise UsageError(
+                Text("--only {code}: no such problem code{hint}", code=code, hint=hint),
+                Text("`man rmqstore-problems` lists all codes"),
+            )
 
 
 def refuse_filters(what: str, selection: Selection, fitting: Collection[str]) -> None:
     """Errors: UsageError for a filter that does not apply to what is dumped."""
     for name in _filters(selection):
         if name not in fitting:
-            raise UsageError(f"--{name} does not apply to --what {what}", "leave it out, or dump messages")
+            raise UsageError(
+                Text("--{name} does not apply to --what {what}", name=name, what=what),
+                Text("leave it out, or dump messages"),
+            )
     if what == "index" and (bool(selection.keys) != bool(selection.topics)):
-        raise UsageError("an index entry has only a hash of topic and key", "give both --topic and --key")
+        raise UsageError(Text("an index entry has only a hash of topic and key"), Text("give both --topic and --key"))
 
 
 def _filters(selection: Selection) -> list[str]:
@@ -87,31 +96,42 @@ def refuse_with_positions(out: Output, selection: Selection) -> None:
     """Errors: UsageError for options that do not apply to --positions, which shows the whole log."""
     others = {"limit": selection.limit is not None, "reverse": selection.reverse, "format hex": out.format == "hex"}
     for name in [*_filters(selection), *(name for name, is_given in others.items() if is_given)]:
-        raise UsageError(f"--{name} does not apply to --positions", "leave it out")
+        raise UsageError(Text("--{name} does not apply to --positions", name=name), Text("leave it out"))
 
 
 def note_log_offsets(out: Output, selection: Selection) -> None:
     """Warn if --from or --to, which are log offsets for messages, may be meant as queue offsets."""
     if selection.by_queue and (selection.start is not None or selection.stop is not None):
         out.note(
-            "warning: --from and --to are log offsets here; to use queue offsets, add --what consumequeue, which shows"
-            " the log offset of each message as commitlog_offset"
+            Text(
+                "warning: --from and --to are log offsets here; to use queue offsets, add --what "
+                "consumequeue, which shows the log offset of each message as commitlog_offset"
+            )
         )
 
 
 def note_no_message(out: Output, selection: Selection, logs: Iterable[Log], word: str = "message") -> None:
     """Write to stderr that no log has a matching message."""
-    note_no_match(out, word, selection, (f"{o.name} offsets {o.queue.start:,} to {o.queue.stop:,}" for o in logs))
+    note_no_match(
+        out,
+        word,
+        selection,
+        (Text("{o} offsets {start:,} to {stop:,}", o=o.name, start=o.queue.start, stop=o.queue.stop) for o in logs),
+    )
 
 
 def note_no_match(out: Output, word: str, selection: Selection, places: Iterable[str]) -> None:
     """Write to stderr that nothing was found, and what was searched."""
-    wanted = ", ".join(_words(selection))
+    wanted = joined(_words(selection))
     where = ", ".join(places)
     if not where:
-        out.note(f"note: no {word} found: the store has no log with any")
+        out.note(Text("note: no {word} found: the store has no log with any", word=word))
         return
-    out.note(f"note: no {word} found; searched {where}{' for ' if wanted else ''}{wanted}")
+    out.note(
+        Text("note: no {word} found; searched {where} for {wanted}", word=word, where=where, wanted=wanted)
+        if wanted
+        else Text("note: no {word} found; searched {where}{wanted}", word=word, where=where, wanted=wanted)
+    )
 
 
 def _words(selection: Selection) -> Iterator[str]:
@@ -123,18 +143,18 @@ def _words(selection: Selection) -> Iterator[str]:
         ("queue", queues),
         ("tag", sorted(selection.tags)),
         ("key", sorted(selection.keys)),
-        ("message id", sorted(selection.msg_ids)),
+        (Text("message id"), sorted(selection.msg_ids)),
     ):
         if values:
             yield f"{name} {' or '.join(values)}"
     if selection.since is not None:
-        yield f"stored at or after {time_text(selection.since)}"
+        yield Text("stored at or after {since}", since=time_text(selection.since))
     if selection.until is not None:
-        yield f"stored before {time_text(selection.until)}"
+        yield Text("stored before {until}", until=time_text(selection.until))
     if selection.start is not None:
-        yield f"offset at or after {selection.start:,}"
+        yield Text("offset at or after {start:,}", start=selection.start)
     if selection.stop is not None:
-        yield f"offset before {selection.stop:,}"
+        yield Text("offset before {stop:,}", stop=selection.stop)
 
 
 def note_unknown_topics(
@@ -152,5 +172,11 @@ def note_unknown_topics(
     for topic in wanted if known else ():
         if topic not in known:
             near = difflib.get_close_matches(topic, known, 1, 0.5)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            out.note(f"note: topic {topic!r} has no consume queue and no configuration in this store{hint}")
+            hint = Text("; did you mean {near}?", near=near[0]) if near else ""
+            out.note(
+                Text(
+                    "note: topic {topic!r} has no consume queue and no configuration in this store{hint}",
+                    topic=topic,
+                    hint=hint,
+                )
+            )

@@ -14,7 +14,9 @@ from rmqstore.texts import Placed, Text, joined
 LANG: dict[str, Any] = {
     "type": click.Choice(lang.LANGUAGES),
     "expose_value": False,  # `lang.asked` has read it: errors in what comes before it need the language too
-    "help": "Language of text and help (default: by LC_ALL, LC_MESSAGES or LANG). JSON, NDJSON and CSV are English.",
+    "help": Text(
+        "Language of text and help (default: by LC_ALL, LC_MESSAGES or LANG). JSON, NDJSON and CSV are English."
+    ),
 }
 lang_option = click.option("--lang", **LANG)
 
@@ -83,7 +85,7 @@ def _line(line: str, indent: str) -> str:
     """Return a line of a block, which click would not break."""
     words = line.strip()
     shown = words if words.startswith(("rmqstore", "eval")) else lang.translated(Text(words))
-    return f"{indent}{line[: len(line) - len(line.lstrip())]}{shown}"
+    return Placed("{indent}{line}{shown}", indent=indent, line=line[: len(line) - len(line.lstrip())], shown=shown)
 
 
 def _with_notes(text: str) -> Text:

@@ -29,6 +29,7 @@ from rmqstore.cli.shared.help_pages import LANG, Context, paged
 from rmqstore.cli.shared.settings import config_of, defaults
 from rmqstore.errors import UsageError
 from rmqstore.files.disk.paths import real_path
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.checks.verify import VerifyOptions
@@ -41,15 +42,18 @@ _PLANNING = {
     *("topics", "queues", "reserved", "any_hour"),
 }
 """Parameters of all commands that decide what a plan does."""
-SINCE = "Only messages stored at or after this time: 2026-11-21T08:00, -2h, today, 'yesterday 10:00', epoch s or ms."
-UNTIL = (
-    "Only messages stored before this time. Of a log over 64 MiB, only the part from one minute before --since to one"
-    " minute after --until is read; the minute covers a clock that was set back."
+SINCE = Text(
+    "Only messages stored at or after this time: 2026-11-21T08:00, -2h, today, 'yesterday 10:00', epoch s or ms."
 )
-VERSIONS = "4.3 … 5.5.1; default: the newest that can have written the store, at least 5.4.0"
+UNTIL = Text(
+    "Only messages stored before this time. Of a log over 64 MiB, only the part from one minute "
+    "before --since to one minute after --until is read; the minute covers a clock that was set "
+    "back."
+)
+VERSIONS = Text("4.3 … 5.5.1; default: the newest that can have written the store, at least 5.4.0")
 ALONE = 32 << 20  # bytes of logs up to which a single process is faster than several
 FILE = click.Path(path_type=Path, dir_okay=False)
-_BROKER_CONF = "broker.conf with the paths, file sizes and DLedger settings."
+_BROKER_CONF = Text("broker.conf with the paths, file sizes and DLedger settings.")
 
 
 def config_option(words: str = _BROKER_CONF) -> Callable[[Callable[P, int]], Callable[P, int]]:
@@ -98,7 +102,7 @@ class Command(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_epilog(ctx, formatter)
         if self.examples:
-            with formatter.section("Examples"):
+            with formatter.section(Text("Examples")):
                 for line in self.examples:
                     formatter.write(f"  {line}\n")
 
@@ -161,7 +165,7 @@ def command(
 
 def broker_option(function: Callable[..., int]) -> Callable[..., int]:
     """Return the option --broker, which becomes a part of `work`."""
-    words = f"Broker version whose start-up to forecast ({VERSIONS})."
+    words = Text("Broker version whose start-up to forecast ({versions}).", versions=VERSIONS)
     return click.option("--broker", metavar="VERSION", help=words)(function)
 
 
@@ -193,7 +197,7 @@ def _complete(
 def _config_by_settings(out: Output, store: Path) -> Path | None:
     path = config_of(store)
     if path is not None:
-        out.note(f"note: using -c {path} from the settings file")
+        out.note(Text("note: using -c {path} from the settings file", path=path))
     return path
 
 
@@ -216,8 +220,8 @@ def read_config(out: Output, path: Path | None, version: str | None = None) -> B
             exact = rules_for(version).version
     config = BrokerConfig.read(path, exact)
     for key, near in unknown_keys(config.given):
-        hint = f"; did you mean {near}?" if near else ""
-        out.note(f"warning: {path}: unknown key {key}, ignored{hint}")
+        hint = Text("; did you mean {near}?", near=near) if near else ""
+        out.note(Text("warning: {path}: unknown key {key}, ignored{hint}", path=path, key=key, hint=hint))
     return config
 
 
@@ -228,14 +232,24 @@ def _warn_of_another_store(out: Output, store: Path, config: BrokerConfig) -> No
         return
     home, path = real_path(Path(root)), real_path(store)
     if home != path and home not in path.parents and home.exists():
-        out.note(f"warning: {config.source} is the configuration of {root}, not of {store}")
+        out.note(
+            Text(
+                "warning: {source} is the configuration of {root}, not of {store}",
+                source=config.source,
+                root=root,
+                store=store,
+            )
+        )
 
 
 def _refuse_empty(values: Mapping[str, Any], low: str, high: str, *options: str) -> None:
     """Errors: UsageError for a range that contains nothing."""
     first, behind = values.get(low), values.get(high)
     if isinstance(first, int) and isinstance(behind, int) and first >= behind:
-        raise UsageError(f"{options[0]} must be less than {options[1]}", "give the smaller one first")
+        raise UsageError(
+            Text("{options} must be less than {options2}", options=options[0], options2=options[1]),
+            Text("give the smaller one first"),
+        )
 
 
 def _shared(store: bool, report: bool, formats: tuple[str, ...], filters: bool, work: bool) -> list[click.Parameter]:
@@ -253,14 +267,14 @@ def _shared(store: bool, report: bool, formats: tuple[str, ...], filters: bool, 
         out.append(_option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."))
     as_table = "table" in formats
     if formats:
-        otherwise = "a table on a terminal, NDJSON otherwise" if as_table else "NDJSON on stdout"
-        words = f"Output format (default: by the name of FILE; {otherwise})."
+        otherwise = Text("a table on a terminal, NDJSON otherwise") if as_table else Text("NDJSON on stdout")
+        words = Text("Output format (default: by the name of FILE; {otherwise}).", otherwise=otherwise)
         out.append(_option("--format", type=click.Choice(formats), help=words))
     if report or formats:
-        words = "Write to FILE (atomically) instead of stdout."
+        words = Text("Write to FILE (atomically) instead of stdout.")
         out.append(_option("-o", "--output", type=FILE, metavar="FILE", help=words))
     if formats:
-        words = "Write times in ISO 8601 (UTC) to NDJSON and CSV, not in ms since 1970; no import reads them."
+        words = Text("Write times in ISO 8601 (UTC) to NDJSON and CSV, not in ms since 1970; no import reads them.")
         out.append(_option("--iso", is_flag=True, help=words))
         out.append(_option("--overwrite", is_flag=True, help="Replace FILE if it exists."))
     if report or as_table:
@@ -339,7 +353,7 @@ class Applying:
 
 def broker_is_stopped(function: Callable[..., int]) -> Callable[..., int]:
     """Return the option --broker-is-stopped, for what rmqstore may not see."""
-    words = "Confirm that the broker is stopped, where rmqstore cannot look into processes of other users."
+    words = Text("Confirm that the broker is stopped, where rmqstore cannot look into processes of other users.")
     return click.option("--broker-is-stopped", "stopped", is_flag=True, help=words)(function)
 
 
@@ -349,13 +363,16 @@ def _refuse_beside_a_plan() -> None:
     for parameter in context.command.params:
         typed = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
         if typed and parameter.name in _PLANNING:
-            raise UsageError(f"--plan and {parameter.opts[0]} exclude each other", "the plan decides what is done")
+            raise UsageError(
+                Text("--plan and {opts} exclude each other", opts=parameter.opts[0]),
+                Text("the plan decides what is done"),
+            )
 
 
 def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Return the options of a command whose plan can be applied, as one value `applying`."""
     folder = click.Path(path_type=Path, file_okay=False)
-    digest = "Apply a plan that needs a decision. The printed plan shows its digest."
+    digest = Text("Apply a plan that needs a decision. The printed plan shows its digest.")
     options: list[Callable[..., Any]] = [
         click.option(
             "--apply", "apply_it", is_flag=True, help="Apply the plan. Without this option nothing is written."

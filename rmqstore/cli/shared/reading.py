@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rmqstore.cli.printing.output import Output, Progress
 from rmqstore.cli.printing.quantities import in_words, many
 from rmqstore.errors import NotAStore
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.files.store import Store
@@ -17,14 +18,14 @@ def note_live(out: Output, store: Store, effect: str) -> bool:
     """Return whether a broker is running on a store, and note on stderr what that means for the answer."""
     live = store.lock_state().held
     if live:
-        out.note(f"note: a broker is running on this store; {effect}")
+        out.note(Text("note: a broker is running on this store; {effect}", effect=effect))
     return live
 
 
 def refuse_without_log(store: Store) -> None:
     """Errors: NotAStore for a store, or a part of one, that has no log."""
     if not (store.commitlog or store.dledger):
-        raise NotAStore(f"{store.path} has no log", "name a store, or its commitlog/")
+        raise NotAStore(Text("{path} has no log", path=store.path), Text("name a store, or its commitlog/"))
 
 
 def write_text(out: Output, store: Store, what: str, job: Job, damage: Skipped, jobs: int, progress: Progress) -> int:
@@ -49,12 +50,14 @@ def tell_damage(out: Output, damage: Skipped) -> int:
     if damage.count:
         places = many(damage.count - damage.holes, "damaged place") if damage.count > damage.holes else ""
         gaps = many(damage.holes, "gap of missing files", "gaps of missing files") if damage.holes else ""
-        what = f"{places} and {gaps}" if places and gaps else places or gaps
-        out.note(f"warning: {what} ({damage.bytes:,} bytes) skipped:")
+        what = Text("{places} and {gaps}", places=places, gaps=gaps) if places and gaps else places or gaps
+        out.note(Text("warning: {what} ({bytes:,} bytes) skipped:", what=what, bytes=damage.bytes))
         for queue, start, stop, why in damage.spans[: 100 if out.verbose else 5]:
-            out.note(f"  {queue} {start:,} to {stop:,}: {in_words(why)}")
+            out.note(
+                Text("  {queue} {start:,} to {stop:,}: {in_}", queue=queue, start=start, stop=stop, in_=in_words(why))
+            )
         if damage.count > 5 and not out.verbose:
-            out.note(f"  … and {damage.count - 5:,} more (-v)")
+            out.note(Text("  … and {count:,} more (-v)", count=damage.count - 5))
     if damage.shown:
-        out.note(f"warning: {many(damage.shown, 'message has', 'messages have')} a wrong CRC")
+        out.note(Text("warning: {have} a wrong CRC", have=many(damage.shown, "message has", "messages have")))
     return 1

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.errors import UsageError
+from rmqstore.texts import Text, joined
 
 OPTIONS = ("jobs", "max-rate", "broker", "utc", "color", "progress", "lang")
 """The options that can have a default, by their long names."""
@@ -37,7 +38,10 @@ def settings_file() -> Path | None:
         return None
     if named is not None:
         if not Path(named).is_file():
-            raise UsageError(f"{FILE_VARIABLE} names {named}, which is not a file", f"correct or unset {FILE_VARIABLE}")
+            raise UsageError(
+                Text("{file_variable} names {named}, which is not a file", file_variable=FILE_VARIABLE, named=named),
+                Text("correct or unset {file_variable}", file_variable=FILE_VARIABLE),
+            )
         return Path(named)
     try:
         folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
@@ -60,11 +64,11 @@ def read_settings() -> Mapping[str, Any]:
     try:
         found = tomllib.loads(path.read_text("utf-8"))
     except (ValueError, OSError) as error:
-        raise UsageError(f"{path}: {error}", "correct the file, or remove it") from None
+        raise UsageError(f"{path}: {error}", Text("correct the file, or remove it")) from None
     _refuse_unknown(path, "", found, (*OPTIONS, "stores"))
     stores = found.get("stores", {})
     if not isinstance(stores, dict) or not all(isinstance(own, dict) for own in stores.values()):
-        problem = f"{path}: `stores` must be a table with one table per store"
+        problem = Text("{path}: `stores` must be a table with one table per store", path=path)
         raise UsageError(problem, '[stores."/data/rocketmq/store"]')
     for store, own in stores.items():
         _refuse_unknown(path, f"stores.{store}.", own, ("config",))
@@ -103,7 +107,10 @@ def config_of(store: Path) -> Path | None:
 def _switch(variable: str, value: Any) -> bool:
     text = str(value).lower()
     if text not in (*_TRUE, *_FALSE):
-        raise UsageError(f"{variable}: {value!r} is neither on nor off", "give true or false")
+        raise UsageError(
+            Text("{variable}: {value!r} is neither on nor off", variable=variable, value=value),
+            Text("give true or false"),
+        )
     return text in _TRUE
 
 
@@ -113,5 +120,9 @@ def _refuse_unknown(path: Path, where: str, found: Mapping[str, Any], known: Col
             import difflib
 
             close = difflib.get_close_matches(key, known, 1, 0.6)
-            hint = f"did you mean {close[0]}?" if close else f"settings are {', '.join(known)}"
-            raise UsageError(f"{path}: {where}{key} is not a setting", hint)
+            hint = (
+                Text("did you mean {close}?", close=close[0])
+                if close
+                else Text("settings are {known}", known=joined(known))
+            )
+            raise UsageError(Text("{path}: {where}{key} is not a setting", path=path, where=where, key=key), hint)

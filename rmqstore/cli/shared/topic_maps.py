@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rmqstore.errors import UsageError
+from rmqstore.texts import Text
 
 
 def topic_map(texts: tuple[str, ...]) -> dict[str, str]:
@@ -11,6 +12,6 @@ def topic_map(texts: tuple[str, ...]) -> dict[str, str]:
     for text in texts:
         old, equals, new = text.partition("=")
         if not equals or not old or not new:
-            raise UsageError(f"--topic-map {text!r} is not OLD=NEW", "--topic-map Order=Order_copy")
+            raise UsageError(Text("--topic-map {text!r} is not OLD=NEW", text=text), "--topic-map Order=Order_copy")
         found[old] = new
     return found

@@ -7,7 +7,7 @@ not have the form of these facts is as good as missing.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.checks.problems.report import Report, VersionRange
@@ -52,7 +52,7 @@ def with_before(plan: Plan, store: Store, report: Report) -> Plan:
     found: dict[str, Json] = {
         "verdict": report.headline,
         "counts": dict(sorted(report.findings.counts.items())),
-        "brokers": [asdict(row) for row in report.brokers],
+        "brokers": [row.to_json() for row in report.brokers],
         "findings": [
             {"code": f.code, "queue": f.queue, "file": f.file, "offset": f.offset, "length": f.length}
             for f in report.ordered()[:_LISTED]
