@@ -162,7 +162,8 @@ class Examination:
             if not part.files:
                 continue
             work = PassWork(
-                jobs_or_default(options.jobs, part.bytes_on_disk),
+                # processes start too slowly beside a broker that has just deleted files of the log
+                1 if store.expiring else jobs_or_default(options.jobs, part.bytes_on_disk),
                 options.split_size or SPLIT_SIZE,
                 options.progress,
                 self.mapper,

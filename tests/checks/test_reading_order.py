@@ -99,3 +99,21 @@ def test_files_that_a_broker_created_ahead_are_not_all_that_is_read_while_files_
     assert report.commitlog is not None
     assert report.commitlog["messages"] > 0 and report.commitlog["min_offset"] == int(last.name)
     assert not report.has_problems
+
+
+@pytest.mark.parametrize(("expiring", "processes"), [(0, 2), (1, 1)])
+def test_a_log_whose_files_expire_is_read_again_without_more_processes(
+    expiring: int, processes: int, store_copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes start too slowly beside a broker that deletes a small file every second."""
+    asked: list[int] = []
+
+    def read(*arguments: Any, work: Any, **named: Any) -> Any:
+        asked.append(work.jobs)
+        return read_log(*arguments, work=work, **named)
+
+    monkeypatch.setattr(examination, "read_log", read)
+    opened = open_store(store_copy("5.4.0-clean"))
+    opened.expiring = expiring
+    verify(opened, VerifyOptions(jobs=2))
+    assert asked == [processes]
