@@ -20,7 +20,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases import Case, append_cases, baseline_cases, remove, start_cases, store_cases, unavailable
+from benchmarks.cases import (
+    Case,
+    append_cases,
+    baseline_cases,
+    queue_cases,
+    remove,
+    start_cases,
+    store_cases,
+    unavailable,
+)
 from benchmarks.generate import generate, parse_size
 from benchmarks.measure import last_line, run
 from benchmarks.parts import Options
@@ -258,6 +267,7 @@ def prepared(work: Path, args: argparse.Namespace, notes: list[str]) -> list[Cas
             cases += baseline_cases(name, store, made, inside, args, notes, work / "tools")
         if not any(c.store == "start" for c in cases):
             cases += start_cases(store, work, args)
+            cases += queue_cases(work, args)
     if args.append:
         cases += append_cases(work, args, notes, work / "tools")
     cases = [c for c in cases if re.search(args.only, c.name)]

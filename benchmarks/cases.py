@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from benchmarks import baselines
+from benchmarks.generate import generate
 from benchmarks.measure import Series, run
-from benchmarks.parts import EPOCH, Made
+from benchmarks.parts import EPOCH, Made, Options
 from rmqstore.formats import message
 
 START_ROUNDS = 15  # these runs are so short that more of them cost almost no time
@@ -255,6 +256,19 @@ def start_cases(store: Path, work: Path, args: argparse.Namespace) -> Iterator[C
     yield Case(
         "start", f"rmqstore info, {args.sparse_files} GiB sparse", [*ours, "info", str(sparse)], rounds=args.repeat
     )
+
+
+def queue_cases(work: Path, args: argparse.Namespace) -> Iterator[Case]:
+    """Yield the cases of equally large stores with few and with many queues: cost and memory per queue."""
+    ours = [args.python, "-m", "rmqstore"]
+    first = ""
+    for topics in (20, 2000):
+        store = work / f"{topics * 10}-queues"
+        made = generate(Options(store, 64 << 20, body="64", topics=topics, queues=10, cq_file_size=2000))
+        name = f"rmqstore verify store, {topics * 10:,} queues"
+        command = one_core([*ours, "verify", str(store), "--json", "--jobs", "1"])
+        yield Case("queues", name, command, made.wrote, made.messages, baseline=first, rounds=args.repeat)
+        first = first or name
 
 
 def sparse_store(root: Path, files: int) -> Path:
