@@ -38,6 +38,7 @@ class Wanted:
     positions: bool
     fillers: bool
     stale: bool
+    split_batches: bool
 
     def selection(self, filters: FilterOptions) -> Selection:
         """Return the messages that all filters together select."""
@@ -54,6 +55,7 @@ class Wanted:
             positions=self.positions,
             fillers=self.fillers,
             stale=self.stale,
+            split_batches=self.split_batches,
             scan=scan,
         )
 
@@ -80,6 +82,9 @@ class Wanted:
 @click.option(
     "--stale", is_flag=True, help="Instead of messages: records of earlier logs that the log does not contain."
 )
+@click.option(
+    "--split-batches", is_flag=True, help="Write each message of a batch record (BatchCQ) as a row of its own."
+)
 @gathered("wanted", Wanted)
 def export(
     out: Output, store: Path, config: BrokerConfig, filters: FilterOptions, work: WorkOptions, wanted: Wanted
@@ -89,6 +94,9 @@ def export(
     Exports all records, including those of system topics. `rmqstore import` makes a store from an export, and an export
     of that store equals the first one. Damaged parts of the log are skipped and named on stderr; the exit code is then
     1. Parquet and Arrow have typed columns: times, a map of properties, and the body as bytes (as text with --text).
+
+    A batch record (BatchCQ) is one row, so that an import restores it; with --split-batches, each of its messages is a
+    row with its own queue offset, keys and tags, and the place of its batch in the log.
 
     With --stale, exports what `lost --stale` lists. Each of these rows has stale: true.
     """

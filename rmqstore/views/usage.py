@@ -17,6 +17,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats.message import BORN_HOST_V6, HEAD, host_text
 from rmqstore.formats.text.times import utc
 from rmqstore.messages.properties import PropertySpans
+from rmqstore.messages.unpacked import message_counts
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.fillers import filler_mask
 from rmqstore.scan.kernels import I64, u64
@@ -40,7 +41,7 @@ Table = dict[Label, list[int]]  # label → [messages, bytes]
 
 @dataclass(slots=True)
 class Usage:
-    """Counts per dimension; `messages` and `bytes` (whole records) are the totals.
+    """Counts per dimension; `messages` (those of a batch one by one) and `bytes` (whole records) are the totals.
 
     `fillers`: records that repairs put in the place of lost messages. They are in the other counts only if asked for.
     """
@@ -103,8 +104,8 @@ class _Counter:
         self.queues = QueueTable()
 
     def count(self, columns: Columns) -> Usage:
-        size = columns.size
-        out = Usage(len(columns), int(size.sum()))
+        size, counts = columns.size, message_counts(columns)
+        out = Usage(int(counts.sum()), int(size.sum()))
         known: dict[str, _Codes] = {}
         for dimension in self.dimensions:
             names = dimension.split(",")
@@ -113,10 +114,10 @@ class _Counter:
                     known[name] = self._codes(name, columns)
             if len(names) == 1:
                 codes, labels = known[dimension]
-                _fill(out, dimension, labels, *_sums(codes, size, len(labels)))
+                _fill(out, dimension, labels, *_sums(codes, size, counts, len(labels)))
             else:
                 codes, combined = _combined([known[name] for name in names])
-                _fill(out, dimension, combined, *_sums(codes, size, len(combined)))
+                _fill(out, dimension, combined, *_sums(codes, size, counts, len(combined)))
         return out
 
     def _codes(self, name: str, columns: Columns) -> _Codes:
@@ -172,9 +173,9 @@ def _combined(parts: Sequence[_Codes]) -> tuple[I64, list[Label]]:
     return inverse, labels_of
 
 
-def _sums(codes: I64, size: I64, n: int) -> tuple[list[int], list[int]]:
-    messages = np.bincount(codes, minlength=n).tolist()
+def _sums(codes: I64, size: I64, counts: I64, n: int) -> tuple[list[int], list[int]]:
     # bincount's weights are float64: exact up to 2^53 bytes in one chunk
+    messages = np.bincount(codes, weights=counts, minlength=n).astype(np.int64).tolist()
     return messages, np.bincount(codes, weights=size, minlength=n).astype(np.int64).tolist()
 
 

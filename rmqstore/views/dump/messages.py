@@ -20,6 +20,7 @@ from rmqstore.formats.message import Fault, Message
 from rmqstore.messages.lines import MessageLines
 from rmqstore.messages.rows import BodyStyle, Row, record_is_sound
 from rmqstore.messages.table import MessageTable
+from rmqstore.messages.unpacked import unpacked
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool
 from rmqstore.scan.records import scan_file, scan_split
@@ -152,7 +153,7 @@ class Job:
     "columns" (`MessageTable`). `entries`: render DLedger entries with the message inside. `foreign`: include records
     whose PHYSICALOFFSET is not their offset. `export`: only sound records, with the fields of an export, and with
     `schema.POSITIONS` if `positions`. `stale`: records of earlier logs instead of messages, with `export`. `iso`: times
-    in ISO 8601 instead of epoch ms.
+    in ISO 8601 instead of epoch ms. `split_batches`: the messages of batch records instead of these.
     """
 
     selection: Selection
@@ -164,6 +165,7 @@ class Job:
     positions: bool = False
     stale: bool = False
     iso: bool = False
+    split_batches: bool = False
     scan: ScanOptions = field(default_factory=ScanOptions)
 
 
@@ -257,6 +259,10 @@ def _render(
 ) -> None:
     """Add records to a result. `about`: their file, their fault, and which of them are sound (None: all)."""
     name, fault, oks = about
+    if job.split_batches:
+        columns = unpacked(columns)
+        mask = _selector(job.selection).mask(columns)  # the texts of each message count
+        columns = columns if mask is None else columns.take(np.flatnonzero(mask))
     out.count += len(columns)
     if job.form == "message":
         out.records += [FoundRecord(columns.message(i), at, fault) for i, at in enumerate(columns.offset.tolist())]
@@ -528,7 +534,8 @@ class ExportOptions:
     `body`: include bodies. `decode`: decompress them, and clear the compression bits of SYSFLAG. `text`: UTF-8 bodies
     as text instead of base64. `positions`: include offset, size and message id, which are only valid in this store.
     `fillers`: include the records that repairs put in the place of lost messages. `stale`: instead of the messages of
-    the log, the records of earlier logs in bytes that do not belong to it.
+    the log, the records of earlier logs in bytes that do not belong to it. `split_batches`: the messages of batch
+    records instead of these.
     """
 
     body: bool = True
@@ -537,13 +544,15 @@ class ExportOptions:
     positions: bool = False
     fillers: bool = False
     stale: bool = False
+    split_batches: bool = False
     scan: ScanOptions = field(default_factory=ScanOptions)
 
     def job(self, selection: Selection, form: str) -> Job:
         """Return the job that reads these rows."""
         style = BodyStyle(("text" if self.text else "base64") if self.body else None, not self.decode)
         selection = replace(selection, fillers=self.fillers)
-        return Job(selection, form, body=style, export=True, positions=self.positions, stale=self.stale, scan=self.scan)
+        job = Job(selection, form, body=style, export=True, positions=self.positions, stale=self.stale, scan=self.scan)
+        return replace(job, split_batches=self.split_batches)
 
 
 def export_messages(
