@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 
 def note_live(out: Output, store: Store, effect: str) -> bool:
-    """Return whether a broker is running on a store, and note on stderr what that means for the answer."""
-    live = store.lock_state().held
+    """Return whether a broker is running on a store, and note on stderr what that means for the answer.
+
+    A part of a store, as its commitlog/, has no lock: a process that has its files mapped or open shows it.
+    """
+    live = store.lock_state().held if store.part is None else store.is_live()
     if live:
         out.note(Text("note: a broker is running on this store; {effect}", effect=effect))
     return live
