@@ -5,6 +5,7 @@ from __future__ import annotations
 from rmqstore.backup.manifest import StoreLayout
 from rmqstore.files.broker_config import DEFAULTS, BrokerConfig
 from rmqstore.files.index_sizes import index_sizes
+from rmqstore.files.queue_home import SEPARATE, SEPARATE_KEY
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.files.store_queues import SIZE_KEY
 from rmqstore.texts import Text
@@ -29,6 +30,10 @@ def layout_of(store: Store) -> StoreLayout:
         settings["mappedFileSizeTimerLog"] = str(store.timer_log.file_size)
     rocksdb = store.kind is StoreKind.ROCKSDB
     beside = not rocksdb and store.rocksdb_beside
+    if rocksdb:  # without its database, nothing else may say so
+        settings["storeType"] = "defaultRocksDB"
+    if (rocksdb or beside) and store.rocksdb_directory.name == SEPARATE:
+        settings[SEPARATE_KEY] = "true"
     return StoreLayout(
         store.kind.value,
         store.dledger.self_id if store.dledger is not None else "",

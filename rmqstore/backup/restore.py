@@ -17,11 +17,13 @@ import numpy as np
 
 from rmqstore.append.files.disk import make_directories
 from rmqstore.append.files.new_store import building_store, remove_tree, take_file, write_new_file
+from rmqstore.backup.derived import parts_of, plans_of
 from rmqstore.backup.layout import config_of
 from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile
 from rmqstore.backup.repository import StoreFolder
 from rmqstore.backup.snapshot_files import SnapshotFiles, log_directory
 from rmqstore.backup.storage.local import LocalStorage
+from rmqstore.backup.storage.storage import is_name
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Report, problem_counts
@@ -42,7 +44,6 @@ from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.plan.steps import Create, MakeDirectory
 from rmqstore.repair.rebuild.unit_buffer import KeptUnits
-from rmqstore.repair.rebuild_parts import CHECKPOINT, CQ, DLEDGER_INDEX, INDEX, plan_rebuild
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
@@ -67,13 +68,15 @@ _EPOCHS = "epochFileCheckpoint"
 class RestoreOptions:
     """What to restore: the log before a store time (ms), or up to a global offset; None: all of the snapshot.
 
-    `role`: what the broker will be; "" for what it was. `broker`: version for the forecast, "" for the newest. `take`:
-    the repository is a temporary one, whose complete log files may be moved.
+    `role`: what the broker will be; "" for what it was. `self_id`: its dLegerSelfId, "" for what it was. `broker`:
+    version for the forecast, "" for the newest. `take`: the repository is a temporary one, whose complete log files may
+    be moved.
     """
 
     until: int | None = None
     at: int | None = None
     role: str = ""
+    self_id: str = ""
     broker: str = ""
     take: bool = False
     jobs: int | None = None
@@ -132,7 +135,7 @@ def restore(folder: StoreFolder, manifest: Manifest, target: Path, options: Rest
             Text("{manifest}@{snapshot} has no log", manifest=manifest.name, snapshot=manifest.snapshot),
             Text("use another snapshot"),
         )
-    _check_role(manifest, options.role)
+    _check_role(manifest, options)
     files = SnapshotFiles(folder, manifest, target.absolute())
     cut = find_cut(files, options)
     with building_store(target) as place:
@@ -143,9 +146,14 @@ def restore(folder: StoreFolder, manifest: Manifest, target: Path, options: Rest
         return work.result()
 
 
-def _check_role(manifest: Manifest, role: str) -> None:
-    """Errors: Refused for a role that does not fit the format of the log."""
-    dledger = manifest.log(DLEDGER) is not None
+def _check_role(manifest: Manifest, options: RestoreOptions) -> None:
+    """Errors: Refused for a role that does not fit the format of the log; UsageError for an impossible id."""
+    dledger, role = manifest.log(DLEDGER) is not None, options.role
+    if options.self_id and not (dledger and is_name(options.self_id)):
+        raise UsageError(
+            Text("--id {self_id}: not the id of a DLedger member", self_id=options.self_id),
+            Text("give its dLegerSelfId, such as n2"),
+        )
     if role == MEMBER and not dledger:
         raise Refused(
             Text("{manifest}@{snapshot} is no DLedger store", manifest=manifest.name, snapshot=manifest.snapshot),
@@ -226,6 +234,7 @@ class _Build:
         self.cut = cut
         self.options = options
         self.config = config_of(self.manifest.layout)
+        self.self_id = options.self_id or self.manifest.layout.self_id
         self.notes: list[str] = []
         self.verified: Verified | None = None
 
@@ -234,7 +243,7 @@ class _Build:
     def copy_logs(self) -> None:
         """Write the files of the logs up to the cut, and compare every object that is read with its hash."""
         for log in self.manifest.logs:
-            folder = self.place / log_directory(log, self.manifest.layout.self_id)
+            folder = self.place / log_directory(log, self.self_id)
             make_directories(folder)
             for file in log.own:
                 if file.start < self.cut:
@@ -286,7 +295,17 @@ class _Build:
             if name.startswith(_EPOCHS):
                 self._epochs(other)
             else:
-                write_new_file(self.place / other.path, other.size, self._content(other), other.mtime_ns)
+                write_new_file(self._place_of(other), other.size, self._content(other), other.mtime_ns)
+
+    def _place_of(self, other: OtherFile) -> Path:
+        """Return where a file is in the new store: the directory of a DLedger member has its id in its name.
+
+        Its vote is kept. A member that has lost its disk does not know whether it has voted in this term, and must not
+        vote for another node. Source: DLedgerLeaderElector#handleVote
+        """
+        before, after = (f"dledger-{self_id}" for self_id in (self.manifest.layout.self_id, self.self_id))
+        path = Path(other.path)
+        return self.place / (Path(after, *path.parts[1:]) if path.parts[0] == before else path)
 
     def _content(self, other: OtherFile) -> Iterator[bytes]:
         with self.files.open(self.files.root / other.path) as file:
@@ -313,12 +332,10 @@ class _Build:
 
     def derive(self) -> None:
         """Rebuild what follows from the log, then repair what still refers to messages after the cut."""
-        parts = [CQ, *([INDEX] if self.manifest.layout.has_index else []), CHECKPOINT]
-        parts += [DLEDGER_INDEX] if self.manifest.log(DLEDGER) is not None else []
         store = self._open()
         verified = examine(store, self._options(KeptUnits()))
-        for part in parts:
-            self._make(plan_rebuild(store, verified, part))
+        for plan in plans_of(store, verified, parts_of(self.manifest)):
+            self._make(plan)
         self._verify()
         wanted = self._repairable()
         if wanted:

@@ -1,7 +1,6 @@
 """The files of a snapshot, so that everything that reads a store reads a snapshot in the same way.
 
-The log and the other files are as in the store. What is derived from the log (consume queues, index, checkpoint) is not
-in a snapshot.
+The log and the other files are as in the store. What follows from the log is not in a snapshot: see `derived.py`.
 """
 
 from __future__ import annotations
@@ -18,11 +17,9 @@ from pathlib import Path
 from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile, config_key
 from rmqstore.backup.repository import StoreFolder
 from rmqstore.backup.stored_log import StoredFile
-from rmqstore.errors import CouldNotCheck, NotAStore
-from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.errors import CouldNotCheck
 from rmqstore.files.disk.files import DirEntry, Files, OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
-from rmqstore.files.store import Store, open_store
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.texts import Text
 
@@ -111,29 +108,6 @@ class SnapshotFiles(Files):
                     for at in range(0, entry.length, _COPIED):
                         scratch.write_at(target, file.read(_COPIED, at), at)
         yield scratch.path
-
-
-def open_logs(folder: StoreFolder, manifest: Manifest, config: BrokerConfig, root: Path) -> list[Store]:
-    """Open each log of a snapshot as a part of a store, in address order.
-
-    `root` is how the store is called in reports. Errors: NotAStore for a snapshot without a log.
-    """
-    files = SnapshotFiles(folder, manifest, root)
-    logs = [log for log in manifest.logs if log.own]
-    if not logs:
-        raise NotAStore(
-            Text("{manifest}@{snapshot} has no log", manifest=manifest.name, snapshot=manifest.snapshot),
-            Text("use another snapshot"),
-        )
-    settings = {**manifest.layout.settings, **config.given}
-    return [
-        open_store(
-            files.directory_of(log),
-            BrokerConfig({**settings, "mappedFileSizeCommitLog": str(log.file_size)}, config.source),
-            files,
-        )
-        for log in logs
-    ]
 
 
 class ChunkedFile(OpenFile):

@@ -153,6 +153,7 @@ class Examination:
             levels=delay_levels(store),
             index=self.verified.index,
             fans_out=self._fans_out(),
+            trusts_units=options.trusts_units,
         )
         if options.last_run is not None:
             options.last_run.begin()

@@ -28,7 +28,8 @@ class VerifyOptions:
     list; all are counted. `split_size`: bytes of the log for one task.
     `topics`, `queues`: report only findings about these. `since`, `until` (ms of store time): read only files that may
     have such messages. `max_duration` (s) ends the run early, and `start_at` (see `Report.resume_at`) resumes it.
-    `units` collects the units that the messages should have. `last_run`: parts of the log that need not be read again.
+    `units` collects the units that the messages should have. `trusts_units`: do not compare queues and DLedger index
+    with the log, as they are derived from it afterwards. `last_run`: parts of the log that need not be read again.
     `ranges`: forecast the starts of all versions.
     A report that leaves something out is never clean.
     """
@@ -50,6 +51,7 @@ class VerifyOptions:
     max_duration: float | None = None
     start_at: Mapping[str, int] | None = None
     units: UnitKeeper | None = None
+    trusts_units: bool = False
     last_run: KnownParts | None = None
     ranges: bool = False
 

@@ -97,6 +97,7 @@ def offsets(
     """
     from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
     from rmqstore.cli.shared.apply_command import open_for
+    from rmqstore.cli.shared.stores import is_snapshot_address, open_named
 
     changes = [name for name in ("set_of", "clone", "source", "restore_bak") if getattr(asked, name)]
     if len(changes) > 1:
@@ -107,13 +108,17 @@ def offsets(
         )
     if asked.greatest and asked.source is None:
         raise UsageError(Text("--max needs --from"), Text("for example: --from /backup/store --max"))
-    opened = open_for(out, store, config, applying)
+    shows = applying.plan_file is None and not changes
+    if shows and is_snapshot_address(store):
+        opened = open_named(store, config)
+    else:
+        opened = open_for(out, store, config, applying)
     if opened.part is not None:
         raise NotAStore(
             Text("{store} is a part of a store", store=store), Text("name the whole store: its config/ has the offsets")
         )
     known = ConsumerOffsets.read(opened)
-    if applying.plan_file is None and not changes:
+    if shows:
         return _show(out, opened, known, asked)
     plan, rows = _planned(opened, known, asked, applying)
     return _finish(out, opened, plan, rows, applying)

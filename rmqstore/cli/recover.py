@@ -176,15 +176,15 @@ def recover(
 
 def _open_replicas(paths: tuple[Path, ...], config: BrokerConfig, work: WorkOptions) -> list[Replica]:
     """Open the replicas, before the store is read. Errors: as `open_replica`."""
-    from rmqstore.cli.shared.stores import is_snapshot_address, open_snapshot
+    from rmqstore.cli.shared.stores import LOG_ONLY, is_snapshot_address, open_named
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.repair.replica.replica import Replica, open_replica
 
     found: list[Replica] = []
     for path in paths:
         if is_snapshot_address(path):
-            logs = open_snapshot(path, BrokerConfig(config.file_sizes()))
-            found += [Replica(str(path), store, work.jobs, work.max_rate) for store in logs]
+            snapshot = open_named(path, BrokerConfig(config.file_sizes()), LOG_ONLY)
+            found.append(Replica(str(path), snapshot, work.jobs, work.max_rate))
         else:
             found.append(open_replica(path, config.file_sizes(), jobs=work.jobs, max_rate=work.max_rate))
     return found

@@ -58,7 +58,7 @@ def report(
     With --incident: what was damaged, what each broker version would have done, what was done and when, every lost
     message, what was given back, and what to do now. `rmqstore journals STORE` lists the journals.
     """
-    from rmqstore.cli.shared.stores import open_named
+    from rmqstore.cli.shared.stores import FOR_VERIFY, open_named
     from rmqstore.views.report.store_report import store_report
 
     assert out.path is not None
@@ -67,7 +67,7 @@ def report(
             Text("--csv needs --incident"), Text("`rmqstore lost STORE --format csv` lists what is lost today")
         )
     refuse_existing(out.path)
-    opened = open_named(store, config)
+    opened = open_named(store, config, FOR_VERIFY)
     if incident is not None:
         return _incident(out, opened, work, incident, list_path)
     with out.progress("report", None) as progress:

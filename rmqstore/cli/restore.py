@@ -31,6 +31,7 @@ class RestorePoint:
     until: int | None
     at: int | None
     role: str | None
+    self_id: str | None
     broker: str | None
 
 
@@ -53,6 +54,7 @@ class RestorePoint:
     type=click.Choice(["master", "slave", "controller", "dledger"]),
     help="What the broker will be (default: what it was).",
 )
+@click.option("--id", "self_id", metavar="ID", help="dLegerSelfId of a DLedger member (default: what it was).")
 @broker_option
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes (default: one per core).")
 @click.option("--dry-run", is_flag=True, help="Show what would be restored; write nothing.")
@@ -77,7 +79,9 @@ def restore(out: Output, snapshot: str, target: Path, place: RestorePoint, jobs:
     check_target(target)
     address = Address.parse(snapshot)
     folder = folder_of(address)
-    options = RestoreOptions(place.until, place.at, place.role or "", place.broker or "", jobs=jobs)
+    options = RestoreOptions(
+        place.until, place.at, place.role or "", place.self_id or "", place.broker or "", jobs=jobs
+    )
     if address.snapshot:
         manifest = find_snapshot(folder, address.snapshot, parse_time)
     else:

@@ -23,24 +23,34 @@ if TYPE_CHECKING:
     examples=(
         "rmqstore seed /data/rocketmq/store /data/new-slave --role slave -c /etc/rocketmq/broker.conf",
         "rmqstore seed /data/rocketmq/store /mnt/node2/store --role controller --max-rate 100M",
-        "rmqstore seed /data/rocketmq/store /data/new-slave --role slave --json",
+        "rmqstore seed /data/rocketmq/store /mnt/node3/store --role dledger --id n2",
     ),
 )
 @click.argument("target", type=click.Path(path_type=Path), metavar="DIR")
 @click.option(
     "--role",
-    type=click.Choice(["slave", "controller"]),
+    type=click.Choice(["slave", "controller", "dledger"]),
     required=True,
     help="What the new broker will be.",
 )
+@click.option("--id", "self_id", metavar="ID", help="With --role dledger: dLegerSelfId of the new broker, such as n2.")
 @broker_option
-def seed(out: Output, store: Path, config: BrokerConfig, target: Path, role: str, work: WorkOptions) -> int:
+def seed(
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    target: Path,
+    role: str,
+    self_id: str | None,
+    work: WorkOptions,
+) -> int:
     """Make a new replica from a live master, so that it need not get the whole log from it.
 
     STORE is only read. DIR must not exist; it gets the log up to now, with consume queues, index, checkpoint and
-    configuration, and without brokerIdentity. A broker that starts on it as a slave, or in the same controller group,
-    goes on from there. As `rmqstore backup` and `rmqstore restore` in one step: the log is verified while it is copied,
-    and the new store before it gets its name. Exit code 0: done; 1: done, and the log is damaged as it is in STORE.
+    configuration, and without brokerIdentity. A broker that starts on it as a slave, or in the same controller or
+    DLedger group, goes on from there. As `rmqstore backup` and `rmqstore restore` in one step: the log is verified
+    while it is copied, and the new store before it gets its name. Exit code 0: done; 1: done, and the log is damaged as
+    it is in STORE.
     """
     from rmqstore.backup.seed import SeedOptions
     from rmqstore.backup.seed import seed as run
@@ -50,7 +60,8 @@ def seed(out: Output, store: Path, config: BrokerConfig, target: Path, role: str
     check_target(target)
     opened = open_store(store, config)
     with out.progress("seed", opened.log_bytes) as progress:
-        done = run(opened, target, SeedOptions(role, work.max_rate, work.broker or "", work.jobs, progress.add))
+        options = SeedOptions(role, self_id or "", work.max_rate, work.broker or "", work.jobs, progress.add)
+        done = run(opened, target, options)
     if out.as_json:
         document = {"schema": "rmqstore.seed/1", "store": str(store), "output": str(target), "role": role}
         out.report(document | result_of(done))

@@ -260,22 +260,19 @@ def _of_store(
     Errors: NotAStore, when the first one is taken.
     """
     from rmqstore.append.sending.send import Numbered
-    from rmqstore.cli.shared.stores import is_snapshot_address, open_snapshot
-    from rmqstore.files.store import open_store
+    from rmqstore.cli.shared.stores import LOG_ONLY, open_named
     from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.messages import CHUNK, ExportOptions, read_messages
 
-    in_snapshot = is_snapshot_address(source)
-    for opened in open_snapshot(source, config) if in_snapshot else [open_store(source, config)]:
-        refuse_without_log(opened)
-        damage.live = note_live(out, opened, Text("what it writes from now on may be missing"))
-        note_unknown_topics(out, opened, selection.topics, selection.queues)
-        options = ExportOptions(positions=True, scan=ScanOptions(drop_cache=damage.live, chunk=CHUNK))
-        for rows in read_messages(opened, "messages", options.job(selection, "text"), damage):
-            for row in rows:
-                yield Numbered(
-                    int(row["offset"]), Text("{source}: message at {offset}", source=source, offset=row["offset"]), row
-                )
+    opened = open_named(source, config, LOG_ONLY)
+    refuse_without_log(opened)
+    damage.live = note_live(out, opened, Text("what it writes from now on may be missing"))
+    note_unknown_topics(out, opened, selection.topics, selection.queues)
+    options = ExportOptions(positions=True, scan=ScanOptions(drop_cache=damage.live, chunk=CHUNK))
+    for rows in read_messages(opened, "messages", options.job(selection, "text"), damage):
+        for row in rows:
+            place = Text("{source}: message at {offset}", source=source, offset=row["offset"])
+            yield Numbered(int(row["offset"]), place, row)
 
 
 def _of_file(path: Path, selection: Selection) -> Iterator[Numbered]:

@@ -106,15 +106,16 @@ def verify(
     if checks.others:
         stores = [(store, config), *((path, _config_of(out, path, config)) for path in checks.others)]
         return _several(out, stores, checks, files, filters, work)
+    from rmqstore.backup.derived import after_one_pass
     from rmqstore.checks.expiring import while_files_expire
     from rmqstore.checks.verify import examine_lasting
-    from rmqstore.cli.shared.stores import open_named
+    from rmqstore.cli.shared.stores import FOR_VERIFY, open_named
 
     refuse_unknown_codes(checks.only)
     if checks.since_last is not None:
         _refuse_with_since_last(checks, files.html, filters)
     out.keep_out_of(store)
-    opened = open_named(store, config)
+    opened = open_named(store, config, FOR_VERIFY)
     measured = Metrics(out, files.metrics, "verify", store)
     if files.html is not None:
         from rmqstore.cli.report import refuse_existing, write_page
@@ -144,6 +145,7 @@ def verify(
             last_run=last_run,
             ranges=True,
         )
+        options = after_one_pass(opened, options)
         look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
         report = verified.report
         if files.html is not None:

@@ -70,17 +70,18 @@ def verify_several(
     """
     from dataclasses import replace
 
+    from rmqstore.backup.derived import after_one_pass
     from rmqstore.checks.expiring import while_files_expire
     from rmqstore.checks.verify import examine_lasting
-    from rmqstore.files.store import open_store
+    from rmqstore.cli.shared.stores import FOR_VERIFY, open_named
 
     results: list[_Result] = []
     for path, config in stores:
         try:
-            opened = open_store(path, config)
+            opened = open_named(path, config, FOR_VERIFY)
             note_live(out, opened, Text("records that it is writing now are not reported as damage"))
             with out.progress("verify", opened.log_bytes) as progress:
-                how = replace(options, progress=progress.add)
+                how = after_one_pass(opened, replace(options, progress=progress.add))
                 _, verified = while_files_expire(opened, lambda look, how=how: examine_lasting(look, how))  # type: ignore[misc]
             results.append(_Result(path, verified.report))
         except RmqStoreError as error:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from rmqstore.repair.rebuild.storage import Storage
 
 CQ, INDEX, CHECKPOINT, DLEDGER_INDEX = "cq", "index", "checkpoint", "dledger-index"
+ROWS_BESIDE = "cq-rows"
+"""The RocksDB of a broker with double write, in a store that has lost it."""
 
 
 def plan_rebuild(
@@ -55,7 +57,7 @@ def plan_rebuild(
 
     Errors: UsageError; Refused without a log from which to rebuild, and if the library for RocksDB is missing.
     """
-    if part not in (CQ, INDEX, CHECKPOINT, DLEDGER_INDEX):
+    if part not in (CQ, ROWS_BESIDE, INDEX, CHECKPOINT, DLEDGER_INDEX):
         raise UsageError(
             Text("unknown part {part!r}", part=part),
             Text(
@@ -90,6 +92,10 @@ def plan_rebuild(
         draft.decisions.extend(offset_decisions(results))
         wanted = _chosen(store, verified, topics, queue_ids, queues)
         _queues(draft, verified, views, wanted, RebuildChoices(deleted_too=bool(topics or queues)))
+    elif part == ROWS_BESIDE:
+        from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
+
+        plan_beside(draft, verified, views, None, RebuildChoices())
     elif part == INDEX:
         _index(draft, verified, views)
     elif part == CHECKPOINT:

@@ -190,7 +190,7 @@ class Query:
             with contextlib.suppress(FileNotFoundError):  # deleted by a live broker
                 with store.files.open(file.path):  # raises an error, so that an unreadable file does not seem empty
                     pass
-                yield from reading.read_index(ref, file.path, Selection())
+                yield from reading.read_index(ref.label, store.files, file.path, Selection())
 
     def _offsets(self, ref: StoreRef) -> Iterator[Any]:
         if reason := ConsumerOffsets.read(ref.open()).unreadable:

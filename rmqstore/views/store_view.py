@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
+from rmqstore.backup.snapshot_store import FOR_READING, files_of
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, recognised
@@ -356,11 +357,12 @@ def _selection(topic: Words, queue: int | Iterable[int], filters: Filters, rever
 
 
 def open(path: Path | str, config: BrokerConfig | None = None) -> StoreView:  # noqa: A001 - the word of the library, as gzip.open
-    """Open a store, or a part of one, to read from. Reads only directory listings.
+    """Open a store, a part of one, or a snapshot (`REPO::NAME`) to read from. Reads only directory listings.
 
     Errors: NotReadable (missing, no permission), NotAStore (no RocketMQ files)
     """
-    return recognised(StoreView(Path(path), config or BrokerConfig()))
+    files, settings = files_of(Path(path), config or BrokerConfig(), FOR_READING)
+    return recognised(StoreView(Path(path), settings, files=files))
 
 
 def parse_stored(data: bytes) -> StoredMessage:

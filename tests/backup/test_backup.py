@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from rmqstore.backup.backup import Backup, BackupOptions, back_up
 from rmqstore.backup.repository import KeepRule, Repository, StoreFolder
 from rmqstore.backup.storage.local import LocalStorage
 from rmqstore.backup.storage.storage import Storage
-from rmqstore.errors import NoSpace, Refused, RmqStoreError
+from rmqstore.errors import NoSpace, NotReadable, Refused, RmqStoreError
 from rmqstore.files.store import open_store
 from tests.backup.dying_storage import DyingStorage, Killed
 from tests.backup.growing import GrowingStore
@@ -332,6 +333,29 @@ def test_a_clock_that_was_set_back(grown: GrowingStore, tmp_path: Path, monkeypa
     assert latest.end == grown.end
 
 
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(errno.ENOSPC, NoSpace.exit_code), (errno.EDQUOT, NoSpace.exit_code), (errno.EROFS, NotReadable.exit_code)],
+)
+def test_an_error_of_the_disk_is_one_line(
+    number: int, code: int, grown: GrowingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk, a quota, and a repository that became read-only."""
+    repo = tmp_path / "repo"
+    backed_up(grown.root, repo)
+    grown.grow(40)
+
+    def fail(descriptor: int, data: memoryview, at: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rmqstore.append.files.sequential_file.write_all", fail)
+        result = run("backup", str(grown.root), str(repo), "--name", "a")
+    assert (result.exit_code, len(result.stderr.strip().splitlines())) == (code, 1), result.output
+    assert faults(repo) == []
+    assert backed_up(grown.root, repo).manifest.end == grown.end
+
+
 def test_a_read_only_repository(grown: GrowingStore, tmp_path: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may write everywhere")
@@ -367,7 +391,7 @@ def test_a_newer_format_is_refused(change: Callable[[Path], None], grown: Growin
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("how", ["missing", "short", "flipped"])
+@pytest.mark.parametrize("how", ["missing", "short", "flipped", "link"])
 def test_a_damaged_object_is_found_and_not_restored(how: str, grown: GrowingStore, tmp_path: Path) -> None:
     repo = tmp_path / "repo"
     manifest = backed_up(grown.root, repo).manifest
@@ -376,8 +400,12 @@ def test_a_damaged_object_is_found_and_not_restored(how: str, grown: GrowingStor
         victim.unlink()
     elif how == "short":
         os.truncate(victim, 100)
-    else:
+    elif how == "flipped":
         flip(victim, 2000)
+    else:
+        outside = grown.root / "outside"
+        victim.rename(outside)
+        victim.symlink_to(outside)
     found = run_json("snapshots", str(repo), "--check", exit_code=1)
     assert isinstance(found["stores"], list)
     assert [row["object"] for row in found["stores"][0]["faults"]] == [manifest.logs[0].files[0].pieces[0].object]

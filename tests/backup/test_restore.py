@@ -35,8 +35,9 @@ QUICK = ("5.4.0-dledger-mixed", "5.4.0-rocksdb", "5.4.0-formats", "4.9.7-killed"
 def test_a_restored_store_is_the_store(name: str, tmp_path: Path) -> None:
     store, copy = unpack(name), tmp_path / "copy"
     assert run("backup", str(store), str(tmp_path / "repo"), "--name", "a").exit_code == 0
-    row = run_json("restore", f"{tmp_path / 'repo'}::a", str(copy), exit_code=0)
-    assert (row["written"], row["counts"], row["unchecked"]) == (True, {}, [])
+    of_store = {"CFG-UNSTORED-TOPICS": 1} if "config-v2" in name else {}
+    row = run_json("restore", f"{tmp_path / 'repo'}::a", str(copy), exit_code=1 if of_store else 0)
+    assert (row["written"], row["counts"], row["unchecked"]) == (True, of_store, [])
     compared = run_json("compare", str(store), str(copy), exit_code=0)
     assert compared["equal"] is True
     assert not (copy / "brokerIdentity").exists()
@@ -67,7 +68,8 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> tuple[GrowingStore, Pat
     return store, home / "repo"
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.quick_rows(8)
+@pytest.mark.parametrize("seed", range(50))
 def test_a_point_in_time(seed: int, history: tuple[GrowingStore, Path], tmp_path: Path) -> None:
     """Exactly the messages that were stored until then."""
     store, repo = history

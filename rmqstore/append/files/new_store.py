@@ -6,12 +6,12 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
-from rmqstore.append.files.disk import create_file, explain, make_directories, sync_directory, write_all
+from rmqstore.append.files.disk import create_file, explain, make_directories, sync_directory
+from rmqstore.append.files.sequential_file import SequentialFile
 from rmqstore.errors import OutputExists, Refused
-from rmqstore.files.disk.writeback import start_writing
 from rmqstore.texts import Text
 
 
@@ -81,19 +81,16 @@ def take_file(source: Path, path: Path, mtime_ns: int) -> None:
 
 
 def write_new_file(path: Path, size: int, content: Iterable[bytes | memoryview], mtime_ns: int = 0) -> None:
-    """Create a file of `size` bytes that begins with `content`; blocks of zeros become holes. It is fsynced.
+    """Create a file of `size` bytes that begins with `content`, and fsync it; zeros at the end of 4 MiB become holes.
 
     Errors: OutputExists, NoSpace, NotReadable, and those of `content`.
     """
     descriptor = create_file(path, size)
     try:
-        at = 0
-        for data in content:
-            if data[0] or bytes(data).lstrip(b"\0"):
-                write_all(descriptor, data, at)
-                start_writing(descriptor, at, len(data))
-            at += len(data)
-        os.fsync(descriptor)
+        with closing(SequentialFile(descriptor)) as file:
+            for data in content:
+                file.write(data)
+            file.finish(size)
         if mtime_ns:
             os.utime(descriptor, ns=(mtime_ns, mtime_ns))
     except OSError as error:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rmqstore.append.files.disk import FILE_MODE, make_directories, sync_directory, write_all
+from rmqstore.append.files.disk import FILE_MODE, make_directories, sync_directory
+from rmqstore.append.files.sequential_file import SequentialFile
 from rmqstore.backup.storage.storage import ObjectWriter, Storage, StoredObject, check_key
 from rmqstore.errors import OutputExists, Refused
 from rmqstore.files.disk.disk_errors import explain
-from rmqstore.files.disk.writeback import start_writing
 from rmqstore.texts import Text
 
 PART = ".part"
 """Suffix of a file that is being written."""
-_DROP = 64 << 20  # bytes after which written pages leave the page cache
 
 
 class LocalStorage(Storage):
@@ -62,9 +62,12 @@ class LocalStorage(Storage):
     def size(self, key: str) -> int | None:
         path = self._path(key)
         try:
-            return path.stat().st_size if path.is_file() else None
+            status = path.lstat()  # a link leads out of the repository, and is no object
+        except (FileNotFoundError, NotADirectoryError):
+            return None
         except OSError as error:
             raise explain(error, path) from error
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def read_into(self, key: str, buffer: memoryview, at: int) -> int:
         path = self._path(key)
@@ -147,32 +150,24 @@ class LocalWriter(ObjectWriter):
         self._path = path
         self._replaces = replaces
         self._temporary = path.with_name(path.name + PART)
-        self._at = self._dropped = 0
         make_directories(path.parent)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             self._descriptor = os.open(self._temporary, flags, FILE_MODE)
         except OSError as error:
             raise explain(error, path) from error
+        self._file = SequentialFile(self._descriptor)
 
     def write(self, data: bytes) -> None:
         try:
-            if data[:1] != b"\0" or data.lstrip(b"\0"):
-                write_all(self._descriptor, data, self._at)
-            start_writing(self._descriptor, self._at, len(data))
-            self._at += len(data)
-            if self._at - self._dropped >= _DROP:  # spare the pages of a broker on the same machine
-                os.posix_fadvise(self._descriptor, 0, self._dropped, os.POSIX_FADV_DONTNEED)
-                self._dropped = self._at
+            self._file.write(data)
         except OSError as error:
             raise explain(error, self._path) from error
 
     def finish(self) -> None:
         try:
-            os.ftruncate(self._descriptor, self._at)
-            os.fsync(self._descriptor)
-            os.close(self._descriptor)
-            self._descriptor = -1
+            self._file.finish(self._file.size)
+            self._close()
             if self._replaces:
                 self._temporary.rename(self._path)
             else:
@@ -196,9 +191,13 @@ class LocalWriter(ObjectWriter):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
             self._temporary.rename(self._path)
 
-    def abandon(self) -> None:
+    def _close(self) -> None:
         if self._descriptor >= 0:
+            self._file.close()
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def abandon(self) -> None:
+        self._close()
         with suppress(OSError):
             self._temporary.unlink(missing_ok=True)

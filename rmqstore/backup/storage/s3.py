@@ -17,9 +17,9 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from rmqstore.backup.storage.storage import ObjectWriter, Storage, StoredObject, check_key
@@ -37,7 +37,10 @@ from rmqstore.texts import Text
 
 _RENEW, _STALE = 60, 180  # seconds
 _OPEN = 32  # objects that stay open for reading
-_TRIES = 8  # attempts of a request
+_TRIES = 5  # attempts of a request by the client
+_REPEATS = 3  # attempts of an operation: the client does not repeat all that may pass
+_PAUSE = 0.5  # seconds before the second attempt; doubled each time
+T = TypeVar("T")
 _SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID")
 
 
@@ -74,19 +77,23 @@ class S3Storage(Storage):
         return f"{self._base}/{check_key(key)}"
 
     def _info(self, path: str) -> Any:
-        with _explained(self.address):
-            return self._system.get_file_info(path)
+        return _repeated(self.address, lambda: self._system.get_file_info(path))
+
+    def _listed(self, path: str, *, recursive: bool = False) -> Any:
+        from pyarrow.fs import FileSelector
+
+        selector = FileSelector(path, allow_not_found=True, recursive=recursive)
+        return _repeated(self.address, lambda: self._system.get_file_info(selector))
 
     def exists(self) -> bool:
-        from pyarrow.fs import FileSelector, FileType
+        from pyarrow.fs import FileType
 
         bucket = self._base.partition("/")[0]
         if self._info(bucket).type is FileType.NotFound:
             raise NotReadable(
                 Text("s3://{bucket}: no such bucket", bucket=bucket), Text("create the bucket, or check the endpoint")
             )
-        with _explained(self.address):
-            return bool(self._system.get_file_info(FileSelector(self._base, allow_not_found=True)))
+        return bool(self._listed(self._base))
 
     def create(self, key: str, data: bytes) -> None:
         if self.size(key) is not None:
@@ -94,51 +101,54 @@ class S3Storage(Storage):
         self.replace(key, data)
 
     def replace(self, key: str, data: bytes) -> None:
+        def put() -> None:
+            with self._system.open_output_stream(self._path(key)) as stream:
+                stream.write(data)
+
         self._open.pop(key, None)
-        with _explained(f"{self.address}/{key}"), self._system.open_output_stream(self._path(key)) as stream:
-            stream.write(data)
+        _repeated(f"{self.address}/{key}", put)
 
     def writer(self, key: str) -> ObjectWriter:
         self._open.pop(key, None)
-        with _explained(f"{self.address}/{key}"):
-            return S3Writer(self, key, self._system.open_output_stream(self._path(key)))
+        stream = _repeated(f"{self.address}/{key}", lambda: self._system.open_output_stream(self._path(key)))
+        return S3Writer(self, key, stream)
 
     def size(self, key: str) -> int | None:
         info = self._info(self._path(key))
         return int(info.size) if info.is_file else None
 
     def read_into(self, key: str, buffer: memoryview, at: int) -> int:
-        with _explained(f"{self.address}/{key}"):
-            file = self._open.get(key)
-            if file is None:
-                file = self._open[key] = self._system.open_input_file(self._path(key))
-                if len(self._open) > _OPEN:
-                    self._open.popitem(last=False)
-            data = file.read_at(min(len(buffer), max(file.size() - at, 0)), at) if at < file.size() else b""
+        data = _repeated(f"{self.address}/{key}", lambda: self._read(key, len(buffer), at))
         buffer[: len(data)] = data
         return len(data)
 
-    def objects(self, prefix: str) -> Iterator[StoredObject]:
-        from pyarrow.fs import FileSelector
+    def _read(self, key: str, size: int, at: int) -> bytes:
+        file = self._open.get(key)
+        if file is None:
+            file = self._open[key] = self._system.open_input_file(self._path(key))
+            if len(self._open) > _OPEN:
+                self._open.popitem(last=False)
+        return file.read_at(min(size, file.size() - at), at) if at < file.size() else b""
 
-        selector = FileSelector(self._path(prefix), allow_not_found=True, recursive=True)
-        with _explained(self.address):
-            found = self._system.get_file_info(selector)
-        for info in found:
+    def objects(self, prefix: str) -> Iterator[StoredObject]:
+        for info in self._listed(self._path(prefix), recursive=True):
             if info.is_file:
                 yield StoredObject(info.path.removeprefix(f"{self._base}/"), int(info.size))
 
     def folders(self) -> list[str]:
-        from pyarrow.fs import FileSelector, FileType
+        from pyarrow.fs import FileType
 
-        with _explained(self.address):
-            found = self._system.get_file_info(FileSelector(self._base, allow_not_found=True))
+        found = self._listed(self._base)
         return sorted(info.base_name for info in found if info.type is FileType.Directory)
 
     def delete(self, key: str) -> None:
         self._open.pop(key, None)
-        with _explained(f"{self.address}/{key}"), suppress(FileNotFoundError):
-            self._system.delete_file(self._path(key))
+
+        def remove() -> None:
+            with suppress(FileNotFoundError):
+                self._system.delete_file(self._path(key))
+
+        _repeated(f"{self.address}/{key}", remove)
 
     def clean(self, prefix: str) -> None:
         """Do nothing: an upload that was interrupted is no object."""
@@ -203,10 +213,14 @@ class S3Writer(ObjectWriter):
 
     def finish(self) -> None:
         where = f"{self._storage.address}/{self._key}"
-        with _explained(where):
-            self._stream.close()
+        failed: RmqStoreError | None = None
+        try:
+            with _explained(where):
+                self._stream.close()
+        except CouldNotCheck as error:  # perhaps only the answer was lost
+            failed = error
         if self._storage.size(self._key) != self._size:
-            raise CouldNotCheck(
+            raise failed or CouldNotCheck(
                 Text("{where} does not have the {size:,} bytes that were uploaded", where=where, size=self._size),
                 Text("run it again"),
             )
@@ -237,6 +251,20 @@ def _connected() -> Any:
         given["region"] = region or "us-east-1"
     with _explained(endpoint or "s3"):
         return S3FileSystem(request_timeout=60, connect_timeout=10, **given)
+
+
+def _repeated(where: str, action: Callable[[], T]) -> T:
+    """Do what may be done again: after an error that may pass, wait and try it again. Errors: as `_explained`."""
+    pause = _PAUSE
+    for _ in range(_REPEATS - 1):
+        try:
+            with _explained(where):
+                return action()
+        except CouldNotCheck:
+            time.sleep(pause)
+            pause *= 2
+    with _explained(where):
+        return action()
 
 
 @contextmanager

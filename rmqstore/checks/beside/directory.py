@@ -337,7 +337,8 @@ def _not_read(store: Store, facts: DirectoryFacts, opened_rocksdb: Collection[st
 
 def _no_index(store: Store, facts: DirectoryFacts) -> None:
     """Note that there is no index file, although a broker writes the first one with its first message."""
-    if store.part is not None or not store.config.bool("messageIndexEnable") or store.index_files:
+    indexed = store.config.bool("messageIndexEnable") and not store.files.derives
+    if store.part is not None or not indexed or store.index_files:
         return
     with contextlib.suppress(OSError):  # a log that cannot be listed has its own finding
         if store.logs:

@@ -65,6 +65,7 @@ class PassOptions:
     index: IndexCatalog | None = None  # entries to compare with the messages' keys
     fans_out: frozenset[str] | None = None  # topics whose messages get units in light queues; None: all
     keep_units: bool = False  # fill LogPart.units
+    trusts_units: bool = False  # every message has its unit: queues are derived from this log
     watch: bool = False  # fill LogPart.beside
     digests: bool = True  # with digests
     files: Files = LOCAL
@@ -100,19 +101,21 @@ def watched_reads(body_offset: int, options: PassOptions) -> WatchedReads:
     from rmqstore.checks.log.beside_split import WatchedReads
 
     store = opened(options.store, options.given, options.run_id, options.files)
-    entry_units = _entry_units(store, body_offset)
+    entry_units = _entry_units(store, body_offset, options)
     return WatchedReads(_units(options), options.index, entry_units, digests=options.digests)
 
 
-def _entry_units(store: Store, body_offset: int) -> MappedFileQueue | None:
-    files = store.dledger if body_offset else None
+def _entry_units(store: Store, body_offset: int, options: PassOptions) -> MappedFileQueue | None:
+    files = store.dledger if body_offset and not options.trusts_units else None
     return files.index if files is not None and files.index.directories else None
 
 
 def _units(options: PassOptions) -> UnitFiles | None:
     """Return the units to compare messages with; None if they are not compared."""
+    if not options.crosscheck or options.trusts_units:
+        return None
     store = opened(options.store, options.given, options.run_id, options.files)
-    return units_of(store, options.run_id, fresh=options.live) if options.crosscheck else None
+    return units_of(store, options.run_id, fresh=options.live)
 
 
 def unit_reader(options: PassOptions) -> Callable[[str, int, int], int | None]:
@@ -192,14 +195,16 @@ class _SplitScan:
         units = _units(options)
         self.levels = options.levels or delay_levels(self.store)
         stored = self.watched if self.watched is not None and units is not None else units
-        self.rows = QueueComparison(stored, keep=options.keep_units, levels=self.levels)
+        self.rows = QueueComparison(
+            stored, keep=options.keep_units, levels=self.levels, trusts=options.trusts_units and options.crosscheck
+        )
         self.table = QueueTable()
         self.keys: KeyReader | None = None
         if options.index is not None:  # a log alone has no index and need not load these modules
             from rmqstore.checks.index.keys import KeyReader
 
             self.keys = KeyReader(self.table)
-        index = _entry_units(self.store, split.body_offset)
+        index = _entry_units(self.store, split.body_offset, options)
         self.entry_units: EntryUnits | None = self.watched if index is not None and self.watched is not None else index
         self.queues = QueueNames(self.table, options.batch_topics, lambda topic, _: is_sound_topic(topic))
         self.dispatch = Dispatch(self.queues, self.levels, options.fans_out)

@@ -288,12 +288,14 @@ _TIME = DispatchedRows._fields.index("time")  # the columns before it make units
 class QueueComparison:
     """Collects dispatched messages until a window is full, then compares them with the consume queues.
 
-    `stored` None: do not compare. `keep`: collect the units that all messages should have in `kept`.
+    `stored` None: do not compare. `keep`: collect the units that all messages should have in `kept`. `trusts`: every
+    message has its unit.
     """
 
-    def __init__(self, stored: StoredUnits | None, *, keep: bool, levels: DelayLevels) -> None:
+    def __init__(self, stored: StoredUnits | None, *, keep: bool, levels: DelayLevels, trusts: bool = False) -> None:
         self.stored = stored
         self.keep = keep
+        self.trusts = trusts
         self.levels = levels
         self.kept: list[UnitRows] = []
         self.parts: dict[tuple[str, int], QueuePart] = {}
@@ -330,6 +332,8 @@ class QueueComparison:
                 part = self.parts[name] = QueuePart(first, -1, at[0], at[0])
             part.messages += b - a
             part.add_stretch(QueueRun(first, first + b - a, at, int(laid.offset[b - 1])))
+            if self.trusts:
+                part.add_accounted(first, first + b - a)
         if self.stored is not None and laid.units is not None:
             for name, a, b in zip(self._names, laid.starts, laid.starts[1:], strict=False):
                 if a < b:

@@ -69,14 +69,14 @@ def open_other(store: Store, path: Path, option: str) -> Store:
 
     Errors: UsageError for this store itself; as `open_store`.
     """
+    from rmqstore.cli.shared.stores import open_named
     from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.files.store import open_store
 
     if real_path(path) == real_path(store.path):
         raise UsageError(
             Text("{option} {path} is the store itself", option=option, path=path), Text("give the other node's store")
         )
-    return open_store(path, BrokerConfig(store.config.file_sizes()))
+    return open_named(path, BrokerConfig(store.config.file_sizes()))
 
 
 def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -> Plan:

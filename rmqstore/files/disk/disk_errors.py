@@ -26,6 +26,6 @@ def explain(error: OSError, path: Path) -> RmqStoreError:
         )
     if isinstance(error, FileExistsError):
         return OutputExists(Text("{path} already exists", path=path))
-    if isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError):
+    if isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError) or error.errno == errno.EROFS:
         return NotReadable(message)
     return CouldNotCheck(message, Text("the disk or the operating system reported an error; see dmesg"))

@@ -149,6 +149,11 @@ class Files(ABC):
         """Whether paths are those of this machine, whose processes may use the files, and whose users own them."""
         return False
 
+    @property
+    def derives(self) -> bool:
+        """Whether queues and index are made from the log in the process that asks for them, as for a snapshot."""
+        return False
+
     def real_path(self, path: Path) -> Path:
         """Return the absolute path, with links resolved as far as they lead somewhere."""
         return Path(os.path.normpath(path.absolute()))

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from rmqstore.backup.snapshot_store import LOG_ONLY
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import RmqStoreError, UsageError
 from rmqstore.repair.replica.offers import find_offers
@@ -151,9 +152,9 @@ def _is_damaged(logs: LogRows) -> bool:
 def _offers(ref: StoreRef, stores: Sequence[StoreRef]) -> tuple[dict[str, Any], int]:
     """Return which of the other stores have the original bytes of a damaged one."""
     try:
-        store = ref.open()
+        store = ref.open(LOG_ONLY)
         verified = examine(store, VerifyOptions(jobs=1))
-        found = find_offers(store, verified, [Replica(str(o.path), o.open(), 1) for o in stores if o != ref])
+        found = find_offers(store, verified, [Replica(str(o.path), o.open(LOG_ONLY), 1) for o in stores if o != ref])
     except (RmqStoreError, OSError) as e:
         return {"store": ref.label, "places": 0, "replicas": [], "refused": {}, "note": str(e)}, 0
     offers = [asdict(offer) for offer in found.offers]

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rmqstore.backup.derived import after_one_pass
+from rmqstore.backup.snapshot_store import FOR_VERIFY
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import VerifyOptions
 from rmqstore.checks.verify import verify as verify_store
@@ -123,8 +125,8 @@ def each_whole(
 
 def _verified(ref: StoreRef, options: VerifyOptions, mapper: Any = None) -> tuple[dict[str, Any], int]:
     try:
-        store = ref.open()
-        report = verify_store(store, options, mapper)
+        store = ref.open(FOR_VERIFY)
+        report = verify_store(store, after_one_pass(store, options, mapper), mapper)
     except (RmqStoreError, OSError) as e:
         return lost_store(ref, e), 4
     answer = report.to_json()

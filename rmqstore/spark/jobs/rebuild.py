@@ -22,6 +22,7 @@ import numpy as np
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rmqstore.append.files.disk import create_file, make_directories, replace_file
+from rmqstore.backup.snapshot_store import LOG_ONLY
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import QueuePart
@@ -119,7 +120,7 @@ def rebuild(
 
 def _assumed(facts: LogFacts) -> list[str]:
     """Return notes about file sizes that had to be assumed: the local command asks before it uses the default."""
-    store = facts.ref.open()
+    store = facts.ref.open(LOG_ONLY)
     kinds = (QueueKind.SIMPLE, QueueKind.BATCH) if facts.batch else (QueueKind.SIMPLE,)
     return [note for kind in kinds if (note := size_decision(store, kind)) is not None]
 
@@ -141,7 +142,7 @@ def _check_output(output: Path, refs: list[StoreRef]) -> None:
 
 def _facts(spark: Any, ref: StoreRef, output: Path, progress: Progress | None, split_size: int | None) -> LogFacts:
     """Examine a store's log on executors. Errors: Refused for a log without a good message, and for RocksDB queues."""
-    store = ref.open()
+    store = ref.open(LOG_ONLY)
     options = VerifyOptions(jobs=1, keep=0, split_size=split_size)
     verified: Verified = examine(store, options, spark_mapper(spark, progress))
     results = verified.results

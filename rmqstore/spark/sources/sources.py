@@ -13,7 +13,7 @@ maxRate, fillers (true: also records that repairs put in the place of lost messa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -21,6 +21,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.errors import UsageError
+from rmqstore.files.disk.files import LOCAL, Files
+from rmqstore.files.store import Store
 from rmqstore.scan.workers import SPLIT_SIZE
 from rmqstore.spark.sources.options import flag, number, offset, selection_of, size_of, words
 from rmqstore.spark.sources.partitions import OneFile, Pieces
@@ -39,7 +41,9 @@ from rmqstore.views.tables.reading import (
     read_units,
     unit_schema,
 )
-from rmqstore.views.tables.stores import logs_of, opened, refs_of_options
+from rmqstore.views.tables.stores import StoreRef, logs_of, opened, refs_of_options
+
+_WHOLE = 1 << 62  # a piece size greater than any file
 
 
 def spark_schema(schema: Any) -> Any:
@@ -191,19 +195,30 @@ class UnitReader(Reader):
     def __init__(self, settings: Mapping[str, str]) -> None:
         super().__init__(settings)
         self.batch = _batch_units(settings)
+        self.selection = selection_of(settings)
 
     def partitions(self) -> list[InputPartition]:
         size = size_of(self.settings, "splitsize", SPLIT_SIZE)
-        selection = selection_of(self.settings)
+        snapshots: list[InputPartition] = []
 
         def pieces() -> Iterator[Piece]:
             for ref, store in opened(refs_of_options(self.settings), skip=self.skip):
-                yield from queue_pieces(ref.label, store, selection, size, batch_units=self.batch)
+                if store.files.derives:
+                    snapshots.append(OneFile(ref, ref.path))
+                else:
+                    yield from self._pieces(ref, store, size)
 
-        return [Pieces(group) for group in packed(pieces(), size)]
+        return [*(Pieces(group) for group in packed(pieces(), size)), *snapshots]
+
+    def _pieces(self, ref: StoreRef, store: Store, size: int) -> Iterator[Piece]:
+        return queue_pieces(ref.label, store, self.selection, size, batch_units=self.batch)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_units(getattr(partition, "pieces", ()), batch_units=self.batch, skip_unreadable=self.skip)
+        if isinstance(partition, OneFile):  # its queues are derived by the process that reads them
+            pieces: Iterable[Piece] = self._pieces(partition.ref, partition.ref.open(), _WHOLE)
+        else:
+            pieces = getattr(partition, "pieces", ())
+        return read_units(pieces, batch_units=self.batch, skip_unreadable=self.skip)
 
 
 class ConsumeQueueSource(Source):
@@ -217,7 +232,7 @@ class ConsumeQueueSource(Source):
 
 
 class IndexReader(Reader):
-    """Reads each index file in one task."""
+    """Reads each index file, or all of those that are derived for a snapshot, in one task."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         super().__init__(settings)
@@ -225,17 +240,25 @@ class IndexReader(Reader):
 
     def partitions(self) -> list[InputPartition]:
         return [
-            OneFile(ref, entry.path)
+            OneFile(ref, path)
             for ref, store in opened(refs_of_options(self.settings), skip=self.skip)
-            for entry in store.index_files
+            for path in ([ref.path] if store.files.derives else [entry.path for entry in store.index_files])
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        if not isinstance(partition, OneFile) or not partition.ref.files.exists(partition.path):
-            return iter(())
-        if not self.skip and not partition.ref.files.may_read(partition.path):
-            raise PermissionError(13, Text("Permission denied"), str(partition.path))
-        return read_index(partition.ref, partition.path, self.selection)
+        if not isinstance(partition, OneFile):
+            return
+        ref, paths = partition.ref, [partition.path]
+        files: Files = LOCAL
+        if partition.path == ref.path:
+            store = ref.open()
+            paths, files = [entry.path for entry in store.index_files], store.files
+        for path in paths:
+            if not files.exists(path):
+                continue
+            if not self.skip and not files.may_read(path):
+                raise PermissionError(13, Text("Permission denied"), str(path))
+            yield from read_index(ref.label, files, path, self.selection)
 
 
 class IndexSource(Source):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from rmqstore.backup.derived import after_one_pass
 from rmqstore.brokers.rules.forecast import StartForecast
 from rmqstore.brokers.rules.versions import RUN_VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
@@ -111,7 +112,8 @@ def store_report(store: Store, options: VerifyOptions, *, progress: Callable[[in
 
     Errors: as `examine_lasting`.
     """
-    look, verified = while_files_expire(store, lambda look: examine_lasting(look, options))
+    how = after_one_pass(store, options)
+    look, verified = while_files_expire(store, lambda look: examine_lasting(look, how))
     return report_of(look, verified, options, progress=progress)
 
 

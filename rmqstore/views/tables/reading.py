@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.errors import RmqStoreError
+from rmqstore.files.disk.files import Files
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats import consumequeue, index
 from rmqstore.formats.layout import Layout
@@ -208,12 +209,12 @@ def index_schema() -> Any:
     return pa.schema([*fields, *index.UNIT.arrow_schema(), pa.field("timestamp", pa.int64(), metadata={"unit": "ms"})])
 
 
-def read_index(ref: StoreRef, path: Path, selection: Selection) -> Iterator[Any]:
-    """Yield batches of the units of one index file."""
+def read_index(label: str, files: Files, path: Path, selection: Selection) -> Iterator[Any]:
+    """Yield batches of the units of one index file of the store with this label."""
     schema = index_schema()
-    for one in index_units(open_store(path, files=ref.files), replace(selection, limit=None)):
+    for one in index_units(open_store(path, files=files), replace(selection, limit=None)):
         if "unit" in one:  # not the header
-            yield _batch_of(schema, {**one, "store": ref.label})
+            yield _batch_of(schema, {**one, "store": label})
 
 
 # --- findings ---------------------------------------------------------------------------------------------------------
@@ -248,9 +249,12 @@ def read_findings(ref: StoreRef, *, quick: bool = False, keep: int = KEPT_FINDIN
 
     Errors: NotReadable, NotAStore.
     """
+    from rmqstore.backup.derived import after_one_pass
+    from rmqstore.backup.snapshot_store import FOR_VERIFY
     from rmqstore.checks.verify import VerifyOptions, verify
 
-    report = verify(ref.open(), VerifyOptions(jobs=1, quick=quick, keep=keep))
+    store = ref.open(FOR_VERIFY)
+    report = verify(store, after_one_pass(store, VerifyOptions(jobs=1, quick=quick, keep=keep)))
     if report.findings.listed:
         yield findings_batch([{"store": ref.label, **f.to_json(ref.label)} for f in report.ordered()])
 

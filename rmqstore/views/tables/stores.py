@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqstore.backup.snapshot_store import FOR_READING, open_named
 from rmqstore.errors import NotAStore, NotReadable, UsageError
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.disk.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.files.store import Store, open_store
+from rmqstore.files.store import Store
 from rmqstore.texts import Text
 
 _GLOB = frozenset("*?[")
@@ -21,16 +21,15 @@ _GLOB = frozenset("*?[")
 
 @dataclass(frozen=True, slots=True)
 class StoreRef:
-    """A store to read. `label`: the value of the column `store` in its rows, by default its path."""
+    """A store or a snapshot to read. `label`: the value of the column `store` in its rows, by default its path."""
 
     path: Path
     label: str
     given: tuple[tuple[str, str], ...] = ()
-    files: Files = LOCAL
 
-    def open(self) -> Store:
-        """Open the store. Errors: NotReadable, NotAStore."""
-        return open_store(self.path, BrokerConfig(dict(self.given)), self.files)
+    def open(self, parts: frozenset[str] = FOR_READING) -> Store:
+        """Open the store, or the snapshot, of which `parts` are derived. Errors: as `open_named`."""
+        return open_named(self.path, BrokerConfig(dict(self.given)), parts)
 
 
 def store_refs(paths: Iterable[str | Path], config: Path | None = None) -> list[StoreRef]:

@@ -1,0 +1,82 @@
+"""A snapshot as a store: open what a user names as STORE, a directory or a snapshot in a repository."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from rmqstore.backup import MARKER
+from rmqstore.errors import NotAStore
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.disk.files import LOCAL, Files
+from rmqstore.files.store import Store, open_store
+from rmqstore.formats.text.times import parse_time
+from rmqstore.texts import Text
+
+FOR_READING = frozenset({"cq", "index", "checkpoint"})
+"""The parts (see `repair.rebuild_parts`) that reading commands may ask for."""
+FOR_VERIFY = frozenset({"cq", "checkpoint", "dledger-index"})
+"""The parts that are verified. An index would be compared with the messages from which it was just derived."""
+LOG_ONLY: frozenset[str] = frozenset()
+"""Nothing is derived: the log and the files beside it."""
+
+
+def is_snapshot_address(path: Path) -> bool:
+    """Return whether a path names a store in a repository (`REPO::NAME`, or the only one in REPO)."""
+    text = str(path)
+    if text.startswith("s3:/") or "::" in text:
+        return not os.path.lexists(path)
+    return os.path.lexists(path / MARKER)
+
+
+def open_named(
+    path: Path,
+    config: BrokerConfig,
+    parts: frozenset[str] = FOR_READING,
+    time_of: Callable[[str], int] = parse_time,
+) -> Store:
+    """Open a store, or a snapshot: `REPO`, `REPO::NAME`, `REPO::NAME@SNAPSHOT`, `REPO::NAME@TIME`.
+
+    `parts` of a snapshot are derived from its log when they are read; `time_of` parses TIME.
+    Errors: as `open_store` and `files_of`.
+    """
+    files, settings = files_of(path, config, parts, time_of)
+    return open_store(path, settings, files)
+
+
+def files_of(
+    path: Path, config: BrokerConfig, parts: frozenset[str], time_of: Callable[[str], int] = parse_time
+) -> tuple[Files, BrokerConfig]:
+    """Return what a store or a snapshot is read through, and its settings.
+
+    Errors: as `folder_of` and `find_snapshot`; NotAStore for a snapshot without a log.
+    """
+    if not is_snapshot_address(path):
+        return LOCAL, config
+    from rmqstore.backup.address import Address, find_snapshot, folder_of
+    from rmqstore.backup.snapshot_files import SnapshotFiles
+
+    text = str(path)
+    if text.startswith("s3:/") and not text.startswith("s3://"):  # a Path has lost the second slash
+        text = f"s3://{text[4:]}"
+    address = Address.parse(text)
+    folder = folder_of(address)
+    manifest = find_snapshot(folder, address.snapshot, time_of)
+    if not any(log.own for log in manifest.logs):
+        raise NotAStore(
+            Text("{manifest}@{snapshot} has no log", manifest=manifest.name, snapshot=manifest.snapshot),
+            Text("use another snapshot"),
+        )
+    files = SnapshotFiles(folder, manifest, path)
+    settings = BrokerConfig({**manifest.layout.settings, **_without_paths(config)}, config.source)
+    if not parts:
+        return files, settings
+    from rmqstore.backup.derived import DerivedFiles
+
+    return DerivedFiles(files, settings, parts), settings
+
+
+def _without_paths(config: BrokerConfig) -> dict[str, str]:
+    """Return the given settings but those that name directories of the broker's machine."""
+    return {key: value for key, value in config.given.items() if "storepath" not in key.lower()}
