@@ -49,7 +49,6 @@ READERS = {
     "repair/rebuild/rocksdb_swap.py": "a new database in a temporary directory",
     "repair/replica/": "the path or broker.conf of a replica that --replica names",
     "spark/": "outputs of jobs, and Spark's own files",
-    "views/bundle/": "a bundle keeps owners and modes of the files",
     "views/compare/fingerprint.py": "a file that compare --fingerprint-out has written",
     "views/lost.py": "journals of repairs",
     "views/report/incident.py": "journals of repairs",

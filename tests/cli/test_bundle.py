@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import tarfile
 import time
@@ -15,18 +16,21 @@ from typing import Any
 
 import pytest
 
+from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.store import open_store
 from rmqstore.formats.bodies import Compression, decompress
 from rmqstore.formats.properties import is_system_topic
 from rmqstore.views.bundle import index as bundle_index
 from rmqstore.views.bundle import noise
 from rmqstore.views.bundle.archive import _IteratorFile
+from rmqstore.views.bundle.bundle import Scope, make_bundle
 from rmqstore.views.bundle.names import PROPERTY_NAMES, SYSTEM_WORDS, Pseudonyms
 from rmqstore.views.bundle.texts import JSON_WORDS, json_text
 from tests.cases.case import case_names, make, options, read_case
 from tests.command import run
 from tests.command import run_json as run_any
 from tests.damage import flip
+from tests.files.memory_files import MemoryFiles
 from tests.stores import STORES, copy_store, unpack
 from tests.views.decoder import Record, find_records
 
@@ -277,3 +281,21 @@ def test_a_key_has_the_hash_of_its_pseudonym(tmp_path: Path) -> None:
     found = run_json("find", str(copy), new.properties["KEYS"], exit_code=0)
     assert old.position in [message["offset"] for message in found["messages"]]
     assert found["searched"] == "index"
+
+
+@pytest.mark.parametrize("name", ["5.4.0-clean", "5.1.4-dledger-mixed"])
+def test_a_store_that_is_not_on_this_machine_is_bundled(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    (store / "commitlog" / "notes.txt").write_bytes(b"a stray text")
+    made, sizes = [], []
+    memory = MemoryFiles(store)
+    for files in (LOCAL, memory):
+        if files is memory:
+            shutil.rmtree(store)
+        with (tmp_path / "bundle.tar.gz").open("w+b") as target:
+            made.append(make_bundle(open_store(store, None, files), Scope(), target).to_json())
+            target.seek(0)
+            with tarfile.open(fileobj=target) as tar:
+                sizes.append(sorted((member.type, member.size) for member in tar if member.name != "manifest.json"))
+    assert made[0] == made[1]
+    assert sizes[0] == sizes[1]

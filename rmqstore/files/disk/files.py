@@ -59,6 +59,14 @@ class FileIdentity(NamedTuple):
     ctime_ns: int
 
 
+class FileRights(NamedTuple):
+    """Permission bits, and the numbers of owner and group."""
+
+    mode: int
+    owner: int
+    group: int
+
+
 class OpenFile(ABC):
     """A regular file that is open for reading. Positions and sizes are bytes. A context manager."""
 
@@ -160,6 +168,10 @@ class Files(ABC):
 
     def identity(self, path: Path) -> FileIdentity | None:
         """Return what identifies a file and its present content; None if that is unknown, or without the file."""
+        return None
+
+    def rights(self, path: Path) -> FileRights | None:
+        """Return the rights of a file or directory, of a link's target; None if they are unknown."""
         return None
 
     def allocated(self, path: Path) -> int | None:
@@ -329,6 +341,13 @@ class LocalFiles(Files):
         except OSError:
             return None
         return FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+    def rights(self, path: Path) -> FileRights | None:
+        try:
+            status = path.stat()
+        except OSError:
+            return None
+        return FileRights(stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
 
     def allocated(self, path: Path) -> int | None:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from rmqstore.files.disk.files import DirEntry, FileIdentity, Files, OpenFile
+from rmqstore.files.disk.files import DirEntry, FileIdentity, FileRights, Files, OpenFile
 
 _SHORT = 4096
 _MOST = 64 << 20
@@ -61,6 +61,9 @@ class RememberedFiles(Files):
 
     def identity(self, path: Path) -> FileIdentity | None:
         return self._files.identity(path)
+
+    def rights(self, path: Path) -> FileRights | None:
+        return self._files.rights(path)
 
     def allocated(self, path: Path) -> int | None:
         return self._files.allocated(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import tarfile
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -12,7 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from rmqstore.files.disk.sparse import data_extents
+from rmqstore.files.disk.files import DirEntry, FileRights, Files
 
 _PAGE = 4096
 _BLOCK = 4 << 20
@@ -21,21 +20,18 @@ Extent = tuple[int, int]
 Piece = tuple[int, bytes]
 
 
-def extents_of(path: Path) -> list[Extent]:
+def extents_of(files: Files, path: Path) -> list[Extent]:
     """Return the extents [start, stop) of a file with bytes other than zeros, in whole pages. Errors: OSError."""
     out: list[Extent] = []
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        length = os.fstat(fd).st_size
-        for start, stop in data_extents(fd, 0, length):
+    with files.open(path) as file:
+        length = file.length
+        for start, stop in file.data_extents(0, length):
             for at in range(start // _PAGE * _PAGE, stop, _BLOCK):
-                data = np.frombuffer(os.pread(fd, min(_BLOCK, stop - at), at), dtype=np.uint8)
+                data = np.frombuffer(file.read(min(_BLOCK, stop - at), at), dtype=np.uint8)
                 pages = np.add.reduceat(data != 0, np.arange(0, len(data), _PAGE)) if len(data) else data
                 for page in np.flatnonzero(pages).tolist():
                     low = at + page * _PAGE
                     _add(out, low, min(low + _PAGE, length))
-    finally:
-        os.close(fd)
     return out
 
 
@@ -58,8 +54,8 @@ class Archive:
         self._tar.close()
         self._gzip.close()
 
-    def directory(self, name: str, like: os.stat_result) -> None:
-        info = _info(name, like)
+    def directory(self, name: str, like: DirEntry, rights: FileRights | None) -> None:
+        info = _info(name, like, rights)
         info.type = tarfile.DIRTYPE
         self._tar.addfile(info)
 
@@ -71,14 +67,16 @@ class Archive:
         info.size = len(data)
         self._tar.addfile(info, io.BytesIO(data))
 
-    def file(self, name: str, like: os.stat_result, extents: list[Extent], pieces: Iterable[Piece]) -> None:
-        """Add a file with length, mode and time of `like`. `pieces`: its bytes in order; the rest is zeros."""
-        info = _info(name, like)
-        if extents == [(0, like.st_size)] or not like.st_size:
-            info.size = like.st_size
+    def file(
+        self, name: str, like: DirEntry, rights: FileRights | None, extents: list[Extent], pieces: Iterable[Piece]
+    ) -> None:
+        """Add a file with length and time of `like`. `pieces`: its bytes in order; the rest is zeros."""
+        info = _info(name, like, rights)
+        if extents == [(0, like.length)] or not like.length:
+            info.size = like.length
             self._tar.addfile(info, _IteratorFile(_cut(pieces, extents)))  # type: ignore[arg-type]  # it has read()
             return
-        listed = extents if extents and extents[-1][1] == like.st_size else [*extents, (like.st_size, like.st_size)]
+        listed = extents if extents and extents[-1][1] == like.length else [*extents, (like.length, like.length)]
         numbers = [len(listed), *(n for start, stop in listed for n in (start, stop - start))]
         table = "".join(f"{n}\n" for n in numbers).encode()
         table += bytes(-len(table) % 512)
@@ -86,17 +84,17 @@ class Archive:
             "GNU.sparse.major": "1",
             "GNU.sparse.minor": "0",
             "GNU.sparse.name": name,
-            "GNU.sparse.realsize": str(like.st_size),
+            "GNU.sparse.realsize": str(like.length),
         }
         info.name = f"GNUSparseFile.0/{name}"
         info.size = len(table) + sum(stop - start for start, stop in extents)
         self._tar.addfile(info, _IteratorFile(chain([table], _cut(pieces, extents))))  # type: ignore[arg-type]
 
 
-def _info(name: str, like: os.stat_result) -> tarfile.TarInfo:
+def _info(name: str, like: DirEntry, rights: FileRights | None) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
-    info.mode, info.mtime = like.st_mode & 0o7777, like.st_mtime
-    info.uid, info.gid = like.st_uid, like.st_gid
+    info.mtime = like.mtime_ns / 1e9
+    info.mode, info.uid, info.gid = rights or FileRights(0o755 if like.directory else 0o644, 0, 0)
     return info
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from rmqstore.errors import UsageError
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.disk.files import DirEntry, Files
 from rmqstore.files.index_sizes import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
 from rmqstore.files.queue_home import has_database
@@ -123,7 +124,7 @@ def make_bundle(
 class _Builder:
     def __init__(self, store: Store, scope: Scope) -> None:
         self.store, self.scope = store, scope
-        self.root = store.path
+        self.root, self.files = store.path, store.files
         self.topics = topics(store) if store.part is None else topics_of_queues(store)
         self.names = Pseudonyms(self.topics, JSON_WORDS)
         self.bundle = Bundle(scope, store.kind.value)
@@ -184,7 +185,7 @@ class _Builder:
         whole = self.scope == Scope()
         own = self.store.root / "consumequeue" / (self.scope.topic or "")
         elsewhere = sorted(path for path in log_files if not path.is_relative_to(self.root))
-        for path in (*_files_below(self.root, self._leave_out), *elsewhere):
+        for path in (*_files_below(self.files, self.root, self._leave_out), *elsewhere):
             if path in log_files:
                 yield path, known[path] if path in wanted else None, _OUT_OF_SCOPE
             elif whole or (self.scope.topic is not None and own in path.parents):
@@ -199,42 +200,49 @@ class _Builder:
             for file in log.queue.files:
                 out[file.path] = _Item(file.path, partial(log_pieces, file, log.body_offset, self.names), True)
             for odd in log.queue.odd:
-                if odd.path not in out and odd.path.is_file():
-                    file = _placed(odd.path, log)
+                if odd.path not in out and self.files.is_file(odd.path):
+                    file = _placed(self.files, odd.path, log)
                     pieces = partial(log_pieces, file, log.body_offset, self.names, check_offset=False)
                     out[odd.path] = _Item(odd.path, pieces, True)
         for one in self.store.consume_queues(*QueueKind):
-            for path in (*(f.path for f in one.queue.files), *(o.path for o in one.queue.odd if o.path.is_file())):
+            for path in _paths_of(self.files, one.queue):
                 out[path] = self._queue_item(one.kind, path)
         sizes = index_sizes(self.store)
-        hashes = IndexHashes((_placed_queue(log) for log in self.logs), self.names)
+        hashes = IndexHashes((_placed_queue(self.files, log) for log in self.logs), self.names)
         for entry in self.store.index_files if sizes is not None else ():
             if sizes is not None and entry.length >= index.unit_at(1, sizes[0]):
-                pieces = partial(index_pieces, entry.path, sizes[0], hashes)
+                pieces = partial(index_pieces, self.files, entry.path, sizes[0], hashes)
                 out[entry.path] = _Item(entry.path, pieces, extents=[(0, entry.length)])
         for file in self.store.timer_log.files if self.store.timer_log is not None else ():
-            out[file.path] = _Item(file.path, partial(timer_pieces, file.path, self.topics, self.names))
+            out[file.path] = _Item(file.path, partial(timer_pieces, self.files, file.path, self.topics, self.names))
         return out
 
     def _queue_item(self, kind: QueueKind, path: Path) -> _Item:
         if kind is QueueKind.COMPACTION_LOG:
-            length = path.stat().st_size
-            file = MappedFile(path, file_name_to_offset(path.name) or 0, length, length)
+            length = self._entry(path).length
+            file = MappedFile(path, file_name_to_offset(path.name) or 0, length, length, files=self.files)
             return _Item(path, partial(log_pieces, file, 0, self.names, check_offset=False), True)
         if kind is QueueKind.EXT:
-            return _Item(path, partial(ext_pieces, path, self.names))
+            return _Item(path, partial(ext_pieces, self.files, path, self.names))
         layout = consumequeue.UNIT if kind is QueueKind.SIMPLE else consumequeue.BATCH_UNIT
-        return _Item(path, partial(unit_pieces, path, layout, self.names))
+        return _Item(path, partial(unit_pieces, self.files, path, layout, self.names))
 
     def _other(self, path: Path) -> _Item:
-        size = path.stat().st_size
+        size, files = self._entry(path).length, self.files
         if path.name.removesuffix(".bak") in _NUMBERS_ONLY or path in self._index_of_dledger:
-            return _Item(path, partial(_same, path))
+            return _Item(path, partial(_same, files, path))
         if path == self.store.root / "checkpoint":
-            return _Item(path, partial(_checkpoint, path))
-        if size <= _SMALL_TEXT and _is_text(LOCAL.read_at(path, min(size, 1 << 16), 0)):
-            return _Item(path, lambda: iter([(0, json_text(LOCAL.read_at(path, size, 0), self.names))]))
-        return _Item(path, partial(_noise, path))
+            return _Item(path, partial(_checkpoint, files, path, size))
+        if size <= _SMALL_TEXT and _is_text(files.read_at(path, min(size, 1 << 16), 0)):
+            return _Item(path, lambda: iter([(0, json_text(files.read_at(path, size, 0), self.names))]))
+        return _Item(path, partial(_noise, files, path))
+
+    def _entry(self, path: Path) -> DirEntry:
+        """Examine a file. Errors: OSError if it is gone."""
+        entry = self.files.stat(path)
+        if entry is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return entry
 
     def _leave_out(self, path: Path, why: str) -> None:
         self.bundle.left_out.setdefault(why, []).append(self._name(path))
@@ -244,20 +252,21 @@ class _Builder:
     def write(self, target: BinaryIO, progress: Callable[[int], None]) -> Bundle:
         items = sorted(self._items(), key=lambda item: not (item[1] is not None and item[1].first))
         archive = Archive(target)
-        for directory in sorted(p for p in self.root.rglob("*") if self._is_kept_directory(p)):
-            archive.directory(self._name(directory), directory.stat())
+        for entry in _directories_below(self.files, self.root) if self.files.is_directory(self.root) else ():
+            if self._is_kept_directory(entry.path):
+                archive.directory(self._name(entry.path), entry, self.files.rights(entry.path))
         for path, item, reason in items:
             if item is None:
                 self._leave_out(path, reason)
                 continue
-            status = path.stat()
-            extents = extents_of(path) if item.extents is None else item.extents
-            archive.file(self._name(path), status, extents, item.pieces())
+            entry = self._entry(path)
+            extents = extents_of(self.files, path) if item.extents is None else item.extents
+            archive.file(self._name(path), entry, self.files.rights(path), extents, item.pieces())
             part = self.store.part or self._name(path).split("/")[1]
             counts = self.bundle.parts.setdefault(part, [0, 0])
             counts[0] += 1
-            counts[1] += status.st_size
-            progress(status.st_size)
+            counts[1] += entry.length
+            progress(entry.length)
         self.bundle.replaced = self.names.counts
         settings = self._settings()
         if settings:
@@ -268,8 +277,7 @@ class _Builder:
 
     def _is_kept_directory(self, path: Path) -> bool:
         below = path.relative_to(self.root).parts
-        whole = self.scope == Scope()
-        return path.is_dir() and not path.is_symlink() and below[0] != ".rmqstore" and (whole or len(below) == 1)
+        return below[0] != ".rmqstore" and (self.scope == Scope() or len(below) == 1)
 
     def _name(self, path: Path) -> str:
         if not path.is_relative_to(self.root):  # a log directory configured in broker.conf
@@ -310,49 +318,71 @@ def _some_offset(store: Store, log: Log, selection: Selection) -> int | None:
     return None
 
 
-def _placed(path: Path, log: Log) -> MappedFile:
+def _placed(files: Files, path: Path, log: Log) -> MappedFile:
     """Return a misnamed file of a log, with the start offset that its first record indicates."""
-    length = path.stat().st_size
-    raw = LOCAL.read_at(path, log.body_offset + HEAD.size, 0)
+    entry = files.examined(path)
+    length = entry.length if entry is not None else 0
+    raw = files.read_at(path, log.body_offset + HEAD.size, 0)
     at = log.body_offset + PHYSICAL_OFFSET_AT
     start = max(0, int.from_bytes(raw[at : at + 8], "big", signed=True) - log.body_offset) if len(raw) > at + 8 else 0
-    return MappedFile(path, start, length, max(length, 1))
+    return MappedFile(path, start, length, max(length, 1), files=files)
 
 
-def _placed_queue(log: Log) -> MappedFileQueue:
+def _paths_of(files: Files, queue: MappedFileQueue) -> list[Path]:
+    """Return the files of a queue, also those with wrong names or lengths."""
+    return [*(file.path for file in queue.files), *(odd.path for odd in queue.odd if files.is_file(odd.path))]
+
+
+def _placed_queue(files: Files, log: Log) -> MappedFileQueue:
     """Return a log whose files start at the offsets that their first records indicate."""
     size = log.queue.file_size
     found: dict[int, MappedFile] = {}
-    for path in (*(f.path for f in log.queue.files), *(o.path for o in log.queue.odd if o.path.is_file())):
-        file = _placed(path, log)
+    for path in _paths_of(files, log.queue):
+        file = _placed(files, path, log)
         start = file_name_to_offset(path.name) if file.start % size else file.start
         if start is not None and (start not in found or file_name_to_offset(path.name) == start):
-            found[start] = MappedFile(path, start, file.length, size)
+            found[start] = MappedFile(path, start, file.length, size, files=files)
     return MappedFileQueue(log.name, log.queue.directories, size, [found[start] for start in sorted(found)])
 
 
-def _files_below(root: Path, leave_out: Callable[[Path, str], None]) -> Iterator[Path]:
+def _files_below(files: Files, root: Path, leave_out: Callable[[Path, Text], None]) -> Iterator[Path]:
     """Yield all regular files, following directory links only at the top; call `leave_out` for everything else."""
-    if root.is_file():
+    if files.is_file(root):
         yield root
         return
-    links = sorted(path for path in root.iterdir() if path.is_symlink() and path.is_dir())
+    links = [entry.path for entry in files.list(root) if entry.directory and entry.link is not None]
     for link in links:
         leave_out(link, Text("a link, replaced by its target directory"))
     for top in (root, *links):
-        for directory, names, files in os.walk(top):
-            here = Path(directory)
-            names.sort()
-            for name in list(names):
-                why = _JOURNALS if name == ".rmqstore" else _ROCKSDB if has_database(LOCAL, here / name) else ""
-                if why:
-                    names.remove(name)
-                    leave_out(here / name, why)
-            for path in (here / name for name in sorted(files)):
-                if path.is_file():
-                    yield path
-                else:
-                    leave_out(path, Text("not a regular file"))
+        yield from _files_in(files, top, leave_out)
+
+
+def _files_in(files: Files, directory: Path, leave_out: Callable[[Path, Text], None]) -> Iterator[Path]:
+    below: list[Path] = []
+    regular: list[Path] = []
+    for entry in files.list(directory):
+        path = entry.path
+        if not entry.directory and not entry.regular:
+            leave_out(path, Text("not a regular file"))
+        elif not entry.directory:
+            regular.append(path)
+        elif path.name == ".rmqstore":
+            leave_out(path, _JOURNALS)
+        elif has_database(files, path):
+            leave_out(path, _ROCKSDB)
+        elif entry.link is None:
+            below.append(path)
+    yield from regular
+    for path in below:
+        yield from _files_in(files, path, leave_out)
+
+
+def _directories_below(files: Files, root: Path) -> Iterator[DirEntry]:
+    """Yield all directories, each before those in it; links are not followed."""
+    for entry in files.list(root):
+        if entry.directory and entry.link is None:
+            yield entry
+            yield from _directories_below(files, entry.path)
 
 
 def _is_text(data: bytes) -> bool:
@@ -360,21 +390,21 @@ def _is_text(data: bytes) -> bool:
     return bool(data) and sum(b < 9 or 13 < b < 32 for b in data) * 50 < len(data)
 
 
-def _same(path: Path) -> Iterator[Piece]:
+def _same(files: Files, path: Path) -> Iterator[Piece]:
     """Yield a file unchanged, as it contains only numbers."""
     at = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
+    with files.open(path) as file:
+        while block := file.read(1 << 20, at):
             yield at, block
             at += len(block)
 
 
-def _noise(path: Path) -> Iterator[Piece]:
-    return ((at, byte_noise(block)) for at, block in _same(path))
+def _noise(files: Files, path: Path) -> Iterator[Piece]:
+    return ((at, byte_noise(block)) for at, block in _same(files, path))
 
 
-def _checkpoint(path: Path) -> Iterator[Piece]:
+def _checkpoint(files: Files, path: Path, length: int) -> Iterator[Piece]:
     """Yield the checkpoint: its times, and noise in place of what follows."""
-    raw = LOCAL.read_at(path, path.stat().st_size, 0)
+    raw = files.read_at(path, length, 0)
     size = checkpoint.STORE_CHECKPOINT.size
     yield 0, raw[:size] + byte_noise(raw[size:])

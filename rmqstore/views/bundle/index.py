@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.checks.index.keys import KeyReader, Keys
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.disk.files import Files, OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.records import MAX_RECORD
 from rmqstore.formats import index
@@ -96,7 +96,7 @@ def _read(file: MappedFile, wanted: I64) -> Iterator[Columns]:
     length, block, i = min(file.length, file.file_size), _BLOCK, 0
     while i < len(wanted):
         start = int(wanted[i]) - file.start
-        raw = LOCAL.read_at(file.path, min(block, length - start), start)
+        raw = file.read_at(min(block, length - start), start)
         at = wanted[i : int(np.searchsorted(wanted, file.start + start + len(raw) - 4, side="right"))]
         at = at - (file.start + start)
         columns = Columns(bytearray(raw + bytes(SLACK)), file.start + start, at)
@@ -129,18 +129,17 @@ def _numbered(rows: I64) -> I64:
     return rows << 32 | which
 
 
-def index_pieces(path: Path, slots: int, hashes: IndexHashes) -> Iterator[Piece]:
+def index_pieces(files: Files, path: Path, slots: int, hashes: IndexHashes) -> Iterator[Piece]:
     """Yield a converted index file with this number of slots. Errors: OSError if it cannot be read."""
-    with path.open("rb") as file:
-        head = file.read(index.HEADER.size)
-        actual = np.frombuffer(file.read(slots * index.SLOT.size), dtype=">i4").astype(np.int64)
+    with files.open(path) as file:
+        head = file.read(index.HEADER.size, 0)
+        actual = np.frombuffer(file.read(slots * index.SLOT.size, index.HEADER.size), dtype=">i4").astype(np.int64)
         units_at = index.unit_at(0, slots)
-        length = path.stat().st_size
-        count = max(0, length - units_at) // index.UNIT.size
-        used = _used(path, units_at, count)
-        file.seek(units_at)
-        units = index.UNIT.array(file.read(used * index.UNIT.size)).copy()
-        rest = file.read(index.UNIT.size) if used == count else b""
+        count = max(0, file.length - units_at) // index.UNIT.size
+        used = _used(file, units_at, count)
+        stop = units_at + used * index.UNIT.size
+        units = index.UNIT.array(file.read(stop - units_at, units_at)).copy()
+        rest = file.read(index.UNIT.size, stop) if used == count else b""
     old, offsets, previous = (units[name].astype(np.int64) for name in ("key_hash", "phy_offset", "prev_index"))
     new = old.copy()
     real = np.flatnonzero(old >= 0)
@@ -168,16 +167,14 @@ def _head(head: bytes, old: int, new: int) -> bytes:
     return head[:at] + (count & 0xFFFFFFFF).to_bytes(4, "big") + head[at + 4 :]
 
 
-def _used(path: Path, start: int, count: int) -> int:
+def _used(file: OpenFile, start: int, count: int) -> int:
     """Return the number of units up to the last one that is not zero."""
-    used = 0
-    with path.open("rb") as file:
-        file.seek(start)
-        at = 0
-        while at < count * index.UNIT.size and (block := file.read(min(_BLOCK, count * index.UNIT.size - at))):
-            data = len(block.rstrip(b"\0"))
-            used = -(-(at + data) // index.UNIT.size) if data else used
-            at += len(block)
+    used = at = 0
+    size = count * index.UNIT.size
+    while at < size and (block := file.read(min(_BLOCK, size - at), start + at)):
+        data = len(block.rstrip(b"\0"))
+        used = -(-(at + data) // index.UNIT.size) if data else used
+        at += len(block)
     return used
 
 

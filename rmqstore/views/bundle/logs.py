@@ -49,11 +49,10 @@ def log_pieces(file: MappedFile, body_offset: int, names: Pseudonyms, *, check_o
 
     `body_offset`: bytes before every message. Errors: OSError if the file cannot be read.
     """
-    with file.path.open("rb") as source:
+    with file.open() as source:
 
         def read(start: int, stop: int) -> bytes:
-            source.seek(start)
-            return source.read(stop - start)
+            return source.read(stop - start, start)
 
         end = min(file.length, file.file_size)
         for run in scan_file(file, body_offset=body_offset, options=ScanOptions(check_offset=check_offset)):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rmqstore.files.disk.files import Files
 from rmqstore.formats import consumequeue, timer
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.text.javatext import java_string_hash
@@ -17,11 +18,11 @@ from rmqstore.views.bundle.noise import byte_noise
 _UNITS = 50_000
 
 
-def unit_pieces(path: Path, layout: Layout, names: Pseudonyms) -> Iterator[Piece]:
+def unit_pieces(files: Files, path: Path, layout: Layout, names: Pseudonyms) -> Iterator[Piece]:
     """Yield a converted file of consume queue or batch queue units. Errors: OSError if it cannot be read."""
     at = 0
-    with path.open("rb") as file:
-        while block := file.read(_UNITS * layout.size):
+    with files.open(path) as file:
+        while block := file.read(_UNITS * layout.size, at):
             whole = len(block) // layout.size * layout.size
             units = layout.array(block).copy()
             codes, inverse = np.unique(units["tags_code"], return_inverse=True)
@@ -30,7 +31,7 @@ def unit_pieces(path: Path, layout: Layout, names: Pseudonyms) -> Iterator[Piece
             at += len(block)
 
 
-def ext_pieces(path: Path, names: Pseudonyms) -> Iterator[Piece]:
+def ext_pieces(files: Files, path: Path, names: Pseudonyms) -> Iterator[Piece]:
     """Yield a converted consume queue extension file. Errors: OSError if it cannot be read."""
     layout = consumequeue.EXT_UNIT
 
@@ -44,10 +45,10 @@ def ext_pieces(path: Path, names: Pseudonyms) -> Iterator[Piece]:
             out[at + layout.at("tags_code") : at + layout.at("tags_code") + 8] = code
             at += unit["size"]
 
-    yield from _whole(path, renamed)
+    yield from _whole(files, path, renamed)
 
 
-def timer_pieces(path: Path, topics: Iterable[str], names: Pseudonyms) -> Iterator[Piece]:
+def timer_pieces(files: Files, path: Path, topics: Iterable[str], names: Pseudonyms) -> Iterator[Piece]:
     """Yield a converted timer log file. Errors: OSError if it cannot be read."""
     known = {java_string_hash(topic): topic for topic in topics}
     layout = timer.LOG_UNIT
@@ -65,10 +66,11 @@ def timer_pieces(path: Path, topics: Iterable[str], names: Pseudonyms) -> Iterat
             field = at + layout.at("real_topic_hash")
             out[field : field + 4] = code.to_bytes(4, "big", signed=True)
 
-    yield from _whole(path, renamed)
+    yield from _whole(files, path, renamed)
 
 
-def _whole(path: Path, change: Callable[[bytearray], None]) -> Iterator[Piece]:
-    data = bytearray(path.read_bytes())
+def _whole(files: Files, path: Path, change: Callable[[bytearray], None]) -> Iterator[Piece]:
+    with files.open(path) as file:
+        data = bytearray(file.read(file.length, 0))
     change(data)
     yield 0, bytes(data)
