@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from rmqstore.errors import RmqStoreError, UsageError, install_command
-from rmqstore.texts import Text, joined
+from rmqstore.texts import Text
 
 try:
     import duckdb
@@ -268,7 +268,7 @@ def _advice(error: Exception, query: str) -> str:
     if bare and isinstance(error, duckdb.ParserException):
         words = " and ".join(f'"{name}"' for name in bare)
         return Text("write {words} in double quotes (reserved in SQL)", words=words)
-    return Text("there are these views: `{views}`", views=joined(reading.VIEWS))
+    return Text("there are these views: `{views}`", views=", ".join(reading.VIEWS))
 
 
 def _with_unique_names(rows: Any) -> Any:

@@ -14,6 +14,7 @@ from rmqstore.texts import Joined, Placed, Text
 _TIGHT = frozenset(" （）()[]，。；：、“”《》！？…")
 """Characters that have no space beside them, also between a Chinese character and a letter."""
 _PUNCTUATION = {
+    ". ": "。",
     ": ": "：",
     ", ": "，",
     "; ": "；",
