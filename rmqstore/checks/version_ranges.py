@@ -15,7 +15,7 @@ from rmqstore.checks.queues.undelivered import Left
 from rmqstore.errors import UsageError
 from rmqstore.files.store import Store
 from rmqstore.formats.text.counts import many
-from rmqstore.texts import Text, joined
+from rmqstore.texts import Joined, Placed, Text, joined
 
 _TOPICS = re.compile(r" of [0-9,]+ topics?\b")  # named only if every record was read
 _NO_DLEDGER = Text("has no DLedger mode")
@@ -52,13 +52,22 @@ class VersionAnswer:
         else:
             outcome = _TOPICS.sub("", words)
         return VersionAnswer(
-            forecast.starts, forecast.reason, forecast.exit_code, taken, words, outcome, too_old, sentence
+            forecast.starts, forecast.reason, forecast.exit_code, taken, words, outcome, too_old, _of_start(sentence)
         )
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for versions that behave alike."""
         return self.starts, self.exit_code, self.messages_lost, self.too_old, _TOPICS.sub("", self.words)
+
+
+def _of_start(sentence: str) -> str:
+    """Return a verdict without its first clause, about damage in the log, which every version finds."""
+    if isinstance(sentence, Joined):
+        return joined(map(_of_start, sentence.parts), sentence.template, sentence.last)
+    if isinstance(sentence, Placed) and "damage" in sentence.values:
+        return sentence.values["sentence"]
+    return sentence
 
 
 def add_ranges(
@@ -87,7 +96,16 @@ def add_ranges(
         try:
             answer = answer_of(versions[-1])
         except UsageError:  # no DLedger in this version
-            answer = VersionAnswer(False, _NO_DLEDGER, None, 0, _NO_DLEDGER, _NO_DLEDGER, too_old=True, verdict="")
+            answer = VersionAnswer(
+                False,
+                _NO_DLEDGER,
+                None,
+                0,
+                _NO_DLEDGER,
+                _NO_DLEDGER,
+                too_old=True,
+                verdict=Text("RocketMQ {version} has no DLedger mode", version=versions[-1]),
+            )
         wrote = writer.known and not answer.too_old and any(writer.includes(version) for version in versions)
         if rows and answer.key == last and not narrow:
             rows[-1] = replace(

@@ -190,18 +190,19 @@ class StartForecast:
                 if damaged
                 else Text("RocketMQ {version} would start and lose nothing", version=self.version)
             )
-        text = Text(
-            "RocketMQ {version} would start and lose {messages}",
-            version=self.version,
-            messages=many(self.messages_lost, "message"),
-        )
+        lost = many(self.messages_lost, "message")
         if self.lost_by_topic:
-            text = Text("{text} of {topics}", text=text, topics=many(len(self.lost_by_topic), "topic"))
+            lost = Text("{messages} of {topics}", messages=lost, topics=many(len(self.lost_by_topic), "topic"))
         if self.commitlog_stop is not None:
-            text = Text("{text} (commitlog cut at {commitlog_stop:,})", text=text, commitlog_stop=self.commitlog_stop)
+            lost = Text("{lost} (commitlog cut at {stop:,})", lost=lost, stop=self.commitlog_stop)
         if self.units_cut:
-            text = Text("{text}, and drop {cut} from {queues}", text=text, cut=cut, queues=queues)
-        return text + self.caveat
+            lost = Text("{lost}, and drop {cut} from {queues}", lost=lost, cut=cut, queues=queues)
+        return Text(
+            "RocketMQ {version} would start and lose {lost}{caveat}",
+            version=self.version,
+            lost=lost,
+            caveat=self.caveat,
+        )
 
     def to_json(self) -> dict[str, Json]:
         """Return the forecast as JSON values, with queues named TOPIC/ID."""

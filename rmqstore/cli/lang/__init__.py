@@ -61,6 +61,8 @@ def translated(line: str) -> str:
 
 def wrapped(line: str, width: int, first: str, then: str) -> list[str]:
     """Translate a paragraph and break it into lines of `width` columns; the lines are not translated again."""
-    from rmqstore.cli.lang.chinese import translator
+    from rmqstore.cli.lang.chinese import broken, translator
 
-    return translator().wrapped(AsIs(translated(line)) if isinstance(line, Text) else line, width, first, then)
+    if isinstance(line, Text | AsIs):
+        return list(map(AsIs, broken(translated(line), width, first, then)))
+    return translator().wrapped(line, width, first, then)

@@ -157,7 +157,7 @@ class Translator:
     def wrapped(self, text: str, width: int, first: str, then: str) -> list[str]:
         """Translate a paragraph and break it; wide characters take two columns, and may begin a line."""
         as_is = isinstance(text, AsIs) or text in self._done
-        lines: list[str] = list(map(AsIs, _broken(text if as_is else self._text(text), width, first, then)))
+        lines: list[str] = list(map(AsIs, broken(text if as_is else self._text(text), width, first, then)))
         self._done.update(lines)
         self._done.update(line.strip() for line in lines)
         return lines
@@ -311,9 +311,14 @@ def sentences_of(entry: CatalogEntry) -> Iterator[tuple[str, str]]:
             holes = [name for name in names if f"{{{name}}}" in one or f"{{{name}:" in one or f"{{{name}!" in one]
             if holes and set(_FIELD.findall(one)) == set(_FIELD.findall(other)):
                 numbers = [_FIELD.sub(lambda m: f"{{{holes.index(m[1])}}}", text) for text in (one, other)]  # noqa: B023
-                yield bare(numbers[0]), numbers[1].rstrip("。")
+                yield bare(numbers[0]), numbers[1].rstrip("。").lstrip("，；： ")
             elif not holes:
-                yield bare(one), other.rstrip("。")
+                yield bare(one), other.rstrip("。").lstrip("，；： ")
+
+
+def has_words(text: str) -> bool:
+    """Return whether a text has words beside names, paths and quoted text."""
+    return _left(text) > 0
 
 
 def _masked(text: str) -> str:
@@ -326,7 +331,8 @@ def _left(text: str) -> float:
     return _WORD_COST * len(WORD.findall(_NAME.sub(" ", text)))
 
 
-def _broken(text: str, width: int, first: str, then: str) -> Iterator[str]:
+def broken(text: str, width: int, first: str, then: str) -> Iterator[str]:
+    """Yield the lines of a text in Chinese."""
     line = first
     empty = True
     for token in _TOKEN.findall(text):

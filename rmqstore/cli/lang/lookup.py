@@ -11,10 +11,9 @@ from rmqstore.cli.lang.as_is import AsIs
 from rmqstore.formats.text.width import columns
 from rmqstore.texts import Joined, Placed, Text
 
-_TIGHT = frozenset(" （）()[]，。；：、“”《》！？…")
+_TIGHT = frozenset(" .（）()[]，。；：、“”《》！？…")
 """Characters that have no space beside them, also between a Chinese character and a letter."""
 _PUNCTUATION = {
-    ". ": "。",
     ": ": "：",
     ", ": "，",
     "; ": "；",
@@ -23,8 +22,10 @@ _PUNCTUATION = {
     " and ": "和",
     " or ": "或",
     ", and ": "，并且",
+    ". ": "。",
+    ".": "。",
 }
-_BETWEEN = re.compile("|".join(map(re.escape, _PUNCTUATION)))
+_BETWEEN = re.compile("|".join([r"\.$", *map(re.escape, sorted(_PUNCTUATION.keys() - {"."}, key=len, reverse=True))]))
 _WIDE = re.compile(r"[\u2e80-\u9fff\uff00-\uffef]")
 
 
@@ -37,7 +38,7 @@ def in_chinese(text: str) -> str:
     if isinstance(text, Joined):
         return _list(text)
     if not isinstance(text, Text) or (template := _texts().get(text.template)) is None:
-        return chinese.translator().line(str(text))
+        return chinese.translator().line(str(text)) if chinese.has_words(text) else text
     return _filled(template, text) if text.values else template
 
 
@@ -45,11 +46,19 @@ def spaced(left: str, right: str) -> str:
     """Join two texts, with a space between a Chinese character and a letter or digit."""
     if not left or not right:
         return f"{left}{right}"
+    if left[-1] == " " and _is_han(left[-2:-1]) and _is_han(right[0]):
+        left = left[:-1]  # the template has a space beside a value, which is Chinese
+    elif right[0] == " " and _is_han(left[-1]) and _is_han(right[1:2]):
+        right = right[1:]
     a, b = left[-1], right[0]
-    han = "\u4e00" <= a <= "\u9fff", "\u4e00" <= b <= "\u9fff"
+    han = _is_han(a), _is_han(b)
     if han[0] != han[1] and not (a + b).isspace() and (b if han[0] else a) not in _TIGHT:
         return f"{left} {right}"
     return f"{left}{right}"
+
+
+def _is_han(char: str) -> bool:
+    return "\u4e00" <= char <= "\u9fff"
 
 
 def _filled(template: str, text: Text) -> str:

@@ -268,13 +268,13 @@ def _versions(report: Report, width: int) -> Iterator[Styled]:
     for i, row in enumerate(rows):
         who = Placed("{versions} ({words})", versions=row.versions, words=words) if row.wrote else row.versions
         line = row.sentence(who)
-        yield from _row("" if i else "brokers", line, width)
+        yield from _row("" if i else Text("brokers"), line, width)
 
 
 def _row(label: str, text: str, width: int) -> Iterator[Styled]:
     for i, line in enumerate(wrapped(text, max(20, width - 15)) or [""]):
         label = "" if i else label
-        yield Styled(f"  {label:<12} ", style="dim").append(line)
+        yield Styled(Placed("  {label:<12} ", label=label), style="dim").append(line)
 
 
 def _totals(report: Report) -> Styled:
@@ -314,11 +314,15 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
     style = _STYLE[problem.severity]
     times = f"  ×{count:,}" if count > 1 else ""
     head = Styled(fitted(title(_SEVERITY_WORDS[problem.severity]), 8), style=style)
-    yield head.append(problem.code, style=style).append(f"  {problem.title}").append(times, style=style)
+    yield (
+        head.append(problem.code, style=style)
+        .append(Placed("  {title}", title=problem.title))
+        .append(times, style=style)
+    )
     yield from (Styled(line, style="dim") for line in wrapped(problem.about, width, "    ", "    "))
     shown = findings if verbose else findings[:EXAMPLES]
     for finding in shown:
-        yield Styled(f"    {_place(finding)}")
+        yield Styled(Placed("    {place}", place=_place(finding)))
         facts = facts_of(finding)
         if facts:
             yield from _below(facts, width)
@@ -340,7 +344,7 @@ def _place(finding: Finding) -> str:
     if finding.length or finding.offset:
         text = Text("{text}  at {offset:,}", text=text, offset=finding.offset)
     if finding.length:
-        text += f" ({bytes_text(finding.length)})"
+        text = Placed("{text} ({length})", text=text, length=bytes_text(finding.length))
     return text
 
 
