@@ -61,7 +61,7 @@ def grown(tmp_path: Path) -> GrowingStore:
     return GrowingStore(tmp_path / "store")
 
 
-@pytest.mark.quick_rows(6)
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("name", ["5.4.0-dledger-mixed", "5.4.0-rocksdb", "4.9.7-killed", *STORES])
 def test_a_snapshot_has_the_whole_log_of_a_real_store(name: str, tmp_path: Path) -> None:
     store = unpack(name)

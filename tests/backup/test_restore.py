@@ -30,7 +30,7 @@ from tests.untouched import snapshot
 QUICK = ("5.4.0-dledger-mixed", "5.4.0-rocksdb", "5.4.0-formats", "4.9.7-killed")
 
 
-@pytest.mark.quick_rows(6)
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("name", [*QUICK, *BROKER_STORES])
 def test_a_restored_store_is_the_store(name: str, tmp_path: Path) -> None:
     store, copy = unpack(name), tmp_path / "copy"

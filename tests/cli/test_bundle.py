@@ -116,7 +116,7 @@ def test_a_bundle_has_the_findings_of_its_store_and_none_of_its_words(name: str,
     )
 
 
-@pytest.mark.quick_rows(8)
+@pytest.mark.quick_rows(4)
 @pytest.mark.parametrize("name", SOME_CASES)
 def test_a_bundle_of_a_damaged_store_is_damaged_in_the_same_places(name: str, tmp_path: Path) -> None:
     case = read_case(name)

@@ -41,6 +41,7 @@ def rows(*words: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in run(*words).stdout.splitlines()]
 
 
+@pytest.mark.quick_rows(1)
 def test_dump_shows_what_is_a_filler(lost_two: tuple[Path, list[Record]]) -> None:
     store, lost = lost_two
     dumped = rows("dump", str(store), "--format", "ndjson")
@@ -137,6 +138,7 @@ def test_a_filler_without_a_mark_is_known_by_its_journal(tmp_path: Path) -> None
     assert run_json("du", str(store), exit_code=0)["fillers"] == 3
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_columns_give_the_same_fillers_as_records(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, lost = repaired(name, tmp_path)
@@ -157,6 +159,7 @@ def test_columns_give_the_same_fillers_as_records(name: str, tmp_path: Path, mon
         assert found == [r.position for r in lost]
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize(
     "rows_of_plan",
     [

@@ -33,6 +33,7 @@ def convert(name: str, store: Path) -> Any:
     return run_json("rebuild", str(store), "cq", "--storage", STORES[name], "-c", conf, "--apply", exit_code=0)
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", STORES)
 def test_both_versions_read_every_message_in_the_other_form(
     name: str, tmp_path: Path, oracle_servers: OracleServers

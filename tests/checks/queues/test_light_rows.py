@@ -34,6 +34,7 @@ def light_files(store: Path) -> list[str]:
     return [path.name for path in (store / "consumequeue").iterdir() if path.name.startswith("%LMQ%")]
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("name", [SEPARATE, LITE, LMQ, "5.5.1-rocksdb-double-separate"])
 @pytest.mark.parametrize("with_conf", [False, True])
 def test_a_sound_store_has_no_problem_and_nothing_is_planned(name: str, with_conf: bool, tmp_path: Path) -> None:
@@ -106,6 +107,7 @@ def test_two_databases_without_broker_conf_are_refused(tmp_path: Path) -> None:
     assert "both have a RocksDB of consume queues" in refused.output
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("name", [LITE, LMQ])
 @pytest.mark.parametrize("damage", ["rows", "table", "all"])
 def test_light_queues_are_rebuilt_in_the_rocksdb_and_never_as_files(name: str, damage: str, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def remove_oldest(store: Path, left: int) -> None:
         file.unlink()
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", [*IN_FILES, *IN_ROCKSDB])
 def test_queues_offsets_and_topics_are_the_same_in_both_forms(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
@@ -120,6 +121,7 @@ def test_the_separate_directory_is_used_if_broker_conf_names_it(tmp_path: Path) 
     assert not (store / "consumequeue" / "CURRENT").exists()
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", [*IN_FILES, *IN_ROCKSDB])
 def test_a_queue_without_a_message_in_the_log_keeps_its_end(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)

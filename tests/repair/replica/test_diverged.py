@@ -137,7 +137,7 @@ def diverged(request: pytest.FixtureRequest, nodes: tuple[Path, Path, str], tmp_
     return pair(tmp_path, other, one, role) if request.param == "former" else pair(tmp_path, one, other, role)
 
 
-@pytest.mark.quick_rows(4)
+@pytest.mark.quick_rows(2)
 def test_bytes_come_from_before_the_fork_only(diverged: Diverged) -> None:
     whole = log_files(diverged.store)
     diverged.break_log(-20, 12)
@@ -157,7 +157,7 @@ def test_bytes_come_from_before_the_fork_only(diverged: Diverged) -> None:
         assert healed[name][:low] + healed[name][high:] == content[:low] + content[high:]
 
 
-@pytest.mark.quick_rows(4)
+@pytest.mark.quick_rows(2)
 def test_the_divergence_is_named_where_all_damage_is_far_before_it(diverged: Diverged) -> None:
     whole = log_files(diverged.store)
     diverged.break_log(-90)
@@ -230,6 +230,7 @@ def test_a_lost_end_without_any_witness_is_not_restored(diverged: Diverged) -> N
     assert snapshot(diverged.store) == before
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("nodes", [classic, controller], indirect=True)
 def test_with_extend_the_plan_says_that_nothing_was_left_to_compare(diverged: Diverged) -> None:
     forget_the_end(diverged)
@@ -259,7 +260,7 @@ def test_the_rest_of_a_message_proves_a_lost_end(tmp_path: Path) -> None:
     assert log_files(store) == whole
 
 
-@pytest.mark.quick_rows(4)
+@pytest.mark.quick_rows(2)
 def test_the_common_part_of_a_lost_end_is_restored(diverged: Diverged) -> None:
     lose_the_end(diverged, -5)
     planned = run_json(*diverged.words(), "--role", "single", exit_code=1)

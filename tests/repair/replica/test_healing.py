@@ -82,7 +82,7 @@ def _all() -> Iterator[object]:
             yield pytest.param(pair, harm, id=f"{name}-{harm.__name__}", marks=marks)
 
 
-@pytest.mark.quick_rows(11)
+@pytest.mark.quick_rows(4)
 @pytest.mark.parametrize(("pair", "harm"), [*_all()])
 def test_the_original_bytes_come_back(pair: Pair, harm: Callable[[list[Row]], None], tmp_path: Path) -> None:
     store = copy_store(pair.store, tmp_path)

@@ -13,6 +13,7 @@ from tests.repair.salvaging import pick, roll_back
 from tests.stores import copy_store
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger", "5.5.1-clean"])
 def test_a_repeated_unit_before_the_second_message_leaves_nothing_to_plan(name: str, tmp_path: Path) -> None:
     """The only message before the gap is the first of its queue: the repeated unit is not its second proof."""

@@ -37,7 +37,7 @@ def hit_header(row: Row, length: int) -> None:
     damage.zero(row.path, row.at - row.body_offset, length)
 
 
-@pytest.mark.quick_rows
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("length", [16, 48])
 @pytest.mark.parametrize("name", DLEDGER)
 def test_the_last_message_of_dledger_stays_when_only_its_header_is_hit(name: str, length: int, tmp_path: Path) -> None:

@@ -64,7 +64,6 @@ def middle(store: Path) -> Row:
 
 
 @pytest.mark.quick_rows
-@pytest.mark.quick_rows
 @pytest.mark.parametrize("field", DAMAGED_BITS)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_record_is_what_it_was(name: str, field: str, tmp_path: Path) -> None:

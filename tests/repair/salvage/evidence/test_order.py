@@ -19,7 +19,7 @@ def of_queue(store: Path) -> list[Row]:
     return [row for row in rows(store) if row.slot[:2] == ("Order_11", 0)]
 
 
-@pytest.mark.quick_rows
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("bit", [0, 1, 3, 4, 5])
 @pytest.mark.parametrize(("first", "count"), [(10, 2), (16, 3), (-2, 2), (-3, 3)])
 @pytest.mark.parametrize("name", ["5.4.0-clean", "5.1.4-dledger"])
