@@ -238,6 +238,12 @@ def whole_broker() -> Iterator[Callable[..., WholeBroker]]:
 
 
 @pytest.fixture
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A writable copy of the store that the constant STORE of a test module names; without one, of 5.4.0-clean."""
+    return copy_store(getattr(request.module, "STORE", "5.4.0-clean"), tmp_path)
+
+
+@pytest.fixture
 def store_copy(tmp_path: Path) -> Callable[[str], Path]:
     """Return a function: `store_copy("5.4.0-killed")` creates a writable copy of that store."""
     return lambda name: copy_store(name, tmp_path)

@@ -94,14 +94,12 @@ def test_nothing_is_changed_without_apply(
     ],
     ids=["byte", "size", "created", "deleted", "time", "mode", "name"],
 )
-def test_assert_untouched_notices(change: object, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_assert_untouched_notices(change: object, store: Path) -> None:
     assert callable(change)
     with pytest.raises(AssertionError, match="changed by a command"), assert_untouched(store):
         change(store)
 
 
-def test_assert_untouched_allows_reading(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_assert_untouched_allows_reading(store: Path) -> None:
     with assert_untouched(store):
         (store / "checkpoint").read_bytes()

@@ -385,8 +385,7 @@ def test_an_export_that_may_not_be_read_is_exit_3(tmp_path: Path) -> None:
     assert not (tmp_path / "made").exists()
 
 
-def test_a_store_is_not_imported_into_itself(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_store_is_not_imported_into_itself(store: Path) -> None:
     before = snapshot(store)
     result = run("import", str(store), "--output", str(store / "commitlog" / "new"), exit_code=2)
     assert "lies inside the store" in result.stderr

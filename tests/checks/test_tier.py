@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.command import run, run_json
-from tests.stores import copy_store
 
 METADATA = (
     '{"topicSerialNumber":1,"queueMetadataTable":{"Order_11":{0:{"queue":{"brokerName":"b","queueId":0,"topic":'
@@ -19,8 +18,7 @@ METADATA = (
 @pytest.mark.parametrize(
     "words", [["verify"], ["find", "no-such-key"], ["lost"], ["expire"]], ids=lambda words: str(words[0])
 )
-def test_older_messages_may_be_in_the_tier(words: list[str], tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_older_messages_may_be_in_the_tier(words: list[str], store: Path) -> None:
     (store / "config" / "tieredStoreMetadata.json").write_text(METADATA)
     result = run(words[0], str(store), *words[1:], *(["-v"] if words[0] == "verify" else []))
     text = " ".join((result.stdout + result.stderr).split())
@@ -28,9 +26,8 @@ def test_older_messages_may_be_in_the_tier(words: list[str], tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("queues", ["files", "none"])
-def test_a_plan_that_leaves_a_gap_after_the_tier_names_it(queues: str, tmp_path: Path) -> None:
+def test_a_plan_that_leaves_a_gap_after_the_tier_names_it(queues: str, store: Path) -> None:
     """The log begins after the tier's end; without its consume queue, the queue begins there after the repair."""
-    store = copy_store("5.4.0-clean", tmp_path)
     (store / "config" / "tieredStoreMetadata.json").write_text(METADATA.replace('"maxOffset":30', '"maxOffset":3'))
     for path in sorted((store / "commitlog").iterdir())[:3]:
         path.unlink()
@@ -42,8 +39,7 @@ def test_a_plan_that_leaves_a_gap_after_the_tier_names_it(queues: str, tmp_path:
 
 
 @pytest.mark.parametrize(("end", "named"), [(3, True), (42, False)])
-def test_expire_names_the_queues_that_the_tier_loses(end: int, named: bool, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_expire_names_the_queues_that_the_tier_loses(end: int, named: bool, store: Path) -> None:
     metadata = METADATA.replace('"maxOffset":30', f'"maxOffset":{end}')
     (store / "config" / "tieredStoreMetadata.json").write_text(metadata)
     result = run("expire", str(store), "--reserved", "0", "--any-hour")

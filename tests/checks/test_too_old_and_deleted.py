@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests import command
-from tests.stores import copy_store, unpack
+from tests.stores import unpack
 
 
 def verified(store: Path, *options: str, exit_code: int) -> dict[str, Any]:
@@ -72,8 +72,7 @@ def test_timed_messages_in_rocksdb_are_not_lost_where_the_timer_queue_is_read_ag
     assert "14 timed messages" in words["5.5.1"]  # all are due by now
 
 
-def test_messages_of_a_deleted_topic_have_one_statement(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_messages_of_a_deleted_topic_have_one_statement(store: Path) -> None:
     topics = store / "config" / "topics.json"
     topics.write_bytes(topics.read_bytes().replace(b'"Order_11"', b'"Order_99"'))
     for folder in (store / "consumequeue" / "Order_11").iterdir():

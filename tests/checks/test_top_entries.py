@@ -12,7 +12,7 @@ from rmqstore.files.top_entries import unknown_entries
 from tests import command
 from tests.command import run
 from tests.damage import zero
-from tests.stores import BROKER_STORES, copy_store, unpack
+from tests.stores import BROKER_STORES, unpack
 from tests.untouched import assert_untouched
 
 
@@ -39,8 +39,7 @@ def made(root: Path, name: str) -> None:
         ([f"{0:020}"], "its name is an offset"),
     ],
 )
-def test_what_may_hold_positions_is_not_clean_and_not_cut(names: list[str], why: str, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_what_may_hold_positions_is_not_clean_and_not_cut(names: list[str], why: str, store: Path) -> None:
     for name in names:
         made(store, name)
     top = names[0].partition("/")[0]
@@ -57,8 +56,7 @@ def test_what_may_hold_positions_is_not_clean_and_not_cut(names: list[str], why:
 
 
 @pytest.mark.parametrize("name", ["notes", "empty/", "scripts/run"])
-def test_other_unknown_entries_are_named(name: str, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_other_unknown_entries_are_named(name: str, store: Path) -> None:
     made(store, name)
     top = name.partition("/")[0]
     report = answer("verify", str(store), exit_code=0)
@@ -75,8 +73,7 @@ def test_other_unknown_entries_are_named(name: str, tmp_path: Path) -> None:
         "store.tar.gz",
     ],
 )
-def test_what_operators_leave_does_not_alarm(name: str, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_what_operators_leave_does_not_alarm(name: str, store: Path) -> None:
     made(store, name)
     assert answer("verify", str(store), exit_code=0)["counts"] == {}
 

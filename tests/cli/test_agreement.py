@@ -20,9 +20,8 @@ def shown(text: str) -> str:
 
 
 @pytest.mark.parametrize("torn", [1, 3])
-def test_info_and_verify_find_the_same_end_where_the_last_records_are_torn(tmp_path: Path, torn: int) -> None:
+def test_info_and_verify_find_the_same_end_where_the_last_records_are_torn(store: Path, torn: int) -> None:
     """After a power failure, the heads of the records exist, but pages of the bodies do not."""
-    store = copy_store("5.4.0-clean", tmp_path)
     records = [r for r in read_folder(store / "commitlog") if r.position >= 458752]
     for record in records[-torn:]:
         zero(store / LAST, record.position - 458752 + 90, 40)
@@ -38,8 +37,7 @@ def test_info_and_verify_find_the_same_end_where_the_last_records_are_torn(tmp_p
     assert f"Look closer     rmqstore verify {store}\n" in text
 
 
-def test_a_record_with_a_damaged_body_is_counted_by_all_of_them(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_record_with_a_damaged_body_is_counted_by_all_of_them(store: Path) -> None:
     flip(store / "commitlog" / "00000000000000262144", 273275 - 262144 + 200)
     verified = run("verify", str(store))
     assert "552 good messages and 1 damaged in 8 files" in shown(verified.stdout)
@@ -52,8 +50,7 @@ def test_a_record_with_a_damaged_body_is_counted_by_all_of_them(tmp_path: Path) 
     assert (dumped.exit_code, dumped.stderr) == (1, "warning: 1 message has a wrong CRC\n")
 
 
-def test_a_missing_file_is_passed_over_aloud(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_missing_file_is_passed_over_aloud(store: Path) -> None:
     (store / "commitlog" / "00000000000000196608").unlink()
     passed = "warning: 1 gap of missing files (65,536 bytes) skipped:\n"
     passed += "  commitlog 196,608 to 262,144: the file is missing\n"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.command import run
 from tests.damage import cut
-from tests.stores import copy_store, unpack, write_broker_conf
+from tests.stores import unpack, write_broker_conf
 
 STORE = "5.4.0-clean"
 LOG = "commitlog offsets 0 to 524,288"
@@ -169,8 +169,7 @@ def test_old_spelling_is_honoured_for_the_versions_that_read_it(tmp_path: Path) 
 # --- undo -----------------------------------------------------------------------------------------------------------
 
 
-def test_second_undo_says_that_the_store_was_already_restored(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_second_undo_says_that_the_store_was_already_restored(store: Path) -> None:
     cut(store / "config" / "topics.json", 0)
     applied = run("recover", str(store), "--apply", "--json")
     journal = json.loads(applied.stdout)["journal"]

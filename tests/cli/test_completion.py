@@ -10,7 +10,7 @@ from click.shell_completion import ShellComplete
 from rmqstore.cli.main import cli
 from tests.command import run
 from tests.damage import flip
-from tests.stores import copy_store, unpack
+from tests.stores import unpack
 
 STORE = "5.4.0-clean"
 
@@ -45,8 +45,7 @@ def test_codes_and_versions() -> None:
     assert "4.9.7" in completed("dump", "x", "--broker", "4.9")
 
 
-def test_journals(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_journals(store: Path) -> None:
     flip(store / "commitlog" / f"{131072:020d}", 49_915)
     run("recover", str(store), "--apply")
     [journal] = (store / ".rmqstore").iterdir()

@@ -312,8 +312,7 @@ def test_names_do_not_steer_the_terminal(command: str, tmp_path: Path) -> None:
     assert "\x1b" not in run(command, str(store / "no such")).output
 
 
-def test_output_inside_the_store_is_refused(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_output_inside_the_store_is_refused(store: Path) -> None:
     result = run("info", str(store), "-o", str(store / "commitlog" / "info.txt"))
     assert result.exit_code == 2
     assert "lies inside the store" in result.stderr
@@ -360,8 +359,7 @@ def test_ctrl_c_is_exit_130_and_leaves_no_output(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_store_is_exit_3(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_an_unreadable_store_is_exit_3(store: Path) -> None:
     store.chmod(0)
     try:
         assert run("info", str(store)).exit_code == 3
@@ -445,8 +443,7 @@ def test_what_says_nothing_about_positions_is_refused(option: str) -> None:
     assert result.stderr == f"error: {text} does not apply to --positions — leave it out\n"
 
 
-def test_a_plan_without_steps_says_what_it_does_not_cure(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_plan_without_steps_says_what_it_does_not_cure(store: Path) -> None:
     os.mkfifo(store / "commitlog" / "pipe")
     for path in (store / "config").glob("topics.json*"):
         path.write_bytes(bytes(10))
@@ -474,8 +471,7 @@ def test_a_range_with_nothing_in_it_is_a_mistake(words: tuple[str, ...]) -> None
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])
-def test_a_closed_pipe_does_not_change_the_exit_code_of_a_report(words: tuple[str, ...], tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_closed_pipe_does_not_change_the_exit_code_of_a_report(words: tuple[str, ...], store: Path) -> None:
     cut(store / "config" / "topics.json", 0)
     with process("verify", str(store), *words) as child:
         assert child.stdout is not None
@@ -485,8 +481,7 @@ def test_a_closed_pipe_does_not_change_the_exit_code_of_a_report(words: tuple[st
     assert child.returncode == 1
 
 
-def test_a_closed_pipe_does_not_end_a_repair(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_closed_pipe_does_not_end_a_repair(store: Path) -> None:
     config = store / "config" / "topics.json"
     before = config.read_bytes()
     cut(config, 0)

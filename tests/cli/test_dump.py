@@ -177,8 +177,7 @@ def test_dledger_index_equals_the_entries() -> None:
     assert [(r["index"], r["pos"], r["size"], r["term"]) for r in rows(store, "--what", "dledger-index")] == entries
 
 
-def test_config_is_json_and_a_broken_one_is_named(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_config_is_json_and_a_broken_one_is_named(store: Path) -> None:
     found = {r["file"]: r for r in rows(str(store), "--what", "config")}
     assert "Order_11" in found["topics.json"]["value"]["topicConfigTable"]
     (store / "config" / "topics.json").write_bytes(bytes(100))

@@ -215,8 +215,7 @@ def test_each_message_is_told_once_in_the_order_of_time() -> None:
     assert told["offsets"] == [message["offset"] for message in answer["messages"]]
 
 
-def test_a_message_that_was_due_before_the_last_one_was_stored_is_overdue(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_a_message_that_was_due_before_the_last_one_was_stored_is_overdue(store: Path) -> None:
     (waiting,) = found(store, "ord11_90006")["messages"]
     path = next((store / "consumequeue" / waiting["topic"] / str(waiting["queue_id"])).iterdir())
     at = 20 * waiting["queue_offset"] + 12
@@ -227,8 +226,7 @@ def test_a_message_that_was_due_before_the_last_one_was_stored_is_overdue(tmp_pa
     assert found(store, "ord11_90006")["answers"][0]["state"] == "overdue"
 
 
-def test_groups_that_have_not_come_to_it_are_named(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_groups_that_have_not_come_to_it_are_named(store: Path) -> None:
     offsets_of = '{"Order_11@CG_a": {"0": 40}, "Order_11@CG_b": {"0": 40}, "Order_11@CG_c": {"0": 1}}'
     (store / "config" / "consumerOffset.json").write_text('{"offsetTable": ' + offsets_of + "}")
     assert first_line(store, "tx11_0") == "tx11_0: arrived, committed, read past by CG_a and CG_b, not by CG_c"
@@ -261,8 +259,7 @@ def test_a_lost_message_is_lost_before_and_after_its_repair(
     assert "LOST: an earlier repair put a filler in its place" in told.replace("\n  ", " ")
 
 
-def test_damage_is_counted_once_and_a_missing_file_is_no_damage(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_damage_is_counted_once_and_a_missing_file_is_no_damage(store: Path) -> None:
     damaged(store)
     (store / "commitlog" / f"{131072:020}").unlink()
     result = run("find", str(store), "no-such-key", "other")
@@ -332,8 +329,7 @@ def test_groups_that_consumed_the_message_are_told_by_their_offsets() -> None:
     assert message["consumers"] == [{"group": "CG_part_11", "offset": at, "consumed": at > message["queue_offset"]}]
 
 
-def test_a_group_that_has_not_come_so_far_has_not_consumed_the_message(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_a_group_that_has_not_come_so_far_has_not_consumed_the_message(store: Path) -> None:
     path = store / "config" / "consumerOffset.json"
     path.write_text('{"offsetTable": {"Order_11@CG_new": {"0": 1, "1": 1, "2": 4, "3": 1}, "Other@CG": {"2": 9}}}')
     message = found(store, "ord11_42")["messages"][0]
@@ -341,8 +337,7 @@ def test_a_group_that_has_not_come_so_far_has_not_consumed_the_message(tmp_path:
     assert message["consumers"] == [{"group": "CG_new", "offset": 4, "consumed": False}]
 
 
-def test_progress_comes_from_the_backup_where_the_file_is_broken(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_progress_comes_from_the_backup_where_the_file_is_broken(store: Path) -> None:
     path = store / "config" / "consumerOffset.json"
     shutil.copy(path, f"{path}.bak")
     path.write_bytes(bytes(100))
@@ -361,8 +356,7 @@ def test_every_message_of_a_sound_store_has_its_queue_entry_and_index(name: str)
         assert message["index"]["state"] == "present"
 
 
-def test_missing_and_wrong_queue_entries_are_told(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_missing_and_wrong_queue_entries_are_told(store: Path) -> None:
     record = next(r for r in find_records(store) if (r.topic, r.queue_offset) == ("Order_11", 5))
     path = next((store / "consumequeue" / "Order_11" / str(record.queue_id)).iterdir())
     zero(path, 5 * 20, 20)
@@ -379,8 +373,7 @@ def test_missing_and_wrong_queue_entries_are_told(tmp_path: Path) -> None:
     assert answer["searched"] == "log"
 
 
-def test_a_destroyed_record_is_known_by_its_index_entry(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_a_destroyed_record_is_known_by_its_index_entry(store: Path) -> None:
     record = next(r for r in find_records(store) if "ord11_42" in keys_of(r))
     name = f"{record.position // 65536 * 65536:020}"
     zero(store / "commitlog" / name, record.position % 65536, record.size)

@@ -67,8 +67,7 @@ def test_unique_id_and_key_are_found_by_the_index(name: str) -> None:
     assert key in got(store, key)["keys"].split()
 
 
-def test_unique_id_is_found_in_the_log_when_no_index_has_it(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_unique_id_is_found_in_the_log_when_no_index_has_it(store: Path) -> None:
     for file in (store / "index").iterdir():
         file.unlink()
     row = some_messages(store, 3)[1]
@@ -86,8 +85,7 @@ def test_a_missing_message_is_exit_code_1(where: str) -> None:
     assert result.stdout == ""
 
 
-def test_a_damaged_body_is_shown_and_named(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_damaged_body_is_shown_and_named(store: Path) -> None:
     row = next(row for row in dump_messages(open_store(store)) if row["body_length"] > 20 and row["sys_flag"] == 0)
     path = store / "commitlog" / row["file"]
     raw = bytearray(path.read_bytes())
@@ -118,8 +116,7 @@ def test_a_long_binary_body_is_shortened_unless_asked_for() -> None:
     assert got(store, str(row["offset"]))["body_base64"] == row["body_base64"]
 
 
-def test_a_body_is_never_saved_into_the_store(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_body_is_never_saved_into_the_store(store: Path) -> None:
     result = run("get", str(store), "0", "--save-body", str(store / "commitlog" / "body.bin"))
     assert result.exit_code == 2
     assert not (store / "commitlog" / "body.bin").exists()

@@ -32,14 +32,12 @@ def _damage_bodies(store: Path, count: int) -> None:
         flip(store / "commitlog" / f"{0:020d}", record.position + 100)
 
 
-def test_headline_names_damage_that_a_start_does_not_touch(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_headline_names_damage_that_a_start_does_not_touch(store: Path) -> None:
     _damage_bodies(store, 4)
     assert _headline(store) == "4 messages are damaged; RocketMQ 5.4.0 would start and cut nothing. 4 problems found."
 
 
-def test_headline_names_one_damaged_message_and_one_lost_page(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_headline_names_one_damaged_message_and_one_lost_page(store: Path) -> None:
     _damage_bodies(store, 1)
     hole = list(read_folder(store / "commitlog"))[225]
     zero(store / "commitlog" / f"{hole.position // 65_536 * 65_536:020d}", hole.position % 65_536, hole.size)
@@ -47,8 +45,7 @@ def test_headline_names_one_damaged_message_and_one_lost_page(tmp_path: Path) ->
     assert verdict == "1 message and 1 stretch of the log are damaged; RocketMQ 5.4.0 would start and cut nothing"
 
 
-def test_headline_and_log_line_count_the_same_damaged_messages(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_headline_and_log_line_count_the_same_damaged_messages(store: Path) -> None:
     _damage_bodies(store, 2)
     record = next(r for r in read_folder(store / "commitlog") if r.position > 65_536 and r.properties)
     flip(store / "commitlog" / f"{65_536:020d}", record.position + record.size - 65_536 - 3, 7)  # not valid UTF-8
@@ -65,8 +62,7 @@ def test_a_page_of_zeros_over_several_dledger_entries_is_not_one_message(tmp_pat
     assert loss["messages"] == 4
 
 
-def test_headline_does_not_say_that_nothing_is_lost_over_a_tail_that_may_have_been_a_message(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_headline_does_not_say_that_nothing_is_lost_over_a_tail_that_may_have_been_a_message(store: Path) -> None:
     *_, last = read_folder(store / "commitlog")
     file = sorted((store / "commitlog").iterdir())[-1]
     flip(file, last.position - int(file.name) + 4, 6)  # the magic
@@ -185,8 +181,7 @@ def test_several_stores_have_one_line_each_and_the_worst_is_first(tmp_path: Path
     assert run("verify", str(sound), str(worst), "--resume").exit_code == 2
 
 
-def test_adjacent_versions_with_one_outcome_are_named_as_one_range(tmp_path: Path) -> None:
+def test_adjacent_versions_with_one_outcome_are_named_as_one_range(store: Path) -> None:
     """5.1.2 does not start either; it only exits with another code than 5.1.1."""
-    store = copy_store("5.4.0-clean", tmp_path)
     (store / "commitlog" / "not-a-log-file").touch()
     assert "RocketMQ 4.5.1 to 4.9.1 and 4.9.3 to 5.1.2 would not start." in _headline(store)

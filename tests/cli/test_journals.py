@@ -36,8 +36,7 @@ def rows(store: Path, *words: str, exit_code: int = 0) -> list[Mapping[str, Any]
     return listed
 
 
-def test_journals_say_what_each_repair_did(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_journals_say_what_each_repair_did(store: Path) -> None:
     names = repaired(store, FIRST, SECOND)
     listed = rows(store)
     assert [Path(row["journal"]).name for row in listed] == names
@@ -52,8 +51,7 @@ def all_but_second(store: Path) -> dict[str, Entry]:
     return {name: entry for name, entry in content(store).items() if SECOND not in name}
 
 
-def test_undo_last_goes_back_step_by_step(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_undo_last_goes_back_step_by_step(store: Path) -> None:
     flip(store / "commitlog" / FIRST, 4000)
     before = all_but_second(store)
     assert run("recover", str(store), "--apply").exit_code == 0
@@ -70,8 +68,7 @@ def test_undo_last_goes_back_step_by_step(tmp_path: Path) -> None:
     assert run("undo", str(store / ".rmqstore" / names[0]), "--last").exit_code == 2
 
 
-def test_pruning_prints_first_and_removes_what_is_undone(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_pruning_prints_first_and_removes_what_is_undone(store: Path) -> None:
     names = repaired(store, FIRST, SECOND)
     assert run("undo", str(store), "--last").exit_code == 0
     result = run("journals", str(store), "--prune")
@@ -84,8 +81,7 @@ def test_pruning_prints_first_and_removes_what_is_undone(tmp_path: Path) -> None
     assert run("undo", str(store), "--last").exit_code == 0
 
 
-def test_repairs_are_pruned_from_the_oldest_on_when_asked_for(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_repairs_are_pruned_from_the_oldest_on_when_asked_for(store: Path) -> None:
     names = repaired(store, FIRST, SECOND)
     data = content(store)
     times = store.stat().st_mtime_ns

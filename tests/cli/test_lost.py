@@ -108,8 +108,7 @@ def test_before_and_after_the_repair_the_same_messages_are_lost(name: str, folde
     assert lost(store, "--next-start", exit_code=0)["messages"] == []
 
 
-def test_sound_messages_that_the_next_start_deletes_are_listed(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_sound_messages_that_the_next_start_deletes_are_listed(store: Path) -> None:
     (store / "abort").touch()
     zero(store / "checkpoint", 0, 40)
     records = list(find_records(store))
@@ -171,8 +170,7 @@ def test_what_is_left_of_bodies_is_saved_when_asked_for(tmp_path: Path) -> None:
     assert run("lost", str(store), "--bodies", str(store / "bodies")).exit_code == 2
 
 
-def test_csv_and_ndjson_have_a_row_for_each_message(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_csv_and_ndjson_have_a_row_for_each_message(store: Path) -> None:
     first, second, third = damaged(store)
     rows = list(csv.DictReader(io.StringIO(run("lost", str(store), "--format", "csv").stdout)))
     assert [int(row["offset"]) for row in rows] == [first.position, second.position, third.position]
@@ -195,8 +193,7 @@ def test_the_table_fits_the_terminal(width: str, tmp_path: Path, monkeypatch: py
     assert "Lost to damage: 2 messages; 1 body left" in result.stdout
 
 
-def test_who_has_consumed_it_is_told(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_who_has_consumed_it_is_told(store: Path) -> None:
     first, *_ = damaged(store)
     table = {f"{first.topic}@CG_old": {str(first.queue_id): first.queue_offset + 1}, f"{first.topic}@CG_new": {"0": 0}}
     (store / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
@@ -215,8 +212,7 @@ def test_a_journal_outside_of_the_store_is_named(tmp_path: Path) -> None:
     assert lost(store)["when"] == "next start"
 
 
-def test_a_slave_that_is_to_be_truncated_has_the_same_losses(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_a_slave_that_is_to_be_truncated_has_the_same_losses(store: Path) -> None:
     first, second, _ = damaged(store)
     config = write_broker_conf(STORE, store, brokerRole="SLAVE")
     answer = lost(store, "-c", str(config))
@@ -246,9 +242,8 @@ def test_a_part_of_a_store_does_not_tell_what_is_lost() -> None:
     assert run("lost", str(unpack(STORE) / "commitlog")).exit_code == 3
 
 
-def test_a_record_in_the_place_of_another_message_leaves_the_loss_open(tmp_path: Path) -> None:
+def test_a_record_in_the_place_of_another_message_leaves_the_loss_open(store: Path) -> None:
     """Only the unit of the lost message remains; it points to the record that verify reports as damaged."""
-    store = copy_store(STORE, tmp_path)
     records = {record.position: record for record in find_records(store)}
     lost, other = records[20_737], records[22_248]
     assert (lost.size, lost.topic) == (other.size, "log-15445")
@@ -263,8 +258,7 @@ def test_a_record_in_the_place_of_another_message_leaves_the_loss_open(tmp_path:
     assert "log-15445/2       4      20,737  gone" in answer.output
 
 
-def test_messages_in_the_place_of_a_file_of_another_broker_are_lost(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_messages_in_the_place_of_a_file_of_another_broker_are_lost(store: Path) -> None:
     name = f"{131072:020}"
     lost_there = [r for r in find_records(store) if 131072 <= r.position < 196608 and r.sys_flag & 0xC in (0, 8)]
     shutil.copy(unpack("5.4.0-killed") / "commitlog" / name, store / "commitlog" / name)
@@ -334,9 +328,8 @@ def test_a_list_of_expected_messages_that_names_none_is_refused(tmp_path: Path) 
         assert words in result.stderr
 
 
-def test_a_topic_that_only_topics_json_lacks_is_listed_too(tmp_path: Path) -> None:
+def test_a_topic_that_only_topics_json_lacks_is_listed_too(store: Path) -> None:
     """A broker does not serve its queues: so it is after an older topics.json was restored."""
-    store = copy_store(STORE, tmp_path)
     assert lost(store, exit_code=0)["deleted_topics"] == []
     topics = store / "config" / "topics.json"
     table = json.loads(topics.read_text())
@@ -349,8 +342,7 @@ def test_a_topic_that_only_topics_json_lacks_is_listed_too(tmp_path: Path) -> No
     assert deleted["last_offset"] == max(r.position for r in messages)
 
 
-def test_messages_of_a_deleted_topic_are_listed_and_can_be_brought_back(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_messages_of_a_deleted_topic_are_listed_and_can_be_brought_back(store: Path) -> None:
     before = run("dump", str(store), "--what", "consumequeue", "--topic", "Order_11", "--format", "ndjson").stdout
     topics = store / "config" / "topics.json"
     table = json.loads(topics.read_text())

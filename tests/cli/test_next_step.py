@@ -102,8 +102,7 @@ def test_the_way_back_can_be_pasted_from_odd_paths(tmp_path: Path) -> None:
     assert config.read_bytes() == b""
 
 
-def test_a_plan_that_needs_a_decision_ends_with_the_whole_option(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_plan_that_needs_a_decision_ends_with_the_whole_option(store: Path) -> None:
     shutil.rmtree(store / "consumequeue")
     last = run("recover", str(store)).stdout.splitlines()[-1]
     assert last.startswith("Nothing was written. To apply the plan, add --apply --force ")
@@ -112,8 +111,7 @@ def test_a_plan_that_needs_a_decision_ends_with_the_whole_option(tmp_path: Path)
     assert run("recover", str(store), *words).exit_code == 0
 
 
-def test_a_log_that_is_elsewhere_is_not_called_a_start_without_loss(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_log_that_is_elsewhere_is_not_called_a_start_without_loss(store: Path) -> None:
     shutil.rmtree(store / "commitlog")
     text = run("verify", str(store)).stdout
     assert " ".join(text.split()).startswith(
@@ -127,8 +125,7 @@ def test_a_log_that_is_elsewhere_is_not_called_a_start_without_loss(tmp_path: Pa
     assert "pass broker.conf with -c" in plan.stdout
 
 
-def test_what_no_plan_cures_still_has_a_next_command(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_what_no_plan_cures_still_has_a_next_command(store: Path) -> None:
     for name in ("consumerOffset.json", "consumerOffset.json.bak"):
         cut(store / "config" / name, 0)
         (store / "config" / name).write_bytes(bytes(600))
@@ -138,8 +135,7 @@ def test_what_no_plan_cures_still_has_a_next_command(tmp_path: Path) -> None:
     assert "-> write a new file" in plan.stdout
 
 
-def test_times_of_the_checkpoint_are_readable(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_times_of_the_checkpoint_are_readable(store: Path) -> None:
     with (store / "checkpoint").open("r+b") as file:
         file.write((1_900_000_000_000).to_bytes(8, "big"))
     assert "physic_msg_timestamp, value 2030-03-17 17:46:40" in run("verify", str(store)).stdout
@@ -149,8 +145,7 @@ def test_a_sound_store_has_nothing_next() -> None:
     assert run("verify", str(unpack("5.4.0-clean"))).stdout.endswith("Next: nothing to do.\n")
 
 
-def test_a_store_without_index_says_so_and_the_command_makes_it(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_store_without_index_says_so_and_the_command_makes_it(store: Path) -> None:
     shutil.rmtree(store / "index")
     report = run_json("verify", str(store), exit_code=0)
     assert "index/ has no file" in str(report["notes"])
@@ -194,8 +189,7 @@ def test_a_verify_cut_short_says_how_to_go_on(tmp_path: Path, monkeypatch: pytes
     assert run(*following[1:]).exit_code == 4  # the two parts were never checked together
 
 
-def test_the_next_command_gives_the_broker_its_rights_again(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_the_next_command_gives_the_broker_its_rights_again(store: Path) -> None:
     close_to_owner(store, store / "checkpoint")
     text = run("verify", str(store)).stdout
     verdict = " ".join(text.partition("\n\n")[0].split())

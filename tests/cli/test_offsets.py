@@ -100,8 +100,7 @@ def test_a_new_group_gets_the_offsets_of_another(name: str, tmp_path: Path) -> N
     assert content(store) == before
 
 
-def test_a_time_means_the_first_message_stored_then_or_later(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_time_means_the_first_message_stored_then_or_later(store: Path) -> None:
 
     def stored(queue_offset: int) -> int:
         message = open_view(store).queue(TOPIC, 2)[queue_offset]
@@ -164,8 +163,7 @@ def test_without_max_the_other_store_decides(tmp_path: Path) -> None:
     assert rows(store) == {Committed("Order_11", "A", 0, 2)}
 
 
-def test_the_backup_file_is_restored(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_the_backup_file_is_restored(store: Path) -> None:
     path = store / "config" / "consumerOffset.json"
     path.with_name(f"{path.name}.bak").write_text('{"offsetTable":{"Order_11@A":{0:2}}}')
     path.write_text("broken {")
@@ -195,8 +193,7 @@ def test_a_saved_plan_is_applied_and_a_stale_one_refused(tmp_path: Path) -> None
     assert done.exit_code == 5
 
 
-def test_unreadable_offsets_are_not_changed(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_unreadable_offsets_are_not_changed(store: Path) -> None:
     for path in (store / "config").glob("consumerOffset.json*"):
         path.write_text("{")
     before = content(store)
@@ -206,8 +203,7 @@ def test_unreadable_offsets_are_not_changed(tmp_path: Path) -> None:
     assert content(store) == before
 
 
-def test_a_store_without_offsets_gets_a_file(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_store_without_offsets_gets_a_file(store: Path) -> None:
     for path in (store / "config").glob("consumerOffset.json*"):
         path.unlink()
     answer = changed(store, "--set", GROUP, TOPIC, "--to", "latest")
@@ -224,9 +220,8 @@ def test_pop_progress_is_in_the_list() -> None:
     assert states == {"acknowledged": 20, "returned": 20, "invisible": 20}
 
 
-def test_a_group_without_offsets_is_pointed_out(tmp_path: Path) -> None:
+def test_a_group_without_offsets_is_pointed_out(store: Path) -> None:
     """A group that is spelled wrong would otherwise look like a change."""
-    store = copy_store("5.4.0-clean", tmp_path)
     known, unknown = (
         run("offsets", str(store), "--set", name, "Order_11", "--to", "10") for name in ("CG_part_11", "No")
     )

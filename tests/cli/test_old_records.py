@@ -51,8 +51,7 @@ def test_a_sound_store_has_none(name: str, tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, "No records of an earlier log are left.\n")
 
 
-def test_records_after_the_blank_that_closes_a_file(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_records_after_the_blank_that_closes_a_file(store: Path) -> None:
     blank = max((r for r in positions(store)[:-1] if r["kind"] == "BLANK"), key=lambda r: int(str(r["bytes"])))
     offset, file = int(str(blank["start"])) + 40, store / "commitlog" / str(blank["file"])
     before = run("export", str(store)).stdout
@@ -65,9 +64,8 @@ def test_records_after_the_blank_that_closes_a_file(tmp_path: Path) -> None:
     assert run("export", str(store), "--stale", "--topic", "Order_11").stdout == ""
 
 
-def test_what_the_log_contains_at_the_named_position_is_left_out(tmp_path: Path) -> None:
+def test_what_the_log_contains_at_the_named_position_is_left_out(store: Path) -> None:
     """A page of a write buffer may still have an earlier message, as after `writeWithoutMmap`."""
-    store = copy_store("5.4.0-clean", tmp_path)
     end = int(str(next(r["start"] for r in positions(store) if r["kind"] == "ZERO")))
     record = list(find_records(store))[3]
     first = store / "commitlog" / "0".rjust(20, "0")
@@ -99,8 +97,7 @@ def test_messages_after_the_end_of_a_dledger_log(tmp_path: Path) -> None:
     assert (row["log"], row["offset"], row["why"]) == ("dledger", end + 500, "cut")
 
 
-def test_other_options_are_refused(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_other_options_are_refused(store: Path) -> None:
     assert run("lost", str(store), "--stale", "--next-start").exit_code == 2
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.command import run
 from tests.damage import flip
-from tests.stores import copy_store, unpack
+from tests.stores import unpack
 from tests.terminal import printed_in_a_terminal
 
 STORE = "5.4.0-clean"
@@ -49,8 +49,7 @@ def test_what_fits_exactly_is_not_paged() -> None:
     assert "PAGED 11 lines" in in_a_terminal(*words, lines=11)[1]
 
 
-def test_findings_are_paged_with_their_exit_code(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_findings_are_paged_with_their_exit_code(store: Path) -> None:
     flip(store / "commitlog" / f"{196608:020}", 47521)
     for pager in (COUNTER, EARLY_QUITTER):
         code, text = in_a_terminal("verify", str(store), lines=10, pager=pager)
@@ -78,8 +77,7 @@ def test_json_is_never_paged() -> None:
     assert "rmqstore.verify/1" in text and "PAGED" not in text
 
 
-def test_a_repair_does_not_wait_for_a_pager(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_a_repair_does_not_wait_for_a_pager(store: Path) -> None:
     flip(store / "commitlog" / f"{196608:020}", 47521)
     code, text = in_a_terminal("recover", str(store), lines=5)
     assert code == 1 and "PAGED" in text

@@ -127,8 +127,7 @@ def test_verify_text_has_colours_only_on_request() -> None:
     assert run("verify", store).stdout.splitlines() == plain
 
 
-def test_verify_text_shows_place_facts_and_cure_of_each_problem(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_verify_text_shows_place_facts_and_cure_of_each_problem(store: Path) -> None:
     record = next(r for r in read_folder(store / "commitlog") if len(r.body) > 100)
     flip(store / "commitlog" / f"{0:020d}", record.position + 100)
     result = run("verify", str(store))

@@ -97,8 +97,7 @@ def test_commands_report_a_broken_database(command: str, words: tuple[str, ...],
     assert "CURRENT file" in " ".join(result.output.split())
 
 
-def test_recover_that_plans_nothing_distinguishes_wrong_from_not_checked(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_recover_that_plans_nothing_distinguishes_wrong_from_not_checked(store: Path) -> None:
     (store / "kvStore").mkdir()
     (store / "kvStore" / "CURRENT").touch()  # of messages received through POP; nothing can be read
     (store / "kvStore" / "MANIFEST-000001").touch()

@@ -48,11 +48,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return copy_store(STORE, tmp_path)
-
-
 def verify(store: Path, state: Path, *options: str, code: int = 0) -> Mapping[str, object]:
     return run_json("verify", str(store), "--since-last", str(state), *options, exit_code=code)
 

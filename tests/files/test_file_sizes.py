@@ -73,8 +73,7 @@ def test_a_renamed_log_file_leaves_the_store_s_size_alone(name: str, tree: str, 
     assert (log.file_size, log.size_from) == (65_536, "files")
 
 
-def test_a_forecast_says_when_the_size_of_the_files_is_only_assumed(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_forecast_says_when_the_size_of_the_files_is_only_assumed(store: Path) -> None:
     first, *others = sorted((store / "commitlog").iterdir())
     for path in others:
         path.unlink()

@@ -77,8 +77,7 @@ def test_sizes_of_a_real_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", range(20))  # with one of them, the length fits a whole number of units
-def test_a_file_extended_to_a_tebibyte_is_read_quickly_and_decides_nothing(more: int, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_file_extended_to_a_tebibyte_is_read_quickly_and_decides_nothing(more: int, store: Path) -> None:
     first, _, *others = sorted((store / "index").iterdir())
     for path in others:
         path.unlink()

@@ -14,11 +14,6 @@ from tests.stores import copy_store
 STORE = "498_many"  # 450 messages of T/0 in 5 files of 16 KiB, consume queue files of 50 units
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return copy_store(STORE, tmp_path)
-
-
 def middle(store: Path) -> Record:
     return records(store)[225]
 

@@ -72,9 +72,8 @@ def test_a_port_under_a_record_crc_that_fits_is_cleared_too(tmp_path: Path) -> N
     assert row.path.read_bytes() == sound
 
 
-def test_what_is_made_of_a_damaged_record_has_ports(tmp_path: Path) -> None:
+def test_what_is_made_of_a_damaged_record_has_ports(store: Path) -> None:
     """The store has a repaired record, and a filler, which copies its host from the next record."""
-    store = copy_store("5.4.0-clean", tmp_path)
     mended, (lost, behind) = pick(store, lambda r: len(r.message.body) > 20, 40), rows(store)[100:102]
     assert (lost.path, lost.stop) == (behind.path, behind.at)
     damage.flip(mended.path, mended.at + 2, 3)  # TOTALSIZE

@@ -13,9 +13,7 @@ from tests.stores import copy_store, meta
 LEFT = 672  # bytes that are not zero after the last record of the store
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return copy_store("5.5.1-nommap", tmp_path)
+STORE = "5.5.1-nommap"
 
 
 def last_of(store: Path) -> Record:

@@ -48,14 +48,12 @@ def test_no_store_of_a_broker_has_one(name: str) -> None:
 
 @pytest.mark.quick_rows(5)
 @pytest.mark.parametrize("bit", range(12))
-def test_a_change_of_seconds_is_not_reported(bit: int, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_change_of_seconds_is_not_reported(bit: int, store: Path) -> None:
     _flip(rows(store)[100], bit)
     assert _found(store) == []
 
 
-def test_a_wrong_time_is_not_the_time_of_the_log(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_wrong_time_is_not_the_time_of_the_log(store: Path) -> None:
     was = run_json("verify", str(store), exit_code=0)["commitlog"]
     _flip(rows(store)[300], 61)
     _flip(rows(store)[100], 63)
@@ -64,9 +62,8 @@ def test_a_wrong_time_is_not_the_time_of_the_log(tmp_path: Path) -> None:
     assert report["counts"] == {CODE: 2, "IX-BAD-ENTRY": 2}
 
 
-def test_a_delayed_message_after_a_pause_ends_a_file(tmp_path: Path) -> None:
+def test_a_delayed_message_after_a_pause_ends_a_file(store: Path) -> None:
     """Its broker was killed, and a minute later started and delivered due messages: one of them ends a file."""
-    store = copy_store("5.4.0-clean", tmp_path)
     all_rows = rows(store)
     last = max(i for i, row in enumerate(all_rows) if row.path == all_rows[100].path)
     for row in all_rows[last:]:
@@ -77,8 +74,7 @@ def test_a_delayed_message_after_a_pause_ends_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("bits", "found"), [(range(17, 32), False), (range(32, 33), True), (range(63, 64), True)])
-def test_only_a_time_beyond_any_pause_is_wrong_at_the_end_of_a_file(bits: range, found: bool, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_only_a_time_beyond_any_pause_is_wrong_at_the_end_of_a_file(bits: range, found: bool, store: Path) -> None:
     all_rows = rows(store)
     row = [row for row in all_rows if row.path == all_rows[100].path][-1]
     _flip(row, next(bit for bit in bits if not row.message.store_timestamp >> bit & 1 or bit >= 32))

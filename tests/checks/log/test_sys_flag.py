@@ -51,8 +51,7 @@ def test_every_bit_that_misleads_a_reader_is_found_and_repaired(name: str, flag:
             assert row.path.read_bytes() == sound, hex(wrong)
 
 
-def test_a_replica_is_not_cut_for_it(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_replica_is_not_cut_for_it(store: Path) -> None:
     flip(pick(store, lambda r: r.message.sys_flag == 0x101), 0)
     plan = run_json("recover", str(store), "--role", "slave", exit_code=1)
     assert (plan["strategy"], plan["steps"], plan["remaining"]) == ("truncate", [], {"counts": {"CL-SYSFLAG": 1}})

@@ -9,15 +9,12 @@ import pytest
 
 from tests import damage
 from tests.checks.looks import counts, facts, look
-from tests.stores import copy_store
 
 UNIT = 46
 TOPIC = "batchconsumequeue/BatchCq_11"
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return copy_store("5.4.0-formats", tmp_path)
+STORE = "5.4.0-formats"
 
 
 def file_of(store: Path) -> Path:

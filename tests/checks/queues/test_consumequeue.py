@@ -17,11 +17,6 @@ STORE = "498_many"  # 450 units of T/0 in files of 50
 PRE_BLANK = unit(0, 0x7FFFFFFF)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return copy_store(STORE, tmp_path)
-
-
 WHICH_LOG = "hardly any consume queue unit points to a message: does this log belong to these queues?"
 
 

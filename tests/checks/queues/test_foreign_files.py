@@ -26,9 +26,8 @@ def of_the_log(plan: Plan) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["Order_10", "Order_11.bak"])
-def test_a_renamed_topic_directory_proves_no_record_wrong(tmp_path: Path, name: str) -> None:
+def test_a_renamed_topic_directory_proves_no_record_wrong(store: Path, name: str) -> None:
     """`Order_10` differs in one bit from the topic of all the messages."""
-    store = copy_store("5.4.0-clean", tmp_path)
     queues = store / "consumequeue"
     (queues / "Order_11").rename(queues / name)
     verified, plan = planned(store)
