@@ -33,6 +33,12 @@ CLASS_STORES: tuple[str, ...] = tuple(
     sorted(path.name.removesuffix(".tar.gz") for path in (FIXTURES / "classes").glob("*.tar.gz"))
 )
 STORES = BROKER_STORES + CLASS_STORES
+FINDINGS: Mapping[str, Mapping[str, int]] = {
+    **{f"{version}-timer-rocksdb-pending": {"RDB-NO-TIMELINE": 1} for version in ("5.4.0", "5.5.1")},
+    "5.5.1-config-v2": {"CFG-UNSTORED-TOPICS": 1},
+    "5.5.1-flushed-killed": {"CFG-BROKEN": 1},
+}
+"""What `verify` finds in stores as real brokers left them: what the next start does wrong, and one unfinished write."""
 
 _WRITE = 0o222
 _LISTING = "listing.json"
