@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats import index, message, properties
+from rmqstore.formats.javatext import java_string_hash
 from rmqstore.formats.properties import build_properties
-from rmqstore.formats.text.javatext import java_string_hash
 
 Array = npt.NDArray[Any]
 EPOCH = 1_760_000_000_000  # ms; a fixed time, so that the bytes depend only on the options

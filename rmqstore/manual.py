@@ -186,12 +186,12 @@ def _clean(text: str) -> str:
 
 def _formats_page() -> str:
     from rmqstore.formats import (
+        bodies,
         checkpoint,
-        configrows,
+        configuration,
         consumequeue,
         dledger,
         index,
-        inner_batch,
         message,
         messageid,
         rocksdbkeys,
@@ -210,7 +210,7 @@ def _formats_page() -> str:
     seen: set[str] = set()
     modules = (
         message,
-        inner_batch,
+        bodies,
         consumequeue,
         index,
         checkpoint,
@@ -219,7 +219,7 @@ def _formats_page() -> str:
         messageid,
         rocksdbkeys,
         rocksdbstore,
-        configrows,
+        configuration,
     )
     for module in modules:
         for record in vars(module).values():

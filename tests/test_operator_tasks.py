@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.formats.text.width import columns
+from rmqstore.formats.text import columns
 from tests.damage import flip
 from tests.stores import copy_store
 from tests.terminal import printed_in_a_terminal

@@ -30,7 +30,7 @@ from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, R
 from rmqstore.files.config_files import config_object
 from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
-from rmqstore.formats.configjson import JsonReader, JsonValue, build_config_json
+from rmqstore.formats.configuration import JsonReader, JsonValue, build_config_json
 from rmqstore.formats.message import INNER_BATCH
 from rmqstore.formats.properties import is_lmq
 from rmqstore.messages.table import MessageTable

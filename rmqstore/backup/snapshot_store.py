@@ -11,7 +11,7 @@ from rmqstore.errors import NotAStore
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.disk.files import LOCAL, Files
 from rmqstore.files.store import Store, open_store
-from rmqstore.formats.text.times import parse_time
+from rmqstore.formats.times import parse_time
 from rmqstore.texts import Text
 
 FOR_READING = frozenset({"cq", "index", "checkpoint"})

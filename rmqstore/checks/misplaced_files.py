@@ -20,7 +20,7 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, OddKin
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, PHYSICAL_OFFSET_AT
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.resync import ENTRY_SIZE, frame_size
 from rmqstore.scan.tiling import Kind

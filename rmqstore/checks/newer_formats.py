@@ -13,7 +13,7 @@ from rmqstore.files.config_databases import METADATA, OFFSETS, V2, directory_of
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.formats.message import BORN_HOST_V6, MAGIC_V2, STORE_HOST_V6, SYS_FLAG_AT
 from rmqstore.formats.rocksdbstore import SCAN_OFFSET, TIMER_FAMILY, TRANS_FAMILY
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.formats.timer import TIMERCHECK_FILE_SIZE, parse_timercheck
 from rmqstore.texts import Text, joined
 

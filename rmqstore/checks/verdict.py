@@ -33,7 +33,7 @@ from rmqstore.checks.version_ranges import VersionAnswer, add_ranges
 from rmqstore.files.queue_home import SEPARATE
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.checkpoint import parse_checkpoint
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from rmqstore.checks.problems.report import Report, VersionRange
 from rmqstore.checks.queues.undelivered import Left
 from rmqstore.errors import UsageError
 from rmqstore.files.store import Store
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.texts import Joined, Placed, Text, joined
 
 _TOPICS = re.compile(r" of [0-9,]+ topics?\b")  # named only if every record was read

@@ -20,7 +20,7 @@ from rmqstore.texts import Text
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.formats.inner_batch import InnerMessage
+    from rmqstore.formats.bodies import InnerMessage
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.scan.fillers import Repaired
     from rmqstore.views.find.lost_messages import MissingMessage
@@ -220,7 +220,7 @@ def _plain_body(out: Output, found: Found) -> bytes:
 
 def _row(found: Found, body: str, repaired: Repaired) -> dict[str, Any]:
     """Return the fields of `dump`, with decoded flags, the position in the file and the fault."""
-    from rmqstore.formats.inner_batch import messages_in
+    from rmqstore.formats.bodies import messages_in
     from rmqstore.formats.message import Fault
     from rmqstore.messages.rows import BodyStyle, message_row
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rmqstore.errors import BadBrokerConfig, NotReadable
 from rmqstore.files.disk.files import LOCAL
-from rmqstore.formats.text.javatext import parse_java_properties
+from rmqstore.formats.javatext import parse_java_properties
 from rmqstore.texts import Text
 
 Number = int  # BrokerConfig has methods named int and bool

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from rmqstore.files.disk.files import Files
-from rmqstore.formats.configjson import ConfigJsonError, JsonReader, JsonValue, parse_config_object
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.configuration import ConfigJsonError, JsonReader, JsonValue, parse_config_object
+from rmqstore.formats.text import many
 from rmqstore.texts import Text
 
 T = TypeVar("T")

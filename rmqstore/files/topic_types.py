@@ -13,7 +13,7 @@ from pathlib import Path
 from rmqstore.files.config_files import config_object, loaded_config
 from rmqstore.files.disk.files import Files
 from rmqstore.files.store import QueueKind, Store
-from rmqstore.formats.configjson import JsonValue
+from rmqstore.formats.configuration import JsonValue
 
 BATCH_CQ, SIMPLE_CQ = "BatchCQ", "SimpleCQ"
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rmqstore.formats.javatext import java_split, java_text, parse_int, parse_long
 from rmqstore.formats.message import body_crc
-from rmqstore.formats.text.javatext import java_split, java_text, parse_int, parse_long
 from rmqstore.texts import Text
 
 CRC_UNCHECKED = 0

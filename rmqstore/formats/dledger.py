@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from construct import Int32sb, Int64sb
 
+from rmqstore.formats.javatext import parse_java_properties, parse_long
 from rmqstore.formats.layout import Field, Layout
-from rmqstore.formats.text.javatext import parse_java_properties, parse_long
 from rmqstore.texts import Text
 
 MAGIC = 1

@@ -9,8 +9,8 @@ from datetime import datetime, tzinfo
 
 from construct import Int32sb, Int64sb
 
+from rmqstore.formats.javatext import java_string_hash
 from rmqstore.formats.layout import Field, Layout
-from rmqstore.formats.text.javatext import java_string_hash
 
 HEADER = Layout(
     "index header",

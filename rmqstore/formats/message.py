@@ -3,6 +3,12 @@
 Source: MessageExtEncoder#encode, CommitLog#checkMessageAndReturnSize, MessageDecoder (RocketMQ 4.3 to 5.4.0).
 A commitlog file has no header: records follow one another from byte 0, and a BLANK fills the rest of the file when the
 next record does not fit. In DLedger mode the same record is the body of an entry.
+
+Fillers: records that a repair wrote in the place of lost messages. They are not messages.
+
+A record tells that it is a filler by the property RMQSTORE_FILLER, by a tag that begins with RMQSTORE-FILLER, by a
+topic that only fillers have, or, in an op topic, by a negative number as its body. Only a filler that had no room for
+any of these is unmarked; the journal of its repair lists it (`checks.filler_notes`).
 """
 
 from __future__ import annotations
@@ -15,19 +21,9 @@ from enum import IntEnum, IntFlag
 from functools import cache
 from typing import TYPE_CHECKING, Any, overload
 
-from construct import (
-    Bytes,
-    ConstructError,
-    IfThenElse,
-    Int8sb,
-    Int16sb,
-    Int32sb,
-    Int64sb,
-    Rebuild,
-    len_,
-    this,
-)
+from construct import Bytes, ConstructError, IfThenElse, Int8sb, Int16sb, Int32sb, Int64sb, Rebuild, len_, this
 
+from rmqstore.formats import properties
 from rmqstore.formats.layout import Buffer, Field, Kind, Layout, Record, fixed_part
 from rmqstore.texts import Text
 
@@ -37,6 +33,7 @@ if TYPE_CHECKING:
 
     Ints = npt.NDArray[np.integer]
     Bools = npt.NDArray[np.bool_]
+
 
 crc32: Callable[..., int]
 try:
@@ -384,3 +381,32 @@ def set_record_crc(record: bytes) -> bytes:
 def build_blank(size: int) -> bytes:
     """Return the 8 bytes of a BLANK; `size` is the number of bytes left in the file."""
     return BLANK.build(size=size)
+
+
+WORD = b"RMQSTORE"
+"""Eight bytes that the property text of every filler with a mark in it contains."""
+FILLER_KEY = "RMQSTORE_FILLER"
+"""Property that marks a filler. Its value is the length in bytes."""
+FILLER_TAG = "RMQSTORE-FILLER"
+"""Tag of a filler without a given tags code; a tag for a given code begins with this text."""
+FILLER_TOPICS = (b"RMQSTORE_FILLER", b"_")
+"""Topics of fillers that no broker dispatches to a queue."""
+OP_TOPICS = (properties.OP_HALF_TOPIC, properties.ROCKSDB_OP_HALF_TOPIC)
+OP_BODY = b"-"
+"""First byte of the body of a filler in an op topic; queue offsets, which brokers write, are not negative."""
+
+
+def is_filler(message: Message) -> bool:
+    """Return whether a record tells that it is a filler."""
+    rolled_back = message.transaction_type == TRANSACTION_ROLLBACK
+    if rolled_back and message.topic in FILLER_TOPICS and len(message.properties) <= CRC32_RESERVED_LEN:
+        return True  # a client's message has an id
+    if message.body[:1] == OP_BODY and message.topic_text in OP_TOPICS:
+        return True
+    return WORD in message.properties and is_filler_text(message.properties)
+
+
+def is_filler_text(text: bytes) -> bool:
+    """Return whether a property text has the mark of a filler."""
+    found = properties.parse_properties(text)
+    return FILLER_KEY in found or found.get(properties.TAGS, "").startswith(FILLER_TAG)

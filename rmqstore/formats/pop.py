@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from construct import Bytes, Int32sb, Int64sb
 
-from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
+from rmqstore.formats.configuration import ConfigJsonError, JsonValue, parse_config_object
 from rmqstore.formats.layout import Field, Layout
 
 REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_"

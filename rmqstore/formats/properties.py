@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from rmqstore.formats.text.javatext import java_split, java_string_hash, java_text, parse_int, parse_long
+from rmqstore.formats.javatext import java_split, java_string_hash, java_text, parse_int, parse_long
 from rmqstore.texts import Text
 
 __all__ = [

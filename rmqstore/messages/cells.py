@@ -15,7 +15,7 @@ from itertools import count, repeat
 import numpy as np
 import orjson
 
-from rmqstore.formats.text.controls import escape_json
+from rmqstore.formats.text import escape_json
 from rmqstore.messages.text import csv_quoted
 from rmqstore.scan import native
 from rmqstore.scan.kernels import I64, U8, Bool

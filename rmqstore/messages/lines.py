@@ -16,8 +16,8 @@ import numpy as np
 
 from rmqstore.formats import dledger
 from rmqstore.formats.message import MAGIC_V2_U32
-from rmqstore.formats.text.controls import escape_csv
-from rmqstore.formats.text.times import iso_utc
+from rmqstore.formats.text import escape_csv
+from rmqstore.formats.times import iso_utc
 from rmqstore.messages.bodies import C1, CONTROL, DELETE, INVALID, Bodies, bodies_of, contents
 from rmqstore.messages.cells import (
     Part,

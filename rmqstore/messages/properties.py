@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rmqstore.formats import properties
-from rmqstore.formats.text.controls import has_unescaped
+from rmqstore.formats.text import has_unescaped
 from rmqstore.messages.cells import Spans
 from rmqstore.messages.text import csv_cell, dumps
 from rmqstore.scan import native

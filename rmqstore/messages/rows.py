@@ -11,8 +11,7 @@ import orjson
 
 from rmqstore.formats import dledger, properties
 from rmqstore.formats.bodies import BodyError, decompress
-from rmqstore.formats.fillers import is_filler
-from rmqstore.formats.message import Message, body_crc, host_text, record_crc
+from rmqstore.formats.message import Message, body_crc, host_text, is_filler, record_crc
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.fillers import NOTHING, Repaired
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from rmqstore.formats.text.controls import escape_csv, escape_json
+from rmqstore.formats.text import escape_csv, escape_json
 
 
 def valid_text(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqstore.formats.inner_batch import InnerMessage, messages_in
+from rmqstore.formats.bodies import InnerMessage, messages_in
 from rmqstore.formats.message import (
     COMPRESSED,
     COMPRESSION_TYPE_MASK,

@@ -14,7 +14,7 @@ from rmqstore.files.config_databases import OFFSETS, directory_of
 from rmqstore.files.config_files import LARGEST, Committed, committed_offsets, config_object
 from rmqstore.files.rocksdb.database import is_readable, missing_extra
 from rmqstore.files.store import Store, StoreKind
-from rmqstore.formats.configjson import JsonValue
+from rmqstore.formats.configuration import JsonValue
 from rmqstore.repair.beside.config import build_offsets_json
 from rmqstore.repair.beside.rocksdb_offsets import change_offsets
 from rmqstore.repair.plan.plan import Plan

@@ -14,10 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqstore.formats import properties
-from rmqstore.formats.dispatch import batch_extent, light_queues
+from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import is_dispatched
-from rmqstore.formats.services import is_service_topic
-from rmqstore.formats.text.javatext import java_text
+from rmqstore.formats.services import batch_extent, is_service_topic, light_queues
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.properties.texts import Texts

@@ -1,4 +1,4 @@
-"""Find what repairs left in a chunk of records: fillers (`formats.fillers`) and mended messages."""
+"""Find what repairs left in a chunk of records: fillers (`formats.message`) and mended messages."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rmqstore.formats import fillers
+from rmqstore.formats import message
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
 
-_OP_LENGTHS = tuple({len(topic) for topic in fillers.OP_TOPICS})
-_OP_BODY = fillers.OP_BODY[0]
+_OP_LENGTHS = tuple({len(topic) for topic in message.OP_TOPICS})
+_OP_BODY = message.OP_BODY[0]
 NONE: I64 = np.empty(0, dtype=np.int64)
 
 
@@ -22,7 +22,7 @@ NONE: I64 = np.empty(0, dtype=np.int64)
 class Repaired:
     """What the journals of completed repairs tell about the records of a store's logs. All offsets are global.
 
-    `fillers`: sorted offsets of fillers without a mark. `written`: ranges (start, stop, time of the repair in ms) that
+    `message`: sorted offsets of fillers without a mark. `written`: ranges (start, stop, time of the repair in ms) that
     repairs wrote, sorted and disjoint.
     """
 
@@ -47,7 +47,7 @@ def filler_mask(columns: Columns, repaired: Repaired = NOTHING) -> Bool | None:
 
     Shape: (n,)
     """
-    found = [i for i in _candidates(columns).tolist() if fillers.is_filler(columns.message(i))]
+    found = [i for i in _candidates(columns).tolist() if message.is_filler(columns.message(i))]
     if repaired.fillers:
         found += np.flatnonzero(np.isin(columns.offset, np.array(repaired.fillers, dtype=np.int64))).tolist()
     if not found:
@@ -58,7 +58,7 @@ def filler_mask(columns: Columns, repaired: Repaired = NOTHING) -> Bool | None:
 
 
 def mended_mask(columns: Columns, repaired: Repaired, fillers: Bool | None) -> Bool | None:
-    """Return which messages have bytes that a repair wrote; None if none has. `fillers`: see `filler_mask`.
+    """Return which messages have bytes that a repair wrote; None if none has. `message`: see `filler_mask`.
 
     A message that was stored after the repair is not mended: the broker has used the space again.
     Shape: (n,)
@@ -92,12 +92,12 @@ def _candidates(columns: Columns) -> I64:
 
 
 def _mentions(columns: Columns) -> Bool | None:
-    """Return which property texts contain `fillers.WORD`; None if none does."""
+    """Return which property texts contain `message.WORD`; None if none does."""
     loops = native.load()
     if loops is not None:
-        return loops.mentions(columns.buf, columns.properties_at, columns.properties_length, fillers.WORD)
+        return loops.mentions(columns.buf, columns.properties_at, columns.properties_length, message.WORD)
     start, stop = int(columns.at[0]), int(columns.at[-1] + columns.size[-1])
-    if columns.raw.find(fillers.WORD, start, stop) < 0:
+    if columns.raw.find(message.WORD, start, stop) < 0:
         return None
-    mask: Bool = np.array([fillers.WORD in columns.properties(i) for i in range(len(columns))])
+    mask: Bool = np.array([message.WORD in columns.properties(i) for i in range(len(columns))])
     return mask

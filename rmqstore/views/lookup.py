@@ -23,7 +23,7 @@ from rmqstore.files.rocksdb.queues import RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.topic_types import configured_types
 from rmqstore.formats import consumequeue, index, messageid, properties
-from rmqstore.formats.inner_batch import messages_in
+from rmqstore.formats.bodies import messages_in
 from rmqstore.formats.message import Fault, Message, check_message, parse_message
 from rmqstore.texts import Text
 from rmqstore.views.dump.batches import Array

@@ -20,9 +20,8 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, recognised
 from rmqstore.formats import properties
 from rmqstore.formats.bodies import decompress
-from rmqstore.formats.fillers import is_filler
-from rmqstore.formats.message import Fault, Message, check_message, host_text, parse_message
-from rmqstore.formats.text.times import epoch_ms, utc
+from rmqstore.formats.message import Fault, Message, check_message, host_text, is_filler, parse_message
+from rmqstore.formats.times import epoch_ms, utc
 from rmqstore.texts import Text
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import ExportOptions, Skipped, read_batches, read_records

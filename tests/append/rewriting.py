@@ -12,7 +12,7 @@ from rmqstore.append.store.message_store import StoreOptions
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import open_store
 from rmqstore.formats import index
-from rmqstore.formats.configjson import parse_config_object
+from rmqstore.formats.configuration import parse_config_object
 from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, Message
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rmqstore.append.store.index_builder import java_hashes, key_hashes
 from rmqstore.formats import index
-from rmqstore.formats.text.javatext import java_string_hash, java_text
+from rmqstore.formats.javatext import java_string_hash, java_text
 
 
 @given(st.lists(st.one_of(st.binary(max_size=40), st.text(max_size=40).map(str.encode)), max_size=12))

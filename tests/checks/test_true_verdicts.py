@@ -16,7 +16,7 @@ from rmqstore.files.store import Store, open_store
 from rmqstore.files.topic_types import batch_topics, configured_types
 from rmqstore.formats import index
 from rmqstore.formats.message import BLANK_MAGIC
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.repair.migrate.to_dledger_preflight import Target, preflight
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import plan_recovery

@@ -83,10 +83,10 @@ _TIMER = ("rmqstore.checks.beside.timer_wheel",)
 @pytest.mark.parametrize(
     ("command", "unwanted"),
     [
-        ("verify", (*_OTHER_STORES, *_ROWS, *_TIMER, "rich")),
+        ("verify", (*_OTHER_STORES, *_ROWS, "rich")),
         ("recover", _OTHER_STORES),
-        ("dump", (*_OTHER_STORES, *_ROWS, *_TIMER, "rmqstore.files.in_use.users")),
-        ("info", (*_OTHER_STORES, *_TIMER, "rmqstore.files.in_use.users", "rmqstore.files.rocksdb.queues")),
+        ("dump", (*_OTHER_STORES, *_ROWS, "rmqstore.files.in_use.users")),
+        ("info", (*_OTHER_STORES, "rmqstore.files.in_use.users", "rmqstore.files.rocksdb.queues")),
     ],
 )
 def test_a_sound_plain_store_loads_no_module_of_other_stores(command: str, unwanted: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import rmqstore
 from rmqstore.files.store import open_store
-from rmqstore.formats.fillers import is_filler
+from rmqstore.formats.message import is_filler
 from rmqstore.scan import native
 from rmqstore.scan.fillers import Repaired, filler_mask, mended_mask
 from rmqstore.scan.records import scan_file

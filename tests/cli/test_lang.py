@@ -15,7 +15,7 @@ from rmqstore import translations
 from rmqstore.cli import lang
 from rmqstore.cli.lang import catalogue, chinese, forms, lookup
 from rmqstore.cli.lang.extract import extract
-from rmqstore.formats.text.width import columns
+from rmqstore.formats.text import columns
 from tests.cases.case import case_names, make, options, read_case
 from tests.cli.test_report_page import broken
 from tests.command import command_names, run

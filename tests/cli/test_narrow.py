@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.formats.text.width import columns
+from rmqstore.formats.text import columns
 from tests.cli.test_report_page import broken
 from tests.command import run
 from tests.damage import cut

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.formats.configjson import parse_config_object
+from rmqstore.formats.configuration import parse_config_object
 from tests.command import run
 from tests.rocksdb_rows import need_rocksdict, without_extra
 from tests.spark.stores import NAMES, damaged_copy

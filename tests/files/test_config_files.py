@@ -20,7 +20,7 @@ from rmqstore.files.config_files import (
     wrong_type,
 )
 from rmqstore.files.disk.files import LOCAL
-from rmqstore.formats.configjson import parse_config_object
+from rmqstore.formats.configuration import parse_config_object
 
 BACKUP = '{"offsetTable":{"T@G":{0:9}}}'
 

@@ -15,8 +15,8 @@ from rmqstore.files.config_databases import GROUPS, METADATA, OFFSETS, TOPICS, V
 from rmqstore.files.config_files import Committed
 from rmqstore.files.rocksdb.config import stored_table
 from rmqstore.files.store import open_store
-from rmqstore.formats import configrows
-from rmqstore.formats.configjson import JsonValue, parse_config_object
+from rmqstore.formats import configuration
+from rmqstore.formats.configuration import JsonValue, parse_config_object
 from rmqstore.repair.journal.journal import apply, undo
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import plan_recovery
@@ -26,13 +26,13 @@ from tests.stores import copy_store, unpack
 from tests.untouched import content
 
 NAME = "5.5.1-config-v2"
-ROW = configrows.KEY_HEAD.build(table=configrows.CONSUMER_OFFSET) + configrows.OFFSET_KEY.build(
+ROW = configuration.KEY_HEAD.build(table=configuration.CONSUMER_OFFSET) + configuration.OFFSET_KEY.build(
     group_length=2, group=b"CG", topic_length=8, topic=b"Order_11", queue_id=1
 )
 
 
 def in_v2(table: int, name: bytes) -> bytes:
-    return configrows.KEY_HEAD.build(table=table) + configrows.NAME.build(name_length=len(name), name=name)
+    return configuration.KEY_HEAD.build(table=table) + configuration.NAME.build(name_length=len(name), name=name)
 
 
 def single_database(store: Path) -> None:
@@ -78,9 +78,9 @@ def test_topics_and_groups_of_config_v2_are_read(tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
     with opened_rows(store / "config" / V2) as database:
         rows = database.get_column_family("default")
-        rows[in_v2(configrows.TOPIC, b"Order_11")] = b'\x01{"topicName":"Order_11","perm":6}'
-        rows[in_v2(configrows.TOPIC, b"other")] = b"\x02\x00"
-        rows[in_v2(configrows.SUBSCRIPTION_GROUP, b"CG")] = b'\x01{"groupName":"CG"}'
+        rows[in_v2(configuration.TOPIC, b"Order_11")] = b'\x01{"topicName":"Order_11","perm":6}'
+        rows[in_v2(configuration.TOPIC, b"other")] = b"\x02\x00"
+        rows[in_v2(configuration.SUBSCRIPTION_GROUP, b"CG")] = b'\x01{"groupName":"CG"}'
     topics = stored_table(open_store(store), V2, TOPICS)
     assert (topics.rows, topics.broken) == ({"Order_11": {"topicName": "Order_11", "perm": 6}}, 1)
     assert stored_table(open_store(store), V2, GROUPS).rows == {"CG": {"groupName": "CG"}}
@@ -94,7 +94,7 @@ def test_an_offset_beyond_its_queue_is_found_and_reduced_and_undone(form: str, t
     if form == V2:
         store = copy_store(NAME, tmp_path)
         with opened_rows(store / "config" / V2) as database:
-            database.get_column_family("default")[ROW] = configrows.OFFSET_VALUE.build(offset=1000)
+            database.get_column_family("default")[ROW] = configuration.OFFSET_VALUE.build(offset=1000)
     else:
         store = copy_store("5.5.1-clean", tmp_path)
         single_database(store)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.formats import configjson as cj
-from rmqstore.formats.configjson import ConfigJsonError, ConfigState, JsonWritable
+from rmqstore.formats import configuration as cj
+from rmqstore.formats.configuration import ConfigJsonError, ConfigState, JsonWritable
 
 # config/consumerOffset.json, 4.9.7 (fastjson 1), shortened by whole entries
 OFFSETS_4_9_7 = b"""{

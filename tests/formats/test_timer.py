@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqstore.formats import timer
-from rmqstore.formats.text.javatext import java_string_hash
+from rmqstore.formats.javatext import java_string_hash
 
 # first two units of the timer log, and the first used wheel slot, of a 5.4.0 broker
 LOG_5_4_0 = bytes.fromhex(

@@ -1,4 +1,4 @@
-"""The table of what each version's JSON reader accepts (`formats/configjson.py`), against the real readers."""
+"""The table of what each version's JSON reader accepts (`formats/configuration.py`), against the real readers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.files.config_files import wrong_type
-from rmqstore.formats.configjson import ConfigJsonError, parse_config_object, reader_of
+from rmqstore.formats.configuration import ConfigJsonError, parse_config_object, reader_of
 from tests.real_broker.java import BrokerUnavailable, java_classes
 
 PLAIN = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.formats.configjson import build_config_json, parse_config_object
+from rmqstore.formats.configuration import build_config_json, parse_config_object
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.properties import UNIQ_KEY, parse_properties
 from tests.command import run_json

@@ -20,8 +20,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.formats import properties
-from rmqstore.formats.fillers import is_filler
-from rmqstore.formats.message import Message, parse_message
+from rmqstore.formats.message import Message, is_filler, parse_message
 from tests import damage
 from tests.command import run, run_json
 from tests.real_broker.oracle_server import Cell

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.formats.configjson import build_config_json, parse_config_object
+from rmqstore.formats.configuration import build_config_json, parse_config_object
 from rmqstore.formats.properties import (
     HALF_TOPIC,
     OP_HALF_TOPIC,

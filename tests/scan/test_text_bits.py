@@ -10,8 +10,8 @@ import pytest
 
 from rmqstore.checks.index.keys import KeyReader
 from rmqstore.formats import index, properties
+from rmqstore.formats.javatext import java_string_hash
 from rmqstore.formats.message import build_message
-from rmqstore.formats.text.javatext import java_string_hash
 from rmqstore.scan.columns import Columns, framed
 from rmqstore.scan.hashes import hash_spans, words_at
 from rmqstore.scan.properties.texts import PARSED_NAMES, PropertyTexts, read_texts

@@ -11,7 +11,7 @@ import pytest
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, QueueProgress
 from rmqstore.files.store import open_store
-from rmqstore.formats.configjson import parse_config_object
+from rmqstore.formats.configuration import parse_config_object
 from rmqstore.views.pop import PopProgress, PopState
 from tests.command import run, run_json
 from tests.rocksdb_rows import need_rocksdict

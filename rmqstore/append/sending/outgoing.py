@@ -10,10 +10,9 @@ from typing import Any
 from rmqstore.append.messages.exchange import Row, message_of
 from rmqstore.errors import BadRow, RmqStoreError
 from rmqstore.formats import properties as names
-from rmqstore.formats.bodies import BodyError, decompress
-from rmqstore.formats.inner_batch import BatchError, inner_messages
+from rmqstore.formats.bodies import BatchError, BodyError, decompress, inner_messages
+from rmqstore.formats.javatext import parse_int, parse_long
 from rmqstore.formats.message import INNER_BATCH
-from rmqstore.formats.text.javatext import parse_int, parse_long
 from rmqstore.texts import Text
 
 DELAYED, TIMED, HALF, DEAD = "delayed", "timed", "half", Text("dead letter")

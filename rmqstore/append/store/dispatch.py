@@ -16,13 +16,13 @@ from rmqstore.append.messages.encoder import TopicName
 from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue
 from rmqstore.append.store.index import IndexService
 from rmqstore.formats import properties as props
-from rmqstore.formats.dispatch import NEWEST, batch_extent, light_queues
+from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import (
     INNER_BATCH,
     is_dispatched,
 )
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, DelayLevels
-from rmqstore.formats.text.javatext import java_text
+from rmqstore.formats.services import NEWEST, batch_extent, light_queues
 from rmqstore.scan.dispatch import BatchRow
 
 OPEN_QUEUES = 128  # number of queues whose files stay open

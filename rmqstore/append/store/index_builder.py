@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats import index
-from rmqstore.formats.text.javatext import java_string_hash, java_text
+from rmqstore.formats.javatext import java_string_hash, java_text
 from rmqstore.scan import native
 from rmqstore.scan.hashes import hash_spans
 

@@ -25,6 +25,7 @@ from rmqstore.formats import index
 from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
 from rmqstore.formats.consumequeue import UNIT, is_message_unit, round_file_size
 from rmqstore.formats.dledger import parse_currterm
+from rmqstore.formats.javatext import parse_int
 from rmqstore.formats.message import parse_message
 from rmqstore.formats.properties import (
     DELAY,
@@ -34,7 +35,6 @@ from rmqstore.formats.properties import (
     parse_delay_levels,
     parse_properties,
 )
-from rmqstore.formats.text.javatext import parse_int
 from rmqstore.scan.units import last_nonzero
 from rmqstore.texts import Text
 

@@ -23,8 +23,8 @@ from rmqstore.files.broker_config import DLEDGER_INDEX_FILE_SIZE, BrokerConfig
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats import dledger
 from rmqstore.formats.consumequeue import BATCH_UNIT, UNIT
+from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEADS_BY_FLAG, PHYSICAL_OFFSET_AT, is_dispatched
-from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits

@@ -19,8 +19,8 @@ from rmqstore.brokers.log.files import LogFiles
 from rmqstore.brokers.queues.dispatch import DispatchCondition, Queues, needs_exact_parser
 from rmqstore.brokers.rules.forecast import DispatchThrows, QueueKey
 from rmqstore.brokers.rules.record import Checked
+from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import BLANK, BORN_HOST_V6, MAGIC_V2_U32, STORE_HOST_V6
-from rmqstore.formats.text.javatext import java_text
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import Bool
 from rmqstore.scan.queues import QueueTable

@@ -21,9 +21,9 @@ from rmqstore.brokers.rules.forecast import DispatchThrows, QueueKey
 from rmqstore.brokers.rules.record import Checked
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.store import Store
-from rmqstore.formats.dispatch import light_queues
 from rmqstore.formats.message import is_dispatched
 from rmqstore.formats.properties import LMQ_PREFIX, malformed_offset
+from rmqstore.formats.services import light_queues
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool, grouped
 from rmqstore.scan.properties.texts import PARSED_NAMES

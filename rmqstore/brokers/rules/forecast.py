@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rmqstore.brokers.rules.record import DEFAULT_HEAP
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.texts import Text
 
 QueueKey = tuple[str, int]

@@ -11,10 +11,10 @@ from enum import StrEnum
 from functools import cache
 
 from rmqstore.errors import UsageError
-from rmqstore.formats import dispatch
-from rmqstore.formats.configjson import JsonReader, reader_of
-from rmqstore.formats.dispatch import FanOut
+from rmqstore.formats import services
+from rmqstore.formats.configuration import JsonReader, reader_of
 from rmqstore.formats.properties import RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqstore.formats.services import FanOut
 from rmqstore.texts import Text
 
 RUN_VERSIONS = ("4.9.7", "5.1.4", "5.4.0", "5.5.1")
@@ -263,7 +263,7 @@ def _rules(version: str) -> BrokerRules:
 def _fan_out(version: tuple[int, ...]) -> FanOut:
     """Return the rules for light message queues (ConsumeQueue#checkMultiDispatchQueue, MultiDispatchUtils)."""
     if version >= (5, 2, 0):
-        return dispatch.NEWEST
+        return services.NEWEST
     if version >= (5, 1, 3):
         return FanOut(frozenset({TIMER_TOPIC, SCHEDULE_TOPIC}), (RETRY_PREFIX,), skips_paths=True)
     return FanOut(prefixes=(RETRY_PREFIX,)) if version >= (5, 1, 1) else FanOut()

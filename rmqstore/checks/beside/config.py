@@ -21,7 +21,7 @@ from rmqstore.files.config_files import (
 from rmqstore.files.disk.files import Files
 from rmqstore.files.store import Store
 from rmqstore.files.topic_types import types_of
-from rmqstore.formats.configjson import (
+from rmqstore.formats.configuration import (
     ConfigJsonError,
     ConfigState,
     ConfigText,

@@ -21,7 +21,7 @@ from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk.files import Files
 from rmqstore.files.disk.paths import real_path
 from rmqstore.files.store import Store
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.texts import Text, joined
 
 _TREES = (

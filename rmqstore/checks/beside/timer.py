@@ -18,9 +18,9 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset
 from rmqstore.files.records import message_at
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, timer
+from rmqstore.formats.javatext import parse_long
 from rmqstore.formats.message import BLANK_MAGIC, Message
 from rmqstore.formats.properties import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, TIMER_TOPIC, parse_properties
-from rmqstore.formats.text.javatext import parse_long
 from rmqstore.scan.units import last_nonzero_in, unit_chunks
 from rmqstore.texts import Text
 

@@ -15,9 +15,8 @@ from rmqstore.checks.index.files import Entries, IndexFile, time_diffs
 from rmqstore.checks.index.tally import Contradicted
 from rmqstore.files.index_units import index_chain
 from rmqstore.formats import properties
-from rmqstore.formats.fillers import is_filler_text
-from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from rmqstore.formats.text.javatext import java_text
+from rmqstore.formats.javatext import java_text
+from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK, is_filler_text
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import Bool
 

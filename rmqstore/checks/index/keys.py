@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats import index, properties
+from rmqstore.formats.javatext import java_string_hash, java_text
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
-from rmqstore.formats.text.javatext import java_string_hash, java_text
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.hashes import hash_spans
 from rmqstore.scan.kernels import I64, Bool

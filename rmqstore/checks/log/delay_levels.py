@@ -22,9 +22,9 @@ from rmqstore.files.records import message_at
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.consumequeue import UNIT_SIZE
+from rmqstore.formats.javatext import parse_int
 from rmqstore.formats.message import Message
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, DelayLevels
-from rmqstore.formats.text.javatext import parse_int
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.units import last_nonzero
 from rmqstore.texts import Text, joined

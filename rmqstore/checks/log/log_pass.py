@@ -26,9 +26,9 @@ from rmqstore.checks.log.stored_units import UnitFiles, opened, units_of
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.disk.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.formats.dispatch import is_sound_topic
 from rmqstore.formats.message import INNER_BATCH
 from rmqstore.formats.properties import DelayLevels, inner_batch
+from rmqstore.formats.services import is_sound_topic
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.dispatch import BatchRow, Dispatch, QueueNames, record_properties
 from rmqstore.scan.fillers import filler_mask

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rmqstore.checks.problems.problem import Extent
 from rmqstore.checks.problems.report import Finding, Findings
 from rmqstore.checks.problems.table import PROBLEMS
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.texts import Text, joined
 
 

@@ -15,7 +15,7 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.store import StoreKind
 from rmqstore.formats.consumequeue import may_be_right
 from rmqstore.formats.properties import SCHEDULE_TOPIC
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.texts import Placed, Text, joined
 
 SCHEMA = "rmqstore.verify/1"

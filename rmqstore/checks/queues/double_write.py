@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from rmqstore.checks.problems.report import QueueState, Report
 from rmqstore.files.queue_home import PREFERRED, chooses_rocksdb
 from rmqstore.files.store import Store
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.texts import Text
 
 BEFORE_READING = Text(

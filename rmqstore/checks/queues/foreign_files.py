@@ -13,8 +13,8 @@ from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue
-from rmqstore.formats.dispatch import is_sound_topic
 from rmqstore.formats.message import TRANSACTION_COMMIT, Message, host_text, parse_message
+from rmqstore.formats.services import is_sound_topic
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions

@@ -28,8 +28,8 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, Store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.consumequeue import UNIT_SIZE
-from rmqstore.formats.dispatch import is_sound_topic
 from rmqstore.formats.message import TRANSACTION_COMMIT
+from rmqstore.formats.services import is_sound_topic
 from rmqstore.scan.kernels import I64, Bool, consecutive, leading
 from rmqstore.scan.unit_rows import Units
 from rmqstore.scan.units import last_nonzero_in, recovery_end, unit_chunks

@@ -29,7 +29,7 @@ from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.rocksdb.written import was_deleted
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats.properties import is_lmq
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.scan.unit_rows import Units
 from rmqstore.texts import Text
 

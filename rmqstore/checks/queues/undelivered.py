@@ -15,9 +15,9 @@ from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Findings, QueueState
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import is_dispatched
-from rmqstore.formats.text.counts import many
-from rmqstore.formats.text.javatext import java_text
+from rmqstore.formats.text import many
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file

@@ -49,7 +49,7 @@ from rmqstore.formats.rocksdbstore import (
     TRANS_FAMILY,
     parse_position,
 )
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.texts import Text
 
 _MOST_OPEN = 128  # files

@@ -33,6 +33,7 @@ from rmqstore.files.rocksdb.message_rows import MessageRows
 from rmqstore.files.rocksdb.queues import simple_queue
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.javatext import parse_long
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK, Message
 from rmqstore.formats.properties import parse_properties
 from rmqstore.formats.rocksdbstore import (
@@ -51,7 +52,6 @@ from rmqstore.formats.rocksdbstore import (
     build_trans_row,
     is_unique_id_row,
 )
-from rmqstore.formats.text.javatext import parse_long
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.properties.texts import PropertyTexts
 from rmqstore.scan.queues import QueueTable

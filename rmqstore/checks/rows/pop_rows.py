@@ -14,7 +14,7 @@ from rmqstore.files.rocksdb.database import CannotRead, is_readable, missing_ext
 from rmqstore.files.rocksdb.pop_rows import pop_rows
 from rmqstore.files.store import Store
 from rmqstore.formats.pop import KV_DIRECTORY
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.texts import Text
 
 

@@ -20,7 +20,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats import pop
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_TOPIC, parse_properties, tags_code
-from rmqstore.formats.text.times import iso_utc
+from rmqstore.formats.times import iso_utc
 
 _NEWEST = 20_000  # messages of a queue
 _TAGS = (pop.CHECK_POINT_TAG, pop.ACK_TAG, pop.BATCH_ACK_TAG)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from rmqstore.cli.lang.as_is import AsIs
 from rmqstore.cli.lang.catalogue import TEXTS, CatalogEntry, read
 from rmqstore.cli.lang.forms import WORD, bare, closing, parsed, sentences
-from rmqstore.formats.text.width import columns
+from rmqstore.formats.text import columns
 
 _WIDE = re.compile(r"[\u2e80-\u9fff\uff00-\uffef]")
 _NAME = re.compile(

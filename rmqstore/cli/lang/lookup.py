@@ -8,7 +8,7 @@ from functools import cache
 
 from rmqstore.cli.lang import catalogue, chinese
 from rmqstore.cli.lang.as_is import AsIs
-from rmqstore.formats.text.width import columns
+from rmqstore.formats.text import columns
 from rmqstore.texts import Joined, Placed, Text
 
 _TIGHT = frozenset(" .（）()[]，。；：、“”《》！？…")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rmqstore.formats.text.controls import escape_json
+from rmqstore.formats.text import escape_json
 
 # fields with 64-bit numbers; with --string-ints they are always strings, whatever their value
 WIDE = frozenset(

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from rmqstore.cli import lang
-from rmqstore.formats.text import times
-from rmqstore.formats.text.counts import many as many
-from rmqstore.formats.text.width import columns as columns
+from rmqstore.formats import times
+from rmqstore.formats.text import columns as columns
+from rmqstore.formats.text import many as many
 from rmqstore.texts import Text
 
 UTC_KEY = "rmqstore.utc"

@@ -10,8 +10,8 @@ from rmqstore.cli.printing.json_text import json_bytes, quote_wide
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import columns as columns_of
 from rmqstore.cli.printing.quantities import fitted, printable, time_text
-from rmqstore.formats.text.controls import escape_csv
-from rmqstore.formats.text.times import iso_utc
+from rmqstore.formats.text import escape_csv
+from rmqstore.formats.times import iso_utc
 from rmqstore.texts import Text, joined
 
 Rows = Iterable[dict[str, Any]]

@@ -14,9 +14,9 @@ from rmqstore.files.config_databases import GROUPS, METADATA, OFFSETS, TABLES, T
 from rmqstore.files.disk.files import Files
 from rmqstore.files.rocksdb.database import open_database
 from rmqstore.files.store import Store
-from rmqstore.formats import configrows
-from rmqstore.formats.configjson import ConfigJsonError, JsonValue, parse_config_object
-from rmqstore.formats.text.javatext import java_text
+from rmqstore.formats import configuration
+from rmqstore.formats.configuration import ConfigJsonError, JsonValue, parse_config_object
+from rmqstore.formats.javatext import java_text
 
 _DEFAULT, _DEFAULT_VERSION = "default", "kvDataVersion"
 _FAMILIES = {TOPICS: "topic", GROUPS: "subscriptionGroup", OFFSETS: "consumerOffset"}  # of metadata/
@@ -24,9 +24,9 @@ _VERSION_KEY = b"kvDataVersionKey"
 FORBIDDEN = "forbidden"
 """Column family of subscriptionGroups/ and metadata/: what a group may not read, by topic."""
 _TABLE_IDS = {
-    TOPICS: configrows.TOPIC,
-    GROUPS: configrows.SUBSCRIPTION_GROUP,
-    OFFSETS: configrows.CONSUMER_OFFSET,
+    TOPICS: configuration.TOPIC,
+    GROUPS: configuration.SUBSCRIPTION_GROUP,
+    OFFSETS: configuration.CONSUMER_OFFSET,
 }
 
 
@@ -59,7 +59,7 @@ def table_rows(files: Files, directory: Path, table: str) -> Iterator[tuple[list
     """
     database = open_database(files, directory)
     if directory.name == V2:
-        yield from database.chunks(_DEFAULT, *configrows.key_range(_TABLE_IDS[table]))
+        yield from database.chunks(_DEFAULT, *configuration.key_range(_TABLE_IDS[table]))
         return
     family = family_of(directory.name, table)
     version, key = version_row(directory.name, table)
@@ -109,7 +109,7 @@ def parse_row(directory: str, table: str, key: bytes, value: bytes) -> tuple[str
     other tables.
     """
     if directory == V2:
-        if not key.startswith(configrows.KEY_HEAD.build(table=_TABLE_IDS[table])):
+        if not key.startswith(configuration.KEY_HEAD.build(table=_TABLE_IDS[table])):
             return None
         return _parse_v2_offset(key, value) if table == OFFSETS else _parse_v2(key, value)
     parsed = _json(value)
@@ -124,8 +124,8 @@ def offset_key(directory: str, group: str, topic: str, queue_id: int) -> bytes:
         return f"{topic}@{group}".encode()
     names = {"group_length": len(group.encode()), "group": group.encode()}
     names |= {"topic_length": len(topic.encode()), "topic": topic.encode()}
-    head = configrows.KEY_HEAD.build(table=configrows.CONSUMER_OFFSET)
-    return head + configrows.OFFSET_KEY.build(names, queue_id=queue_id)
+    head = configuration.KEY_HEAD.build(table=configuration.CONSUMER_OFFSET)
+    return head + configuration.OFFSET_KEY.build(names, queue_id=queue_id)
 
 
 def build_offsets(directory: str, queues: JsonValue) -> bytes:
@@ -133,18 +133,18 @@ def build_offsets(directory: str, queues: JsonValue) -> bytes:
     if directory == V2:
         assert isinstance(queues, dict)
         (offset,) = queues.values()
-        return configrows.OFFSET_VALUE.build(offset=offset)
+        return configuration.OFFSET_VALUE.build(offset=offset)
     return json.dumps({TABLES[OFFSETS]: queues}, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _parse_v2(key: bytes, value: bytes) -> tuple[str, JsonValue] | None:
-    name, text = configrows.parse_name(key), configrows.parse_json_value(value)
+    name, text = configuration.parse_name(key), configuration.parse_json_value(value)
     parsed = None if text is None else _json(text)
     return None if name is None or parsed is None else (java_text(name), parsed)
 
 
 def _parse_v2_offset(key: bytes, value: bytes) -> tuple[str, JsonValue] | None:
-    place, offset = configrows.parse_offset_place(key), configrows.parse_offset(value)
+    place, offset = configuration.parse_offset_place(key), configuration.parse_offset(value)
     if place is None or offset is None:
         return None
     return f"{java_text(place.topic)}@{java_text(place.group)}", {str(place.queue_id): offset}

@@ -19,8 +19,8 @@ from rmqstore.files.rocksdb.database import CannotRead, Database, NoDatabase, op
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, rocksdbkeys
 from rmqstore.formats.consumequeue import UNIT_SIZE
+from rmqstore.formats.javatext import java_text
 from rmqstore.formats.rocksdbkeys import OffsetKey, UnitKey, parse_offset_key, parse_unit_key
-from rmqstore.formats.text.javatext import java_text
 from rmqstore.texts import Text
 
 UNITS = rocksdbkeys.DEFAULT_CF.decode()

@@ -12,7 +12,13 @@ from rmqstore.checks.problems.report import Finding
 from rmqstore.checks.verify import Verified
 from rmqstore.files.config_databases import OFFSETS, directory_of
 from rmqstore.files.config_files import LARGEST
-from rmqstore.formats.configjson import ConfigJsonError, JsonValue, build_config_json, integer_keys, parse_config_object
+from rmqstore.formats.configuration import (
+    ConfigJsonError,
+    JsonValue,
+    build_config_json,
+    integer_keys,
+    parse_config_object,
+)
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions

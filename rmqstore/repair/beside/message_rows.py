@@ -48,7 +48,7 @@ from rmqstore.formats.rocksdbstore import (
     build_timer_row,
     build_trans_row,
 )
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.log.repaired_log import NO_RECORD, RepairedLog, end_of, last_record
 from rmqstore.repair.plan.plan_builder import PlanBuilder

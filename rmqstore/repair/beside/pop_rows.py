@@ -13,7 +13,7 @@ from rmqstore.checks.verify import Verified
 from rmqstore.files.rocksdb.database import CHUNK, CannotRead, is_readable, open_database
 from rmqstore.files.rocksdb.pop_rows import pop_rows
 from rmqstore.formats.pop import KV_DIRECTORY, KV_FAMILY, PopRow
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.repair.beside.config import Ends, queue_ends
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder

@@ -15,7 +15,7 @@ from rmqstore.files.config_databases import OFFSETS
 from rmqstore.files.config_files import Committed, committed_offsets
 from rmqstore.files.rocksdb.config import build_offsets, family_of, offset_key, parse_row, stored_table
 from rmqstore.files.rocksdb.database import CHUNK, CannotRead, Database, is_readable, open_database
-from rmqstore.formats.configjson import JsonValue
+from rmqstore.formats.configuration import JsonValue
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwritten

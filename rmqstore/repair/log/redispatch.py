@@ -8,7 +8,7 @@ from typing import Protocol
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import is_directory_name
-from rmqstore.formats.dispatch import is_sound_topic
+from rmqstore.formats.services import is_sound_topic
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.dispatch import BatchRow, Dispatch, DispatchedRows, Name, QueueNames

@@ -19,7 +19,7 @@ from rmqstore.errors import NotAStore
 from rmqstore.files.store import Store
 from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TIMER_FAMILY, TRANS_FAMILY
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.repair.journal.folder import free_bytes
 from rmqstore.repair.journal.plan_paths import existing
 from rmqstore.repair.migrate.to_dledger_preflight import (

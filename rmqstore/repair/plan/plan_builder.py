@@ -16,7 +16,7 @@ from rmqstore.files.disk.files import LOCAL
 from rmqstore.files.disk.paths import real_path
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.repair.plan.content import Content, Json, Literal, Zeros, fingerprint
 from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.plan import Loss, Plan

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.repair.plan.content import Json, Zeros
 from rmqstore.repair.plan.outcome import FACT
 from rmqstore.repair.plan.steps import (

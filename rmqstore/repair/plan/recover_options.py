@@ -29,7 +29,7 @@ class RecoverOptions:
     * `accept_fillers`: more than 1,000 visible fillers, and fillers for a missing file;
     * `allow_shift`: queue offsets without a record, so that a queue that a broker rebuilds is shifted;
     * `merge_neighbours`: the loss of a good message beside damage that is too short for a record;
-    * `accept_odds`: a flipped bit with higher odds of being wrong, and a wrong byte (see `candidates/flipped_bit.py`).
+    * `accept_odds`: a flipped bit with higher odds of being wrong, and a wrong byte (see `salvage/candidates.py`).
     """
 
     strategy: str = ""

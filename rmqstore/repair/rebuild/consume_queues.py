@@ -19,7 +19,7 @@ from rmqstore.files.records import MAX_RECORD
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.files.store_queues import SIZE_KEY
 from rmqstore.formats import consumequeue, properties
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.repair.log.contradicted import doubtful_tags
 from rmqstore.repair.log.redispatch import Redispatch, can_have_queues
 from rmqstore.repair.log.repaired_log import RepairedLog

@@ -25,7 +25,7 @@ from rmqstore.files.config_files import loaded_config
 from rmqstore.files.rocksdb.config import FORBIDDEN, data_version, family_of, forbidden_rows, stored_table, version_row
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
-from rmqstore.formats.configjson import JsonValue, build_config_json, integer_keys
+from rmqstore.formats.configuration import JsonValue, build_config_json, integer_keys
 from rmqstore.formats.properties import is_lmq
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder

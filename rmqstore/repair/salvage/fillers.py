@@ -21,11 +21,14 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from rmqstore.formats import properties, services
-from rmqstore.formats.fillers import FILLER_KEY, FILLER_TAG, FILLER_TOPICS, OP_TOPICS
 from rmqstore.formats.message import (
     CRC32_RESERVED_LEN,
+    FILLER_KEY,
+    FILLER_TAG,
+    FILLER_TOPICS,
     MAGIC_V2,
     MAX_TOPIC_V1,
+    OP_TOPICS,
     TRANSACTION_MASK,
     TRANSACTION_ROLLBACK,
     Message,

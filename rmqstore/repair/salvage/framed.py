@@ -19,8 +19,8 @@ from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.files.records import message_at
 from rmqstore.formats import consumequeue, properties, services
 from rmqstore.formats.bodies import compression_words, proved_sys_flag
-from rmqstore.formats.dispatch import is_sound_topic
 from rmqstore.formats.message import Message, parse_message, set_record_crc
+from rmqstore.formats.services import is_sound_topic
 from rmqstore.repair.salvage.candidates.batch_records import proved_batches
 from rmqstore.repair.salvage.candidates.edit import set_fields, sound_ports
 from rmqstore.repair.salvage.candidates.property_text import mend_properties, proved_tags, with_tags

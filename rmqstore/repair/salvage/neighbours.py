@@ -13,8 +13,8 @@ from typing import NamedTuple
 from rmqstore.files.records import message_at
 from rmqstore.formats import message as records
 from rmqstore.formats import properties
-from rmqstore.formats.dispatch import light_queues
 from rmqstore.formats.message import Message
+from rmqstore.formats.services import light_queues
 from rmqstore.repair.log.records_near import first_behind, last_before
 from rmqstore.repair.salvage.candidates.edit import Keep
 from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress

@@ -10,7 +10,7 @@ from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.problems import codes
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import message as records
-from rmqstore.formats.fillers import OP_TOPICS
+from rmqstore.formats.message import OP_TOPICS
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.plan.wording import first_few
 from rmqstore.repair.salvage.evidence.places import Damage, Neighbours, entries_begin, find_damage, missing_front

@@ -4,7 +4,7 @@
 * `Mended`: its original bytes are proved; the answer names the fields and the witnesses.
 * `Unrestorable`: nothing proves them. A filler keeps the queue offset if it is known.
 
-The candidates (`candidates/`) are tried in order, the likeliest first. The solver never takes a candidate that a
+The candidates (`candidates.py`) are tried in order, the likeliest first. The solver never takes a candidate that a
 witness contradicts, nor one of several that fit.
 """
 

@@ -8,7 +8,7 @@ from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger, properties
 from rmqstore.formats import message as records
 from rmqstore.formats.message import Message, parse_message
-from rmqstore.formats.text.counts import many
+from rmqstore.formats.text import many
 from rmqstore.repair.plan.content import Json, Literal, Parts, Zeros, chunks
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Extend, Span

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 
 from rmqstore.formats import properties as p
-from rmqstore.formats.fillers import FILLER_KEY
+from rmqstore.formats.message import FILLER_KEY
 from rmqstore.views.bundle.names import PROPERTY_NAMES, Pseudonyms, nearest
 
 _NUMBERS = re.compile(rb"[0-9,. :-]*|true|false", re.IGNORECASE)

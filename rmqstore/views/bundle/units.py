@@ -9,8 +9,8 @@ import numpy as np
 
 from rmqstore.files.disk.files import Files
 from rmqstore.formats import consumequeue, timer
+from rmqstore.formats.javatext import java_string_hash
 from rmqstore.formats.layout import Layout
-from rmqstore.formats.text.javatext import java_string_hash
 from rmqstore.views.bundle.logs import Piece
 from rmqstore.views.bundle.names import Pseudonyms
 from rmqstore.views.bundle.noise import byte_noise

@@ -7,7 +7,7 @@ from typing import Any
 
 from rmqstore.files.disk.files import DirEntry
 from rmqstore.files.store import Store
-from rmqstore.formats import configjson
+from rmqstore.formats import configuration
 from rmqstore.texts import Text
 
 _MAX_SIZE = 64 << 20  # larger files are not read
@@ -46,10 +46,10 @@ def config_tables(store: Store) -> Iterator[tuple[str, dict[str, Any]]]:
             yield path.name, {"bytes": size, "condition": Text("too large to read here")}
             continue
         raw = store.files.read_at(path, _MAX_SIZE, 0)
-        row: dict[str, Any] = {"bytes": len(raw), "condition": configjson.ConfigState.SOUND.value}
+        row: dict[str, Any] = {"bytes": len(raw), "condition": configuration.ConfigState.SOUND.value}
         try:
-            value = configjson.parse_config_object(raw)
-        except configjson.ConfigJsonError as e:
+            value = configuration.parse_config_object(raw)
+        except configuration.ConfigJsonError as e:
             row["condition"] = e.condition.value
         else:
             key, what = _TABLES.get(path.name, ("", ""))

@@ -9,7 +9,7 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.formats import dledger, message, properties
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import BLANK_MAGIC, HEADS_BY_FLAG, MAGIC_V1, MAGIC_V2, Fault, parse_message
-from rmqstore.formats.text.times import utc
+from rmqstore.formats.times import utc
 from rmqstore.texts import Text, joined
 
 ROW = 16

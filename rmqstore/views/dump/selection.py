@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from rmqstore.errors import UsageError
 from rmqstore.formats import properties
-from rmqstore.formats.bodies import BodyError, decompress
-from rmqstore.formats.inner_batch import messages_in
+from rmqstore.formats.bodies import BodyError, decompress, messages_in
 from rmqstore.formats.message import COMPRESSED, INNER_BATCH, Message
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.fillers import NOTHING, Repaired, filler_mask

@@ -9,7 +9,7 @@ from typing import Any
 
 from rmqstore.files.disk.files import Files
 from rmqstore.files.store import Store
-from rmqstore.formats import checkpoint, configjson, controller, dledger, timer
+from rmqstore.formats import checkpoint, configuration, controller, dledger, timer
 from rmqstore.views.dump.config_values import config_files
 
 _LARGEST = 256 << 20
@@ -73,11 +73,11 @@ def config_rows(store: Store) -> Iterator[Row]:
         row: Row = {
             "file": path.name,
             "bytes": len(raw),
-            "condition": configjson.ConfigState.SOUND.value,
+            "condition": configuration.ConfigState.SOUND.value,
             "value": None,
         }
         try:
-            row["value"] = configjson.parse_config_json(raw)
-        except configjson.ConfigJsonError as e:
+            row["value"] = configuration.parse_config_json(raw)
+        except configuration.ConfigJsonError as e:
             row |= {"condition": e.condition.value, "error": str(e)}
         yield row

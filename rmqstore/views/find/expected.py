@@ -18,7 +18,7 @@ from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.errors import UsageError
 from rmqstore.files.store import Store
 from rmqstore.formats import properties
-from rmqstore.formats.fillers import is_filler
+from rmqstore.formats.message import is_filler
 from rmqstore.formats.messageid import decode_offset_message_id
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.fillers import Repaired, filler_mask

@@ -15,7 +15,7 @@ from rmqstore.errors import UsageError
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
 from rmqstore.formats import messageid, properties
-from rmqstore.formats.fillers import is_filler
+from rmqstore.formats.message import is_filler
 from rmqstore.repair.journal.folder import JournalFolder
 from rmqstore.views import lookup
 from rmqstore.views.index_files import IndexFiles

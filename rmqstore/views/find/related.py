@@ -12,8 +12,8 @@ from rmqstore.files.log_ends import first_true
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
 from rmqstore.formats import properties
+from rmqstore.formats.javatext import parse_long
 from rmqstore.formats.message import TRANSACTION_COMMIT
-from rmqstore.formats.text.javatext import parse_long
 from rmqstore.views import lookup
 from rmqstore.views.index_files import IndexFiles
 from rmqstore.views.lookup import Found

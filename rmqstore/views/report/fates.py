@@ -8,7 +8,7 @@ from functools import cached_property
 from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
-from rmqstore.formats.fillers import is_filler
+from rmqstore.formats.message import is_filler
 from rmqstore.views import lookup
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from rmqstore.checks.problems.report import Report
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files.store import Store
-from rmqstore.formats.text.times import iso_utc
+from rmqstore.formats.times import iso_utc
 from rmqstore.repair.journal.folder import STATE, JournalFolder, State
 from rmqstore.repair.journal.journal import list_journals
 from rmqstore.repair.plan.before import Before, before

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.formats.configjson import parse_config_object
+from rmqstore.formats.configuration import parse_config_object
 from tests.command import run, run_json
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import copy_store, unpack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqstore.formats.text.javatext import (
+from rmqstore.formats.javatext import (
     java_split,
     java_string_hash,
     java_text,

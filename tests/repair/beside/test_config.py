@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.formats.configjson import parse_config_object
+from rmqstore.formats.configuration import parse_config_object
 from tests import damage
 from tests.command import run, run_json
 from tests.repair.salvaging import rows

@@ -13,7 +13,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config_databases import TABLES
 from rmqstore.files.rocksdb.config import data_version, stored_table
 from rmqstore.files.store import open_store
-from rmqstore.formats.configjson import parse_config_object
+from rmqstore.formats.configuration import parse_config_object
 from tests.command import run, run_json
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import copy_store, write_broker_conf

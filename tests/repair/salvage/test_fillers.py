@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.formats import properties
-from rmqstore.formats.fillers import FILLER_KEY
-from rmqstore.formats.message import INNER_BATCH, MAGIC_V2, Message, parse_message, record_crc
+from rmqstore.formats.message import FILLER_KEY, INNER_BATCH, MAGIC_V2, Message, parse_message, record_crc
 from rmqstore.formats.properties import parse_properties
 from rmqstore.repair.salvage.evidence.places import Around
 from rmqstore.repair.salvage.evidence.values import QueueSlot

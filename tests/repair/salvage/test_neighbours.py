@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.formats.configjson import build_config_json
+from rmqstore.formats.configuration import build_config_json
 from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEAD
 from rmqstore.formats.properties import is_system_topic
 from rmqstore.repair.journal import journal

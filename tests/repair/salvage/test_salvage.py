@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.formats.fillers import FILLER_KEY
-from rmqstore.formats.message import HEAD, HEADS_BY_FLAG, parse_message
+from rmqstore.formats.message import FILLER_KEY, HEAD, HEADS_BY_FLAG, parse_message
 from rmqstore.formats.properties import parse_properties, property_faults
 from rmqstore.repair.journal import journal
 from tests import damage

@@ -20,8 +20,8 @@ from rmqstore.files.records import message_at
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.bodies import BodyError, decompress
-from rmqstore.formats.dispatch import batch_extent
 from rmqstore.formats.message import HEADS_BY_FLAG, INNER_BATCH, Message, parse_message
+from rmqstore.formats.services import batch_extent
 from rmqstore.repair.log.redispatch import can_have_queues
 from rmqstore.repair.salvage.candidates.edit import Mended, set_fields, set_properties
 from rmqstore.repair.salvage.candidates.property_text import proved_tags

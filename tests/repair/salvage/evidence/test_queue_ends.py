@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.formats.configjson import build_config_json, parse_config_object
+from rmqstore.formats.configuration import build_config_json, parse_config_object
 from tests import damage
 from tests.command import run_json
 from tests.repair.salvaging import Row, log_faults, rows, salvage

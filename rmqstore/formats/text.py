@@ -1,8 +1,14 @@
-"""Escape control characters (C0, DEL and C1, U+0080 to U+009F), because terminals may act on them."""
+"""Text on a terminal: control characters, counts in words, width.
+
+Escape control characters (C0, DEL and C1, U+0080 to U+009F), because terminals may act on them.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
+
+from rmqstore.texts import many as many
 
 CONTROLS = (*range(0x20), *range(0x7F, 0xA0))
 """Code points of all control characters."""
@@ -33,3 +39,10 @@ def escape_csv(text: str) -> str:
 
 def _escape(found: re.Match[bytes]) -> bytes:
     return b"\\u%04x" % ord(found[0].decode())
+
+
+def columns(text: str) -> int:
+    """Return the columns that a text needs on a terminal; wide characters need two."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

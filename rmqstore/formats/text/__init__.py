@@ -1,1 +1,0 @@
-"""Text conventions: Java strings, control characters, and times as people write them."""
