@@ -176,7 +176,7 @@ def no_search_for_other_processes(request: pytest.FixtureRequest) -> Iterator[No
     if request.node.get_closest_marker("other_processes"):
         yield
         return
-    from rmqstore.files.in_use import users
+    from rmqstore.files import users
     from rmqstore.repair.journal import liveness
 
     with pytest.MonkeyPatch.context() as patch:  # not `monkeypatch`: a test's own patches must end before `tmp_path`

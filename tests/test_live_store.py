@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.expiring import while_files_expire
 from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.errors import StoreIsLive
-from rmqstore.files.store import Store, open_store
+from rmqstore.files.store import Store, open_store, while_files_expire
 from tests.command import run, run_json
 from tests.live_writer import live_store
 

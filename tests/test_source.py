@@ -68,7 +68,7 @@ METHOD_READS = {
     *("glob", "is_dir", "is_file", "is_symlink", "iterdir", "lstat", "read_bytes", "read_text", "readlink", "resolve"),
     *("exists", "rglob", "samefile", "stat"),
 }
-LOW_LEVEL = {"rmqstore.files.disk.reading", "rmqstore.files.disk.sparse"}
+LOW_LEVEL = {"rmqstore.files.reading"}
 METHOD_WRITES = {
     *("write_text", "write_bytes", "touch", "unlink", "rmdir", "mkdir", "symlink_to", "hardlink_to", "rename"),
     *("chmod", "lchmod", "tofile"),
@@ -203,7 +203,7 @@ def test_what_reads_a_store_reads_through_its_files() -> None:
         ("p.open('rb')", "p.open"),
         ("config_object(LOCAL, path)", "passes LOCAL"),
         ("LOCAL.list(d)", "LOCAL.list"),
-        ("from rmqstore.files.disk.reading import open_regular", "rmqstore.files.disk.reading"),
+        ("from rmqstore.files.reading import open_regular", "rmqstore.files.reading"),
     ],
 )
 def test_reads_past_files_are_found(source: str, words: str) -> None:

@@ -27,8 +27,8 @@ from rmqstore.append.messages.exchange import TableChunk
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.append.store.tables import EncodedTable
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused
-from rmqstore.files.config_files import config_object
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.config import config_object
+from rmqstore.files.files import LOCAL
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.formats.configuration import JsonReader, JsonValue, build_config_json
 from rmqstore.formats.message import INNER_BATCH

@@ -15,9 +15,8 @@ from rmqstore.backup.log_copy import CopyOptions, LogCopier
 from rmqstore.backup.manifest import BranchStart, LogCopy, Manifest
 from rmqstore.backup.other_files import OtherFiles
 from rmqstore.backup.repository import Forgotten, KeepRule, StoreFolder, now
-from rmqstore.checks.expiring import while_files_expire
 from rmqstore.errors import NotAStore, UsageError
-from rmqstore.files.store import Store, open_store
+from rmqstore.files.store import Store, open_store, while_files_expire
 from rmqstore.texts import Text
 
 Progress = Callable[[int], None]

@@ -16,9 +16,9 @@ from rmqstore.backup.manifest import DLEDGER, Manifest
 from rmqstore.backup.snapshot_files import SnapshotFiles
 from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.disk.files import DirEntry, Files, OpenFile
-from rmqstore.files.queue_home import SEPARATE, SHARED
+from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.files.store import Store, open_store
+from rmqstore.files.store_queues import SEPARATE, SHARED
 from rmqstore.formats.checkpoint import FILE_SIZE
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.planned.known_parts import FirstParts, PartsAfter

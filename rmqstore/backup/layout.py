@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from rmqstore.backup.manifest import StoreLayout
 from rmqstore.files.broker_config import DEFAULTS, BrokerConfig
-from rmqstore.files.index_sizes import index_sizes
-from rmqstore.files.queue_home import SEPARATE, SEPARATE_KEY
+from rmqstore.files.index import index_sizes
 from rmqstore.files.store import Store, StoreKind
-from rmqstore.files.store_queues import SIZE_KEY
+from rmqstore.files.store_queues import SEPARATE, SEPARATE_KEY, SIZE_KEY
 from rmqstore.texts import Text
 
 _EPOCHS = "epochFileCheckpoint"

@@ -13,12 +13,12 @@ from pathlib import Path
 from rmqstore.backup.manifest import OtherFile, config_key
 from rmqstore.backup.repository import StoreFolder
 from rmqstore.errors import CouldNotCheck, OutputExists
-from rmqstore.files.disk.files import DirEntry
-from rmqstore.files.in_use.lock import LOCK_NAME
-from rmqstore.files.in_use.users import JOURNAL_FOLDER
-from rmqstore.files.queue_home import SEPARATE, SHARED, has_database
+from rmqstore.files.files import DirEntry
+from rmqstore.files.lock import LOCK_NAME
 from rmqstore.files.rocksdb.links import database_files
 from rmqstore.files.store import Store
+from rmqstore.files.store_queues import SEPARATE, SHARED, has_database
+from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.texts import Text
 
 CHUNK = 1 << 20

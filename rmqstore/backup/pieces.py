@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rmqstore.backup.manifest import StoredPiece
 from rmqstore.backup.repository import StoreFolder
-from rmqstore.files.disk.files import DirEntry, Files, OpenFile
+from rmqstore.files.files import DirEntry, Files, OpenFile
 
 _BLOCK = 4 << 20
 _SECTOR = 1 << 12

@@ -30,12 +30,11 @@ from rmqstore.checks.problems.report import Report, problem_counts
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.errors import CouldNotCheck, OutputExists, Refused, UsageError
-from rmqstore.files.config_databases import OFFSETS, directory_of
-from rmqstore.files.config_files import committed_offsets, config_object
-from rmqstore.files.disk.files import LOCAL
-from rmqstore.files.in_use.users import JOURNAL_FOLDER
+from rmqstore.files.config import OFFSETS, committed_offsets, config_object, directory_of
+from rmqstore.files.files import LOCAL
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.store import Store, open_store
+from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.formats.controller import EpochFile, parse_epoch_file
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.journal.journal import apply

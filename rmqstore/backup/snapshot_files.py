@@ -18,7 +18,7 @@ from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherF
 from rmqstore.backup.repository import StoreFolder
 from rmqstore.backup.stored_log import StoredFile
 from rmqstore.errors import CouldNotCheck
-from rmqstore.files.disk.files import DirEntry, Files, OpenFile
+from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.texts import Text

@@ -9,7 +9,7 @@ from pathlib import Path
 from rmqstore.backup import MARKER
 from rmqstore.errors import NotAStore
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.disk.files import LOCAL, Files
+from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats.times import parse_time
 from rmqstore.texts import Text

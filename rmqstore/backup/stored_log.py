@@ -8,7 +8,7 @@ from itertools import accumulate
 from rmqstore.backup.manifest import LogFile, StoredPiece
 from rmqstore.backup.repository import StoreFolder
 from rmqstore.errors import CouldNotCheck
-from rmqstore.files.disk.files import OpenFile
+from rmqstore.files.files import OpenFile
 from rmqstore.texts import Text
 
 

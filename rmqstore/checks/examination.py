@@ -24,8 +24,8 @@ from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding, Findings, QueueRange, QueueState
 from rmqstore.checks.verify_range import VerifyRange
+from rmqstore.files.config import batch_topics, only_in_backup, topics_of_known_kind
 from rmqstore.files.store import Store, StoreKind
-from rmqstore.files.topic_types import batch_topics, only_in_backup, topics_of_known_kind
 from rmqstore.formats.properties import REVIVE_TOPIC_PREFIX, ROCKSDB_HALF_TOPIC
 from rmqstore.formats.rocksdbstore import TIMER_FAMILY
 from rmqstore.scan.window import ScanOptions
@@ -34,7 +34,7 @@ from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.checks.verified import Verified, VerifyOptions
-    from rmqstore.files.config_databases import StoredTable
+    from rmqstore.files.config import StoredTable
 
 _LOGS = ("commitlog", "dledger", "dledger-group")  # parts of a store that contain only a log
 
@@ -201,7 +201,7 @@ class Examination:
         """Return the topics whose messages get units in light queues; None: all topics."""
         if not self.store.light_in_rocksdb:
             return None
-        from rmqstore.files.rocksdb.written import written_rows
+        from rmqstore.files.rocksdb.queues import written_rows
 
         return written_rows(self.store).topics
 

@@ -16,8 +16,7 @@ from typing import Any
 from rmqstore.checks.beside.directory import journal_state
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Fillers
-from rmqstore.files.mapped_file_queue import file_name_to_offset
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import file_name_to_offset, message_at
 from rmqstore.files.store import Store
 from rmqstore.formats.message import Message
 from rmqstore.scan.fillers import NOTHING, Repaired

@@ -9,7 +9,7 @@ from rmqstore.brokers.rules.forecast import StartForecast
 from rmqstore.brokers.rules.versions import rules_for, version_number
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
-from rmqstore.files.config_databases import METADATA, OFFSETS, V2, directory_of
+from rmqstore.files.config import METADATA, OFFSETS, V2, directory_of
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.formats.message import BORN_HOST_V6, MAGIC_V2, STORE_HOST_V6, SYS_FLAG_AT
 from rmqstore.formats.rocksdbstore import SCAN_OFFSET, TIMER_FAMILY, TRANS_FAMILY

@@ -30,8 +30,8 @@ from rmqstore.checks.queues.undelivered import (
     withheld_words,
 )
 from rmqstore.checks.version_ranges import VersionAnswer, add_ranges
-from rmqstore.files.queue_home import SEPARATE
 from rmqstore.files.store import Store, StoreKind
+from rmqstore.files.store_queues import SEPARATE
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.text import many
 from rmqstore.texts import Text, joined

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rmqstore.checks.examination import Examination
-from rmqstore.checks.expiring import while_files_expire
 from rmqstore.checks.log.commitlog import UnitKeeper
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Finding, Findings, Report
@@ -17,7 +16,7 @@ from rmqstore.checks.problems.table import Severity
 from rmqstore.checks.verified import Verified as Verified
 from rmqstore.checks.verified import VerifyOptions as VerifyOptions
 from rmqstore.files.recognise import store_above
-from rmqstore.files.store import Store, StoreKind, open_store
+from rmqstore.files.store import Store, StoreKind, open_store, while_files_expire
 from rmqstore.scan.workers import Mapper
 from rmqstore.texts import Text
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from rmqstore.files.records import MAX_RECORD
+from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, MappedFileQueue
 from rmqstore.formats.message import parse_message
 from rmqstore.texts import Text
 

@@ -16,7 +16,7 @@ from rmqstore.cli.printing.quantities import DurationType, Size, bytes_text, man
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_backup
 from rmqstore.cli.shared.options import command, gathered
 from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, Refused, RmqStoreError, UsageError
-from rmqstore.files.disk.paths import real_path
+from rmqstore.files.disk import real_path
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:

@@ -57,8 +57,8 @@ def compare(
     with the shorter log), copy that small file to the other, and use --against there. Exit code 0: equal; 1: different;
     4: equal as far as they could be read.
     """
-    from rmqstore.checks.expiring import while_files_expire
     from rmqstore.cli.shared.stores import open_named
+    from rmqstore.files.store import while_files_expire
 
     if sum(value is not None for value in (other, fingerprint_out, against)) != 1:
         raise UsageError(Text("give exactly one of OTHER, --fingerprint-out FILE and --against FILE"))
@@ -104,8 +104,8 @@ def _exit_code(equal: bool, *sides: Side) -> int:
 
 
 def _write(out: Output, opened: Store, path: Path, work: WorkOptions) -> int:
-    from rmqstore.checks.expiring import while_files_expire
     from rmqstore.cli.printing.output import json_bytes
+    from rmqstore.files.store import while_files_expire
     from rmqstore.views.compare.fingerprint import fingerprint
 
     target = Output(path=path)

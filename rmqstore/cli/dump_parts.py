@@ -81,7 +81,7 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
 
 def _database(store: Store, what: str) -> str:
     """Return the RocksDB directory that is read; "" for units in files."""
-    from rmqstore.files.rocksdb.message_rows import DIRECTORY
+    from rmqstore.files.rocksdb.rows import DIRECTORY
 
     if what.endswith("-rows"):
         return DIRECTORY if store.may_have_message_rows else ""

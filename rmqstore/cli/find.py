@@ -105,7 +105,7 @@ def find(
     transaction or a retry made of it. Exit code 1: nothing was found.
     """
     from rmqstore.cli.shared.stores import open_named
-    from rmqstore.files.config_files import tier_words
+    from rmqstore.files.config import tier_words
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default

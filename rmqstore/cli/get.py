@@ -105,7 +105,7 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
 
 def _find(out: Output, store: Store, where: str) -> list[Found]:
     """Return the messages that WHERE names, the newest first: one, or all that have a key or unique id."""
-    from rmqstore.files.disk.files import LOCAL
+    from rmqstore.files.files import LOCAL
     from rmqstore.views import lookup
 
     if Path(where).is_file() and not where.isdigit():

@@ -121,9 +121,9 @@ def import_(
     """
     from rmqstore.append.importing import fingerprint, import_messages, prepared
     from rmqstore.cli.shared.reading import tell_damage
+    from rmqstore.files.config import batch_topics as topics_of_batches
+    from rmqstore.files.config import configured_types
     from rmqstore.files.store import open_store
-    from rmqstore.files.topic_types import batch_topics as topics_of_batches
-    from rmqstore.files.topic_types import configured_types
     from rmqstore.views.dump.messages import Skipped
 
     config = read_config(out, broker_conf)

@@ -122,7 +122,7 @@ def lost(
     repair makes them messages again; `rmqstore export --stale` writes them. Exit code 0, also if there are some.
     """
     from rmqstore.cli.shared.stores import open_named
-    from rmqstore.files.config_files import tier_words
+    from rmqstore.files.config import tier_words
     from rmqstore.views.lost import LostMessages
 
     if asked.journal is not None and asked.next_start:
@@ -282,8 +282,8 @@ def _journal(opened: Store, path: Path | None) -> JournalFolder | None:
 
 def _before(out: Output, opened: Store, work: WorkOptions) -> Any:
     """Return the store that was examined, a view of it, what it loses, and what was verified."""
-    from rmqstore.checks.expiring import while_files_expire
     from rmqstore.checks.verify import examine_lasting
+    from rmqstore.files.store import while_files_expire
     from rmqstore.repair.plan.recover_options import SALVAGE, RecoverOptions
     from rmqstore.repair.recover import plan_recovery
     from rmqstore.repair.replica.own_copies import names_of_copies
@@ -330,7 +330,7 @@ def _read_keys(path: Path | None) -> list[str] | None:
 
 
 def _read(path: Path) -> bytes:
-    from rmqstore.files.disk.files import LOCAL
+    from rmqstore.files.files import LOCAL
 
     try:
         return LOCAL.read_small(path, _LARGEST_LIST)

@@ -194,7 +194,7 @@ class CommandGroup(click.Group):
             return _bug(e, as_json)
 
     def _system_error(self, e: OSError, as_json: bool) -> int:
-        from rmqstore.files.disk.disk_errors import is_full
+        from rmqstore.files.disk import is_full
 
         what = f"{e.filename}: {e.strerror}" if e.filename else str(e.strerror or e)
         if isinstance(e, BrokenPipeError):

@@ -15,7 +15,7 @@ from rmqstore.cli.printing.quantities import many
 from rmqstore.cli.shared.apply_command import open_other, tell_refusals
 from rmqstore.cli.shared.options import WorkOptions, command, gathered
 from rmqstore.errors import NotReadable, OutputExists, UsageError
-from rmqstore.files.disk.paths import real_path
+from rmqstore.files.disk import real_path
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:

@@ -275,7 +275,7 @@ def _merge_changes(
 
 
 def _backup_changes(store: Store, known: ConsumerOffsets, positions: QueuePositions) -> Iterator[OffsetChange]:
-    from rmqstore.files.config_files import committed_offsets, config_object
+    from rmqstore.files.config import committed_offsets, config_object
     from rmqstore.repair.offsets import FILES, change_between
 
     table = config_object(store.files, store.root / "config" / f"{FILES[0]}.bak") or {}

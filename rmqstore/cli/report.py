@@ -78,11 +78,11 @@ def report(
 
 def _incident(out: Output, opened: Store, work: WorkOptions, journal: Path, list_path: Path | None) -> int:
     """Write the page of one repair, and its list of messages."""
-    from rmqstore.checks.expiring import while_files_expire
     from rmqstore.checks.verify import examine_lasting
     from rmqstore.cli.html.incident_page import page
     from rmqstore.cli.printing.table_output import write_rows
-    from rmqstore.files.disk.paths import real_path
+    from rmqstore.files.disk import real_path
+    from rmqstore.files.store import while_files_expire
     from rmqstore.repair.journal.folder import State
     from rmqstore.repair.journal.journal import read_journal
     from rmqstore.views.report.incident import incident, rows

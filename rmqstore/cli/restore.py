@@ -14,7 +14,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import Offset, Time, many, parse_time, time_text
 from rmqstore.cli.shared.options import broker_option, command, gathered
 from rmqstore.errors import NotReadable, OutputExists
-from rmqstore.files.disk.paths import real_path
+from rmqstore.files.disk import real_path
 from rmqstore.texts import Placed, Text
 
 if TYPE_CHECKING:

@@ -318,7 +318,7 @@ def _read_list(path: Path) -> dict[Place, bool]:
 
     Errors: NotReadable, BadRow.
     """
-    from rmqstore.files.disk.files import LOCAL
+    from rmqstore.files.files import LOCAL
 
     try:
         text = LOCAL.read_small(path, _LARGEST_LIST).decode("utf-8", "surrogateescape")

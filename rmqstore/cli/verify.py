@@ -17,7 +17,7 @@ from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_report
 from rmqstore.cli.shared.options import FILE, WorkOptions, broker_option, command, gathered
 from rmqstore.cli.shared.reading import note_live
 from rmqstore.errors import UsageError
-from rmqstore.files.disk.paths import real_path
+from rmqstore.files.disk import real_path
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ def verify(
         stores = [(store, config), *((path, _config_of(out, path, config)) for path in checks.others)]
         return _several(out, stores, checks, files, filters, work)
     from rmqstore.backup.derived import after_one_pass
-    from rmqstore.checks.expiring import while_files_expire
     from rmqstore.checks.verify import examine_lasting
     from rmqstore.cli.shared.stores import FOR_VERIFY, open_named
+    from rmqstore.files.store import while_files_expire
 
     refuse_unknown_codes(checks.only)
     if checks.since_last is not None:

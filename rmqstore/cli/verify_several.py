@@ -71,9 +71,9 @@ def verify_several(
     from dataclasses import replace
 
     from rmqstore.backup.derived import after_one_pass
-    from rmqstore.checks.expiring import while_files_expire
     from rmqstore.checks.verify import examine_lasting
     from rmqstore.cli.shared.stores import FOR_VERIFY, open_named
+    from rmqstore.files.store import while_files_expire
 
     results: list[_Result] = []
     for path, config in stores:

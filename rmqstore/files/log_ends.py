@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rmqstore.files.disk.files import OpenFile
+from rmqstore.files.files import OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.formats import consumequeue, dledger
 from rmqstore.formats.layout import Layout

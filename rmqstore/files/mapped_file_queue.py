@@ -3,6 +3,8 @@
 Despite the name nothing is mapped: all reads use pread, because a process that touches a mapping beyond the end of a
 truncated file is killed by SIGBUS.
 Source: MappedFileQueue, DefaultMappedFile, UtilAll#offset2FileName (RocketMQ 5.4.0)
+
+Read a single message at a physical offset.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from math import gcd
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqstore.files.disk.files import LOCAL, Files, OpenFile
-from rmqstore.files.disk.files import DirEntry as DirEntry
+from rmqstore.files.files import LOCAL, Files, OpenFile
+from rmqstore.files.files import DirEntry as DirEntry
 from rmqstore.formats.layout import Layout
+from rmqstore.formats.message import MIN_SIZE, Message, parse_message
 
 NAME_DIGITS = 20
 PAGE = 4096
@@ -365,3 +368,23 @@ class MappedFileQueue:
             size -= count
             offset += count
         return b"".join(parts)
+
+
+MAX_RECORD = 64 << 20
+"""Size in bytes of the largest record that is read into memory; brokers limit messages to maxMessageSize (4 MiB)."""
+
+
+def message_at(log: MappedFileQueue, offset: int, most: int = MAX_RECORD) -> Message | None:
+    """Read the record at a global offset, which in DLedger data is the offset after the entry header.
+
+    Only its framing is checked; `check_message` checks PHYSICALOFFSET and the CRC. None if there is no valid record, if
+    it is longer than `most` bytes, or if the files do not contain all of it.
+    """
+    file = log.find(offset)
+    if file is None:
+        return None
+    head = log.pread(4, offset)
+    size = int.from_bytes(head, "big", signed=True)
+    if len(head) < 4 or not MIN_SIZE <= size <= min(most, MAX_RECORD, file.stop - offset):
+        return None
+    return parse_message(log.pread(size, offset))[0]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.disk.files import Files
+from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import NAME_DIGITS, DirEntry, file_name_to_offset
 from rmqstore.formats import consumequeue, dledger, index, message, timer
 from rmqstore.texts import Text

@@ -2,6 +2,19 @@
 
 Opening a store only lists directories. Sources: StorePathConfigHelper, DefaultMessageStore#load, DLedgerCommitLog,
 MultiPathMappedFileQueue (RocketMQ 5.4.0)
+
+A commitlog that goes on beside DLedger's entries: two different logs with the same addresses.
+
+A broker that is started without enableDLegerCommitLog after it ran with it appends to its old commitlog again, whose
+next file has the name of DLedger's first one. DLedger's entries stay where they are, and no setting reads both.
+Source: DLedgerCommitLog#recover (dividedCommitlogOffset), CommitLog#asyncPutMessage (RocketMQ 4.9.7 to 5.4.0)
+
+Read the start offset of a log file from its first record, independently of the file's name.
+
+Work on a store whose log files expire meanwhile.
+
+A broker deletes the oldest files of its log. If such a file disappears, the work is repeated on the store without the
+oldest files, as if they had expired before.
 """
 
 from __future__ import annotations
@@ -9,37 +22,28 @@ from __future__ import annotations
 import copy
 import errno
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from rmqstore.errors import NotAStore, NotReadable
-from rmqstore.files.broker_config import (
-    COMMITLOG_FILE_SIZE,
-    DLEDGER_INDEX_FILE_SIZE,
-    TIMER_LOG_FILE_SIZE,
-    BrokerConfig,
-)
-from rmqstore.files.disk.files import LOCAL, Files
-from rmqstore.files.in_use.lock import LOCK_NAME, LockState, lock_state
-from rmqstore.files.mapped_file_queue import (
-    DirEntry,
-    MappedFileQueue,
-)
-from rmqstore.files.overlap import overlap_at
-from rmqstore.files.places import place_of_entry_file, place_of_log_file
-from rmqstore.files.queue_home import has_database
+from rmqstore.errors import NotAStore, NotReadable, StoreIsLive
+from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE, DLEDGER_INDEX_FILE_SIZE, TIMER_LOG_FILE_SIZE, BrokerConfig
+from rmqstore.files.files import LOCAL, Files
+from rmqstore.files.lock import LOCK_NAME, LockState, lock_state
+from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, message_at
 from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, not_messages, store_below
-from rmqstore.files.store_queues import UNIT_SIZES, ConsumeQueueFiles, QueueKind, StoreQueues, StrayEntry
-from rmqstore.formats.dledger import ENTRY, SNAPSHOTS
+from rmqstore.files.store_queues import UNIT_SIZES, ConsumeQueueFiles, QueueKind, StoreQueues, StrayEntry, has_database
+from rmqstore.formats import dledger
+from rmqstore.formats.dledger import ENTRY, MAGIC, SNAPSHOTS
 from rmqstore.formats.index import NAME_DIGITS as INDEX_NAME_DIGITS
+from rmqstore.formats.message import HEAD, MAGIC_V1, MAGIC_V2
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
-    from rmqstore.files.in_use.users import Users
+    from rmqstore.files.users import Users
 
 __all__ = [
     "UNIT_SIZES",
@@ -52,6 +56,49 @@ __all__ = [
     "open_store",
     "recognised",
 ]
+
+
+def overlap_at(commitlog: MappedFileQueue, entries: MappedFileQueue) -> int | None:
+    """Return the first global offset that both logs have; None if one continues after the other.
+
+    Both prove it: the commitlog has a file that begins with a message of this address, and DLedger an entry. A file
+    under the name of another one proves nothing.
+    """
+    if not entries.files or not commitlog.files or commitlog.files[-1].start < entries.start:
+        return None
+    for file in commitlog.files:
+        theirs = entries.find(file.start) if file.start >= entries.start else None
+        if theirs is None:
+            continue
+        head = entries.pread(ENTRY.size, theirs.start)
+        message = message_at(commitlog, file.start)
+        if message is None or message.physical_offset != file.start or len(head) < ENTRY.size:
+            continue
+        entry = ENTRY.parse(head)
+        if entry["magic"] == MAGIC and entry["pos"] == theirs.start:
+            return file.start
+    return None
+
+
+def place_of_log_file(files: Files, path: Path) -> int | None:
+    """Return PHYSICALOFFSET (bytes) of the record at the start of a commitlog file; None if there is no record."""
+    raw = files.read_at(path, HEAD.size, 0)
+    if len(raw) < HEAD.size:
+        return None
+    head = HEAD.parse(raw)
+    start = int(head["physical_offset"])
+    return start if head["magic"] in (MAGIC_V1, MAGIC_V2) and start >= 0 else None
+
+
+def place_of_entry_file(files: Files, path: Path) -> int | None:
+    """Return `pos` (bytes) of the entry at the start of a DLedger data file; None if there is no entry."""
+    raw = files.read_at(path, dledger.ENTRY.size, 0)
+    if len(raw) < dledger.ENTRY.size:
+        return None
+    entry = dledger.ENTRY.parse(raw)
+    start = int(entry["pos"])
+    return start if entry["magic"] == dledger.MAGIC and start >= 0 else None
+
 
 MESSAGE_ROWS = "rocksdbstore"
 _ROW_FILES = (".sst", ".ldb", ".blob", ".log")
@@ -258,7 +305,7 @@ class Store(StoreQueues):
 
     def remembering(self) -> Store:
         """Return this store with files that are listed and read once; for a store that nothing changes meanwhile."""
-        from rmqstore.files.disk.remembered import RememberedFiles
+        from rmqstore.files.files import RememberedFiles
 
         other = copy.copy(self)
         other.files = RememberedFiles(self.files)
@@ -399,7 +446,7 @@ class Store(StoreQueues):
 
     def users(self) -> Users:
         """Find the processes that have files of this store mapped or open for writing."""
-        from rmqstore.files.in_use.users import Users, find_users, snapshot
+        from rmqstore.files.users import Users, find_users, snapshot
 
         if not self.files.on_this_machine:
             return Users()
@@ -484,3 +531,32 @@ def recognised(store: S) -> S:
             advice = (Text("unpack it first"),)
         raise NotAStore(Text("{path} is neither a RocketMQ store nor a part of one", path=path), *advice)
     return store
+
+
+T = TypeVar("T")
+_TRIES = 12
+
+
+def while_files_expire(store: Store, work: Callable[[Store], T]) -> T:
+    """Return the result of the work. Errors: those of the work; StoreIsLive if files expire faster than it ends."""
+    expiring = store.expiring
+    for _ in range(_TRIES):
+        try:
+            return work(store)
+        except FileNotFoundError as error:
+            if store.part is not None or not _expired(error, store) or not store.is_live():
+                raise
+        expiring = 2 * expiring + 1
+        store = open_store(store.path, store.config, store.files)
+        store.expiring = expiring
+    raise StoreIsLive(Text("{path}: files of its log expire faster than they are read", path=store.path))
+
+
+def _expired(error: FileNotFoundError, store: Store) -> bool:
+    """Return whether the missing file belongs to the store."""
+    if not isinstance(error.filename, str | bytes | os.PathLike):
+        return False
+    path = Path(os.fsdecode(error.filename)).absolute()
+    roots = (store.path.absolute(), *store.places)
+    real = store.files.real_path(path)
+    return any(path.is_relative_to(root) or real.is_relative_to(root) for root in roots)

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqstore.files.disk.files import Files
+from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import DirEntry
-from rmqstore.files.queue_home import is_database_file
 from rmqstore.files.store import Store
+from rmqstore.files.store_queues import is_database_file
 from rmqstore.texts import Text
 
 BROKER_NAMES = frozenset(

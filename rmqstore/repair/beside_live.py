@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from rmqstore.checks.expiring import while_files_expire
 from rmqstore.checks.verify import Verified, VerifyOptions, examine_lasting
-from rmqstore.files.store import Store
+from rmqstore.files.store import Store, while_files_expire
 from rmqstore.repair.log.store_guard import data_roots, refuse_whole
 from rmqstore.repair.plan.outcome import Outcome
 from rmqstore.repair.plan.plan import Plan

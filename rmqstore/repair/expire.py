@@ -35,7 +35,7 @@ from rmqstore.brokers.rules.versions import rules_for
 from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.config_files import TIER_METADATA, loaded_config, tier_queues, tier_words
+from rmqstore.files.config import TIER_METADATA, loaded_config, tier_queues, tier_words
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import simple_queue

@@ -18,7 +18,7 @@ from rmqstore.brokers.clean_up import (
     decide_dledger,
 )
 from rmqstore.brokers.filling import Filling, Growth, forecast_filling
-from rmqstore.files.disk.files import Files
+from rmqstore.files.files import Files
 from rmqstore.files.log_ends import find_end, record_at, store_timestamp
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store

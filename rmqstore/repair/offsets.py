@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqstore.errors import NotReadable, Refused
-from rmqstore.files.config_databases import OFFSETS, directory_of
-from rmqstore.files.config_files import LARGEST, Committed, committed_offsets, config_object
+from rmqstore.files.config import LARGEST, OFFSETS, Committed, committed_offsets, config_object, directory_of
 from rmqstore.files.rocksdb.database import is_readable, missing_extra
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.configuration import JsonValue

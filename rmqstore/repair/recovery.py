@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store
 from rmqstore.repair.beside.checkpoint import last_record_start
 from rmqstore.repair.log.misplaced_files import without_renames

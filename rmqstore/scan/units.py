@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.files.disk.files import OpenFile
+from rmqstore.files.files import OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.formats import consumequeue
 from rmqstore.formats.layout import Layout

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmqstore.files.disk.files import DirEntry, Files
+from rmqstore.files.files import DirEntry, Files
 from rmqstore.files.log_ends import queue_bounds
 from rmqstore.files.store import UNIT_SIZES, QueueKind, Store
 from rmqstore.texts import Text

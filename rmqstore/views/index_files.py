@@ -8,9 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqstore.files.disk.files import Files
-from rmqstore.files.index_sizes import index_sizes
-from rmqstore.files.index_units import index_chain, index_header
+from rmqstore.files.files import Files
+from rmqstore.files.index import index_chain, index_header, index_sizes
 from rmqstore.files.store import Store
 from rmqstore.formats import index
 

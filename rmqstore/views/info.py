@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rmqstore.files.index_units import index_header
+from rmqstore.files.index import index_header
 from rmqstore.files.log_ends import (
     LogEnd,
     QueueBounds,
@@ -16,8 +16,8 @@ from rmqstore.files.log_ends import (
     written_units,
 )
 from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.files.queue_home import has_database
 from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.store_queues import has_database
 from rmqstore.files.top_entries import unknown_entries
 from rmqstore.formats import checkpoint, dledger, index, timer
 from rmqstore.texts import Text
@@ -258,7 +258,8 @@ def _message_rows(store: Store, problems: list[str]) -> dict[str, int] | None:
     """Count the rows of rocksdbstore/; None if there are none, or if they cannot be read."""
     if not store.may_have_message_rows:
         return None
-    from rmqstore.files.rocksdb.message_rows import DIRECTORY, CannotRead, MessageRows
+    from rmqstore.files.rocksdb.database import CannotRead
+    from rmqstore.files.rocksdb.rows import DIRECTORY, MessageRows
     from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TIMER_FAMILY, TRANS_FAMILY
 
     names = {"timer": TIMER_FAMILY, "trans": TRANS_FAMILY, "index": INDEX_FAMILY}

@@ -14,14 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.errors import UsageError
-from rmqstore.files.disk.files import Files
+from rmqstore.files.config import configured_types
+from rmqstore.files.files import Files
 from rmqstore.files.log_ends import first_true, queue_bounds
-from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.files.records import MAX_RECORD, message_at
+from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, message_at
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import QueueKind, Store
-from rmqstore.files.topic_types import configured_types
 from rmqstore.formats import consumequeue, index, messageid, properties
 from rmqstore.formats.bodies import messages_in
 from rmqstore.formats.message import Fault, Message, check_message, parse_message

@@ -18,8 +18,8 @@ from typing import Any
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import CouldNotCheck
-from rmqstore.files.disk.files import LOCAL
-from rmqstore.files.index_sizes import index_sizes
+from rmqstore.files.files import LOCAL
+from rmqstore.files.index import index_sizes
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
 from rmqstore.formats import index, properties

@@ -13,7 +13,7 @@ from typing import Any
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, QueueProgress
 from rmqstore.errors import RmqStoreError
 from rmqstore.files.rocksdb.database import CannotRead
-from rmqstore.files.rocksdb.pop_rows import pop_rows
+from rmqstore.files.rocksdb.rows import pop_rows
 from rmqstore.files.store import Store
 from rmqstore.formats import pop
 from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_TOPIC, parse_properties

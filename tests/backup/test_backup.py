@@ -279,7 +279,7 @@ def test_an_interrupted_first_backup_reads_complete_files_once(
 
 def test_a_sector_that_cannot_be_read(grown: GrowingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the disk still gives is in the snapshot; the rest is named."""
-    from rmqstore.files.disk import files
+    from rmqstore.files import files
 
     victim, bad = grown.log_files[1], 8192
     real_into, real = files.LocalFile.read_into, files.LocalFile.read

@@ -15,8 +15,8 @@ from rmqstore.backup.restore import RestoreOptions, restore
 from rmqstore.backup.storage.local import LocalStorage
 from rmqstore.checks.verify import verify
 from rmqstore.errors import CouldNotCheck, NoSpace
-from rmqstore.files.config_files import committed_offsets, config_object
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.config import committed_offsets, config_object
+from rmqstore.files.files import LOCAL
 from rmqstore.files.store import open_store
 from tests.append.rewriting import queue_bytes
 from tests.append.writing import FIRST_TIME

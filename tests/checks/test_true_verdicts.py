@@ -11,9 +11,9 @@ import pytest
 
 from rmqstore.checks.log.stored_units import UnitFiles
 from rmqstore.checks.verify import VerifyOptions, examine, verify
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.config import batch_topics, configured_types
+from rmqstore.files.files import LOCAL
 from rmqstore.files.store import Store, open_store
-from rmqstore.files.topic_types import batch_topics, configured_types
 from rmqstore.formats import index
 from rmqstore.formats.message import BLANK_MAGIC
 from rmqstore.formats.text import many

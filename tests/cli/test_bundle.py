@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.files import LOCAL
 from rmqstore.files.store import open_store
 from rmqstore.formats.bodies import Compression, decompress
 from rmqstore.formats.properties import is_system_topic

@@ -64,7 +64,6 @@ _OTHER_STORES = (
     "rmqstore.cli.html.store_page",
     "rmqstore.cli.printing.early_file",
     "rmqstore.cli.report",
-    "rmqstore.files.disk.writeback",
     "rmqstore.formats.messageid",
     "rmqstore.repair.replica.heal",
     "rmqstore.repair.replica.places",
@@ -85,8 +84,8 @@ _TIMER = ("rmqstore.checks.beside.timer_wheel",)
     [
         ("verify", (*_OTHER_STORES, *_ROWS, "rich")),
         ("recover", _OTHER_STORES),
-        ("dump", (*_OTHER_STORES, *_ROWS, "rmqstore.files.in_use.users")),
-        ("info", (*_OTHER_STORES, "rmqstore.files.in_use.users", "rmqstore.files.rocksdb.queues")),
+        ("dump", (*_OTHER_STORES, *_ROWS, "rmqstore.files.users")),
+        ("info", (*_OTHER_STORES, "rmqstore.files.users", "rmqstore.files.rocksdb.queues")),
     ],
 )
 def test_a_sound_plain_store_loads_no_module_of_other_stores(command: str, unwanted: tuple[str, ...]) -> None:

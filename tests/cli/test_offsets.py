@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
-from rmqstore.files.config_files import Committed
+from rmqstore.files.config import Committed
 from rmqstore.files.store import open_store
 from rmqstore.repair.journal.journal import undo
 from rmqstore.views.store_view import open as open_view

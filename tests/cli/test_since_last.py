@@ -145,7 +145,7 @@ def test_an_index_entry_that_changed_is_compared_with_log_files_that_did_not(
     state = tmp_path / "state"
     verify(store, state)
     file = min((store / "index").iterdir())
-    from rmqstore.files.index_sizes import index_sizes
+    from rmqstore.files.index import index_sizes
     from rmqstore.files.store import open_store
     from rmqstore.formats import index
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmqstore.files.disk.files import LOCAL, DirEntry, Files, OpenFile
+from rmqstore.files.files import LOCAL, DirEntry, Files, OpenFile
 
 
 class MemoryFiles(Files):

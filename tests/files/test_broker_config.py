@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.errors import BadBrokerConfig
-from rmqstore.files.broker_config import DEFAULTS, BrokerConfig
-from rmqstore.files.broker_keys import KNOWN, unknown_keys
+from rmqstore.files.broker_config import DEFAULTS, KNOWN, BrokerConfig, unknown_keys
 
 
 def read(folder: Path, text: str) -> BrokerConfig:

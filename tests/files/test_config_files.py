@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.files import config_files
-from rmqstore.files.config_files import (
+from rmqstore.files import config
+from rmqstore.files.config import (
     Committed,
     committed_offsets,
     config_bytes,
@@ -19,7 +19,7 @@ from rmqstore.files.config_files import (
     null_table,
     wrong_type,
 )
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.files import LOCAL
 from rmqstore.formats.configuration import parse_config_object
 
 BACKUP = '{"offsetTable":{"T@G":{0:9}}}'
@@ -77,9 +77,9 @@ def test_without_a_readable_file_nothing_is_loaded(tmp_path: Path) -> None:
 def test_a_file_above_the_limit_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "topics.json"
     path.write_bytes(b"{}   ")
-    monkeypatch.setattr(config_files, "LARGEST", 5)
+    monkeypatch.setattr(config, "LARGEST", 5)
     assert config_bytes(LOCAL, path) == b"{}   "
-    monkeypatch.setattr(config_files, "LARGEST", 4)
+    monkeypatch.setattr(config, "LARGEST", 4)
     assert config_bytes(LOCAL, path) == b""
 
 

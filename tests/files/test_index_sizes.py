@@ -10,7 +10,7 @@ import pytest
 from rmqstore.checks.beside.index import check_index
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.index_sizes import index_sizes
+from rmqstore.files.index import index_sizes
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import index
 from rmqstore.views.dump.batches import batch_length

@@ -11,7 +11,7 @@ import pytest
 
 from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.disk.files import LOCAL, Files
+from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.store import Store, open_store
 from rmqstore.views.disk_usage import disk_usage
 from rmqstore.views.dump.messages import Job, Skipped, read_text

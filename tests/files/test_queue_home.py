@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.queue_home import QueueHome
 from rmqstore.files.store import Store, open_store
+from rmqstore.files.store_queues import QueueHome
 from tests.stores import unpack
 
 Copy = Callable[[str], Path]

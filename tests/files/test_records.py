@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import open_store
 from rmqstore.formats.message import build_message, parse_message
 from tests.stores import unpack

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.files.disk.files import LOCAL
-from rmqstore.files.disk.reading import open_regular
+from rmqstore.files.files import LOCAL
+from rmqstore.files.reading import open_regular
 
 
 def test_an_impossible_file_name_counts_as_a_missing_file(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqstore.files.disk.remembered import RememberedFiles
+from rmqstore.files.files import RememberedFiles
 from tests.files.memory_files import MemoryFiles
 from tests.stores import unpack
 

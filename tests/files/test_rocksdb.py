@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.files import LOCAL
 from rmqstore.files.rocksdb.database import CannotRead, Database, open_database
 from rmqstore.files.rocksdb.links import database_files
 from rmqstore.files.rocksdb.queues import UNITS, RocksDBQueues

@@ -11,9 +11,8 @@ from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.config_databases import GROUPS, METADATA, OFFSETS, TOPICS, V2, directory_of
-from rmqstore.files.config_files import Committed
-from rmqstore.files.rocksdb.config import stored_table
+from rmqstore.files.config import GROUPS, METADATA, OFFSETS, TOPICS, V2, Committed, directory_of
+from rmqstore.files.rocksdb.rows import stored_table
 from rmqstore.files.store import open_store
 from rmqstore.formats import configuration
 from rmqstore.formats.configuration import JsonValue, parse_config_object

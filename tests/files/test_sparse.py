@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.files.disk import sparse
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files import reading
+from rmqstore.files.files import LOCAL
 
 MB = 1 << 20
 
@@ -29,11 +29,11 @@ def test_data_of_a_file_with_holes(sparse_file: Path) -> None:
     fd = os.open(sparse_file, os.O_RDONLY)
     try:
         stretches = [(MB, MB + 65_536), (3 * MB, 3 * MB + 65_536)]
-        assert list(sparse.data_extents(fd, 0, 1 << 40)) == stretches
-        assert list(sparse.data_extents(fd, MB + 5, 3 * MB + 7)) == [(MB + 5, MB + 65_536), (3 * MB, 3 * MB + 7)]
-        assert list(sparse.data_extents(fd, 4 * MB, 1 << 40)) == []
-        assert sparse.next_data(fd, 5, 10) == (10, 10)
-        assert sparse.next_data(fd, 10, 10) == (10, 10)
+        assert list(reading.data_extents(fd, 0, 1 << 40)) == stretches
+        assert list(reading.data_extents(fd, MB + 5, 3 * MB + 7)) == [(MB + 5, MB + 65_536), (3 * MB, 3 * MB + 7)]
+        assert list(reading.data_extents(fd, 4 * MB, 1 << 40)) == []
+        assert reading.next_data(fd, 5, 10) == (10, 10)
+        assert reading.next_data(fd, 10, 10) == (10, 10)
     finally:
         os.close(fd)
     with LOCAL.open(sparse_file) as file:
@@ -49,7 +49,7 @@ def test_the_whole_file_counts_if_the_file_system_reports_no_holes(
     monkeypatch.setattr(os, "lseek", no_seek)
     fd = os.open(sparse_file, os.O_RDONLY)
     try:
-        assert list(sparse.data_extents(fd, 5, 100)) == [(5, 100)]
+        assert list(reading.data_extents(fd, 5, 100)) == [(5, 100)]
     finally:
         os.close(fd)
     with LOCAL.open(sparse_file) as file:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.files.disk import writeback
-from rmqstore.files.disk.writeback import start_writing
+from rmqstore.files import disk
+from rmqstore.files.disk import start_writing
 
 
 def test_a_wrong_descriptor_is_left_to_the_fsync(tmp_path: Path) -> None:
@@ -22,5 +22,5 @@ def test_a_wrong_descriptor_is_left_to_the_fsync(tmp_path: Path) -> None:
 
 
 def test_a_system_without_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writeback, "_sync_file_range", lambda: None)
+    monkeypatch.setattr(disk, "_sync_file_range", lambda: None)
     start_writing(-1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmqstore.brokers.load.controller_start import HIDDEN
 from rmqstore.brokers.rules.forecast import PROCESS_EXIT, StartForecast
-from rmqstore.files.queue_home import is_database_file
+from rmqstore.files.store_queues import is_database_file
 from tests.real_broker.oracle import OracleResult
 
 ANSWERS = Path(__file__).parent / "answers.json"

@@ -26,8 +26,8 @@ import pytest
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Severity
 from rmqstore.checks.problems.table import PROBLEMS
-from rmqstore.files.disk.files import LOCAL
-from rmqstore.files.topic_types import only_in_backup
+from rmqstore.files.config import only_in_backup
+from rmqstore.files.files import LOCAL
 from rmqstore.formats.properties import is_lmq
 from tests.command import run, run_json
 from tests.real_broker.combined_faults import break_at_once

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.files.config_files import wrong_type
+from rmqstore.files.config import wrong_type
 from rmqstore.formats.configuration import ConfigJsonError, parse_config_object, reader_of
 from tests.real_broker.java import BrokerUnavailable, java_classes
 

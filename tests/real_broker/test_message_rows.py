@@ -13,7 +13,7 @@ import pytest
 from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.checks.problems.report import problem_counts
 from rmqstore.checks.verify import VerifyOptions, examine
-from rmqstore.files.rocksdb.message_rows import MessageRows
+from rmqstore.files.rocksdb.rows import MessageRows
 from rmqstore.files.store import open_store
 from rmqstore.formats.properties import TIMER_TOPIC, UNIQ_KEY, parse_properties
 from rmqstore.formats.rocksdbstore import (

@@ -31,9 +31,9 @@ from rmqstore.brokers.rules.forecast import QueueKey, StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.problems import codes
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.config import only_in_backup
+from rmqstore.files.files import LOCAL
 from rmqstore.files.store import open_store
-from rmqstore.files.topic_types import only_in_backup
 from rmqstore.formats import dledger
 from rmqstore.formats.properties import is_lmq
 from tests import damage

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.files.config_databases import OFFSETS
-from rmqstore.files.disk.files import LOCAL
-from rmqstore.files.rocksdb.config import table_rows
+from rmqstore.files.config import OFFSETS
+from rmqstore.files.files import LOCAL
 from rmqstore.files.rocksdb.queues import RocksDBQueues
+from rmqstore.files.rocksdb.rows import table_rows
 from rmqstore.repair.journal.journal import apply, undo
 from tests import damage
 from tests.cases.case import locate_record

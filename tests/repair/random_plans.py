@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.files import LOCAL
 from rmqstore.repair.plan.content import Content, Equivalent, Literal, Parts, Zeros, fingerprint
 from rmqstore.repair.plan.fingerprints import fingerprint_entry
 from rmqstore.repair.plan.plan import Plan

@@ -10,7 +10,7 @@ import pytest
 
 from rmqstore.append.files import disk as append_disk
 from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, OutputExists
-from rmqstore.files.disk import disk_errors
+from rmqstore.files import disk
 from rmqstore.repair.journal import journal
 from rmqstore.repair.journal.disk import Disk
 from tests.repair.trees import full_plan, look
@@ -41,5 +41,5 @@ def test_journal_that_has_no_room_is_no_space(number: int, store: Path) -> None:
     ],
 )
 def test_every_writer_explains_an_error_alike(number: int, kind: type[Exception]) -> None:
-    error = disk_errors.explain(OSError(number, os.strerror(number)), Path("x"))
-    assert type(error) is kind and append_disk.explain is disk_errors.explain
+    error = disk.explain(OSError(number, os.strerror(number)), Path("x"))
+    assert type(error) is kind and append_disk.explain is disk.explain

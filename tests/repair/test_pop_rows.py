@@ -8,7 +8,7 @@ import pytest
 
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.rocksdb.pop_rows import pop_rows
+from rmqstore.files.rocksdb.rows import pop_rows
 from rmqstore.files.store import Store, open_store
 from rmqstore.repair.journal.journal import apply, undo
 from rmqstore.repair.plan.recover_options import RecoverOptions

@@ -16,7 +16,7 @@ from rmqstore.append.files.mapped_file import Clock, WritableMappedFile, now_ms
 from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
 from rmqstore.append.messages.encoder import refuse_oversize
 from rmqstore.errors import MessageRefused, Refused
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.files import LOCAL
 from rmqstore.formats.dledger import (
     BLANK_MAGIC,
     BODY_OFFSET,

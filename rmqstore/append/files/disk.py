@@ -11,7 +11,7 @@ import errno
 import os
 from pathlib import Path
 
-from rmqstore.files.disk.disk_errors import explain as explain
+from rmqstore.files.disk import explain as explain
 
 FILE_MODE = 0o644
 _ANONYMOUS: int = getattr(os, "O_TMPFILE", 0)

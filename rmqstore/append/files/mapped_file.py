@@ -13,9 +13,9 @@ from pathlib import Path
 
 from rmqstore.append.files.disk import create_file, explain, read_all, write_all
 from rmqstore.errors import NotReadable
-from rmqstore.files.disk.sparse import data_extents
-from rmqstore.files.disk.writeback import start_writing
+from rmqstore.files.disk import start_writing
 from rmqstore.files.mapped_file_queue import offset_to_file_name
+from rmqstore.files.reading import data_extents
 from rmqstore.texts import Text
 
 PAGE = 4096

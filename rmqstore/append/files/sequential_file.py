@@ -11,7 +11,7 @@ import mmap
 import os
 
 from rmqstore.append.files.disk import write_all
-from rmqstore.files.disk.writeback import start_writing
+from rmqstore.files.disk import start_writing
 
 _BLOCK = 4 << 20
 _ALIGNED = 1 << 12  # of positions, lengths and memory of direct writes: at least the block size of the device

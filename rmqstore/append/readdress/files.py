@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rmqstore.append.files.disk import create_file, explain, make_directories, sync_directory, write_all
 from rmqstore.errors import OutputExists
-from rmqstore.files.disk.sparse import data_extents
+from rmqstore.files.reading import data_extents
 from rmqstore.messages.cells import assemble
 from rmqstore.messages.hosts import MessageIds
 from rmqstore.scan.columns import Columns

@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 
 from rmqstore.append.sending.outgoing import Outgoing
 from rmqstore.errors import CouldNotCheck, NotReadable, UsageError
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.files import LOCAL
 from rmqstore.texts import Text
 
 SOURCE = Path(__file__).with_name("Sender.java")

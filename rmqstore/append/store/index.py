@@ -15,8 +15,8 @@ from rmqstore.append.files.disk import create_file, explain, make_directories, w
 from rmqstore.append.files.mapped_file import Clock, now_ms
 from rmqstore.append.store.index_builder import I64, IndexFileBuilder, key_hashes
 from rmqstore.errors import Refused
-from rmqstore.files.disk.files import LOCAL
-from rmqstore.files.index_units import index_unit
+from rmqstore.files.files import LOCAL
+from rmqstore.files.index import index_unit
 from rmqstore.formats import index
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqstore.texts import Text

@@ -15,8 +15,8 @@ from rmqstore.brokers.load.config import batch_topics
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.errors import NotAStore, Refused
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE, BrokerConfig
-from rmqstore.files.disk.files import LOCAL
-from rmqstore.files.index_sizes import sizes_on_disk
+from rmqstore.files.files import LOCAL
+from rmqstore.files.index import sizes_on_disk
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import RocksDBQueues

@@ -22,10 +22,10 @@ from rmqstore.append.store.commitlog import RecordLog
 from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue
 from rmqstore.append.store.dispatch import Dispatcher, WrittenRecord, messages_in
 from rmqstore.errors import Refused
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.config import configured_types
+from rmqstore.files.files import LOCAL
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.files.store import QueueKind, open_store
-from rmqstore.files.topic_types import configured_types
 from rmqstore.formats.checkpoint import StoreCheckpoint
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import is_dispatched, parse_message

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from rmqstore.append.files.disk import FILE_MODE, explain, make_directories, sync_directory, write_all
-from rmqstore.files.in_use.lock import LOCK_NAME, take_lock
+from rmqstore.files.lock import LOCK_NAME, take_lock
 
 CONTENT = b"lock"
 

@@ -14,7 +14,7 @@ from rmqstore.append.files.disk import FILE_MODE, make_directories, sync_directo
 from rmqstore.append.files.sequential_file import SequentialFile
 from rmqstore.backup.storage.storage import ObjectWriter, Storage, StoredObject, check_key
 from rmqstore.errors import OutputExists, Refused
-from rmqstore.files.disk.disk_errors import explain
+from rmqstore.files.disk import explain
 from rmqstore.texts import Text
 
 PART = ".part"

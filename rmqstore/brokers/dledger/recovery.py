@@ -15,7 +15,7 @@ from rmqstore.brokers.load.mapped_files import SimulatedFiles
 from rmqstore.brokers.log.file_bytes import FileBytes
 from rmqstore.brokers.log.walk import LogReader
 from rmqstore.brokers.rules.forecast import PROCESS_EXIT, StartFails
-from rmqstore.files.disk.files import Files
+from rmqstore.files.files import Files
 from rmqstore.formats import dledger
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import leading

@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from rmqstore.brokers.load.mapped_files import Obstacle
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.config_files import config_bytes, config_object
+from rmqstore.files.config import BATCH_CQ, config_bytes, config_object, configured_types
 from rmqstore.files.store import Store
-from rmqstore.files.topic_types import BATCH_CQ, configured_types
 from rmqstore.texts import Text
 
 _METADATA = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json")

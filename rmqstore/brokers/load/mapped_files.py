@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rmqstore.brokers.rules.versions import LengthMismatch
-from rmqstore.files.disk.files import LOCAL, Files
+from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import DirEntry, offset_to_file_name
 from rmqstore.texts import Text
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from rmqstore.brokers.rules.versions import BrokerRules
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.queue_home import (
+from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.store_queues import (
     DOUBLE_WRITE,
     LIGHT_IN_ROCKSDB,
     ROCKSDB,
@@ -21,7 +22,6 @@ from rmqstore.files.queue_home import (
     place_is_configured,
     rocksdb_place,
 )
-from rmqstore.files.store import QueueKind, Store
 from rmqstore.texts import Text
 
 _FILES, _DATABASE = "default", ROCKSDB.lower()

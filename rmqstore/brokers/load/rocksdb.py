@@ -15,12 +15,11 @@ from pathlib import Path
 
 from rmqstore.brokers.load.mapped_files import Obstacle
 from rmqstore.brokers.rules.forecast import QueueKey
-from rmqstore.files.config_databases import CONFIG_DATABASES, tables_in
-from rmqstore.files.disk.files import Files
-from rmqstore.files.rocksdb.config import table_rows
+from rmqstore.files.config import CONFIG_DATABASES, tables_in
+from rmqstore.files.files import Files
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable
-from rmqstore.files.rocksdb.message_rows import last_offset
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueues
+from rmqstore.files.rocksdb.rows import last_offset, table_rows
 from rmqstore.files.store import Store
 from rmqstore.texts import Text
 

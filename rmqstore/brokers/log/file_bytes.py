@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from rmqstore.brokers.load.mapped_files import SimulatedFile
-from rmqstore.files.disk.files import OpenFile
+from rmqstore.files.files import OpenFile
 
 _BLOCK = 64 << 10
 

@@ -24,8 +24,8 @@ from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, 
 from rmqstore.brokers.rules.record import ParserSettings
 from rmqstore.brokers.rules.versions import BrokerRules, Reput
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, BrokerConfig
-from rmqstore.files.queue_home import ASSIGNING, PREFERRED, chooses_rocksdb
 from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.store_queues import ASSIGNING, PREFERRED, chooses_rocksdb
 from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkpoint
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TRANS_FAMILY
 from rmqstore.scan.tiling import Tiling

@@ -13,7 +13,7 @@ from rmqstore.brokers.log.walk import LogReader
 from rmqstore.brokers.rules.forecast import StartFails
 from rmqstore.brokers.rules.versions import AbnormalStart, BrokerRules, NormalStart
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.queue_home import PREFERRED, chooses_rocksdb
+from rmqstore.files.store_queues import PREFERRED, chooses_rocksdb
 from rmqstore.formats.checkpoint import StoreCheckpoint
 from rmqstore.formats.message import (
     BORN_HOST_V6,

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from rmqstore.brokers.queues.dispatch import Queues
 from rmqstore.brokers.rules.forecast import QueueKey
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.queue_home import ASSIGNING, PREFERRED, chooses_rocksdb
 from rmqstore.files.rocksdb.queues import Bound
+from rmqstore.files.store_queues import ASSIGNING, PREFERRED, chooses_rocksdb
 from rmqstore.formats.properties import is_lmq
 
 Rows = Mapping[QueueKey, Bound]

@@ -14,8 +14,8 @@ import re
 from dataclasses import dataclass
 
 from rmqstore.brokers.rules.versions import NEWEST, VERSIONS, version_number
-from rmqstore.files.queue_home import SEPARATE, is_current
 from rmqstore.files.store import Store
+from rmqstore.files.store_queues import SEPARATE, is_current
 from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
 from rmqstore.texts import Placed, Text, joined
 

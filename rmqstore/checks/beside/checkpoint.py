@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.records import MAX_RECORD
+from rmqstore.files.mapped_file_queue import MAX_RECORD
 from rmqstore.files.store import Store
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
 from rmqstore.texts import Text

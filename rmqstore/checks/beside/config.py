@@ -9,18 +9,21 @@ from typing import NamedTuple
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
-from rmqstore.files.config_databases import OFFSETS, TOPICS, StoredTable, directory_of
-from rmqstore.files.config_files import (
+from rmqstore.files.config import (
     LARGEST,
+    OFFSETS,
     TIER_METADATA,
+    TOPICS,
+    StoredTable,
     committed_offsets,
+    directory_of,
     null_table,
     tier_queues,
+    types_of,
     wrong_type,
 )
-from rmqstore.files.disk.files import Files
+from rmqstore.files.files import Files
 from rmqstore.files.store import Store
-from rmqstore.files.topic_types import types_of
 from rmqstore.formats.configuration import (
     ConfigJsonError,
     ConfigState,

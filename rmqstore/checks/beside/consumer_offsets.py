@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rmqstore.files.config_databases import OFFSETS, directory_of
-from rmqstore.files.config_files import Committed, committed_offsets, loaded_config
+from rmqstore.files.config import OFFSETS, Committed, committed_offsets, directory_of, loaded_config
 from rmqstore.files.store import Store
 from rmqstore.texts import Text
 
@@ -71,8 +70,8 @@ class ConsumerOffsets:
             self.queues.setdefault(one.topic, {}).setdefault(one.queue_id, {})[one.group] = one.offset
 
     def _add_rocksdb(self, store: Store, directory: str) -> None:
-        from rmqstore.files.rocksdb.config import stored_table
         from rmqstore.files.rocksdb.database import CannotRead
+        from rmqstore.files.rocksdb.rows import stored_table
 
         try:
             table = stored_table(store, directory, OFFSETS)

@@ -16,8 +16,8 @@ from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
-from rmqstore.files.config_files import delay_offsets
-from rmqstore.files.records import MAX_RECORD
+from rmqstore.files.config import delay_offsets
+from rmqstore.files.mapped_file_queue import MAX_RECORD
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.properties import SCHEDULE_TOPIC

@@ -17,9 +17,8 @@ from pathlib import Path
 from rmqstore.checks.beside.permissions import CannotJudge, check_rights, require_readable
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.config_databases import WITHOUT_POSITIONS
-from rmqstore.files.config_files import tier_words
-from rmqstore.files.disk.files import Files
+from rmqstore.files.config import WITHOUT_POSITIONS, tier_words
+from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import (
     DirEntry,
     MappedFileQueue,

@@ -10,7 +10,7 @@ from pathlib import Path
 from rmqstore.checks.log.entry_tally import EntryTally
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.disk.files import Files
+from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats import dledger

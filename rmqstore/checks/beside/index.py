@@ -17,9 +17,8 @@ from rmqstore.checks.index.catalog import IndexCatalog
 from rmqstore.checks.index.files import Block, IndexFile
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.disk.files import Files
-from rmqstore.files.index_sizes import configured_index_sizes, index_sizes, sizes_on_disk
-from rmqstore.files.index_units import index_unit
+from rmqstore.files.files import Files
+from rmqstore.files.index import configured_index_sizes, index_sizes, index_unit, sizes_on_disk
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFile
 from rmqstore.files.store import Store
 from rmqstore.formats import index

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from rmqstore.checks.beside.config import JSON_FILES, ConfigFacts
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
-from rmqstore.files.config_databases import TABLES, TOPICS, V2
+from rmqstore.files.config import TABLES, TOPICS, V2
 from rmqstore.files.store import Store
 from rmqstore.formats.properties import is_lmq, is_system_topic
 

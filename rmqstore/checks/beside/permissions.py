@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.disk.files import Files
-from rmqstore.files.disk.paths import real_path
+from rmqstore.files.disk import real_path
+from rmqstore.files.files import Files
 from rmqstore.files.store import Store
 from rmqstore.formats.text import many
 from rmqstore.texts import Text, joined

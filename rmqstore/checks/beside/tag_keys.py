@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rmqstore.checks.log.logs import Logs
-from rmqstore.files.disk.files import Files
-from rmqstore.files.records import MAX_RECORD
+from rmqstore.files.files import Files
+from rmqstore.files.mapped_file_queue import MAX_RECORD
 from rmqstore.files.store import Store
 from rmqstore.formats import index
 from rmqstore.formats.message import TRANSACTION_ROLLBACK, Message

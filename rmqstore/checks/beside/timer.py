@@ -14,8 +14,7 @@ import numpy as np
 from rmqstore.checks.beside.missing_config import broker_has_run
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, message_at, offset_to_file_name
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, timer
 from rmqstore.formats.javatext import parse_long

@@ -13,7 +13,7 @@ import numpy as np
 
 from rmqstore.checks.index.files import Entries, IndexFile, time_diffs
 from rmqstore.checks.index.tally import Contradicted
-from rmqstore.files.index_units import index_chain
+from rmqstore.files.index import index_chain
 from rmqstore.formats import properties
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK, is_filler_text

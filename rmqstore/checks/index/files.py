@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqstore.files.disk.files import LOCAL, Files
+from rmqstore.files.files import LOCAL, Files
 from rmqstore.formats.index import UNIT, unit_at
 from rmqstore.scan.kernels import I64
 

@@ -17,8 +17,7 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import MappedFileQueue, message_at
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.consumequeue import UNIT_SIZE

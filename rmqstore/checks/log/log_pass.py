@@ -24,7 +24,7 @@ from rmqstore.checks.log.record_findings import add_service_faults, damage_findi
 from rmqstore.checks.log.store_times import time_findings, wrong_times
 from rmqstore.checks.log.stored_units import UnitFiles, opened, units_of
 from rmqstore.checks.problems.report import Findings
-from rmqstore.files.disk.files import LOCAL, Files
+from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.message import INNER_BATCH
 from rmqstore.formats.properties import DelayLevels, inner_batch

@@ -8,7 +8,7 @@ from itertools import pairwise
 from rmqstore.checks.log.commitlog import LogResult, Misfiled
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.log.unowned_units import Pointing
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.formats.message import MIN_SIZE, Message
 from rmqstore.scan.tiling import Kind, Run
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from rmqstore.errors import NotReadable
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.disk.files import Files
+from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import consumequeue

@@ -2,7 +2,7 @@
 
 A broker opens it at the start, and load returns false if this fails. It then dispatches again from some log files
 before the end of the RocksDB, and serves consumers from the files. Source: CombineConsumeQueueStore (RocketMQ 5.4.0).
-`files/rocksdb/written.py` says which queues it writes; those that are only in the RocksDB are compared with the log.
+`files/rocksdb/queues.py` says which queues it writes; those that are only in the RocksDB are compared with the log.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmqstore.checks.problems.report import QueueState, Report
-from rmqstore.files.queue_home import PREFERRED, chooses_rocksdb
 from rmqstore.files.store import Store
+from rmqstore.files.store_queues import PREFERRED, chooses_rocksdb
 from rmqstore.formats.text import many
 from rmqstore.texts import Text
 
@@ -32,8 +32,7 @@ def check_double_written(store: Store, states: Mapping[str, QueueState], report:
     named = beside_words(store)
     from rmqstore.checks.queues.rocksdb import damaged_database, unknown_format
     from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable, missing_extra
-    from rmqstore.files.rocksdb.queues import RocksDBQueues
-    from rmqstore.files.rocksdb.written import written_rows
+    from rmqstore.files.rocksdb.queues import RocksDBQueues, written_rows
 
     if not is_readable():
         report.notes.append(Text("{named}; consumers are served from the files", named=named))

@@ -20,14 +20,13 @@ from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState,
 from rmqstore.checks.queues.consumequeue import check_consume_queues
 from rmqstore.checks.queues.queue_check import QueueCheck
 from rmqstore.checks.queues.rocksdb_batches import check_batch_rows
-from rmqstore.files.config_databases import TABLES, StoredTable, directory_of, tables_in
+from rmqstore.files.config import TABLES, StoredTable, directory_of, tables_in
 from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.files.queue_home import QueueHome
-from rmqstore.files.rocksdb.config import stored_table
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable, missing_extra
-from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
-from rmqstore.files.rocksdb.written import was_deleted
+from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues, was_deleted
+from rmqstore.files.rocksdb.rows import stored_table
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
+from rmqstore.files.store_queues import QueueHome
 from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.text import many
 from rmqstore.scan.unit_rows import Units

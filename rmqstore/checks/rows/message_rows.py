@@ -35,7 +35,7 @@ from rmqstore.checks.rows.row_faults import Row, RowFault, faulty_rows, first_nu
 from rmqstore.files.log_ends import SmallReads
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, is_readable, missing_extra
-from rmqstore.files.rocksdb.message_rows import DIRECTORY, MessageRows
+from rmqstore.files.rocksdb.rows import DIRECTORY, MessageRows
 from rmqstore.files.store import Store
 from rmqstore.formats import properties
 from rmqstore.formats.rocksdbstore import (

@@ -27,10 +27,9 @@ import numpy.typing as npt
 from rmqstore.checks.beside.timer_wheel import good_units
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.rows.row_faults import LogView, RowFault, judge_row, parse_row
-from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.files.records import MAX_RECORD
-from rmqstore.files.rocksdb.message_rows import MessageRows
+from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile
 from rmqstore.files.rocksdb.queues import simple_queue
+from rmqstore.files.rocksdb.rows import MessageRows
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.javatext import parse_long

@@ -11,7 +11,7 @@ from collections import Counter
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, QueueRange, Report
 from rmqstore.files.rocksdb.database import CannotRead, is_readable, missing_extra
-from rmqstore.files.rocksdb.pop_rows import pop_rows
+from rmqstore.files.rocksdb.rows import pop_rows
 from rmqstore.files.store import Store
 from rmqstore.formats.pop import KV_DIRECTORY
 from rmqstore.formats.text import many

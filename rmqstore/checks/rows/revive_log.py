@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange, QueueState
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import Store

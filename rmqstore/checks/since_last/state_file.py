@@ -22,7 +22,7 @@ import orjson
 
 from rmqstore.checks.since_last.kept_part import KeptPart
 from rmqstore.errors import UsageError
-from rmqstore.files.disk.paths import real_path
+from rmqstore.files.disk import real_path
 from rmqstore.texts import Text
 
 SCHEMA = "rmqstore.last-run/1"

@@ -29,7 +29,7 @@ from rmqstore.cli.html.elements import (
 from rmqstore.cli.html.words import POP_WORDS, SEVERITY_WORDS, STATE_WORDS, consumers, stored
 from rmqstore.cli.printing.quantities import KINDS, bytes_text, many, time_text
 from rmqstore.cli.printing.verify_text import facts_of, groups_of, verdict_sentence
-from rmqstore.files.disk.paths import real_path
+from rmqstore.files.disk import real_path
 from rmqstore.texts import Placed, Text
 from rmqstore.texts import joined as joined_texts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from rmqstore.files.disk.writeback import start_writing
+from rmqstore.files.disk import start_writing
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

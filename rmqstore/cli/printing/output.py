@@ -19,7 +19,7 @@ from rmqstore.cli.printing.json_text import quote_wide
 from rmqstore.cli.printing.quantities import columns, wrapped
 from rmqstore.cli.printing.styled import Styled
 from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError
-from rmqstore.files.disk.paths import real_path
+from rmqstore.files.disk import real_path
 from rmqstore.formats.text import CONTROLS
 from rmqstore.texts import Text
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.cli.printing.output import Output, tell_error, warn
 from rmqstore.errors import AppliedUnchecked, BrokenPlan, NotReadable, Refused, RmqStoreError, UsageError
-from rmqstore.files.disk.paths import real_path
+from rmqstore.files.disk import real_path
 from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -
 
     Errors: NotReadable; UsageError for a file that is not a plan, and for a plan of another store.
     """
-    from rmqstore.files.disk.files import LOCAL
+    from rmqstore.files.files import LOCAL
     from rmqstore.repair.plan.plan_read import plan_from_json
 
     try:

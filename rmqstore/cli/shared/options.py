@@ -28,7 +28,7 @@ from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.help_pages import LANG, Context, paged
 from rmqstore.cli.shared.settings import config_of, defaults
 from rmqstore.errors import UsageError
-from rmqstore.files.disk.paths import real_path
+from rmqstore.files.disk import real_path
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def read_config(out: Output, path: Path | None, version: str | None = None) -> B
 
     if path is None:
         return BrokerConfig()
-    from rmqstore.files.broker_keys import unknown_keys
+    from rmqstore.files.broker_config import unknown_keys
 
     exact = ""
     if version:

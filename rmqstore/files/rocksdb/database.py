@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rmqstore.errors import install_command
-from rmqstore.files.disk.files import LOCAL, Files
+from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.rocksdb.links import PREFIX, database_files, linked
 from rmqstore.texts import Text
 

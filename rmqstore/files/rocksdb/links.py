@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rmqstore.files.disk.files import LOCAL, Files
-from rmqstore.files.disk.paths import real_path
+from rmqstore.files.disk import real_path
+from rmqstore.files.files import LOCAL, Files
 
 PREFIX = "rmqstore-"  # of the temporary directory's name
 

@@ -10,8 +10,7 @@ from typing import Literal
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding
 from rmqstore.checks.verify import Verified
-from rmqstore.files.config_databases import OFFSETS, directory_of
-from rmqstore.files.config_files import LARGEST
+from rmqstore.files.config import LARGEST, OFFSETS, directory_of
 from rmqstore.formats.configuration import (
     ConfigJsonError,
     JsonValue,

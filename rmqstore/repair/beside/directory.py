@@ -8,7 +8,7 @@ from rmqstore.checks.beside.directory import in_wrong_place
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotReadable
-from rmqstore.files.disk.files import Files
+from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue, OddEntry, OddKind, file_name_to_offset
 from rmqstore.files.store import QueueKind
 from rmqstore.repair.plan.plan_builder import PlanBuilder

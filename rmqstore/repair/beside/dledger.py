@@ -13,7 +13,7 @@ import numpy as np
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
-from rmqstore.files.disk.files import Files
+from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
 from rmqstore.files.store import DLedgerFiles
 from rmqstore.formats import dledger

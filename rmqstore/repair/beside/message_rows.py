@@ -30,7 +30,7 @@ from rmqstore.checks.rows.row_faults import Row, RowFault, judge_row, parse_row
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.rocksdb.database import CHUNK, CannotRead, is_readable, missing_extra
-from rmqstore.files.rocksdb.message_rows import DIRECTORY, MessageRows
+from rmqstore.files.rocksdb.rows import DIRECTORY, MessageRows
 from rmqstore.formats.properties import TIMER_TOPIC
 from rmqstore.formats.rocksdbstore import (
     FAMILIES,

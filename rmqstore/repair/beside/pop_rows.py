@@ -11,7 +11,7 @@ from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.rocksdb.database import CHUNK, CannotRead, is_readable, open_database
-from rmqstore.files.rocksdb.pop_rows import pop_rows
+from rmqstore.files.rocksdb.rows import pop_rows
 from rmqstore.formats.pop import KV_DIRECTORY, KV_FAMILY, PopRow
 from rmqstore.formats.text import many
 from rmqstore.repair.beside.config import Ends, queue_ends

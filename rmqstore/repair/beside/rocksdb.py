@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rmqstore.checks.queues.double_write import BEFORE_READING
 from rmqstore.errors import Refused
-from rmqstore.files.queue_home import QueueHome, configured_home
 from rmqstore.files.store import QueueKind, Store, StoreKind
+from rmqstore.files.store_queues import QueueHome, configured_home
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.texts import Text
 

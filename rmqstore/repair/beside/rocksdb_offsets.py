@@ -11,10 +11,9 @@ from itertools import islice
 from pathlib import Path
 
 from rmqstore.append.rocksdb.new_database import NewDatabase
-from rmqstore.files.config_databases import OFFSETS
-from rmqstore.files.config_files import Committed, committed_offsets
-from rmqstore.files.rocksdb.config import build_offsets, family_of, offset_key, parse_row, stored_table
+from rmqstore.files.config import OFFSETS, Committed, committed_offsets
 from rmqstore.files.rocksdb.database import CHUNK, CannotRead, Database, is_readable, open_database
+from rmqstore.files.rocksdb.rows import build_offsets, family_of, offset_key, parse_row, stored_table
 from rmqstore.formats.configuration import JsonValue
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder

@@ -25,8 +25,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from rmqstore.errors import CouldNotCheck, NotAStore, Refused, UsageError
-from rmqstore.files.disk.paths import real_path
-from rmqstore.files.in_use.users import JOURNAL_FOLDER
+from rmqstore.files.disk import real_path
+from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.plan_paths import PlanPaths, existing
 from rmqstore.repair.plan.content import Content, Json, content_from_json, content_to_json

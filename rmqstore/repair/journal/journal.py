@@ -22,8 +22,7 @@ from rmqstore.errors import (
     RmqStoreError,
     StoreIsLive,
 )
-from rmqstore.files.disk.disk_errors import is_full
-from rmqstore.files.disk.paths import real_path
+from rmqstore.files.disk import is_full, real_path
 from rmqstore.repair.journal import liveness
 from rmqstore.repair.journal.batches import ApplyWork, probe_all, run_batch, undo_batch, undo_times
 from rmqstore.repair.journal.disk import Disk

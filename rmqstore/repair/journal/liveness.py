@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rmqstore.errors import StoreIsLive
-from rmqstore.files.in_use.lock import LOCK_NAME, refuse_locked, take_lock
-from rmqstore.files.in_use.users import Snapshot, find_users, snapshot
+from rmqstore.files.lock import LOCK_NAME, refuse_locked, take_lock
+from rmqstore.files.users import Snapshot, find_users, snapshot
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.texts import Text
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from rmqstore.errors import NotAStore, Refused
-from rmqstore.files.disk.paths import real_path
-from rmqstore.files.in_use.users import JOURNAL_FOLDER
+from rmqstore.files.disk import real_path
+from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.texts import Text
 

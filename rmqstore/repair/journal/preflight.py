@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
 from rmqstore.errors import NoSpace, NotReadable, PlanStale, Refused
-from rmqstore.files.disk.sparse import data_extents
+from rmqstore.files.reading import data_extents
 from rmqstore.repair.journal.folder import JournalFolder, free_bytes
 from rmqstore.repair.journal.plan_paths import PlanPaths, existing, status_of
 from rmqstore.repair.plan.content import Content, Literal, Parts, Zeros

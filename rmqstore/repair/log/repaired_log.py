@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.files.disk.files import Files
+from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
 from rmqstore.repair.log.spans import Span, joined, meets, overlapping, without
 from rmqstore.repair.plan.content import Literal, Zeros

@@ -16,8 +16,8 @@ from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import PlanStale
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE
-from rmqstore.files.disk.files import LOCAL
-from rmqstore.files.index_sizes import index_sizes
+from rmqstore.files.files import LOCAL
+from rmqstore.files.index import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.properties import LMQ_PREFIX, is_lmq, is_system_topic

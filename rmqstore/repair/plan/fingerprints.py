@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqstore.errors import Refused
-from rmqstore.files.disk.sparse import next_data
+from rmqstore.files.reading import next_data
 from rmqstore.repair.plan.content import CHUNK, RunningFingerprint, fingerprint
 from rmqstore.texts import Text
 

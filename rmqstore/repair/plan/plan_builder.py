@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.errors import NotReadable, Refused
-from rmqstore.files.disk.files import LOCAL
-from rmqstore.files.disk.paths import real_path
+from rmqstore.files.disk import real_path
+from rmqstore.files.files import LOCAL
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
 from rmqstore.formats.text import many

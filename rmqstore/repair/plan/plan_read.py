@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rmqstore.errors import BrokenPlan, UsageError
-from rmqstore.files.disk.paths import real_path
+from rmqstore.files.disk import real_path
 from rmqstore.repair.plan.content import Content, Json, content_from_json
 from rmqstore.repair.plan.plan import SCHEMA, Loss, Plan
 from rmqstore.repair.plan.steps import JSON_FIELDS, Overwrite, Span, Step, WithContent

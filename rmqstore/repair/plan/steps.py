@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import ClassVar, TypeAlias, TypeVar
 
 from rmqstore.errors import BrokenPlan
-from rmqstore.files.in_use.users import JOURNAL_FOLDER
+from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.repair.plan.content import MAX_FILE_SIZE, Content, Zeros, is_fingerprint
 from rmqstore.texts import Text
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqstore.files.disk.files import DirEntry, Files, OpenFile
+from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.repair.plan.content import CHUNK, Content, Equivalent, Parts, Zeros
 from rmqstore.repair.plan.plan_builder import absolute_path
 from rmqstore.repair.plan.steps import (

@@ -14,8 +14,7 @@ from rmqstore.checks.problems.report import Finding
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE
-from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.files.records import MAX_RECORD
+from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.files.store_queues import SIZE_KEY
 from rmqstore.formats import consumequeue, properties

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.consumequeue import UNIT_SIZE

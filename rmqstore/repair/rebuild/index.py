@@ -26,8 +26,8 @@ from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
-from rmqstore.files.disk.files import Files
-from rmqstore.files.index_sizes import index_sizes
+from rmqstore.files.files import Files
+from rmqstore.files.index import index_sizes
 from rmqstore.files.mapped_file_queue import DirEntry
 from rmqstore.formats import index
 from rmqstore.repair.journal.disk import Scratch

@@ -23,7 +23,6 @@ from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
-from rmqstore.files.queue_home import has_database, is_database_file, place_is_configured, places_found
 from rmqstore.files.rocksdb.database import (
     CannotRead,
     DamagedDatabase,
@@ -34,9 +33,9 @@ from rmqstore.files.rocksdb.database import (
     missing_extra,
     open_database,
 )
-from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue, RocksDBQueues
-from rmqstore.files.rocksdb.written import was_deleted, written_rows
+from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue, RocksDBQueues, was_deleted, written_rows
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
+from rmqstore.files.store_queues import has_database, is_database_file, place_is_configured, places_found
 from rmqstore.formats import consumequeue, rocksdbkeys
 from rmqstore.formats.rocksdbkeys import CHECKPOINT_KEY, CHECKPOINT_VALUE, OFFSET_VALUE, UNIT_VALUE, OffsetKey, UnitKey
 from rmqstore.repair.journal.disk import ScratchFolder

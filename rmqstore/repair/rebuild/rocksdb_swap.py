@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.errors import NoSpace, NotReadable
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.files import LOCAL
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.content import CHUNK, Equivalent, Literal, Reencoded

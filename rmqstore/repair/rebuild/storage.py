@@ -19,12 +19,18 @@ from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.files.queue_home import DOUBLE_WRITE, ROCKSDB, SEPARATE, SEPARATE_KEY, QueueHome, is_database_file
 from rmqstore.files.rocksdb.database import NoDatabase
-from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue
-from rmqstore.files.rocksdb.written import was_deleted
+from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue, was_deleted
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
-from rmqstore.files.store_queues import SIZE_KEY
+from rmqstore.files.store_queues import (
+    DOUBLE_WRITE,
+    ROCKSDB,
+    SEPARATE,
+    SEPARATE_KEY,
+    SIZE_KEY,
+    QueueHome,
+    is_database_file,
+)
 from rmqstore.formats import consumequeue
 from rmqstore.formats.properties import is_lmq
 from rmqstore.repair.log.redispatch import can_have_queues

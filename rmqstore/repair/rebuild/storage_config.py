@@ -20,10 +20,9 @@ from pathlib import Path
 
 from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.errors import Refused
-from rmqstore.files.config_databases import GROUPS, METADATA, OFFSETS, TABLES, TOPICS, V2, directory_of
-from rmqstore.files.config_files import loaded_config
-from rmqstore.files.rocksdb.config import FORBIDDEN, data_version, family_of, forbidden_rows, stored_table, version_row
+from rmqstore.files.config import GROUPS, METADATA, OFFSETS, TABLES, TOPICS, V2, directory_of, loaded_config
 from rmqstore.files.rocksdb.database import CannotRead
+from rmqstore.files.rocksdb.rows import FORBIDDEN, data_version, family_of, forbidden_rows, stored_table, version_row
 from rmqstore.files.store import Store
 from rmqstore.formats.configuration import JsonValue, build_config_json, integer_keys
 from rmqstore.formats.properties import is_lmq

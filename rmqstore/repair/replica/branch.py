@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rmqstore.checks.verify import Verified
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger, index, properties
 from rmqstore.formats.controller import EpochEntry, parse_epoch_file

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.errors import PlanStale
-from rmqstore.files.disk.files import Files, OpenFile
+from rmqstore.files.files import Files, OpenFile
 from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name
 from rmqstore.files.store import Store, open_store
 from rmqstore.repair.plan.content import CHUNK, Content, Parts, Zeros

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rmqstore.checks.verify import Verified
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats.message import Message
 from rmqstore.repair.log.spans import overlapping

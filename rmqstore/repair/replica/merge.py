@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from rmqstore.files.disk.files import Files
+from rmqstore.files.files import Files
 from rmqstore.repair.log.spans import Span, within, without
 from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.plan import Plan

@@ -9,7 +9,7 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.problem import Severity
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store
 from rmqstore.repair.log.records_near import records_between
 from rmqstore.repair.log.spans import Span, joined, meets

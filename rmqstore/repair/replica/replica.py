@@ -17,12 +17,11 @@ from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Findings, Report
 from rmqstore.errors import NotAStore, Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.disk.files import LOCAL
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.config import batch_topics
+from rmqstore.files.files import LOCAL
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, message_at
 from rmqstore.files.recognise import kind_of_file
-from rmqstore.files.records import message_at
 from rmqstore.files.store import DLedgerFiles, Store, StoreKind, open_store
-from rmqstore.files.topic_types import batch_topics
 from rmqstore.formats import dledger
 from rmqstore.formats.message import BLANK_SIZE, Fault, build_blank, check_message, record_crc
 from rmqstore.repair.log.spans import Span, joined, meets, overlapping, without

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.repair.log.spans import Span, joined, overlapping, within, without
 from rmqstore.repair.replica.places import Place
 from rmqstore.repair.replica.replica import Replica, closes_file

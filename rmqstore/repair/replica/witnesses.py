@@ -13,7 +13,7 @@ from rmqstore.checks.index.catalog import IndexCatalog
 from rmqstore.checks.index.tally import Contradicted
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.report import Finding, tags_in_doubt
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.repair.log.spans import Span, joined
 
 

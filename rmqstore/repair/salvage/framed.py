@@ -16,7 +16,7 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.header_fields import PREPARED, ROLLED_BACK
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Fact, Finding
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.formats import consumequeue, properties, services
 from rmqstore.formats.bodies import compression_words, proved_sys_flag
 from rmqstore.formats.message import Message, parse_message, set_record_crc

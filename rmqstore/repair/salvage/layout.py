@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault, Message, check_message
 from rmqstore.repair.salvage.candidates.edit import Keep, Mended
 from rmqstore.repair.salvage.candidates.fields import is_another_one

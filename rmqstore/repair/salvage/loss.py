@@ -18,8 +18,7 @@ import numpy as np
 from rmqstore.checks.beside.checkpoint import LAST_TIME, read_checkpoint
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
-from rmqstore.files.mapped_file_queue import OddKind, file_name_to_offset
-from rmqstore.files.records import MAX_RECORD
+from rmqstore.files.mapped_file_queue import MAX_RECORD, OddKind, file_name_to_offset
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, dledger, properties
 from rmqstore.formats.checkpoint import parse_checkpoint

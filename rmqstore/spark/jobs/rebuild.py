@@ -28,7 +28,7 @@ from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.errors import OutputExists, Refused, RmqStoreError
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.files import LOCAL
 from rmqstore.files.store import QueueKind, StoreKind
 from rmqstore.repair.log.redispatch import can_have_queues
 from rmqstore.repair.plan.content import Content

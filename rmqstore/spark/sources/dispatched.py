@@ -14,8 +14,8 @@ from pyspark.sql.datasource import InputPartition
 
 from rmqstore.checks.beside.config import check_config
 from rmqstore.checks.problems.report import Findings
+from rmqstore.files.config import batch_topics
 from rmqstore.files.store import Store
-from rmqstore.files.topic_types import batch_topics
 from rmqstore.repair.log.redispatch import Redispatch
 from rmqstore.scan.dispatch import BatchRow, DispatchedRows, Name
 from rmqstore.scan.records import scan_file

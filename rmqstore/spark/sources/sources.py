@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.errors import UsageError
-from rmqstore.files.disk.files import LOCAL, Files
+from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.store import Store
 from rmqstore.scan.workers import SPLIT_SIZE
 from rmqstore.spark.sources.options import flag, number, offset, selection_of, size_of, words

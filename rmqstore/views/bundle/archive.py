@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from rmqstore.files.disk.files import DirEntry, FileRights, Files
+from rmqstore.files.files import DirEntry, FileRights, Files
 
 _PAGE = 4096
 _BLOCK = 4 << 20

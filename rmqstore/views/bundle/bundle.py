@@ -14,11 +14,11 @@ from typing import Any, BinaryIO
 import orjson
 
 from rmqstore.errors import UsageError
-from rmqstore.files.disk.files import DirEntry, Files
-from rmqstore.files.index_sizes import index_sizes
+from rmqstore.files.files import DirEntry, Files
+from rmqstore.files.index import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
-from rmqstore.files.queue_home import has_database
 from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.store_queues import has_database
 from rmqstore.formats import checkpoint, consumequeue, index
 from rmqstore.formats.message import HEAD, PHYSICAL_OFFSET_AT
 from rmqstore.texts import Text

@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.checks.index.keys import KeyReader, Keys
-from rmqstore.files.disk.files import Files, OpenFile
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from rmqstore.files.records import MAX_RECORD
+from rmqstore.files.files import Files, OpenFile
+from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, MappedFileQueue
 from rmqstore.formats import index
 from rmqstore.formats.message import MIN_SIZE
 from rmqstore.scan.columns import Columns, framed

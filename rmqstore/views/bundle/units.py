@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqstore.files.disk.files import Files
+from rmqstore.files.files import Files
 from rmqstore.formats import consumequeue, timer
 from rmqstore.formats.javatext import java_string_hash
 from rmqstore.formats.layout import Layout

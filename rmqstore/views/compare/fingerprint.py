@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rmqstore.errors import NotReadable, UsageError
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.files import LOCAL
 from rmqstore.files.store import Store
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.queues import QueueTable

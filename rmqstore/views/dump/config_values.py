@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from rmqstore.files.disk.files import DirEntry
+from rmqstore.files.files import DirEntry
 from rmqstore.files.store import Store
 from rmqstore.formats import configuration
 from rmqstore.texts import Text
@@ -68,7 +68,7 @@ def rocksdb_config_tables(store: Store, problems: list[str]) -> Iterator[tuple[s
 
     The bytes are those of the database, which may contain several tables.
     """
-    from rmqstore.files.config_databases import WITHOUT_POSITIONS, tables_in
+    from rmqstore.files.config import WITHOUT_POSITIONS, tables_in
     from rmqstore.files.rocksdb.database import CannotRead, is_readable
 
     for name in store.rocksdb_config:

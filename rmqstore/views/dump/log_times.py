@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from rmqstore.files.log_ends import first_true, store_timestamp
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from rmqstore.files.records import MAX_RECORD
+from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, MappedFileQueue
 from rmqstore.formats.message import HEADS_BY_FLAG, MAGIC_V1_U32, MAGIC_V2_U32
 from rmqstore.scan.resync import resync
 from rmqstore.scan.window import ScanOptions, Window

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from rmqstore.files.rocksdb.message_rows import MessageRows
+from rmqstore.files.rocksdb.rows import MessageRows
 from rmqstore.files.store import Store
 from rmqstore.formats.rocksdbstore import (
     INDEX_FAMILY,

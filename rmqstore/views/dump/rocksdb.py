@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rmqstore.files.config_databases import tables_in
+from rmqstore.files.config import tables_in
 from rmqstore.files.log_ends import QueueBounds, first_true
-from rmqstore.files.rocksdb.config import stored_table
 from rmqstore.files.rocksdb.database import CHUNK, CannotRead
 from rmqstore.files.rocksdb.links import database_files
 from rmqstore.files.rocksdb.queues import Bound, Name, RocksDBQueue, RocksDBQueues
+from rmqstore.files.rocksdb.rows import stored_table
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
 from rmqstore.views.dump.batches import Array, Batch, pick, within

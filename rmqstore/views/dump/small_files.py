@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rmqstore.files.disk.files import Files
+from rmqstore.files.files import Files
 from rmqstore.files.store import Store
 from rmqstore.formats import checkpoint, configuration, controller, dledger, timer
 from rmqstore.views.dump.config_values import config_files

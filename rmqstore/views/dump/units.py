@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from rmqstore.files.index_sizes import index_sizes
-from rmqstore.files.index_units import index_header
+from rmqstore.files.index import index_header, index_sizes
 from rmqstore.files.log_ends import SmallReads
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import QueueKind, Store

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC
 
 from rmqstore.errors import UsageError
-from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import MappedFileQueue, message_at
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
 from rmqstore.formats import messageid

@@ -11,12 +11,11 @@ from rmqstore.brokers.rules.forecast import StartForecast
 from rmqstore.brokers.rules.versions import RUN_VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
-from rmqstore.checks.expiring import while_files_expire
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.report import Report
 from rmqstore.checks.verify import Verified, VerifyOptions, examine_lasting
 from rmqstore.errors import UsageError
-from rmqstore.files.store import Store
+from rmqstore.files.store import Store, while_files_expire
 from rmqstore.repair.journal.folder import JournalInfo, State
 from rmqstore.repair.journal.journal import list_journals
 from rmqstore.scan.tiling import Kind, Run

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.errors import RmqStoreError
-from rmqstore.files.disk.files import Files
+from rmqstore.files.files import Files
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats import consumequeue, index
 from rmqstore.formats.layout import Layout

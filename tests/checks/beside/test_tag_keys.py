@@ -11,8 +11,8 @@ from rmqstore.append.store.dispatch import DispatchOptions
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
 from rmqstore.checks.beside.tag_keys import indexes_tags
 from rmqstore.checks.verify import examine
-from rmqstore.files.disk.files import LOCAL
-from rmqstore.files.index_units import index_chain
+from rmqstore.files.files import LOCAL
+from rmqstore.files.index import index_chain
 from rmqstore.files.store import open_store
 from rmqstore.formats.index import key_hash
 from tests.append.small import SMALL, message

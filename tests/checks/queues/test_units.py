@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rmqstore.files.disk.sparse import data_extents
 from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name
+from rmqstore.files.reading import data_extents
 from rmqstore.formats import consumequeue, dledger
 from rmqstore.scan.units import file_chunks, last_nonzero, last_nonzero_in, recovery_end, unit_chunks
 from tests.checks.sound import opened

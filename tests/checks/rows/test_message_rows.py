@@ -10,7 +10,7 @@ import pytest
 
 from rmqstore.checks.problems.report import problem_counts
 from rmqstore.checks.verified import Verified
-from rmqstore.files.rocksdb.message_rows import MessageRows, last_offset
+from rmqstore.files.rocksdb.rows import MessageRows, last_offset
 from rmqstore.files.store import open_store
 from rmqstore.formats.rocksdbstore import (
     INDEX_FAMILY,

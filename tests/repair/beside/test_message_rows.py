@@ -11,7 +11,7 @@ from rmqstore.brokers.rules.writer import writer_of
 from rmqstore.checks.problems.report import problem_counts
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import Refused
-from rmqstore.files.rocksdb.message_rows import MessageRows
+from rmqstore.files.rocksdb.rows import MessageRows
 from rmqstore.files.store import open_store
 from rmqstore.formats.rocksdbstore import (
     FAMILIES,

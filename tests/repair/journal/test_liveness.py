@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.errors import StoreIsLive
-from rmqstore.files.in_use.lock import LockState, lock_state, take_lock
-from rmqstore.files.in_use.users import Users, find_users, snapshot
+from rmqstore.files.lock import LockState, lock_state, take_lock
+from rmqstore.files.users import Users, find_users, snapshot
 from rmqstore.repair.journal import journal, liveness
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.plan.content import Literal, Zeros
@@ -199,7 +199,7 @@ def test_lock_held_by_this_process_is_known_without_opening_the_file(
     lock = store / "lock"
     held = take_lock(lock, open_lock)
     try:
-        monkeypatch.setattr("rmqstore.files.in_use.lock.open_regular", lambda path: pytest.fail(f"{path} was opened"))
+        monkeypatch.setattr("rmqstore.files.lock.open_regular", lambda path: pytest.fail(f"{path} was opened"))
         assert lock_state(lock) == LockState(True, True, os.getpid()) and lock_state(lock).own
         monkeypatch.undo()
         assert lock_state(lock).own
@@ -264,7 +264,7 @@ def test_process_of_another_user_that_cannot_be_examined_is_named_and_refused_wi
     used = store / "commitlog/00000000000000008192"
     text = (
         "import os, sys; from pathlib import Path; from rmqstore.repair.journal import liveness\n"
-        "from rmqstore.files.in_use.users import find_users, snapshot\n"
+        "from rmqstore.files.users import find_users, snapshot\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534); store = Path(sys.argv[1])\n"
         "try: liveness.refuse_in_use(store, [store], stopped=len(sys.argv) > 2)\n"
         "except Exception as error: print(error.message, '|', error.advice)\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.files import LOCAL
 from rmqstore.formats.message import build_message, parse_message, record_crc
 from rmqstore.formats.properties import TIMER_TOPIC, build_properties
 from tests.command import run_json
@@ -293,8 +293,8 @@ def test_queues_and_index_in_bulk_equal_those_of_the_broker(name: str, tmp_path:
     from rmqstore.append.store.bulk import BulkDispatch, DispatchChunk
     from rmqstore.append.store.dispatch import Dispatcher, DispatchOptions
     from rmqstore.append.store.index import IndexService
+    from rmqstore.files.config import batch_topics, configured_types
     from rmqstore.files.store import open_store
-    from rmqstore.files.topic_types import batch_topics, configured_types
     from rmqstore.scan.records import scan_file
     from rmqstore.scan.tiling import Kind
 

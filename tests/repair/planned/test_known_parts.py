@@ -10,7 +10,7 @@ import pytest
 from rmqstore.checks.log import commitlog
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, scan_split
 from rmqstore.checks.verify import VerifyOptions, examine
-from rmqstore.files.index_sizes import index_sizes
+from rmqstore.files.index import index_sizes
 from rmqstore.files.store import Store
 from rmqstore.formats import index
 from rmqstore.repair.plan.outcome import Outcome

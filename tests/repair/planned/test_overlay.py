@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqstore.files.disk.files import LOCAL, DirEntry, Files, OpenFile
+from rmqstore.files.files import LOCAL, DirEntry, Files, OpenFile
 from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.content import Content, Equivalent, Literal, Parts, Reencoded, Zeros
 from rmqstore.repair.plan.plan import Plan

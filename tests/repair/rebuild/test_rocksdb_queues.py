@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.errors import HalfApplied, Refused, RmqStoreError
-from rmqstore.files.disk.files import LOCAL
+from rmqstore.files.files import LOCAL
 from rmqstore.files.rocksdb.database import CannotRead, open_database
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.repair.journal.journal import apply, resume, undo

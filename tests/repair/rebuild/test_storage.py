@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.config_databases import TABLES
-from rmqstore.files.rocksdb.config import data_version, stored_table
+from rmqstore.files.config import TABLES
+from rmqstore.files.rocksdb.rows import data_version, stored_table
 from rmqstore.files.store import open_store
 from rmqstore.formats.configuration import parse_config_object
 from tests.command import run, run_json

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.files.index_sizes import index_sizes
+from rmqstore.files.index import index_sizes
 from rmqstore.files.store import open_store
 from rmqstore.formats import index
 from tests import damage

@@ -16,7 +16,7 @@ import numpy as np
 
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.problems import codes
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.bodies import BodyError, decompress

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
-from rmqstore.files.records import message_at
+from rmqstore.files.mapped_file_queue import MappedFile, message_at, offset_to_file_name
 from rmqstore.formats import dledger
 from rmqstore.formats.message import (
     CRC32_PROPERTY,

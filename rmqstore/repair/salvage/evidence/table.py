@@ -26,10 +26,10 @@ from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.queues.queue_check import complement
 from rmqstore.checks.verify import Verified
+from rmqstore.files.config import queue_numbers
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
-from rmqstore.files.topic_types import queue_numbers
 from rmqstore.formats import consumequeue, index, properties
 from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.message import MIN_SIZE

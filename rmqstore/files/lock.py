@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.errors import StoreIsLive
-from rmqstore.files.disk.reading import open_regular
+from rmqstore.files.reading import open_regular
 from rmqstore.texts import Text
 
 LOCK_NAME = "lock"

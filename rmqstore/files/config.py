@@ -1,18 +1,38 @@
-"""Load the JSON files of config/ as a broker does, with the fallback to .bak, and read consumer offsets from them.
+"""The broker's configuration: the files of config/, the databases that replace them, and types of topics.
+
+Load the JSON files of config/ as a broker does, with the fallback to .bak, and read consumer offsets from them.
 
 Source: ConfigManager#load, #loadBak; ConsumerOffsetManager#decode, LmqConsumerOffsetManager#decode,
 DelayOffsetSerializeWrapper, TopicConfigManager#decode, SubscriptionGroupManager#decode (RocketMQ 4.9.7 to 5.4.0; the
 classes of 4.9.7, 5.1.4 and 5.4.0 were given files with values of wrong types)
+
+Which database in config/ holds topics, subscription groups and consumer offsets, if RocksDB holds them at all.
+
+A broker keeps them in JSON files, or in one of these:
+
+    config/topics/, subscriptionGroups/, consumerOffsets/   version 1: one database per table
+    config/metadata/                                        version 1 with useSingleRocksDBForAllConfigs
+    config/rdb/                                             version 2 (configManagerVersion=v2)
+
+Source: BrokerController#initializeMetadata, RocksDBTopicConfigManager, ConfigStorage (RocketMQ 5.5.1)
+
+Determine which topics use a BatchCQ.
+
+A broker decides by the attribute `queue.type` in topics.json alone, and refuses to start if a directory contradicts it
+(`configured_types`). rmqstore also takes a directory in batchconsumequeue/ as proof (`batch_topics`).
+Source: QueueTypeUtils#getCQType, ConfigManager#load, DefaultMessageStore#asyncPutMessage (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from rmqstore.files.disk.files import Files
+from rmqstore.files.files import Files
+from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.configuration import ConfigJsonError, JsonReader, JsonValue, parse_config_object
 from rmqstore.formats.text import many
 from rmqstore.texts import Text
@@ -264,3 +284,132 @@ def _integer(value: JsonValue, bits: int, what: str) -> int:
     if not -1 << bits - 1 <= number < 1 << bits - 1:
         raise _WrongType(Text("{what} does not fit into {bits} bits", what=what, bits=bits))
     return number
+
+
+TOPICS, GROUPS, OFFSETS = "topics", "subscriptionGroups", "consumerOffsets"
+TABLES = {TOPICS: "topicConfigTable", GROUPS: "subscriptionGroupTable", OFFSETS: "offsetTable"}
+"""Table → its name in the corresponding JSON file."""
+METADATA, V2 = "metadata", "rdb"
+CONFIG_DATABASES = (*TABLES, METADATA, V2)
+"""Names of the databases in config/, in the order in which brokers took to them."""
+WITHOUT_POSITIONS = frozenset({"users", "acls"})
+"""Databases in config/ that contain no position in a log or queue (LocalAuthenticationMetadataProvider)."""
+
+
+@dataclass(slots=True)
+class StoredTable:
+    """A table in the form of its JSON file. `broken`: the number of rows that are not in the format of the table."""
+
+    directory: str
+    """Name of the database in config/."""
+    table: str
+    rows: dict[str, JsonValue] = field(default_factory=dict)
+    broken: int = 0
+
+    @property
+    def as_json(self) -> dict[str, JsonValue]:
+        return {TABLES[self.table]: self.rows}
+
+
+def tables_in(directory: str) -> tuple[str, ...]:
+    """Return the tables in a database in config/; empty for a database of another kind."""
+    if directory in (METADATA, V2):
+        return tuple(TABLES)
+    return (directory,) if directory in TABLES else ()
+
+
+def directory_of(store: Store, table: str) -> str | None:
+    """Return the database in config/ that a broker reads a table from; None if it is in no RocksDB.
+
+    If a store has several, broker.conf decides; without it, the newest form: settings usually change in this order.
+    """
+    found = [name for name in CONFIG_DATABASES if name in store.rocksdb_config and table in tables_in(name)]
+    given = store.config.given
+    wanted = found
+    if "configManagerVersion" in given:
+        is_v2 = given["configManagerVersion"].strip() == "v2"
+        wanted = [name for name in wanted if (name == V2) == is_v2]
+    if "useSingleRocksDBForAllConfigs" in given:
+        single = store.config.bool("useSingleRocksDBForAllConfigs")
+        wanted = [name for name in wanted if name == V2 or (name == METADATA) == single]
+    usable = wanted or found
+    return usable[-1] if usable else None
+
+
+BATCH_CQ, SIMPLE_CQ = "BatchCQ", "SimpleCQ"
+
+
+def configured_types(files: Files, root: Path) -> dict[str, str] | None:
+    """Return `queue.type` of every topic that a broker loads from `root`; None without a usable topics.json or .bak."""
+    return loaded_config(files, root, "topics.json", lambda table: types_of(table) or {})
+
+
+def types_of(table: Mapping[str, JsonValue] | None) -> dict[str, str] | None:
+    """Return `queue.type` of every topic in the parsed topics.json; None if it has no table of topics."""
+    topics = table.get("topicConfigTable") if table is not None else None
+    if not isinstance(topics, dict):
+        return None
+    return {topic: _type_of(config) for topic, config in topics.items()}
+
+
+def _type_of(config: JsonValue) -> str:
+    kind = _attribute(config, "queue.type")
+    return kind if isinstance(kind, str) else SIMPLE_CQ
+
+
+def _attribute(config: JsonValue, name: str) -> JsonValue:
+    attributes = config.get("attributes") if isinstance(config, dict) else None
+    return attributes.get(name) if isinstance(attributes, dict) else None
+
+
+def queue_numbers(files: Files, root: Path) -> dict[str, int] | None:
+    """Return the number of queues of every topic that a broker loads from `root`; None without a usable topics.json.
+
+    Source: TopicConfig#writeQueueNums, #readQueueNums (RocketMQ 5.4.0)
+    """
+    return loaded_config(files, root, "topics.json", _queue_numbers)
+
+
+def _queue_numbers(table: Mapping[str, JsonValue]) -> dict[str, int]:
+    topics = table.get("topicConfigTable")
+    rows = topics.items() if isinstance(topics, dict) else ()
+    keys = ("writeQueueNums", "readQueueNums")
+    return {
+        topic: max((n for key in keys if isinstance(n := config.get(key), int)), default=0)
+        for topic, config in rows
+        if isinstance(config, dict)
+    }
+
+
+def lite_topics(files: Files, root: Path) -> frozenset[str]:
+    """Return the topics with lite queues that a broker loads from `root` (attribute message.type=LITE, 5.5.0).
+
+    Source: TopicConfig#getTopicMessageType (RocketMQ 5.5.1)
+    """
+    found = loaded_config(files, root, "topics.json", _lite_topics)
+    return found if found is not None else frozenset()
+
+
+def _lite_topics(table: Mapping[str, JsonValue]) -> frozenset[str]:
+    topics = table.get("topicConfigTable")
+    rows = topics.items() if isinstance(topics, dict) else ()
+    return frozenset(topic for topic, config in rows if _attribute(config, "message.type") == "LITE")
+
+
+def only_in_backup(files: Files, root: Path) -> bool:
+    """Return whether a broker loads topics.json.bak from `root`, which may lack topics that were created later."""
+    paths = (root / "config" / name for name in ("topics.json", "topics.json.bak"))
+    now, before = (types_of(config_object(files, path)) for path in paths)
+    return not now and before is not None
+
+
+def batch_topics(store: Store, types: Mapping[str, str] | None) -> frozenset[str]:
+    """Return the topics that use a BatchCQ, by configuration or directory; `types` is `queue.type` by topic."""
+    configured = {topic for topic, kind in (types or {}).items() if kind == BATCH_CQ}
+    return frozenset(configured | {topic for topic, _, _ in store.queue_directories(QueueKind.BATCH)})
+
+
+def topics_of_known_kind(store: Store, types: Mapping[str, str] | None) -> frozenset[str]:
+    """Return the topics whose queue type is known from configuration or directories."""
+    simple = {topic for topic, _, _ in store.queue_directories(QueueKind.SIMPLE)}
+    return batch_topics(store, types) | frozenset(types or {}) | simple

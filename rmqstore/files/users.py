@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore.files.in_use.lock import LOCK_NAME
+from rmqstore.files.lock import LOCK_NAME
 from rmqstore.texts import Text
 
 JOURNAL_FOLDER = ".rmqstore"

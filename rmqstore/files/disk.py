@@ -1,0 +1,73 @@
+"""Paths, errors of a disk, and early write-back.
+
+Resolve untrusted paths, whose links may be circular.
+
+Translate an OSError of a write into an error of this project.
+
+Let the kernel write dirty pages to disk early, so that the fsync at the end waits less.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, OutputExists, RmqStoreError
+from rmqstore.texts import Text
+
+
+def real_path(path: Path) -> Path:
+    """Return the absolute path with links resolved; a link that cannot be resolved, such as a circular one, stays.
+
+    Path.resolve() raises RuntimeError for a circular link (Python 3.11, 3.12).
+    """
+    return Path(os.path.realpath(path))
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""No space left, quota exceeded, or file too large (RLIMIT_FSIZE, or the file system's limit)."""
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether a write failed because of a full disk, a quota or a limit on file sizes."""
+    return error.errno in _FULL
+
+
+def explain(error: OSError, path: Path) -> RmqStoreError:
+    """Return the error of this project, with advice, for an OSError on `path`."""
+    message = f"{path}: {error.strerror or error}"
+    if is_full(error):
+        return NoSpace(
+            message, Text("free space (or raise the quota or the file size limit), then run the command again")
+        )
+    if isinstance(error, FileExistsError):
+        return OutputExists(Text("{path} already exists", path=path))
+    if isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError) or error.errno == errno.EROFS:
+        return NotReadable(message)
+    return CouldNotCheck(message, Text("the disk or the operating system reported an error; see dmesg"))
+
+
+_WRITE = 2  # SYNC_FILE_RANGE_WRITE, linux/fs.h
+
+
+@cache
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Return the function of the C library; None if it has none."""
+    import ctypes
+
+    try:
+        function = ctypes.CDLL(None).sync_file_range
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return function
+
+
+def start_writing(descriptor: int, at: int = 0, size: int = 0) -> None:
+    """Start to write the dirty pages of a range to disk; `size` 0: to the file's end. Errors are left to the fsync."""
+    function = _sync_file_range()
+    if function is not None:
+        function(descriptor, at, size, _WRITE)

@@ -1,1 +1,0 @@
-"""Who uses a store: the lock, and processes that have its files open."""

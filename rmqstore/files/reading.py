@@ -1,0 +1,57 @@
+"""Read regular and sparse files; `LocalFiles` is made of this.
+
+Read regular files only, without ever blocking on a FIFO or a device that took a file's place.
+
+Find the data extents of a sparse file, so that its holes, which read as zeros, need not be read.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqstore.texts import Text
+
+
+def open_regular(path: Path) -> int:
+    """Open a regular file for reading and return the descriptor; a FIFO or a device in its place does not block.
+
+    Errors: OSError from open, for anything but a regular file, and for a name that is impossible on this system: a
+    damaged topic may contain NUL, or characters that the locale cannot encode.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except ValueError as error:
+        raise OSError(errno.ENOENT, Text("not a valid file name"), str(path)) from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, Text("not a regular file"), str(path))
+    return fd
+
+
+def next_data(fd: int, at: int, stop: int) -> tuple[int, int]:
+    """Return the first data extent in [at, stop), half-open; (stop, stop) if only a hole is left.
+
+    If the file system does not report holes, the whole range counts as data.
+    Units: bytes, as positions in the file. Errors: none.
+    """
+    if at >= stop:
+        return stop, stop
+    try:
+        low = os.lseek(fd, at, os.SEEK_DATA)
+        if low >= stop:
+            return stop, stop
+        return low, min(max(os.lseek(fd, low, os.SEEK_HOLE), low + 1), stop)
+    except OSError as error:
+        return (stop, stop) if error.errno == errno.ENXIO else (at, stop)
+
+
+def data_extents(fd: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield all data extents in [start, stop) as half-open ranges."""
+    low, high = next_data(fd, start, stop)
+    while low < stop:
+        yield low, high
+        low, high = next_data(fd, high, stop)
