@@ -19,7 +19,7 @@ from rmqstore.checks.problems.report import Fillers
 from rmqstore.files.mapped_file_queue import file_name_to_offset, message_at
 from rmqstore.files.store import Store
 from rmqstore.formats.message import Message
-from rmqstore.scan.fillers import NOTHING, Repaired
+from rmqstore.scan.columns import NOTHING, Repaired
 
 _LIMIT = 256 << 20  # bytes; a plan keeps large contents in separate files
 _DONE = "done"

@@ -26,7 +26,7 @@ from rmqstore.texts import Placed, Text, joined
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.messages.rows import BodyStyle
-    from rmqstore.scan.fillers import Repaired
+    from rmqstore.scan.columns import Repaired
     from rmqstore.views.find.lost_messages import MissingMessage
     from rmqstore.views.find.message_status import MessageStatus
     from rmqstore.views.find.related import Lifecycle

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmqstore.files.store import Store
     from rmqstore.formats.bodies import InnerMessage
     from rmqstore.messages.rows import BodyStyle
-    from rmqstore.scan.fillers import Repaired
+    from rmqstore.scan.columns import Repaired
     from rmqstore.views.find.lost_messages import MissingMessage
     from rmqstore.views.lookup import Found
 

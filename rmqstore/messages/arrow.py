@@ -25,11 +25,10 @@ from rmqstore.messages.rows import BodyStyle
 from rmqstore.messages.schema import BODY, COLUMNS, EXPORTED, POSITIONS, SIDE
 from rmqstore.messages.text import valid_text
 from rmqstore.scan import native
-from rmqstore.scan.columns import Columns
-from rmqstore.scan.fillers import NOTHING, Repaired, filler_mask, mended_mask
+from rmqstore.scan.columns import NOTHING, Columns, Repaired, filler_mask, mended_mask
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64, U8, Bool
-from rmqstore.scan.properties.texts import not_utf8
-from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.properties import not_utf8
 from rmqstore.scan.workers import one_ahead
 from rmqstore.texts import Text
 

@@ -13,7 +13,7 @@ from rmqstore.messages.cells import Spans
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool
-from rmqstore.scan.properties.texts import not_utf8
+from rmqstore.scan.properties import not_utf8
 
 CONTROL, WIDE, DELETE, INVALID, C1 = 1, 2, 4, 8, 16
 _COMPRESSION = COMPRESSED | COMPRESSION_TYPE_MASK

@@ -35,10 +35,9 @@ from rmqstore.messages.rows import BodyStyle, Row, body_fields, entry_row_of, ro
 from rmqstore.messages.schema import BODY, DUMPED, EXPORTED, POSITIONS, SIDE
 from rmqstore.messages.text import csv_cell, dumps
 from rmqstore.scan import native
-from rmqstore.scan.columns import Columns
-from rmqstore.scan.fillers import NOTHING, Repaired, filler_mask, mended_mask
+from rmqstore.scan.columns import NOTHING, Columns, Repaired, filler_mask, mended_mask
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64, Bool
-from rmqstore.scan.queues import QueueTable
 
 _ENTRY_FIELDS = ("offset", *(f.name for f in dledger.ENTRY))
 FEW = 8  # up to this number of records, decoding them one by one is faster

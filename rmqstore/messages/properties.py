@@ -19,7 +19,7 @@ from rmqstore.messages.text import csv_cell, dumps
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import U8, Bool
-from rmqstore.scan.properties.texts import not_utf8
+from rmqstore.scan.properties import not_utf8
 
 NAMES = (properties.TAGS, properties.KEYS, properties.UNIQ_KEY)
 

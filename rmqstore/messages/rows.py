@@ -12,8 +12,7 @@ import orjson
 from rmqstore.formats import dledger, properties
 from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.message import Message, body_crc, host_text, is_filler, record_crc
-from rmqstore.scan.columns import Columns
-from rmqstore.scan.fillers import NOTHING, Repaired
+from rmqstore.scan.columns import NOTHING, Columns, Repaired
 
 BODIES = ("text", "json", "hex", "base64")
 Row = dict[str, Any]

@@ -11,8 +11,8 @@ from rmqstore.formats.message import MAGIC_V2_U32
 from rmqstore.messages.cells import Spans
 from rmqstore.messages.hosts import raw_hosts
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64, Bool, u64
-from rmqstore.scan.queues import QueueTable
 
 NUMBERS = (
     *("queue_id", "queue_offset", "flag", "sys_flag", "born_timestamp", "store_timestamp", "reconsume_times"),

@@ -13,13 +13,10 @@ import sys
 import zlib
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from rmqstore.scan.arrays import I64, U8, Bool
 
 ABI = 7
 LIBRARY = Path(__file__).with_name("_native.so")
@@ -454,3 +451,8 @@ def _with_crcs(library: ctypes.CDLL) -> Native | None:
     starts, stops = np.array([0, 9, 0], dtype=np.int64), np.array([9, 9, 360], dtype=np.int64)
     expected = [zlib.crc32(sample[a:b]) & 0x7FFFFFFF for a, b in zip(starts.tolist(), stops.tolist(), strict=True)]
     return native if native.body_crcs(sample, starts, stops).tolist() == expected else None
+
+
+I64 = npt.NDArray[np.int64]
+U8 = npt.NDArray[np.uint8]
+Bool = npt.NDArray[np.bool_]

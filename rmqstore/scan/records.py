@@ -3,32 +3,228 @@
 A scan covers one file or a byte range of it. It reads the file in chunks that fit into the cache, and for each chunk
 walks the size fields, checks all frames at once, and computes the CRCs of the bodies. Damage ends a run, and the scan
 continues after it; bad bytes never raise an exception.
+
+Detect a false BLANK, which does not really end its file.
+
+A broker trusts the magic of a BLANK and checks nothing else, so eight damaged bytes, or a page of 0xFF in DLedger data,
+can hide good records. The size in a real BLANK is exactly the number of bytes left in the file, and a broker writes one
+only if the next record does not fit into these.
+
+Recognise what DLedger 0.4 writes besides messages: entries without a message, and a BLANK at the start of a file.
+
+The whole entry header tells them from damage: position, sizes, the fields that are always 0, and the expected index and
+term. An entry of another type than NORMAL that contains a message is rejected: RocketMQ never writes one, so its magic
+is damaged.
+
+Detect what `writeWithoutMmap` leaves after the last record: the rest of a page, from a buffer that is used again.
+
+A broker with this setting encodes each message at the start of a shared buffer, and writes it together with the bytes
+that follow it in the buffer, up to the end of the page in the file. These are the ends of earlier, longer messages:
+no damage, and never a message; the next message overwrites them.
+Source: DefaultMappedFile#appendMessagesInner ("commitlog can contain dirty data at the end"), RocketMQ 5.5.1
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
-from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
 from rmqstore.formats import dledger
 from rmqstore.formats.message import (
+    BLANK,
     BLANK_MAGIC_U32,
     HEAD,
+    HEADS_BY_FLAG,
     MAGIC_V1_U32,
     MAGIC_V2_U32,
     MIN_SIZE,
+    SYS_FLAG_AT,
     Fault,
 )
-from rmqstore.scan import blanks, internal, kernels, native
+from rmqstore.scan import kernels, native
 from rmqstore.scan.columns import LAYOUT, Columns, framed
 from rmqstore.scan.kernels import leading
-from rmqstore.scan.remains import are_remains
-from rmqstore.scan.resync import frame_size, resync
+from rmqstore.scan.native import I64, U8
+from rmqstore.scan.resync import Bytes, frame_size, resync
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import SLACK, ScanOptions, Window
 from rmqstore.scan.workers import Split
+
+GoodBefore = Callable[[int], int | None]
+
+
+def is_contradicted(window: Window, at: int, claimed: int, body_offset: int, good_before: GoodBefore) -> bool:
+    """Whether the bytes after the BLANK at `at`, or the start of the next file, prove that it is false.
+
+    With a wrong size, any nonzero byte after it proves that. With the right size, it takes a good record after it that
+    a truncation by a broker cannot have left behind: one that is no older than the last good record before the BLANK,
+    while the first record of the next file would have fit here. `good_before` returns the position of the last good
+    record before a position; None without one.
+    Units: `at` is a position in the file, `claimed` the size in bytes that the BLANK states.
+    Source: DefaultAppendMessageCallback#doAppend, MmapFileList#preAppend
+    """
+    base, end = window.file.start, window.end
+    blank_end = at + BLANK.size
+    if window.zeros_until(blank_end) >= end:
+        return False
+    if claimed not in (end - at, window.file.file_size - at):
+        return True
+    found, _ = resync(window, blank_end, base, end, body_offset)
+    if found is None or frame_size(window, found + body_offset, base, end) is None:
+        return False
+    if not _next_fits(window, window.file.file_size - at, body_offset):
+        return False
+    before = good_before(at)
+    return before is None or _store_time(window, found + body_offset) >= _store_time(window, before + body_offset)
+
+
+def _store_time(window: Window, at: int) -> int:
+    sys_flag = int.from_bytes(window.pread(4, at + SYS_FLAG_AT), "big")
+    field_at = HEADS_BY_FLAG[sys_flag & 0x30].at("store_timestamp")
+    return int.from_bytes(window.pread(8, at + field_at), "big", signed=True)
+
+
+def _next_fits(window: Window, left: int, body_offset: int) -> bool:
+    """Whether the first record of the next file would have fit into `left` bytes, with a BLANK after it."""
+    path = window.file.path.with_name(offset_to_file_name(window.file.stop))
+    head = window.file.files.read_at(path, body_offset + HEAD.size, 0)
+    if len(head) < body_offset + HEAD.size or int.from_bytes(head[body_offset + 4 : body_offset + 8], "big") not in (
+        MAGIC_V1_U32,
+        MAGIC_V2_U32,
+    ):
+        return False
+    size = int.from_bytes(head[dledger.ENTRY.at("size") :][:4] if body_offset else head[:4], "big", signed=True)
+    return 0 < size + BLANK.size <= left
+
+
+TYPES = (dledger.NOOP, dledger.CONFIG_CHANGE)
+_SIZE = dledger.ENTRY.size
+
+
+def entry_at(
+    source: Bytes, at: int, base: int, end: int, index: int | None = None, term: int = -1
+) -> dict[str, Any] | None:
+    """Return the header of the entry without a message at `at`; None if there is no such entry.
+
+    `index` is the required index (None: any), `term` the lowest valid term. Units: positions in the file.
+    """
+    entry = _header(source, at, base, end)
+    if entry is None or entry["magic"] not in TYPES:
+        return None
+    if (index is not None and entry["index"] != index) or entry["term"] < term:
+        return None
+    body = source.pread(min(8, entry["body_length"]), at + _SIZE)
+    has_message = len(body) == 8 and int.from_bytes(body[4:], "big") in (MAGIC_V1_U32, MAGIC_V2_U32)
+    return None if has_message or (entry["magic"] == dledger.NOOP and body) else entry
+
+
+def head_of_log(source: Bytes, at: int, size: int, base: int, end: int) -> bool:
+    """Whether the BLANK at `at` precedes entries: it is at the start of its file, and an entry follows it."""
+    return at == 0 and dledger.BLANK.size <= size < end and _header(source, size, base, end) is not None
+
+
+def _header(source: Bytes, at: int, base: int, end: int) -> dict[str, Any] | None:
+    raw = source.pread(_SIZE, at)
+    if len(raw) < _SIZE:
+        return None
+    entry = dledger.ENTRY.parse(raw)
+    sound = (
+        entry["magic"] in dledger.TYPES
+        and entry["pos"] == base + at
+        and entry["body_length"] >= 0
+        and entry["size"] == _SIZE + entry["body_length"] <= end - at
+        and entry["index"] >= 0
+        and entry["term"] >= 0
+        and not (entry["channel"] or entry["chain_crc"] or entry["body_crc"])
+    )
+    return dict(entry) if sound else None
+
+
+_PAGE = 1 << 16  # the largest page of a system on which a broker runs
+_SEARCHED = 64 << 20  # bytes before the end of the log in which the earlier messages are searched for
+_IN_ONE_WRITE = 32  # messages of a batch are written together
+_PER_PIECE = 64  # shorter pieces on average prove nothing
+_MAGIC = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (MAGIC_V1_U32, MAGIC_V2_U32)))
+_MAGIC_AT = HEAD.at("magic")
+_OFFSET_AT = HEAD.at("physical_offset")
+
+
+def are_remains(file: MappedFile, at: int, stop: int) -> bool:
+    """Whether the bytes [at, stop) of a commitlog file are the ends of earlier messages in the buffer of the last one.
+
+    True only if each byte follows from an earlier record that is longer than the last write: at the same distance from
+    its start as the byte is from the start of the last write. `at` is the end of the last record.
+    Units:  positions in the file, in bytes.
+    """
+    if not 0 < at < stop <= -(-at // _PAGE) * _PAGE:
+        return False
+    log, base = _before(file, at)
+    starts, sizes = _records(log, base)
+    left = np.frombuffer(file.read_at(stop - at, at), dtype=np.uint8)
+    if len(left) < stop - at:
+        return False
+    end = len(log)
+    writes = []
+    for start, size in zip(starts[::-1][:_IN_ONE_WRITE].tolist(), sizes[::-1].tolist(), strict=False):
+        if start + size != end:
+            break
+        end = start
+        writes.append(len(log) - start)
+    data = np.frombuffer(log, dtype=np.uint8)
+    for wrote in writes:
+        longer = sizes > wrote
+        if _is_covered(left, data, starts[longer] + wrote, (starts + sizes)[longer]):
+            return True
+    return False
+
+
+def _before(file: MappedFile, at: int) -> tuple[bytes, int]:
+    """Return the bytes before a position, if need be from the file before too, and the global offset of the first."""
+    first = max(0, at - _SEARCHED)
+    log, base = file.read_at(at - first, first), file.start + first
+    earlier = file.path.with_name(offset_to_file_name(file.start - file.file_size)) if file.start else None
+    if first == 0 and earlier is not None and file.files.is_file(earlier):
+        more = min(_SEARCHED - at, file.file_size)
+        before = file.files.read_at(earlier, more, file.file_size - more)
+        if len(before) == more:
+            return before + log, base - more
+    return log, base
+
+
+def _records(log: bytes, base: int) -> tuple[I64, I64]:
+    """Return starts and sizes of the records that name their own place; `base`: global offset of the first byte."""
+    found = [match.start() - _MAGIC_AT for match in _MAGIC.finditer(log)]
+    at = np.array([one for one in found if 0 <= one <= len(log) - MIN_SIZE], dtype=np.int64)
+    data = np.frombuffer(log, dtype=np.uint8)
+    sizes = data[at[:, None] + np.arange(4)].copy().view(">i4").astype(np.int64)[:, 0]
+    offsets = data[at[:, None] + np.arange(_OFFSET_AT, _OFFSET_AT + 8)].copy().view(">i8").astype(np.int64)[:, 0]
+    own = (offsets == at + base) & (sizes >= MIN_SIZE) & (sizes <= len(log) - at)
+    return at[own], sizes[own]
+
+
+def _is_covered(left: U8, data: U8, at: I64, stops: I64) -> bool:
+    """Whether a few pieces of records, each at its own place in the buffer, together are the bytes that are left."""
+    done, pieces = 0, 0
+    while done < len(left):
+        pieces += 1
+        if pieces > 2 + len(left) // _PER_PIECE:
+            return False
+        begun = done
+        here, ends = at + done, stops
+        while done < len(left) and len(here):
+            fits = here < ends
+            here, ends = here[fits], ends[fits]
+            fits = data[here] == left[done]
+            here, ends = here[fits] + 1, ends[fits]
+            done += len(here) > 0
+        if done == begun:
+            return False
+    return True
+
 
 _UNLIMITED = 1 << 40
 _USUAL_SIZE = 256  # bytes: record size that sets the initial capacity of the compiled loops' arrays
@@ -328,13 +524,13 @@ class _Scan:
         first, second = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
         magic, claimed = (first, second) if self.body_offset else (second, first)
         if len(head) == 8 and magic == (_ENTRY_BLANK_MAGIC if self.body_offset else BLANK_MAGIC_U32):
-            if self.body_offset and internal.head_of_log(window, at, claimed, base, end):
+            if self.body_offset and head_of_log(window, at, claimed, base, end):
                 return [Run(Kind.BLANK, base + at, base + at + claimed, claimed=claimed)]
-            if not blanks.is_contradicted(window, at, claimed, self.body_offset, self._good_before):
+            if not is_contradicted(window, at, claimed, self.body_offset, self._good_before):
                 return [Run(Kind.BLANK, base + at, base + end, claimed=claimed)]
             return self._damage(at, at + 1, self._cause(head, at), all_zero_until=at)
-        if self.entries is not None and magic in internal.TYPES:
-            entry = internal.entry_at(window, at, base, end, self.entries.next_index, self.entries.term)
+        if self.entries is not None and magic in TYPES:
+            entry = entry_at(window, at, base, end, self.entries.next_index, self.entries.term)
             if entry is not None:
                 self.entries.next_index, self.entries.term = entry["index"] + 1, entry["term"]
                 return [Run(Kind.INTERNAL, base + at, base + at + entry["size"], 1)]

@@ -2,13 +2,15 @@
 
 Only data extents are read (SEEK_DATA), so that a sparse DLedger index of 160 MB with 1 MB of data costs 1 MB. Skipped
 bytes are zero. Bad bytes never raise an exception; a file that is missing or unreadable has no units.
+
+Group message rows by queue, and build the consume queue units that they should have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +19,7 @@ from rmqstore.files.files import OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.formats import consumequeue
 from rmqstore.formats.layout import Layout
+from rmqstore.scan import native
 from rmqstore.scan.kernels import I64, leading
 
 CHUNK = 1 << 20
@@ -192,3 +195,60 @@ def recovery_end(queue: MappedFileQueue) -> QueueEnd:
         if at < file.start + min(file.length, file.file_size) // size * size or file.length < file.file_size:
             break
     return QueueEnd(end, max_phy, units, pre_blanks)
+
+
+UnitArray = np.ndarray[tuple[int], np.dtype[np.void]]
+Q = TypeVar("Q")
+Rows = tuple[tuple[str, int], int, int, int]
+"""(queue, first queue offset, start row, stop row) of rows with consecutive queue offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """Rows grouped by queue, in their original order within each queue; queue q has rows [starts[q], starts[q + 1]).
+
+    `index` are queue offsets, `offset` physical offsets, `units` the consume queue units (None if not requested).
+    """
+
+    starts: list[int]
+    index: I64
+    offset: I64
+    units: UnitArray | None
+
+    def stretches(self, queues: Sequence[Q]) -> list[tuple[Q, int, int, int]]:
+        """Return all rows as stretches of consecutive queue offsets: (queues[q], first queue offset, start, stop)."""
+        is_first = np.ones(len(self.index), dtype=np.bool_)
+        np.not_equal(np.diff(self.index), 1, out=is_first[1:])
+        is_first[[start for start in self.starts[:-1] if start < len(self.index)]] = True
+        first_rows = np.flatnonzero(is_first)
+        numbers = np.searchsorted(self.starts, first_rows, side="right") - 1
+        first_offsets, starts = self.index[first_rows].tolist(), first_rows.tolist()
+        stops = [*starts[1:], len(self.index)]
+        return [
+            (queues[number], first_offset, start, stop)
+            for number, first_offset, start, stop in zip(numbers.tolist(), first_offsets, starts, stops, strict=True)
+        ]
+
+
+def lay_out(
+    number: I64, queues: int, index: I64, offset: I64, size: I64 | None = None, tags: I64 | None = None
+) -> Laid:
+    """Group rows by queue number (below `queues`), and build their units if `size` and `tags` are given.
+
+    Shapes: (n,) each.
+    """
+    units = None if size is None else np.empty(len(number), dtype=consumequeue.UNIT.dtype)
+    loops = native.load()
+    if loops is not None:
+        found = loops.lay_out(number, queues, index, offset, size, tags, units)
+        if found is not None:
+            return Laid(found[0].tolist(), found[1], found[2], units)
+    # NumPy uses a radix sort, which is faster, for 16-bit numbers
+    order = np.argsort(number.astype(np.uint16) if queues < 1 << 16 else number, kind="stable")
+    starts = np.searchsorted(number[order], np.arange(queues + 1)).tolist()
+    offset = offset[order]
+    if units is not None and size is not None and tags is not None:
+        units["commitlog_offset"] = offset
+        units["size"] = size[order]
+        units["tags_code"] = tags[order]
+    return Laid(starts, index[order], offset, units)

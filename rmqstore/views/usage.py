@@ -18,10 +18,9 @@ from rmqstore.formats.message import BORN_HOST_V6, HEAD, host_text
 from rmqstore.formats.times import utc
 from rmqstore.messages.properties import PropertySpans
 from rmqstore.messages.unpacked import message_counts
-from rmqstore.scan.columns import Columns
-from rmqstore.scan.fillers import filler_mask
+from rmqstore.scan.columns import Columns, filler_mask
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64, u64
-from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_split
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions

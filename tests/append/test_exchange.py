@@ -31,8 +31,8 @@ from rmqstore.messages.schema import BODY, EXPORTED, SIDE
 from rmqstore.messages.table import NUMBERS, MessageTable
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import U8
-from rmqstore.scan.queues import QueueTable
 
 SOUND = {
     "topic": "T",

@@ -14,7 +14,7 @@ from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.store import Store
 from rmqstore.formats import index
-from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 

@@ -14,7 +14,7 @@ import rmqstore
 from rmqstore.files.store import open_store
 from rmqstore.formats.message import is_filler
 from rmqstore.scan import native
-from rmqstore.scan.fillers import Repaired, filler_mask, mended_mask
+from rmqstore.scan.columns import Repaired, filler_mask, mended_mask
 from rmqstore.scan.records import scan_file
 from tests.cli.test_lost import damaged
 from tests.command import run, run_json

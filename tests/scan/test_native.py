@@ -15,11 +15,11 @@ import pytest
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import open_store
 from rmqstore.scan import native
-from rmqstore.scan.properties.texts import PropertyTexts, read_texts
-from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.dispatch import QueueTable
+from rmqstore.scan.properties import PropertyTexts, read_texts
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
-from rmqstore.scan.unit_rows import lay_out
+from rmqstore.scan.units import lay_out
 from rmqstore.scan.window import ScanOptions
 from tests.seeds import seeds
 from tests.stores import copy_store

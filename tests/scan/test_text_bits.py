@@ -13,9 +13,9 @@ from rmqstore.formats import index, properties
 from rmqstore.formats.javatext import java_string_hash
 from rmqstore.formats.message import build_message
 from rmqstore.scan.columns import Columns, framed
-from rmqstore.scan.hashes import hash_spans, words_at
-from rmqstore.scan.properties.texts import PARSED_NAMES, PropertyTexts, read_texts
-from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.dispatch import QueueTable
+from rmqstore.scan.kernels import hash_spans, words_at
+from rmqstore.scan.properties import PARSED_NAMES, PropertyTexts, read_texts
 
 NAMES = (
     *(b"TAGS", b"KEYS", b"UNIQ_KEY", b"DELAY", b"INNER_NUM", b"INNER_MULTI_DISPATCH", b"MYTAGS", b"TAGSX", b"xKEYS"),

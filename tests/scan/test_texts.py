@@ -11,8 +11,8 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import open_store
 from rmqstore.formats import properties
 from rmqstore.formats.message import build_message
-from rmqstore.scan.properties.texts import PARSED_NAMES, read_texts
-from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.dispatch import QueueTable
+from rmqstore.scan.properties import PARSED_NAMES, read_texts
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import BLOCK_BITS, Kind
 from rmqstore.scan.window import ScanOptions

@@ -37,7 +37,7 @@ from rmqstore.formats.message import (
 from rmqstore.messages.cells import Spans
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, i64, u64
-from rmqstore.scan.properties.texts import PropertyTexts
+from rmqstore.scan.properties import PropertyTexts
 
 _CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
 HALF_TOPICS = (properties.HALF_TOPIC.encode(), b"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")

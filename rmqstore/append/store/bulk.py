@@ -19,11 +19,10 @@ from rmqstore.checks.index.keys import KeyReader
 from rmqstore.errors import MessageRefused
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, is_lmq
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.dispatch import Dispatch, DispatchedRows, QueueNames
+from rmqstore.scan.dispatch import Dispatch, DispatchedRows, QueueNames, QueueTable
 from rmqstore.scan.kernels import I64
-from rmqstore.scan.properties.texts import PropertyTexts, read_texts
-from rmqstore.scan.queues import QueueTable
-from rmqstore.scan.unit_rows import Units, lay_out
+from rmqstore.scan.properties import PropertyTexts, read_texts
+from rmqstore.scan.units import UnitArray, lay_out
 
 Known = Callable[[str, int], bool]
 
@@ -168,7 +167,7 @@ class BulkDispatch:
                 file.release_descriptor()
 
 
-def _append(queue: ConsumeQueue, units: Units) -> None:
+def _append(queue: ConsumeQueue, units: UnitArray) -> None:
     """Append units that continue the queue. Errors: NoSpace."""
     if not len(units):
         return

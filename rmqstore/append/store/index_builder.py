@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rmqstore.formats import index
 from rmqstore.formats.javatext import java_string_hash, java_text
 from rmqstore.scan import native
-from rmqstore.scan.hashes import hash_spans
+from rmqstore.scan.kernels import hash_spans
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]

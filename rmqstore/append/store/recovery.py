@@ -31,8 +31,8 @@ from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import is_dispatched, parse_message
 from rmqstore.formats.properties import is_lmq, is_system_topic
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import grouped
-from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions

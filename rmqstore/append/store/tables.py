@@ -17,7 +17,7 @@ from rmqstore.formats.message import BLANK_SIZE, INNER_BATCH, is_dispatched
 from rmqstore.messages.table import MessageTable
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
-from rmqstore.scan.properties.texts import PropertyTexts
+from rmqstore.scan.properties import PropertyTexts
 from rmqstore.texts import Text
 
 

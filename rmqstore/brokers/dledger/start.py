@@ -25,7 +25,7 @@ from rmqstore.formats import dledger
 from rmqstore.formats.consumequeue import BATCH_UNIT, UNIT
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEADS_BY_FLAG, PHYSICAL_OFFSET_AT, is_dispatched
-from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits
 from rmqstore.texts import Text

@@ -18,7 +18,7 @@ from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
 from rmqstore.formats.message import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, NewerRecords
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.properties.texts import PARSED_NAMES
+from rmqstore.scan.properties import PARSED_NAMES
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits

@@ -22,8 +22,8 @@ from rmqstore.brokers.rules.record import Checked
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import BLANK, BORN_HOST_V6, MAGIC_V2_U32, STORE_HOST_V6
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import Bool
-from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.texts import Text
 

@@ -25,9 +25,9 @@ from rmqstore.formats.message import is_dispatched
 from rmqstore.formats.properties import LMQ_PREFIX, malformed_offset
 from rmqstore.formats.services import light_queues
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64, Bool, grouped
-from rmqstore.scan.properties.texts import PARSED_NAMES
-from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.properties import PARSED_NAMES
 from rmqstore.scan.units import KnownUnits
 from rmqstore.texts import Text
 

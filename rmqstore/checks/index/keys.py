@@ -15,10 +15,9 @@ from rmqstore.formats import index, properties
 from rmqstore.formats.javatext import java_string_hash, java_text
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.hashes import hash_spans
-from rmqstore.scan.kernels import I64, Bool
-from rmqstore.scan.properties.texts import PropertyTexts
-from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.dispatch import QueueTable
+from rmqstore.scan.kernels import I64, Bool, hash_spans
+from rmqstore.scan.properties import PropertyTexts
 
 _MOD = (1 << 32) - 1
 _TAG_PREFIX = "T#"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.layout import Layout
-from rmqstore.scan.unit_rows import Units
+from rmqstore.scan.units import UnitArray
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class WatchedReads:
         self._seen = BesideSplit()
         self._hashes = tuple(hashlib.blake2b(digest_size=16) for _ in range(3)) if digests else ()
 
-    def read(self, topic: str, queue_id: int, first: int, count: int) -> Units:
+    def read(self, topic: str, queue_id: int, first: int, count: int) -> UnitArray:
         """Like `UnitReader.read`."""
         if self._units is None:
             raise ValueError(Text("no consume queues to read"))

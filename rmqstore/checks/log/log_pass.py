@@ -29,12 +29,10 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.message import INNER_BATCH
 from rmqstore.formats.properties import DelayLevels, inner_batch
 from rmqstore.formats.services import is_sound_topic
-from rmqstore.scan.columns import Columns
-from rmqstore.scan.dispatch import BatchRow, Dispatch, QueueNames, record_properties
-from rmqstore.scan.fillers import filler_mask
+from rmqstore.scan.columns import Columns, filler_mask
+from rmqstore.scan.dispatch import BatchRow, Dispatch, QueueNames, QueueTable, record_properties
 from rmqstore.scan.kernels import I64
-from rmqstore.scan.properties.texts import PropertyTexts, read_texts
-from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.properties import PropertyTexts, read_texts
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import BLOCK_BITS, Kind, Run
 from rmqstore.scan.window import ScanOptions

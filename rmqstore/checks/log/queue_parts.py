@@ -21,7 +21,7 @@ from rmqstore.formats.message import MIN_SIZE
 from rmqstore.formats.properties import SCHEDULE_TOPIC, DelayLevels
 from rmqstore.scan.dispatch import DispatchedRows
 from rmqstore.scan.kernels import I64, Bool, consecutive
-from rmqstore.scan.unit_rows import Laid, Rows, Units, lay_out
+from rmqstore.scan.units import Laid, Rows, UnitArray, lay_out
 from rmqstore.texts import Text
 
 WINDOW = 1 << 18
@@ -33,7 +33,7 @@ SHIFT = 4096  # units: how far from its index a unit is searched
 class StoredUnits(Protocol):
     """The units of consume queues in the store; see `UnitReader`."""
 
-    def read(self, topic: str, queue_id: int, first: int, count: int) -> Units:
+    def read(self, topic: str, queue_id: int, first: int, count: int) -> UnitArray:
         """Return units [first, first + count); fewer at the end of the queue."""
 
     def file_of(self, topic: str, queue_id: int, at: int) -> str:
@@ -271,7 +271,7 @@ class UnitRows:
     `stretches`: (queue, first queue offset, start, stop): units [start, stop) have consecutive queue offsets.
     """
 
-    units: Units
+    units: UnitArray
     stretches: list[Rows]
 
     @staticmethod
@@ -358,7 +358,7 @@ class _Comparison:
         self.levels = levels
         self.findings = findings
 
-    def compare(self, index: I64, offset: I64, units: Units) -> None:
+    def compare(self, index: I64, offset: I64, units: UnitArray) -> None:
         """Compare the units that messages should have, at `index`, with those that the queue has."""
         name, part = self.name, self.part
         low, high = int(index.min()), int(index.max()) + 1

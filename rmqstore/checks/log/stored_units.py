@@ -15,7 +15,7 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.consumequeue import UNIT_SIZE
-from rmqstore.scan.unit_rows import Units
+from rmqstore.scan.units import UnitArray
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class UnitFiles:
             self._open.move_to_end(key)
         return found
 
-    def read(self, topic: str, queue_id: int, first: int, count: int) -> Units:
+    def read(self, topic: str, queue_id: int, first: int, count: int) -> UnitArray:
         """Return units [first, first + count); fewer at the end of the queue, zeros where files are missing before."""
         if self._ahead is None or count > _AHEAD:
             return consumequeue.UNIT.array(self._read(topic, queue_id, first, count))

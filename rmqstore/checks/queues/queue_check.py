@@ -31,8 +31,7 @@ from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.message import TRANSACTION_COMMIT
 from rmqstore.formats.services import is_sound_topic
 from rmqstore.scan.kernels import I64, Bool, consecutive, leading
-from rmqstore.scan.unit_rows import Units
-from rmqstore.scan.units import last_nonzero_in, recovery_end, unit_chunks
+from rmqstore.scan.units import UnitArray, last_nonzero_in, recovery_end, unit_chunks
 from rmqstore.texts import Text
 
 
@@ -91,7 +90,7 @@ class QueueCheck:
         """Return the first unit, and the one after the last unit."""
         return self.queue.start // UNIT_SIZE, self.queue.stop // UNIT_SIZE
 
-    def _units(self, start: int, stop: int) -> Iterator[tuple[int, Units]]:
+    def _units(self, start: int, stop: int) -> Iterator[tuple[int, UnitArray]]:
         """Yield the units [start, stop) in chunks of (index of the first, units)."""
         for chunk in unit_chunks(self.queue, consumequeue.UNIT, start=start * UNIT_SIZE, stop=stop * UNIT_SIZE):
             yield chunk.number, chunk.units
@@ -138,7 +137,7 @@ class QueueCheck:
         """Index after the last valid or expired unit."""
         return max(self.end, self.expired_to)
 
-    def _check_chunk(self, start: int, units: Units) -> None:
+    def _check_chunk(self, start: int, units: UnitArray) -> None:
         """Check consecutive units, the first at index `start`, that no message accounts for."""
         offset: I64 = units["commitlog_offset"].astype(np.int64)
         size: I64 = units["size"].astype(np.int64)

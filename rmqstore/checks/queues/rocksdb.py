@@ -29,7 +29,7 @@ from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.files.store_queues import QueueHome
 from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.text import many
-from rmqstore.scan.unit_rows import Units
+from rmqstore.scan.units import UnitArray
 from rmqstore.texts import Text
 
 WHICH = Text(
@@ -338,7 +338,7 @@ class _RowsCheck(QueueCheck):
         last = self.ends.get("max") if self.ends is not None else None
         return start, stop if last is None else max(start, min(stop, last.queue_offset + 1))
 
-    def _units(self, start: int, stop: int) -> Iterator[tuple[int, Units]]:
+    def _units(self, start: int, stop: int) -> Iterator[tuple[int, UnitArray]]:
         for number, units, _ in self.rows.runs(start, stop):
             yield number, units
 

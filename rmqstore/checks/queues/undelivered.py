@@ -18,8 +18,8 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import is_dispatched
 from rmqstore.formats.text import many
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64
-from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions

@@ -52,8 +52,8 @@ from rmqstore.formats.rocksdbstore import (
     is_unique_id_row,
 )
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.properties.texts import PropertyTexts
-from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.dispatch import QueueTable
+from rmqstore.scan.properties import PropertyTexts
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks

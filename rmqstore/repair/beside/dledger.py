@@ -23,7 +23,7 @@ from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.scan.kernels import consecutive, false_runs
-from rmqstore.scan.unit_rows import Units
+from rmqstore.scan.units import UnitArray
 from rmqstore.texts import Text
 
 _UNIT = dledger.INDEX_UNIT
@@ -102,7 +102,7 @@ class IndexPlan:
         self._clear_end()
         return self.last
 
-    def _units(self) -> Iterator[Units]:
+    def _units(self) -> Iterator[UnitArray]:
         """Yield the index units of all entries in chunks, in log order."""
         for columns in self.view.chunks():
             units: Any = np.empty(len(columns), dtype=_UNIT.dtype)
@@ -110,7 +110,7 @@ class IndexPlan:
             units["index"], units["term"] = columns.entry_index, columns.entry_term
             yield units
 
-    def _compare(self, units: Units) -> None:
+    def _compare(self, units: UnitArray) -> None:
         """Compare units with consecutive indexes with those on disk."""
         index, size = int(units["index"][-1]), self.queue.file_size
         if self.last is None or index > self.last[0]:
@@ -122,7 +122,7 @@ class IndexPlan:
             self._compare_in_file(begin, at, units[:count])
             units = units[count:]
 
-    def _compare_in_file(self, begin: int, at: int, units: Units) -> None:
+    def _compare_in_file(self, begin: int, at: int, units: UnitArray) -> None:
         file = self.existing.get(begin)
         if file is None:
             content = self.made.setdefault(begin, ScratchContent(self.scratch))

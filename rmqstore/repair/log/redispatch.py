@@ -11,9 +11,8 @@ from rmqstore.formats.consumequeue import is_directory_name
 from rmqstore.formats.services import is_sound_topic
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.dispatch import BatchRow, Dispatch, DispatchedRows, Name, QueueNames
-from rmqstore.scan.properties.texts import read_texts
-from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.dispatch import BatchRow, Dispatch, DispatchedRows, Name, QueueNames, QueueTable
+from rmqstore.scan.properties import read_texts
 
 
 class Sink(Protocol):

@@ -30,8 +30,7 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
 from rmqstore.scan.kernels import U8, Bool, false_runs, leading
-from rmqstore.scan.unit_rows import Units
-from rmqstore.scan.units import last_nonzero_in
+from rmqstore.scan.units import UnitArray, last_nonzero_in
 from rmqstore.texts import Text, joined
 
 UNIT = consumequeue.UNIT.size
@@ -121,13 +120,13 @@ class QueueImage:
                     return at
         return at
 
-    def _expired(self, units: Units) -> Bool:
+    def _expired(self, units: UnitArray) -> Bool:
         offset, size = units["commitlog_offset"], units["size"]
         before_log = (offset < self.min_offset) | consumequeue.is_pre_blank(offset, size)
         keep: Bool = consumequeue.is_unit(offset, size) & before_log
         return keep
 
-    def _stored(self, start: int, count: int) -> Units:
+    def _stored(self, start: int, count: int) -> UnitArray:
         return consumequeue.UNIT.array(self.stored(start * UNIT, count * UNIT))
 
     def stored(self, at: int, length: int) -> bytes:
@@ -161,7 +160,7 @@ class QueueImage:
                 return high
             last = int(offset[-1])
 
-    def _points_to_damage(self, units: Units) -> Bool:
+    def _points_to_damage(self, units: UnitArray) -> Bool:
         """Select the units that point to a damaged record: they may be right, and stay."""
         offset, size = units["commitlog_offset"], units["size"]
         keep: Bool = consumequeue.is_message_unit(offset, size) & (offset >= self.min_offset)

@@ -36,8 +36,8 @@ from rmqstore.repair.log.contradicted import contradicted_messages
 from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.content import CHUNK, Content, ContentReader
 from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64, Bool, leading
-from rmqstore.scan.queues import QueueTable
 from rmqstore.texts import Text
 
 WHY = Text("rebuilt from the keys of the log's messages")

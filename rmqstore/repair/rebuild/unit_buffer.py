@@ -16,7 +16,7 @@ from rmqstore.formats import consumequeue
 from rmqstore.repair.journal.disk import Scratch
 from rmqstore.scan.dispatch import BatchRow, DispatchedRows, Name
 from rmqstore.scan.kernels import I64, Bool
-from rmqstore.scan.unit_rows import Units, lay_out
+from rmqstore.scan.units import UnitArray, lay_out
 
 WINDOW = 1 << 19
 """Number of rows that are sorted together."""
@@ -53,7 +53,7 @@ def _put_away(spill: Scratch, rows: UnitRows) -> Iterator[tuple[Name, int, int, 
         yield name, first, b - a, base + a * UNIT
 
 
-def _read(spill: Scratch, count: int, at: int) -> Units:
+def _read(spill: Scratch, count: int, at: int) -> UnitArray:
     return consumequeue.UNIT.array(spill.read(count * UNIT, at))
 
 

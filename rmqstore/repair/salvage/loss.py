@@ -35,8 +35,7 @@ from rmqstore.repair.salvage.reach import reach
 from rmqstore.scan.dispatch import BatchRow, DispatchedRows
 from rmqstore.scan.kernels import I64, Bool, leading
 from rmqstore.scan.tiling import Kind
-from rmqstore.scan.unit_rows import Units
-from rmqstore.scan.units import unit_chunks
+from rmqstore.scan.units import UnitArray, unit_chunks
 from rmqstore.texts import Text
 
 _UNITS_GONE = (codes.CQ_MISSING_UNIT, codes.CQ_MISSING_QUEUE, codes.CQ_MISSING_FILE, codes.CQ_PARTLY_REBUILT)
@@ -417,7 +416,7 @@ def _units_behind(evidence: Evidence, log: LogResult, floor: int) -> tuple[list[
     return names, joined[:, np.argsort(joined[1], kind="stable")]
 
 
-def _attached(files: ConsumeQueueFiles, evidence: Evidence, log: LogResult) -> Iterator[Units]:
+def _attached(files: ConsumeQueueFiles, evidence: Evidence, log: LogResult) -> Iterator[UnitArray]:
     """Yield the units after those of good messages, as long as their offsets rise."""
     batch = files.kind is QueueKind.BATCH
     layout = consumequeue.BATCH_UNIT if batch else consumequeue.UNIT

@@ -22,7 +22,7 @@ from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import RmqStoreError, UsageError
 from rmqstore.repair.replica.offers import find_offers
 from rmqstore.repair.replica.replica import Replica
-from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions

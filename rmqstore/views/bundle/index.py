@@ -17,8 +17,8 @@ from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, MappedFileQ
 from rmqstore.formats import index
 from rmqstore.formats.message import MIN_SIZE
 from rmqstore.scan.columns import Columns, framed
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64, Bool
-from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.window import SLACK
 from rmqstore.views.bundle.logs import Piece
 from rmqstore.views.bundle.names import Pseudonyms

@@ -13,8 +13,8 @@ import numpy as np
 from rmqstore.checks.beside.committed import committed_index
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.files.store import Store
+from rmqstore.scan.dispatch import U64, QueueTable
 from rmqstore.scan.kernels import I64, Bool, consecutive
-from rmqstore.scan.queues import U64, QueueTable
 from rmqstore.scan.tiling import Kind
 from rmqstore.views.compare.comparison import BothDamaged, ComparedRecord, Comparison, Divergence, Messages, Side, State
 from rmqstore.views.compare.rows import LogRows, RecordRows

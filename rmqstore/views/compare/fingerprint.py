@@ -15,8 +15,8 @@ import numpy as np
 from rmqstore.errors import NotReadable, UsageError
 from rmqstore.files.files import LOCAL
 from rmqstore.files.store import Store
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64
-from rmqstore.scan.queues import QueueTable
 from rmqstore.texts import Text
 from rmqstore.views.compare.compare import DLEDGER_NUMBERS, mix, side_of
 from rmqstore.views.compare.comparison import Side

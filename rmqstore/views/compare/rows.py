@@ -15,8 +15,8 @@ from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, HEAD, HEADS_BY_FLAG, crc32
 from rmqstore.scan import kernels
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64, Bool, u64
-from rmqstore.scan.queues import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions

@@ -13,10 +13,9 @@ from rmqstore.errors import UsageError
 from rmqstore.formats import properties
 from rmqstore.formats.bodies import BodyError, decompress, messages_in
 from rmqstore.formats.message import COMPRESSED, INNER_BATCH, Message
-from rmqstore.scan.columns import Columns
-from rmqstore.scan.fillers import NOTHING, Repaired, filler_mask
+from rmqstore.scan.columns import NOTHING, Columns, Repaired, filler_mask
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import Bool
-from rmqstore.scan.queues import QueueTable
 from rmqstore.texts import Text
 
 Ordered = TypeVar("Ordered", list[Any], tuple[Any, ...], range, npt.NDArray[Any])

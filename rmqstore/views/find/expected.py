@@ -20,11 +20,9 @@ from rmqstore.files.store import Store
 from rmqstore.formats import properties
 from rmqstore.formats.message import is_filler
 from rmqstore.formats.messageid import decode_offset_message_id
-from rmqstore.scan.columns import Columns
-from rmqstore.scan.fillers import Repaired, filler_mask
-from rmqstore.scan.hashes import hash_spans
-from rmqstore.scan.kernels import I64
-from rmqstore.scan.properties.texts import PropertyTexts
+from rmqstore.scan.columns import Columns, Repaired, filler_mask
+from rmqstore.scan.kernels import I64, hash_spans
+from rmqstore.scan.properties import PropertyTexts
 from rmqstore.scan.records import scan_split
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from rmqstore.scan.fillers import NOTHING, Repaired
+from rmqstore.scan.columns import NOTHING, Repaired
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.resync import resync
 from rmqstore.scan.window import ScanOptions, Window

@@ -26,10 +26,9 @@ from rmqstore.messages.arrow import (
 from rmqstore.messages.bodies import bodies_of
 from rmqstore.messages.cells import listed
 from rmqstore.messages.schema import COLUMNS
-from rmqstore.scan.columns import Columns
-from rmqstore.scan.fillers import filler_mask, mended_mask
+from rmqstore.scan.columns import Columns, filler_mask, mended_mask
 from rmqstore.scan.kernels import I64, Bool
-from rmqstore.scan.properties.texts import read_texts
+from rmqstore.scan.properties import read_texts
 from rmqstore.texts import Text, joined
 from rmqstore.views.tables.file_splits import Piece
 

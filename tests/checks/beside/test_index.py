@@ -15,7 +15,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import index
 from rmqstore.formats.properties import index_keys, parse_properties
-from rmqstore.scan.queues import QueueTable
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.records import scan_file
 from tests.checks.index_looks import SLOTS, Copy, check, first_index, last_index, pass_over_log, units_of
 from tests.checks.sound import located, opened

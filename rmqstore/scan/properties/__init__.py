@@ -1,1 +1,0 @@
-"""Examine the property texts of a chunk of records at once."""
