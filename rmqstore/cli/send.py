@@ -296,7 +296,7 @@ def _begun(rows: Iterator[Numbered]) -> Iterator[Numbered]:
 
 def _selects(selection: Selection, row: Any) -> bool:
     """Return whether a row of an export matches; one with a wrong type does, and is refused later, with its line."""
-    from rmqstore.messages.properties import rebuilt
+    from rmqstore.messages.fields import rebuilt
 
     topic, queue_id, stored = row.get("topic"), row.get("queue_id"), row.get("store_timestamp")
     if not isinstance(topic, str) or not isinstance(queue_id, int) or not isinstance(stored, int):

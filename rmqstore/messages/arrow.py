@@ -17,13 +17,20 @@ import numpy.typing as npt
 from rmqstore.errors import UsageError, install_command
 from rmqstore.formats import properties
 from rmqstore.formats.message import MAGIC_V2_U32
-from rmqstore.messages.bodies import INVALID, Bodies, bodies_of, contents
-from rmqstore.messages.cells import Part, Spans, TextTable, assemble, listed
-from rmqstore.messages.hosts import HostTexts, MessageIds
-from rmqstore.messages.properties import NAMES, rebuilt, unpreserved
+from rmqstore.messages.cells import Part, Spans, TextTable, assemble, listed, valid_text
+from rmqstore.messages.fields import (
+    INVALID,
+    NAMES,
+    Bodies,
+    HostTexts,
+    MessageIds,
+    bodies_of,
+    contents,
+    rebuilt,
+    unpreserved,
+)
 from rmqstore.messages.rows import BodyStyle
 from rmqstore.messages.schema import BODY, COLUMNS, EXPORTED, POSITIONS, SIDE
-from rmqstore.messages.text import valid_text
 from rmqstore.scan import native
 from rmqstore.scan.columns import NOTHING, Columns, Repaired, filler_mask, mended_mask
 from rmqstore.scan.dispatch import QueueTable

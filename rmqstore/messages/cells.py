@@ -3,6 +3,8 @@
 A line is a sequence of parts. `TextRows` and `Spans` have a text per record; bytes are the same in every line.
 `assemble` computes the line ends from the lengths, and the C library then writes line by line. Without the library,
 every line is joined from Python bytes, which is slower.
+
+Single values as text, in JSON and in a cell of CSV.
 """
 
 from __future__ import annotations
@@ -11,14 +13,54 @@ from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, repeat
+from typing import Any
 
 import numpy as np
 import orjson
 
-from rmqstore.formats.text import escape_json
-from rmqstore.messages.text import csv_quoted
+from rmqstore.formats.text import escape_csv, escape_json
 from rmqstore.scan import native
 from rmqstore.scan.kernels import I64, U8, Bool
+
+
+def valid_text(text: str) -> str:
+    """Return a text that can be encoded as UTF-8: lone surrogates (from invalid UTF-8) become escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def dumps(value: Any) -> str:
+    """Return JSON text without raw control characters; lone surrogates become escapes."""
+    try:
+        text = orjson.dumps(value)
+    except TypeError:
+        import json
+
+        text = json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return escape_json(text).decode()
+
+
+def csv_cell(value: Any) -> bytes:
+    """Return a value as a cell of CSV, quoted if necessary. Objects become JSON text, None becomes nothing."""
+    if value is None:
+        return b""
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, (dict, list)):
+        value = dumps(value)
+    elif isinstance(value, str):
+        value = escape_csv(value)
+    return csv_quoted(str(value).encode("utf-8", "backslashreplace"))
+
+
+def csv_quoted(text: bytes) -> bytes:
+    """Return a text as a cell of CSV, quoted if necessary.
+
+    Some versions of `csv.writer` do not quote a lone CR, at which `csv.reader` ends the row.
+    """
+    if b'"' in text or b"," in text or b"\n" in text or b"\r" in text:
+        return b'"' + text.replace(b'"', b'""') + b'"'
+    return text
+
 
 WIDEST = 256  # bytes; rows as wide as a longer text would take too much memory
 _FOUR_DIGITS = np.frombuffer(b"".join(b"%04d" % i for i in range(10_000)), dtype=np.uint32)

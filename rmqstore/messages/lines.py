@@ -18,22 +18,36 @@ from rmqstore.formats import dledger
 from rmqstore.formats.message import MAGIC_V2_U32
 from rmqstore.formats.text import escape_csv
 from rmqstore.formats.times import iso_utc
-from rmqstore.messages.bodies import C1, CONTROL, DELETE, INVALID, Bodies, bodies_of, contents
 from rmqstore.messages.cells import (
     Part,
     Sink,
     Spans,
     TextTable,
     assemble,
+    csv_cell,
     decimals,
+    dumps,
     listed,
     new_array,
 )
-from rmqstore.messages.hosts import HostTexts, MessageIds
-from rmqstore.messages.properties import CSV, JSON, PropertySpans, Style, unpreserved
+from rmqstore.messages.fields import (
+    C1,
+    CONTROL,
+    CSV,
+    DELETE,
+    INVALID,
+    JSON,
+    Bodies,
+    HostTexts,
+    MessageIds,
+    PropertySpans,
+    Style,
+    bodies_of,
+    contents,
+    unpreserved,
+)
 from rmqstore.messages.rows import BodyStyle, Row, body_fields, entry_row_of, row_of
 from rmqstore.messages.schema import BODY, DUMPED, EXPORTED, POSITIONS, SIDE
-from rmqstore.messages.text import csv_cell, dumps
 from rmqstore.scan import native
 from rmqstore.scan.columns import NOTHING, Columns, Repaired, filler_mask, mended_mask
 from rmqstore.scan.dispatch import QueueTable

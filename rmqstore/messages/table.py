@@ -9,7 +9,7 @@ import numpy as np
 
 from rmqstore.formats.message import MAGIC_V2_U32
 from rmqstore.messages.cells import Spans
-from rmqstore.messages.hosts import raw_hosts
+from rmqstore.messages.fields import raw_hosts
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64, Bool, u64

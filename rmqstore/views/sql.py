@@ -26,7 +26,7 @@ except ImportError as error:  # the extra `sql` is not installed
 from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
 from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.files.rocksdb.database import CannotRead
-from rmqstore.messages.text import valid_text
+from rmqstore.messages.cells import valid_text
 from rmqstore.views.dump.messages import Skipped, logs_of, own_log
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.pop import PopProgress, pop_schema, popped_rows

@@ -18,11 +18,11 @@ from rmqstore.files.store import open_store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import build_message, host_bytes
 from rmqstore.messages import lines as message_lines
+from rmqstore.messages.cells import csv_cell, dumps
+from rmqstore.messages.fields import PropertySpans
 from rmqstore.messages.lines import MessageLines
-from rmqstore.messages.properties import PropertySpans
 from rmqstore.messages.rows import BODIES, BodyStyle
 from rmqstore.messages.schema import DUMPED
-from rmqstore.messages.text import csv_cell, dumps
 from rmqstore.scan import native as native_loops
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import U8

@@ -20,7 +20,7 @@ from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.errors import BadRow
 from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, host_bytes
 from rmqstore.messages.cells import Spans, listed
-from rmqstore.messages.properties import rebuilt
+from rmqstore.messages.fields import rebuilt
 from rmqstore.messages.schema import COLUMNS
 from rmqstore.messages.table import NUMBERS, MessageTable
 from rmqstore.scan import native

@@ -12,7 +12,7 @@ from rmqstore.append.files.disk import create_file, explain, make_directories, s
 from rmqstore.errors import OutputExists
 from rmqstore.files.reading import data_extents
 from rmqstore.messages.cells import assemble
-from rmqstore.messages.hosts import MessageIds
+from rmqstore.messages.fields import MessageIds
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 from rmqstore.texts import Text

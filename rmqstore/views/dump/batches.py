@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from rmqstore.messages.text import dumps, valid_text
+from rmqstore.messages.cells import dumps, valid_text
 
 Array = npt.NDArray[Any]
 Batch = Mapping[str, "Array | str | int"]

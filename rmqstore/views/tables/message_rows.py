@@ -23,8 +23,8 @@ from rmqstore.messages.arrow import (
     part_array,
     text_array,
 )
-from rmqstore.messages.bodies import bodies_of
 from rmqstore.messages.cells import listed
+from rmqstore.messages.fields import bodies_of
 from rmqstore.messages.schema import COLUMNS
 from rmqstore.scan.columns import Columns, filler_mask, mended_mask
 from rmqstore.scan.kernels import I64, Bool
