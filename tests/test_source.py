@@ -43,7 +43,7 @@ READERS = {
     "files/users.py": "the processes of this machine that use a store",
     "files/rocksdb/links.py": "links to a database that `Files.local` has brought to this machine",
     "checks/beside/permissions.py": "owners and modes, and only where `Files.on_this_machine`",
-    "checks/since_last/state_file.py": "the file that --since-last names",
+    "checks/since_last.py": "the file that --since-last names",
     "repair/journal/": "compares and changes the files of this machine",
     "repair/plan/fingerprints.py": "what a plan expects, as the journal finds it: never through a link",
     "repair/plan/plan_builder.py": "what a plan expects, as the journal finds it: never through a link",

@@ -20,7 +20,7 @@ from rmqstore.checks.log.commitlog import LogResult, PassWork, reach_of, read_lo
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.findings import check_log, check_missing_files
 from rmqstore.checks.log.log_pass import LogPart, PassOptions
-from rmqstore.checks.log.unowned_units import Pointing
+from rmqstore.checks.log.logs import Pointing
 from rmqstore.checks.problems.problem import Severity
 from rmqstore.checks.problems.report import Finding, Findings
 from rmqstore.checks.problems.table import PROBLEMS

@@ -1,23 +1,28 @@
-"""The verdict: what the next start of a broker would do to a store."""
+"""The verdict: what the next start of a broker would do to a store.
+
+What the start of each RocketMQ version would do to a store: one row per range of versions that behave alike.
+
+What a store has that an older broker version cannot read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+import re
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from rmqstore.brokers.rules.forecast import StartOptions
-from rmqstore.brokers.rules.versions import rules_for
+from rmqstore.brokers.rules.forecast import StartForecast, StartOptions
+from rmqstore.brokers.rules.versions import RUN_VERSIONS, VERSIONS, rules_for, version_number
 from rmqstore.brokers.rules.writer import writer_of
 from rmqstore.brokers.simulate import Starts, in_dledger_mode
 from rmqstore.checks.beside.checkpoint import TIMES, read_checkpoint, stale_position
 from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.log import delay_levels
-from rmqstore.checks.newer_formats import NewerFormat, newer_finding, newer_formats, unserved_messages
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems import codes as problem_codes
-from rmqstore.checks.problems.damage_words import damage_words
-from rmqstore.checks.problems.report import Fact, Finding, Report
+from rmqstore.checks.problems.report import Fact, Finding, Report, VersionRange, damage_words
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.queues.undelivered import (
     AllDispatched,
@@ -29,17 +34,248 @@ from rmqstore.checks.queues.undelivered import (
     never_dispatched,
     withheld_words,
 )
-from rmqstore.checks.version_ranges import VersionAnswer, add_ranges
-from rmqstore.files.store import Store, StoreKind
+from rmqstore.errors import UsageError
+from rmqstore.files.config import METADATA, OFFSETS, V2, directory_of
+from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import SEPARATE
 from rmqstore.formats.checkpoint import parse_checkpoint
+from rmqstore.formats.message import BORN_HOST_V6, MAGIC_V2, STORE_HOST_V6, SYS_FLAG_AT
+from rmqstore.formats.rocksdbstore import SCAN_OFFSET, TIMER_FAMILY, TRANS_FAMILY
 from rmqstore.formats.text import many
-from rmqstore.texts import Text, joined
+from rmqstore.formats.timer import TIMERCHECK_FILE_SIZE, parse_timercheck
+from rmqstore.texts import Joined, Placed, Text, joined
 
 if TYPE_CHECKING:
-    from rmqstore.brokers.rules.forecast import StartForecast
+    from rmqstore.checks.rows import MessageRowFacts
     from rmqstore.checks.verified import Verified, VerifyOptions
     from rmqstore.scan.units import KnownUnits
+
+
+_TOPICS = re.compile(r" of [0-9,]+ topics?\b")  # named only if every record was read
+_NO_DLEDGER = Text("has no DLedger mode")
+
+
+@dataclass(frozen=True, slots=True)
+class VersionAnswer:
+    """What one version would do. `words`: what follows "RocketMQ 5.4.0"; `outcome`: in short.
+
+    `too_old`: it cannot read a format in the store.
+    """
+
+    starts: bool
+    reason: str | None
+    exit_code: int | None
+    messages_lost: int
+    words: str
+    outcome: str
+    too_old: bool
+    verdict: str
+
+    @staticmethod
+    def of(forecast: StartForecast, sentence: str, left: Left, taken: int, *, too_old: bool) -> VersionAnswer:
+        """Return the answer of a forecast and its verdict."""
+        words = sentence.partition(f"RocketMQ {forecast.version} ")[2] or sentence
+        if not forecast.starts:
+            outcome: str = Text("would not start")
+        elif taken:
+            outcome = Text("would lose {messages}", messages=many(taken, "message"))
+        elif left.gone.messages:
+            outcome = Text("would never deliver {messages}", messages=many(left.gone.messages, "message"))
+        elif left.moved.messages:
+            outcome = Text("would put {messages} at wrong queue offsets", messages=many(left.moved.messages, "message"))
+        else:
+            outcome = _TOPICS.sub("", words)
+        return VersionAnswer(
+            forecast.starts, forecast.reason, forecast.exit_code, taken, words, outcome, too_old, _of_start(sentence)
+        )
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for versions that behave alike."""
+        return self.starts, self.exit_code, self.messages_lost, self.too_old, _TOPICS.sub("", self.words)
+
+
+def _of_start(sentence: str) -> str:
+    """Return a verdict without its first clause, about damage in the log, which every version finds."""
+    if isinstance(sentence, Joined):
+        return joined(map(_of_start, sentence.parts), sentence.template, sentence.last)
+    if isinstance(sentence, Placed) and "damage" in sentence.values:
+        return sentence.values["sentence"]
+    return sentence
+
+
+def add_ranges(
+    store: Store,
+    report: Report,
+    answer_of: Callable[[str], VersionAnswer],
+    *,
+    named: str = "",
+    narrow: bool = False,
+) -> None:
+    """Add a row for each range of versions to the report; `named`: only for this version.
+
+    `narrow`: simulate only the versions that were confirmed with their real classes, because each start is expensive.
+    """
+    writer = writer_of(store)
+    last: tuple[object, ...] | None = None
+    rows: list[VersionRange] = []
+    if narrow and not named:
+        report.notes.append(
+            Text(
+                "only the starts of {run_versions} were simulated; --broker names others",
+                run_versions=joined(RUN_VERSIONS),
+            )
+        )
+    for versions in [[named]] if named else _groups(store, narrow=narrow):
+        try:
+            answer = answer_of(versions[-1])
+        except UsageError:  # no DLedger in this version
+            answer = VersionAnswer(
+                False,
+                _NO_DLEDGER,
+                None,
+                0,
+                _NO_DLEDGER,
+                _NO_DLEDGER,
+                too_old=True,
+                verdict=Text("RocketMQ {version} has no DLedger mode", version=versions[-1]),
+            )
+        wrote = writer.known and not answer.too_old and any(writer.includes(version) for version in versions)
+        if rows and answer.key == last and not narrow:
+            rows[-1] = replace(
+                rows[-1], newest=versions[-1], words=answer.words, verdict=answer.verdict, wrote=wrote or rows[-1].wrote
+            )
+            continue
+        last = answer.key
+        rows.append(
+            VersionRange(
+                versions[0],
+                versions[-1],
+                wrote,
+                bool(named),
+                answer.starts,
+                answer.reason,
+                answer.exit_code,
+                answer.messages_lost,
+                answer.outcome,
+                answer.words,
+                answer.too_old,
+                answer.verdict,
+            )
+        )
+    report.brokers = rows
+
+
+def _groups(store: Store, *, narrow: bool) -> Iterator[list[str]]:
+    """Yield adjacent versions with the same rules, in order."""
+    if narrow:
+        yield from ([version] for version in RUN_VERSIONS)
+        return
+    dledger = in_dledger_mode(store, store.config)
+    group: list[str] = []
+    for version in sorted(VERSIONS, key=version_number):
+        if group and _rules(version, dledger=dledger) != _rules(group[-1], dledger=dledger):
+            yield group
+            group = []
+        group.append(version)
+    yield group
+
+
+def _rules(version: str, *, dledger: bool) -> object:
+    """Return the rules of a version without what plays no part, so that versions can be compared."""
+    rules = replace(rules_for(version), version="", evidence="")
+    return rules if dledger else replace(rules, dledger=None, dledger_abnormal=False)
+
+
+class NewerFormat(NamedTuple):
+    """A format, in words that follow "cannot read", and the first version that reads it."""
+
+    words: str
+    since: str
+
+
+_V2 = NewerFormat(Text("records of version 2 (topic names of more than 127 bytes)"), "5.1.0")
+_IPV6 = NewerFormat(Text("records with IPv6 addresses"), "4.6.0")
+_BATCH = NewerFormat(Text("queues of type BatchCQ"), "5.0.0")
+_ROCKSDB = NewerFormat(Text("consume queues in RocksDB"), "5.2.0")
+_CONFIG = Text("topics, groups and consumer offsets in RocksDB")
+_CONFIG_SINCE = {METADATA: "5.4.0", V2: "5.3.2"}
+_ROWS_SINCE = "5.4.0"
+
+
+def newer_formats(store: Store, forecast: StartForecast) -> list[NewerFormat]:
+    """Return what stops the forecast's version in the log, and the kinds of queues that it does not know."""
+    rules = rules_for(forecast.version)
+    found: list[NewerFormat] = []
+    for magic, sys_flag in _at_stop(store, forecast):
+        if magic == MAGIC_V2 and not rules.v2:
+            found.append(_V2)
+        if sys_flag & (BORN_HOST_V6 | STORE_HOST_V6) and not rules.ipv6:
+            found.append(_IPV6)
+    if not rules.batch_queues and any(files.queue.files for files in store.consume_queues(QueueKind.BATCH)):
+        found.append(_BATCH)
+    if not rules.rocksdb_queues and store.kind is StoreKind.ROCKSDB:
+        found.append(_ROCKSDB)
+    database = directory_of(store, OFFSETS)
+    since = _CONFIG_SINCE.get(database, "5.2.0") if database is not None else forecast.version
+    if version_number(forecast.version) < version_number(since):
+        found.append(NewerFormat(Text("{config} (config/{database}/)", config=_CONFIG, database=database), since))
+    return list(dict.fromkeys(found))
+
+
+def unserved_messages(store: Store, verified: Verified, version: str) -> list[NewerFormat]:
+    """Return messages that wait for a service that `version` does not have: it never delivers them, or decides on them.
+
+    Source: TimerMessageStore (5.0.0), PopConsumerRocksdbStore (5.3.2), TimerMessageRocksDBStore and
+    TransMessageRocksDBStore (5.4.0)
+    """
+    rows = verified.rows
+    timed = verified.timer.waiting if verified.timer is not None else 0
+    timer_rows = rows.pending_timers if rows is not None else 0
+    halves = rows.counts.get(TRANS_FAMILY, 0) if rows is not None else 0
+    open_halves = many(halves, "half message in rocksdbstore/", "half messages in rocksdbstore/")
+    popped = verified.popped
+    not_acknowledged = many(
+        popped, "message that POP consumers did not acknowledge", "messages that POP consumers did not acknowledge"
+    )
+    in_rows = many(timer_rows, "timed message in rocksdbstore/", "timed messages in rocksdbstore/")
+    waiting = (
+        (timed, NewerFormat(many(timed, "timed message"), "5.0.0")),
+        (timer_rows, NewerFormat(in_rows, _timer_since(store, rows))),
+        (halves, NewerFormat(open_halves, _ROWS_SINCE)),
+        (popped, NewerFormat(not_acknowledged, "5.3.2")),
+    )
+    return [one for count, one in waiting if count and version_number(version) < version_number(one.since)]
+
+
+def _timer_since(store: Store, rows: MessageRowFacts | None) -> str:
+    """Return the first version that delivers the timed messages that have rows in rocksdbstore/.
+
+    From 5.0.0 on, a broker without these rows reads the timer queue from the position in timercheck on, where it finds
+    them if the position is before them (TimerMessageStore#enqueue).
+    """
+    scanned = rows.positions.get(TIMER_FAMILY, {}).get(SCAN_OFFSET) if rows is not None else None
+    raw = store.files.read_at(store.root / "config" / "timercheck", TIMERCHECK_FILE_SIZE, 0)
+    return "5.0.0" if parse_timercheck(raw)["last_timer_queue_offset"] < (scanned or 0) else _ROWS_SINCE
+
+
+def _at_stop(store: Store, forecast: StartForecast) -> Iterator[tuple[int, int]]:
+    """Yield magic and SYSFLAG of the record at which the start stops, in each log that has that offset."""
+    if forecast.commitlog_stop is None:
+        return
+    for log, before in store.logs:
+        at = forecast.commitlog_stop + before
+        raw = log.pread(SYS_FLAG_AT + 4, at) if log.find(at) is not None else b""
+        if len(raw) == SYS_FLAG_AT + 4:
+            yield int.from_bytes(raw[4:8], "big", signed=True), int.from_bytes(raw[SYS_FLAG_AT:], "big")
+
+
+def newer_finding(newer: list[NewerFormat], forecast: StartForecast) -> Finding:
+    """Return BR-TOO-OLD for a version that cannot read these formats."""
+    since = max((one.since for one in newer), key=version_number)
+    facts: dict[str, Fact] = {"cannot_read": joined((one.words for one in newer), "; "), "readable_from": since}
+    return Finding(codes.BR_TOO_OLD, "store", facts=facts | {"broker": forecast.version})
+
 
 _DELETED = problem_codes.CQ_DELETED_TOPIC
 _TAILS = {problem_codes.CL_DIRTY_TAIL, problem_codes.DL_DIRTY_TAIL}

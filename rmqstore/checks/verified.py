@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rmqstore.checks.beside.timer import TimerFacts
     from rmqstore.checks.index.catalog import IndexCatalog
     from rmqstore.checks.misplaced_files import Misplaced
-    from rmqstore.checks.rows.message_rows import MessageRowFacts
+    from rmqstore.checks.rows import MessageRowFacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,24 +1,502 @@
-"""verify: find everything that is wrong with a store, in one pass over its log."""
+"""verify: find everything that is wrong with a store, in one pass over its log.
+
+The steps of a verification, in the order in which they depend on each other.
+
+Most verifications read only a log, without queues, index, timer or configuration. So a step imports the modules that
+only it needs when the store has something to check.
+
+Verify only a part of a log: a time range, or the rest of an interrupted run.
+"""
 
 from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
-from rmqstore.checks.examination import Examination
-from rmqstore.checks.log.commitlog import UnitKeeper
+from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config, check_offsets, check_tier
+from rmqstore.checks.beside.directory import check_directory
+from rmqstore.checks.index.tally import IndexTally
+from rmqstore.checks.log.commitlog import PassWork, UnitKeeper, end_of_log, join_queues, reach_of, read_log
+from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.log.findings import check_false_blanks, check_log, check_missing_files, check_queue_offsets
+from rmqstore.checks.log.log_contents import EntryTally
+from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.log.logs import Logs
-from rmqstore.checks.problems.report import Finding, Findings, Report
+from rmqstore.checks.misplaced_files import find_misplaced
+from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.report import Finding, Findings, QueueRange, QueueState, Report
 from rmqstore.checks.problems.report import problem_counts as problem_counts
 from rmqstore.checks.problems.table import Severity
 from rmqstore.checks.verified import Verified as Verified
 from rmqstore.checks.verified import VerifyOptions as VerifyOptions
+from rmqstore.files.config import batch_topics, only_in_backup, topics_of_known_kind
+from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, MappedFileQueue
 from rmqstore.files.recognise import store_above
 from rmqstore.files.store import Store, StoreKind, open_store, while_files_expire
-from rmqstore.scan.workers import Mapper
+from rmqstore.formats.message import parse_message
+from rmqstore.formats.properties import REVIVE_TOPIC_PREFIX, ROCKSDB_HALF_TOPIC
+from rmqstore.formats.rocksdbstore import TIMER_FAMILY
+from rmqstore.scan.window import ScanOptions
+from rmqstore.scan.workers import SPLIT_SIZE, Mapper, jobs_or_default
 from rmqstore.texts import Text
+
+if TYPE_CHECKING:
+    from rmqstore.files.config import StoredTable
+
+
+class VerifyRange(NamedTuple):
+    """`since` and `until`: store time in ms (half-open); `start_at`: log name -> offset where a run resumes."""
+
+    since: int | None = None
+    until: int | None = None
+    start_at: Mapping[str, int] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is left out."""
+        return self.since is None and self.until is None and not self.start_at
+
+    def left_out(self, resume_at: Mapping[str, int] | None) -> str | None:
+        """Say which part of the log is not read; None for nothing. `resume_at`: where a deadline ended the run."""
+        if resume_at is not None:
+            name, at = next(iter(resume_at.items()))
+            return Text("{name} from offset {at} on: time limit reached; --resume continues there", name=name, at=at)
+        if self.start_at:
+            return Text("the part that an earlier run read: this run continued from there")
+        if not self.is_whole:
+            return Text("messages outside of the given time range")
+        return None
+
+    def of(self, queue: MappedFileQueue, body_offset: int) -> MappedFileQueue:
+        """Return the files of a log that may have messages in the range, as a queue."""
+        files = list(queue.files)
+        if self.start_at is not None:
+            files = [f for f in files if f.stop > self.start_at.get(queue.name, 0)]
+        if self.since is not None or self.until is not None:
+            times = [first_store_time(f, body_offset) for f in files]
+            kept = []
+            for i, file in enumerate(files):
+                later = next((t for t in times[i + 1 :] if t is not None), None)
+                begin = times[i]
+                if self.until is not None and begin is not None and begin >= self.until:
+                    break
+                if self.since is not None and later is not None and later <= self.since:
+                    continue
+                kept.append(file)
+            files = kept
+        return MappedFileQueue(queue.name, queue.directories, queue.file_size, files, queue.odd, queue.size_from)
+
+
+def first_store_time(file: MappedFile, body_offset: int) -> int | None:
+    """Return the store time (ms) of the first record of a file; None without a record at its start."""
+    head = file.read_at(4, body_offset)
+    size = int.from_bytes(head, "big", signed=True) if len(head) == 4 else 0
+    if not 0 < size <= MAX_RECORD:
+        return None
+    message, _ = parse_message(file.read_at(size, body_offset))
+    return message.store_timestamp if message is not None else None
+
+
+_LOGS = ("commitlog", "dledger", "dledger-group")  # parts of a store that contain only a log
+
+
+class Examination:
+    """One verification of a store; the results are in `verified`.
+
+    `on_disk` is the store with the present names of its files; `store` has them renamed, if log files are misplaced.
+    `crosscheck`: consume queues are compared with the log. `partial` says what of the log was not read; None: nothing.
+    """
+
+    def __init__(self, store: Store, options: VerifyOptions, verified: Verified, mapper: Mapper | None) -> None:
+        self.options = options
+        self.mapper = mapper
+        self.verified = verified
+        self.report = verified.report
+        self.findings = verified.report.findings
+        self.started = time.monotonic()
+        self.on_disk = self.store = store
+        self.log_alone = store.part in _LOGS
+        verified.units = options.units
+        self.checkpoint: bytes | None = None
+        self.narrow = VerifyRange(options.since, options.until, options.start_at)
+        self.partial: str | None = None
+        self.crosscheck = False
+        self.rocksdb_tables: dict[str, StoredTable] = {}
+        self.states: dict[str, QueueState] = {}
+
+    def run(self) -> None:
+        """Run all steps. Everything that refers to the log is read before the end of the log is determined.
+
+        A broker writes the log first, and everything that refers to it later. So on a live store, nothing that is read
+        in this order can be ahead of the log.
+        """
+        if not self.report.live:
+            self.find_misplaced()
+        self.directories()
+        self.index()
+        if self.report.live:
+            self.on_disk.relist_logs()
+            self.find_misplaced()
+        self.logs()
+        self.whole_logs()
+        self.queues()
+        self.beside_the_log()
+        if self.partial is None:
+            self.of_all_messages()
+
+    def find_misplaced(self) -> None:
+        """Find log files with wrong names, and continue with the store after their repair."""
+        misplaced = find_misplaced(self.on_disk)
+        misplaced.report(self.findings)
+        self.store, self.verified.misplaced = misplaced.store, misplaced
+
+    def directories(self) -> None:
+        """Check the configuration, directory entries, and whether RocksDB directories can be read."""
+        store, report = self.store, self.report
+        opened_rocksdb: set[str] = set()
+        if store.has_rocksdb:
+            from rmqstore.checks.queues.rocksdb import open_rocksdb
+
+            rows = open_rocksdb(store, report)
+            self.crosscheck, self.rocksdb_tables, opened_rocksdb = rows.queues, rows.tables, rows.directories
+            self.verified.damaged_rows = rows.damaged
+        if store.kind is not StoreKind.ROCKSDB:
+            self.crosscheck = store.part is None
+        config = ConfigFacts()
+        if not self.log_alone:
+            from rmqstore.checks.beside.checkpoint import read_checkpoint
+
+            self.checkpoint = read_checkpoint(store)
+            config = check_config(store, self.findings, live=report.live, rocksdb=self.rocksdb_tables)
+        directory = check_directory(
+            store, self.findings, queue_types=config.queue_types, live=report.live, opened_rocksdb=opened_rocksdb
+        )
+        report.unchecked.extend(directory.unchecked)
+        report.unchecked.extend(config.unchecked)
+        report.notes.extend(directory.notes)
+        report.notes.extend(_mode_note(store))
+        self.verified.config = config
+
+    def index(self) -> None:
+        """Check the structure of index files."""
+        if self.store.index_files:
+            from rmqstore.checks.beside.index import check_index
+
+            check, known = partial(check_index, self.store, live=self.report.live), self.options.last_run
+            if known is None:
+                self.verified.index = check(self.findings)
+            else:
+                self.verified.index = known.index(self.store, self.findings, check)
+            self.report.unchecked.extend(self.verified.index.unchecked)
+
+    @property
+    def index_is_kept(self) -> bool:
+        """Whether the broker indexes messages, and all messages were read."""
+        return self.store.config.bool("messageIndexEnable") and self.partial is None
+
+    def logs(self) -> None:
+        """Read the logs."""
+        options, report, store = self.options, self.report, self.store
+        types = self.verified.config.queue_types
+        self.verified.batch_topics = batch_topics(store, types)
+        from_messages = types is None and store.part is None and store.kind is not StoreKind.ROCKSDB
+        passing = PassOptions(
+            store.path,
+            tuple(sorted(store.config.given.items())),
+            ScanOptions(crc=not options.quick, drop_cache=report.live, max_rate=options.max_rate),
+            crosscheck=self.crosscheck,
+            files=store.files,
+            live=report.live,
+            forecast=store.kind is not StoreKind.PART,
+            batch_topics=self.verified.batch_topics,
+            known_topics=topics_of_known_kind(store, types) if from_messages else None,
+            keep=options.keep,
+            levels=delay_levels(store),
+            index=self.verified.index,
+            fans_out=self._fans_out(),
+            trusts_units=options.trusts_units,
+        )
+        if options.last_run is not None:
+            options.last_run.begin()
+        deadline = self.started + options.max_duration if options.max_duration else None
+        for queue, body_offset in store.logs:
+            part = queue if self.narrow.is_whole else self.narrow.of(queue, body_offset)
+            if not part.files:
+                continue
+            work = PassWork(
+                # processes start too slowly beside a broker that has just deleted files of the log
+                1 if store.expiring else jobs_or_default(options.jobs, part.bytes_on_disk),
+                options.split_size or SPLIT_SIZE,
+                options.progress,
+                self.mapper,
+                deadline,
+                options.units,
+                options.last_run,
+            )
+            bounded = replace(passing, stop_before=end_of_log(part, body_offset)) if report.live else passing
+            result = read_log(part, bounded, self.findings, body_offset=body_offset, work=work)
+            self.verified.batch_topics |= result.inner
+            passing = replace(passing, batch_topics=self.verified.batch_topics)
+            if body_offset:
+                self.verified.dledger = result
+            else:
+                self.verified.legacy = result
+            if result.cut_at is not None:
+                report.resume_at = {queue.name: result.cut_at}
+                break
+        if options.last_run is not None:
+            report.reused = options.last_run.reused
+        if store.part is None:
+            check_batch_topics(store, self.verified.config, self.verified.batch_topics, self.findings)
+        elif not self.log_alone:
+            report.unchecked.append(
+                Text(
+                    "{absolute} was checked without a log, so not against messages", absolute=store.path.absolute().name
+                )
+            )
+        self.partial = self.narrow.left_out(report.resume_at)
+        if self.partial is not None:
+            report.unchecked.append(self.partial)
+
+    def _fans_out(self) -> frozenset[str] | None:
+        """Return the topics whose messages get units in light queues; None: all topics."""
+        if not self.store.light_in_rocksdb:
+            return None
+        from rmqstore.files.rocksdb.queues import written_rows
+
+        return written_rows(self.store).topics
+
+    def whole_logs(self) -> None:
+        """Judge the logs as a whole, and compare the index with them."""
+        report, store, verified, results = self.report, self.store, self.verified, self.verified.results
+        committed = None
+        if store.dledger is not None:
+            from rmqstore.checks.beside.dledger import committed_end
+
+            committed = committed_end(store.dledger, verified.dledger.tiling if verified.dledger else None)
+        for result in results:
+            followed = result is not results[-1]
+            last_part = not followed and self.partial is None
+            check_log(result, self.findings, last_part=last_part, followed=followed)
+            if result.unreadable:
+                report.unchecked.append(
+                    Text("{result}: a disk error occurred; the data after it was not read", result=result.name)
+                )
+        self._compare_index(committed)
+        types = verified.config.queue_types
+        # every broker configures topics of its own: an empty table, as in databases of version 2, tells nothing
+        topics = frozenset(types) if types and not only_in_backup(store.files, store.root) else None
+        verified.logs = Logs(results, topics, lag_is_normal=store.abort or report.live, queues=join_queues(results))
+        verified.logs.grows = report.live or self.partial is not None
+        verified.logs.committed = committed
+        if verified.legacy is not None:
+            report.commitlog = verified.legacy.numbers()
+        if verified.dledger is not None:
+            report.dledger = verified.dledger.numbers()
+
+    def _compare_index(self, committed: int | None) -> None:
+        catalog, logs, results = self.verified.index, self.store.logs, self.verified.results
+        if catalog is None:
+            return
+        if logs:
+            if self.report.live or self.partial is not None or not results:  # perhaps not all of the log was read
+                reach = end_of_log(*logs[-1])
+            else:
+                reach = reach_of(results[-1].tiling)
+            catalog.check_end(reach, self.findings)
+        if self.index_is_kept:
+            tally = IndexTally()
+            for result in results:
+                tally.merge(result.index)
+            catalog.report(tally, self.findings, committed)
+
+    def queues(self) -> None:
+        """Compare consume queues with the logs, or check them without a log, and check the logs' queue offsets."""
+        store, findings, results, logs = self.store, self.findings, self.verified.results, self.verified.logs
+        alone: dict[str, QueueState] = {}
+        if self.crosscheck and results:
+            self._queues_against_log()
+        elif not results and not self.log_alone:
+            from rmqstore.checks.queues.consumequeue import check_queues_alone
+
+            if store.kind is StoreKind.PART:
+                self.states = check_queues_alone(store, findings)
+            elif store.kind is not StoreKind.ROCKSDB:
+                alone = check_queues_alone(store, Findings(keep=0))
+        units = sum(s.max for s in (self.states if results else alone).values())
+        if units and not any(r.messages for r in results) and self.partial is None:
+            name, at = (results[-1].queue.name, results[-1].min_offset) if results else ("commitlog", 0)
+            units = sum(max(0, s.max - s.min) for s in alone.values()) or units
+            findings.add(Finding(codes.CL_NO_MESSAGES, name, "", at, 0, {"units": units}))
+        if self.crosscheck:
+            from rmqstore.checks.queues.consumequeue import check_queue_extensions
+
+            check_queue_extensions(store, findings)
+        self.report.queues = self.states
+        for result in results:
+            check_false_blanks(result, findings, logs.pointing)
+            check_missing_files(result, findings, logs.pointing)
+        if any(result.index.contradicted for result in results) and self.index_is_kept:
+            from rmqstore.checks.beside.index import report_contradicted
+
+            report_contradicted(logs, findings)
+        check_queue_offsets(findings, logs)
+
+    def _queues_against_log(self) -> None:
+        from rmqstore.checks.queues.batch_queue import check_batch_queues
+        from rmqstore.checks.queues.consumequeue import check_consume_queues
+
+        store, logs = self.store, self.verified.logs
+        if store.kind is StoreKind.ROCKSDB:
+            from rmqstore.checks.queues.rocksdb import check_rocksdb_queues
+
+            in_rows = check_rocksdb_queues(store, logs, self.report, self.verified.batch_topics)
+            self.states = in_rows.states
+            self.verified.unreadable_rows = in_rows.unreadable
+            self.verified.damaged_rows = in_rows.damaged
+        elif store.light_in_rocksdb:
+            from rmqstore.checks.queues.rocksdb import check_files_and_light_rows
+
+            light = check_files_and_light_rows(store, logs, self.report)
+            self.states = light.states
+            self.verified.damaged_rows = light.damaged
+            self.verified.dispatched_rows = light.dispatched
+        else:
+            self.states = check_consume_queues(store, logs, self.findings)
+        if store.rocksdb_beside:
+            from rmqstore.checks.queues.double_write import check_double_written
+
+            self.verified.damaged_rows |= check_double_written(store, self.states, self.report)
+        if store.kind is not StoreKind.ROCKSDB:
+            self.states.update(check_batch_queues(store, logs, self.findings))
+
+    @property
+    def queue_range(self) -> QueueRange | None:
+        """Returns the range of a queue according to its units and the log; None if offsets cannot be compared with it.
+
+        A slave gets its offsets from the master, and they may be ahead.
+        """
+        if not self.states or self.store.config.role == "slave":
+            return None
+        ranges = {k: (v.min, max(v.max, v.expected_max)) for k, v in self.states.items()}
+        return lambda topic, queue_id: ranges.get(f"{topic}/{queue_id}")
+
+    def _first_in_log(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset of a queue's first message in the log; 0 without one, or if records contradict it."""
+        part = self.verified.logs.queues.get((topic, queue_id))
+        sound = part is not None and part.messages and not (part.outliers or part.repeats or part.restarts)
+        return part.first if part is not None and sound else 0
+
+    def beside_the_log(self) -> None:
+        """Compare the checkpoint and the offsets in the configuration with the log and the queues."""
+        if self.log_alone:
+            return
+        from rmqstore.checks.beside.checkpoint import VerifiedEnd, check_checkpoint
+
+        store, results = self.store, self.verified.results
+        end = VerifiedEnd(max(0, *(r.latest for r in results)), results[-1].rolled) if results else None
+        check_checkpoint(store, end if self.partial is None else None, self.findings, raw=self.checkpoint)
+        queue_range = self.queue_range
+        if results and self.narrow.is_whole:
+            from rmqstore.checks.log.commitlog import too_young_to_expire
+
+            self.report.notes.extend(too_young_to_expire(self.on_disk, results[0]))
+        if queue_range is not None and self.partial is None:
+            from rmqstore.checks.beside.config import check_delay_offsets
+
+            config = self.verified.config
+            times = (results[-1].last_time, end.last_store_timestamp) if end is not None else (0, 0)
+            check_offsets(config, queue_range, self.findings)
+            check_tier(config, queue_range, self._first_in_log, self.findings)
+            check_delay_offsets(store, config, queue_range, self.states, times, self.verified.logs, self.findings)
+        if results and self.narrow.is_whole and self.store.part is None and not self.report.live:
+            from rmqstore.checks.beside.config import check_missing_config
+
+            check_missing_config(store, self.verified.config, self.states, self.verified.logs.topics, self.findings)
+        self.verified.config.tables = {}
+
+    def of_all_messages(self) -> None:
+        """Check what needs the whole log: a DLedger group, the timer, and the forecast of the next start."""
+        store, results, live = self.store, self.verified.results, self.report.live
+        if store.dledger is not None:
+            self._group()
+        elif store.part in ("dledger-checkpoint", "currterm"):
+            from rmqstore.checks.beside.dledger import check_dledger_texts
+
+            check_dledger_texts(store, self.findings)
+        if self.log_alone:
+            return
+        from rmqstore.checks.beside.compaction import check_compaction
+        from rmqstore.checks.beside.timer import LogRange, check_lost_timer, check_timer
+
+        span = None
+        if results:
+            latest = max(r.latest for r in results)
+            first = min(r.min_offset for r in results)
+            span = LogRange(first, results[-1].reaches, latest, results[-1].last_time)
+        self.verified.timer = check_timer(store, span, self.findings, queue_range=self.queue_range, live=live)
+        if store.may_have_message_rows or f"{ROCKSDB_HALF_TOPIC}/0" in self.states:
+            from rmqstore.checks.rows import check_message_rows
+
+            self.verified.rows = check_message_rows(
+                store, self.verified.logs, self.report, queue_range=self.queue_range
+            )
+        rows = self.verified.rows
+        if span is not None and store.part is None and not live and not (rows and rows.positions.get(TIMER_FAMILY)):
+            check_lost_timer(store, span, self.verified.timer, self.queue_range, self.findings)
+        if not live and any(label.startswith(REVIVE_TOPIC_PREFIX) for label in self.states):
+            from rmqstore.checks.beside.pop import check_revive_log
+
+            check_revive_log(store, self.states, self.queue_range, span.latest if span else 0, self.findings)
+        if store.has_pop_rows:
+            from rmqstore.checks.beside.pop import check_pop_rows
+
+            self.verified.popped = check_pop_rows(store, self.report, self.queue_range)
+        check_compaction(store, self.findings, live=live)
+        if any(result.fillers for result in results) or store.files.has_entry(store.journal_directory):
+            from rmqstore.checks.filler_notes import find_fillers
+
+            self.report.fillers = find_fillers(self.on_disk, self.verified.logs)
+        if store.kind is not StoreKind.PART and (results or codes.CL_NO_MESSAGES in self.report.findings.counts):
+            from rmqstore.checks.verdict import add_verdict
+
+            add_verdict(self.on_disk, self.verified, self.options)
+
+    def _group(self) -> None:
+        from rmqstore.checks.beside.dledger import check_dledger
+
+        store, verified, report = self.store, self.verified, self.report
+        assert store.dledger is not None
+        entries, tiling = EntryTally(), None
+        if verified.dledger is not None:
+            entries, tiling = verified.dledger.entries, verified.dledger.tiling
+        if verified.dledger is not None and entries.entries:  # damaged entries at the end have their own findings
+            last_index = entries.last_index + verified.dledger.damaged_tail
+            entries = replace(entries, last_index=last_index, end=max(entries.end, verified.dledger.reaches))
+        committed = check_dledger(store, store.dledger, entries, self.findings, tiling=tiling, live=report.live)
+        if report.dledger is not None:
+            report.dledger |= {"group_dir": store.dledger.directory.name, "committed_index": committed}
+
+
+def _mode_note(store: Store) -> list[str]:
+    """Return a note if a store has DLedger entries, but its broker.conf does not set enableDLegerCommitLog."""
+    config, files = store.config, store.dledger
+    if not config.source or "enableDLegerCommitLog" in config.given or files is None or not files.data.files:
+        return []
+    name = files.directory.name
+    return [
+        Text(
+            "{source} does not set enableDLegerCommitLog, and true is assumed: a broker with this very "
+            "file would start without DLedger, and deliver no message of {name}/",
+            source=config.source,
+            name=name,
+        )
+    ]
+
 
 NO_BODY_CRCS = Text("body CRCs (--quick)")
 

@@ -17,7 +17,7 @@ from rmqstore.errors import AppliedUnchecked, NotAStore, Refused, UsageError
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
-    from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+    from rmqstore.checks.beside.config import ConsumerOffsets
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.repair.offsets import OffsetChange
@@ -95,7 +95,7 @@ def offsets(
     receive again or skip; nothing is written without --apply, and `rmqstore undo` undoes it. No offset is set beyond
     the end of its queue. Restart all consumers of a group whose offsets you change: they keep their own in memory.
     """
-    from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+    from rmqstore.checks.beside.config import ConsumerOffsets
     from rmqstore.cli.shared.apply_command import open_for
     from rmqstore.cli.shared.stores import is_snapshot_address, open_named
 
@@ -252,7 +252,7 @@ def _clone_changes(known: ConsumerOffsets, positions: QueuePositions, group: str
 def _merge_changes(
     store: Store, known: ConsumerOffsets, positions: QueuePositions, source: Path, *, greatest: bool
 ) -> list[OffsetChange]:
-    from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+    from rmqstore.checks.beside.config import ConsumerOffsets
     from rmqstore.cli.shared.apply_command import open_other
     from rmqstore.repair.offsets import change_between
 
@@ -317,7 +317,7 @@ def _finish(out: Output, store: Store, plan: Plan, changes: list[OffsetChange], 
 
 def _check(store: Store, plan: Plan) -> None:
     """Read the offsets again. Errors: AppliedUnchecked if they are not those of the plan."""
-    from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+    from rmqstore.checks.beside.config import ConsumerOffsets
     from rmqstore.files.store import open_store
 
     found = ConsumerOffsets.read(open_store(store.path, store.config))

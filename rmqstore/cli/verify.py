@@ -22,7 +22,7 @@ from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Finding, Report
-    from rmqstore.checks.since_last.last_run import LastRun
+    from rmqstore.checks.since_last import LastRun
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
 
@@ -264,8 +264,7 @@ def _last_run(out: Output, store: Store, path: Path | None) -> Iterator[LastRun 
         yield None
         return
     from rmqstore import __version__
-    from rmqstore.checks.since_last.last_run import LastRun
-    from rmqstore.checks.since_last.state_file import OldState
+    from rmqstore.checks.since_last import LastRun, OldState
 
     target = Output(path=path)
     if target.path is None:

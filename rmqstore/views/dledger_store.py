@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rmqstore.append.dledger.dledger import DLedgerEntry
-from rmqstore.checks.beside.committed import committed_index
+from rmqstore.checks.beside.dledger import committed_index
 from rmqstore.errors import NotAStore
 from rmqstore.files.log_ends import find_end
 from rmqstore.files.mapped_file_queue import MappedFileQueue

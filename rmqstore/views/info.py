@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from rmqstore.checks.beside.directory import unknown_entries
 from rmqstore.files.index import index_header
 from rmqstore.files.log_ends import (
     LogEnd,
@@ -18,7 +19,6 @@ from rmqstore.files.log_ends import (
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.store_queues import has_database
-from rmqstore.files.top_entries import unknown_entries
 from rmqstore.formats import checkpoint, dledger, index, timer
 from rmqstore.texts import Text
 from rmqstore.views.dump.config_values import config_tables, rocksdb_config_tables

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files.files import LOCAL

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.files.config import Committed
 from rmqstore.files.store import Store
 from rmqstore.formats.properties import REAL_TOPIC, parse_properties

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, QueueProgress
+from rmqstore.checks.beside.config import ConsumerOffsets, QueueProgress
 from rmqstore.errors import RmqStoreError
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.rows import pop_rows

@@ -23,7 +23,7 @@ try:
 except ImportError as error:  # the extra `sql` is not installed
     raise UsageError(Text("sql needs duckdb and pyarrow"), install_command("sql")) from error
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.messages.cells import valid_text

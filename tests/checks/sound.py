@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from rmqstore.checks.beside.config import ConfigFacts, check_config, check_offsets
-from rmqstore.checks.beside.delay_offsets import check_delay_offsets
+from rmqstore.checks.beside.config import ConfigFacts, check_config, check_delay_offsets, check_offsets
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Finding, Findings
 from rmqstore.checks.problems.table import Severity

@@ -13,7 +13,7 @@ from rmqstore.checks.beside.directory import check_directory
 from rmqstore.checks.beside.dledger import check_dledger
 from rmqstore.checks.beside.index import check_index
 from rmqstore.checks.beside.timer import LogRange, check_timer
-from rmqstore.checks.log.entry_tally import EntryTally, add_entries
+from rmqstore.checks.log.log_contents import EntryTally, add_entries
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.store import open_store
 from rmqstore.scan.records import scan_file

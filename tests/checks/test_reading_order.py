@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.checks import examination
+from rmqstore.checks import verify as examination
 from rmqstore.checks.log.commitlog import read_log
 from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.checks.verify import VerifyOptions, verify

@@ -76,7 +76,6 @@ _ROWS = (
     "rmqstore.files.rocksdb.queues",
     "rmqstore.formats.rocksdbkeys",
 )
-_TIMER = ("rmqstore.checks.beside.timer_wheel",)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.files.config import Committed
 from rmqstore.files.store import open_store
 from rmqstore.repair.journal.journal import undo

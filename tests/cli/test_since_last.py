@@ -15,7 +15,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from rmqstore.checks.since_last import kept_part
+from rmqstore.checks import since_last
 from rmqstore.scan.window import Window
 from tests.command import run, run_json
 from tests.damage import flip, zero
@@ -31,7 +31,7 @@ SEALED = f"{196608:020}"
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Accept files as unchanged although they are only a moment old, like the stores of tests."""
-    monkeypatch.setattr(kept_part, "SETTLED", 0)
+    monkeypatch.setattr(since_last, "SETTLED", 0)
 
 
 @pytest.fixture
@@ -275,7 +275,7 @@ def test_a_hostile_state_neither_runs_nor_crashes_anything(store: Path, tmp_path
     good = state.read_bytes()
     first = good.splitlines()[1].split(b"\t")[1]
     kept = orjson.loads(zlib.decompress(base64.b64decode(first)))
-    names = [f.name for f in dataclasses.fields(kept_part.KeptPart)]
+    names = [f.name for f in dataclasses.fields(since_last.KeptPart)]
     hostile: list[object] = [None, [], {}, "x", kept[:-1], [*kept, 1]]
     strange = (-1, "x", [[1, 2, 3, 4, 5]])
     for i in range(len(names)):

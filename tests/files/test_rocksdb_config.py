@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.append.rocksdb.new_database import NewDatabase
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config import GROUPS, METADATA, OFFSETS, TOPICS, V2, Committed, directory_of

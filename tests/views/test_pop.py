@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, QueueProgress
+from rmqstore.checks.beside.config import ConsumerOffsets, QueueProgress
 from rmqstore.files.store import open_store
 from rmqstore.formats.configuration import parse_config_object
 from rmqstore.views.pop import PopProgress, PopState

@@ -1,29 +1,57 @@
-"""CFG-*: the broker's JSON files with their .bak, the controller's text files, and offsets against the queues."""
+"""The broker's configuration: files, missing parts, delay levels, and offsets of consumers.
+
+CFG-*: the broker's JSON files with their .bak, the controller's text files, and offsets against the queues.
+
+Configuration that is gone, or that a broker never wrote: topics and consumer offsets.
+
+The checks of delay levels do it for delayOffset.json. A broker writes all files of config/ every few seconds, also
+empty ones (BrokerController#initializeScheduledTasks). A store that only rmqstore made has topics.json at most. So a
+missing file was removed if a broker has run on the store: it has left other files, or config/ is gone and the log has
+messages of its own topics.
+
+Delay levels: offsets in delayOffset.json that skip or repeat messages, and levels that the broker does not have.
+
+Source: ScheduleMessageService#start, ConfigManager#persist (RocketMQ 4.9.7 to 5.5.1)
+
+The progress of consumer groups, from the broker's configuration.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange
+from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange, QueueState
 from rmqstore.files.config import (
     LARGEST,
     OFFSETS,
+    TABLES,
     TIER_METADATA,
     TOPICS,
+    V2,
+    Committed,
     StoredTable,
     committed_offsets,
+    delay_offsets,
     directory_of,
+    loaded_config,
     null_table,
     tier_queues,
     types_of,
     wrong_type,
 )
 from rmqstore.files.files import Files
+from rmqstore.files.mapped_file_queue import MAX_RECORD
 from rmqstore.files.store import Store
+from rmqstore.formats import consumequeue
 from rmqstore.formats.configuration import (
     ConfigJsonError,
     ConfigState,
@@ -33,6 +61,8 @@ from rmqstore.formats.configuration import (
     object_of,
     parse_config_text,
 )
+from rmqstore.formats.properties import SCHEDULE_TOPIC, is_lmq, is_system_topic
+from rmqstore.scan.units import unit_chunks
 from rmqstore.texts import Placed, Text, joined
 
 JSON_FILES = (
@@ -280,3 +310,274 @@ def _read_text(files: Files, path: Path, facts: ConfigFacts) -> _Read:
     nul = raw and not raw.strip(b"\0")
     condition = ConfigState.EMPTY if not raw.strip() else ConfigState.NUL_FILLED if nul else ConfigState.BROKEN
     return _Read(condition, joined(faults, "; "), 0, len(raw))
+
+
+_RETRY, _DEAD = "%RETRY%", "%DLQ%"
+_OF_BROKERS = ("compaction", "rocksdbstore", "kvStore", "timerwheel", "timerlog", "brokerIdentity")
+_CONFIG_OF_BROKERS = set(JSON_FILES) - {"topics.json"}
+_WITH_TOPICS = {"subscriptionGroup.json", "topicQueueMapping.json", "delayOffset.json"}
+"""Files of a broker that has topics; a slave that has never asked its master for them has none of these."""
+_OFFSETS = {"consumerOffset.json", "lmqConsumerOffset.json"}  # with enableLmq, a broker writes only the second
+_DATABASES = frozenset({"topics", "consumerOffsets", "metadata", "rdb"})
+_NAMED = 5
+
+
+def check_missing_config(
+    store: Store,
+    config: ConfigFacts,
+    states: Mapping[str, QueueState],
+    known_topics: Collection[str] | None,
+    findings: Findings,
+) -> None:
+    """Report missing topics and consumer offsets of a store with messages on which a broker has run.
+
+    `states`: all queues, by name ("TOPIC/ID"). `known_topics`: those of the configuration; None: unknown.
+    """
+    queues = list(states)
+    names = _names(store)
+    if config.databases.get(TOPICS) == V2:
+        _check_stored_topics(config, _own(_topics(queues)), findings)
+    elif known_topics is not None and store.config.role != "slave":
+        _check_known_topics(states, known_topics, findings)
+    if _DATABASES & set(store.rocksdb_config) or not broker_has_run(store, queues):
+        return
+    topics = _topics(queues)
+    with_topics = not names or bool(names & _WITH_TOPICS)
+    if with_topics and "topics.json" not in names and codes.CFG_NO_TOPICS not in findings.counts:
+        own = _own(topics)
+        if own:
+            findings.add(Finding(codes.CFG_LOST_TOPICS, "config", "topics.json", facts=_listed("topics", own)))
+    if not names & _OFFSETS:
+        known = [*topics, *(config.queue_types or ())]
+        groups = sorted({topic.removeprefix(_RETRY) for topic in known if topic.startswith(_RETRY)})
+        if groups:
+            facts = _listed("groups", groups)
+            findings.add(Finding(codes.CFG_NO_OFFSETS, "config", "consumerOffset.json", facts=facts))
+
+
+def _check_stored_topics(config: ConfigFacts, own: Sequence[str], findings: Findings) -> None:
+    """Report topics with queues that version 2 of the configuration did not store.
+
+    Source: TopicConfigManager#createTopicInSendMessageMethod, which calls #putTopicConfig, and TopicConfigManagerV2,
+    which stores topics only in #updateTopicConfig (RocketMQ 5.5.1; after a restart, whole brokers do not know them)
+    """
+    table = config.tables[TOPICS].get(TABLES[TOPICS])
+    stored = table if isinstance(table, dict) else {}
+    if lacking := [topic for topic in own if topic not in stored]:
+        findings.add(Finding(codes.CFG_UNSTORED_TOPICS, "config", V2, facts=_listed("topics", lacking)))
+
+
+def _check_known_topics(states: Mapping[str, QueueState], known: Collection[str], findings: Findings) -> None:
+    """Report topics with messages in their queues that a broker does not know, and so does not serve.
+
+    A slave may have them: it takes topics.json from its master, and keeps the queues of a topic that was deleted there.
+    """
+    messages: dict[str, int] = {}
+    for label, state in states.items():
+        topic = label.rpartition("/")[0]
+        if topic not in known and state.max > state.min:
+            messages[topic] = messages.get(topic, 0) + state.max - state.min
+    if unknown := _own(sorted(messages)):
+        facts = _listed("topics", unknown) | {"messages": sum(messages[topic] for topic in unknown)}
+        findings.add(Finding(codes.CFG_UNKNOWN_TOPICS, "config", "topics.json", facts=facts))
+
+
+def broker_has_run(store: Store, queues: Iterable[str]) -> bool:
+    """Return whether a broker has left files. Without config/, topics that only brokers create show it, too.
+
+    `queues`: the names of all queues ("TOPIC/ID").
+    """
+    names = _names(store)
+    if any(name in store.top for name in _OF_BROKERS) or names & _CONFIG_OF_BROKERS:
+        return True
+    return not names and any(is_system_topic(topic) or topic.startswith(_RETRY) for topic in _topics(queues))
+
+
+def _names(store: Store) -> set[str]:
+    """Return the names of the files in config/, a .bak under the name of its file."""
+    return {e.path.name.removesuffix(".bak") for e in store.files.list(store.root / "config")}
+
+
+def _topics(queues: Iterable[str]) -> list[str]:
+    return sorted({name.rpartition("/")[0] for name in queues})
+
+
+def _own(topics: Iterable[str]) -> list[str]:
+    """Return the topics that users create: not those of the broker, of retries, of dead letters, or light queues."""
+    return [t for t in topics if not (is_system_topic(t) or is_lmq(t) or t.startswith((_RETRY, _DEAD)))]
+
+
+def _listed(what: str, names: list[str]) -> dict[str, Fact]:
+    listed = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+    return {"count": len(names), what: listed}
+
+
+_FILE = "delayOffset.json"
+_LATE = 1_000  # ms; a running broker delivers when a message is due
+_SAVED = 20_000  # ms; it saves delayOffset.json every 10 s, but topics.json at once
+
+
+def check_delay_offsets(
+    store: Store,
+    facts: ConfigFacts,
+    queue_range: QueueRange,
+    queues: Iterable[str],
+    times: tuple[int, int],
+    logs: Logs,
+    findings: Findings,
+) -> None:
+    """Compare delay offsets with the messages of their levels.
+
+    `queues`: the names of all queues ("TOPIC/ID"). `times`: of the log's last message, and the latest (ms). No message
+    that is due after the latest time has been delivered, because it would be in the log. The offsets must have been
+    read before the queues, as for `check_offsets`.
+    """
+    offsets = delay_offsets(facts.tables.get(_FILE, {})) or {}
+    for queue_id, offset in offsets.items():
+        if beyond := beyond_end(queue_range, SCHEDULE_TOPIC, queue_id, offset):
+            if skipped := _due(store, queue_id, times[1] + 1, 1 << 62):
+                beyond["messages"] = skipped
+            findings.add(Finding(codes.CFG_DELAY_BEYOND, f"{SCHEDULE_TOPIC}/{queue_id}", _FILE, facts=beyond))
+    if "messageDelayLevel" in store.config.given:
+        _check_levels(len(delay_levels(store).delays), offsets, queue_range, queues, findings)
+    names = {entry.path.name for entry in store.files.list(store.root / "config")}
+    if not logs.grows and not names & {_FILE, f"{_FILE}.bak"} and broker_has_run(store, queues):
+        late = _SAVED if names else _LATE
+        _check_delivered(store, queue_range, queues, times[0] - late, logs, findings)
+
+
+def _level_ranges(queue_range: QueueRange, queues: Iterable[str]) -> Iterator[tuple[int, int, int]]:
+    """Yield queue id, minimum and maximum queue offset of the delay levels among the named queues."""
+    for topic, _, number in (name.rpartition("/") for name in queues):
+        known = queue_range(topic, int(number)) if topic == SCHEDULE_TOPIC else None
+        if known is not None:
+            yield int(number), *known
+
+
+def _check_levels(
+    count: int, offsets: Mapping[int, int], queue_range: QueueRange, queues: Iterable[str], findings: Findings
+) -> None:
+    """Report messages that wait in levels after the last of the broker's `count` levels."""
+    for queue_id, begin, end in _level_ranges(queue_range, queues):
+        waiting = end - max(begin, offsets.get(queue_id, 0))
+        if queue_id >= count and waiting > 0:
+            about: dict[str, Fact] = {"level": queue_id + 1, "levels": count, "messages": waiting}
+            findings.add(Finding(codes.CFG_NO_LEVEL, f"{SCHEDULE_TOPIC}/{queue_id}", "broker.conf", facts=about))
+
+
+def _check_delivered(
+    store: Store, queue_range: QueueRange, queues: Iterable[str], until: int, logs: Logs, findings: Findings
+) -> None:
+    """Report levels with messages that a broker delivered before `until` (ms), and will deliver again."""
+    for queue_id, _, end in _level_ranges(queue_range, queues):
+        about: dict[str, Fact] = {"topic": SCHEDULE_TOPIC, "queue_id": queue_id, "max": end}
+        if again := _due(store, queue_id, 1, until):
+            about["delivered_again"] = again
+        else:
+            again, all_known = _due_in_log(store, queue_id, until, logs)
+            about |= {"delivered_again": again} | ({} if all_known else {"at_least": True})
+        if again:
+            findings.add(Finding(codes.CFG_NO_DELAYS, f"{SCHEDULE_TOPIC}/{queue_id}", _FILE, facts=about))
+
+
+def _due(store: Store, queue_id: int, since: int, until: int) -> int:
+    """Count the messages of a level that are due in [since, until) (ms); 0 if its rows cannot be read."""
+    from rmqstore.files.rocksdb.database import CannotRead
+    from rmqstore.files.rocksdb.queues import simple_queue
+
+    count = 0
+    with suppress(CannotRead):
+        for chunk in unit_chunks(simple_queue(store, SCHEDULE_TOPIC, queue_id), consumequeue.UNIT):
+            due = chunk.units["tags_code"]
+            count += int(np.count_nonzero((chunk.units["size"] > 0) & (since <= due) & (due < until)))
+    return count
+
+
+def _due_in_log(store: Store, queue_id: int, until: int, logs: Logs) -> tuple[int, bool]:
+    """Return how many messages of a level without a unit are due before `until` (ms), and whether there are no more.
+
+    A broker that rebuilds their units delivers them. Only the first and the last message of each range are read.
+    """
+    part = logs.queues.get((SCHEDULE_TOPIC, queue_id))
+    count, all_known = 0, True
+    for missing in part.missing if part is not None else ():
+        first, last = (logs.record(at, MAX_RECORD) for at in (missing.first_at, missing.last_at))
+        if last is not None and delay_levels(store).deliver_time(queue_id + 1, last.store_timestamp) < until:
+            count += missing.count
+        elif first is not None and delay_levels(store).deliver_time(queue_id + 1, first.store_timestamp) < until:
+            count, all_known = count + 1, False
+    return count, all_known
+
+
+@dataclass(frozen=True, slots=True)
+class QueueProgress:
+    """The progress of a group in a queue: `offset` is the queue offset that it consumes next."""
+
+    group: str
+    offset: int
+
+    def has_consumed(self, queue_offset: int) -> bool:
+        """Return whether the group is past a message; it may also have skipped it."""
+        return self.offset > queue_offset
+
+
+@dataclass(slots=True)
+class ConsumerOffsets:
+    """Progress of all groups: topic -> queue id -> group -> offset. `unreadable`: why it is unknown, or "".
+
+    A broker reads one of consumerOffset.json, lmqConsumerOffset.json and RocksDB. If a store has several, the last in
+    this order counts, because settings usually change in this order.
+    """
+
+    queues: dict[str, dict[int, dict[str, int]]] = field(default_factory=dict)
+    unreadable: str = ""
+
+    @classmethod
+    def read(cls, store: Store) -> ConsumerOffsets:
+        """Read the offsets of a store. Errors: none; see `unreadable`."""
+        out = cls()
+        if store.part is not None:
+            out.unreadable = Text("a part of a store has no configuration")
+            return out
+        known = False
+        for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
+            offsets = loaded_config(store.files, store.root, name, committed_offsets)
+            known |= offsets is not None
+            out._add(offsets or [])
+        if (directory := directory_of(store, OFFSETS)) is not None:
+            out._add_rocksdb(store, directory)
+        elif not known:
+            out.unreadable = Text("there is no readable consumerOffset.json")
+        return out
+
+    def of(self, topic: str, queue_id: int) -> list[QueueProgress]:
+        """Return the groups of a queue by name; groups of the topic without an offset in this queue are at 0."""
+        queues = self.queues.get(topic, {})
+        own = queues.get(queue_id, {})
+        names = sorted({group for groups in queues.values() for group in groups})
+        return [QueueProgress(group, own.get(group, 0)) for group in names]
+
+    def rows(self) -> Iterator[Committed]:
+        """Yield all offsets."""
+        for topic, queues in self.queues.items():
+            for queue_id, groups in queues.items():
+                for group, offset in groups.items():
+                    yield Committed(topic, group, queue_id, offset)
+
+    def _add(self, offsets: list[Committed]) -> None:
+        for one in offsets:
+            self.queues.setdefault(one.topic, {}).setdefault(one.queue_id, {})[one.group] = one.offset
+
+    def _add_rocksdb(self, store: Store, directory: str) -> None:
+        from rmqstore.files.rocksdb.database import CannotRead
+        from rmqstore.files.rocksdb.rows import stored_table
+
+        try:
+            table = stored_table(store, directory, OFFSETS)
+        except CannotRead as error:
+            self.unreadable = Text("config/{directory} cannot be read: {error}", directory=directory, error=error)
+            return
+        offsets = committed_offsets(table.as_json)
+        self._add(offsets or [])
+        if table.broken or offsets is None:
+            self.unreadable = Text("config/{directory} has values that no broker reads", directory=directory)

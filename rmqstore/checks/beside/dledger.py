@@ -1,21 +1,28 @@
 """DL-*: entries compared with the DLedger index, and checkpoint and currterm compared with the entries.
 
 `log/findings.py` judges damaged entries and tails, as in a commitlog; this module checks what only DLedger has.
+
+The committed end of a DLedger log according to its own files: a lower bound, written every few seconds.
+
+Brokers dispatch committed entries only. Later entries have no units yet, and a leader may still replace them.
+Source: DLedgerMmapFileStore#updateCommittedIndex, DLedgerCommitLog#getMaxOffset (RocketMQ 4.5.1 to 5.4.0).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from rmqstore.checks.log.entry_tally import EntryTally
+from rmqstore.checks.log.log_contents import EntryTally
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats import dledger
+from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Tiling
 from rmqstore.scan.units import last_nonzero
+from rmqstore.scan.window import ScanOptions
 from rmqstore.texts import joined
 
 _UNIT = dledger.INDEX_UNIT
@@ -176,3 +183,56 @@ def _currterm(group: DLedgerFiles, tally: EntryTally, findings: Findings, live: 
     elif parsed.term < tally.last_term:
         facts = {"curr_term": parsed.term, "last_term": tally.last_term}
         findings.add(Finding(codes.DL_TERM, "dledger", path.name, 0, len(raw), facts))
+
+
+def committed_index(group: DLedgerFiles) -> int | None:
+    """Return the index of the last committed entry according to the checkpoint; None if unknown."""
+    raw = group.files.read_at(group.directory / "checkpoint", _TEXT_LIMIT, 0)
+    index = dledger.parse_dledger_checkpoint(raw).committed_index
+    return None if index is None or index < 0 else index
+
+
+def committed_end(files: DLedgerFiles, tiling: Tiling | None = None) -> int | None:
+    """Return the end (global offset) of the last committed entry according to the checkpoint; None if unknown.
+
+    If the index does not have the entry, `tiling` is used to find it in the data.
+    """
+    index = committed_index(files)
+    if index is None:
+        return None
+    unit = files.index.unit(dledger.INDEX_UNIT, index)
+    if unit is not None:
+        found = _header(files.data, unit["pos"])
+        if unit["index"] == index and found is not None and found["index"] == index and found["size"] == unit["size"]:
+            return int(unit["pos"]) + int(unit["size"])
+    return _in_data(files.data, tiling, index) if tiling is not None else None
+
+
+def _in_data(data: MappedFileQueue, tiling: Tiling, index: int) -> int | None:
+    for run in tiling:
+        if run.kind is not Kind.RECORDS:
+            continue
+        first, file = _header(data, run.start), data.find(run.start)
+        if first is None or file is None or not first["index"] <= index < first["index"] + run.count:
+            continue
+        start, stop = run.start - file.start, run.stop - file.start
+        options = ScanOptions(crc=False)
+        for part in scan_file(
+            file, start=start, stop=stop, body_offset=dledger.ENTRY.size, exact=True, options=options
+        ):
+            if part.columns is None:
+                continue
+            for number, pos, size in zip(
+                part.columns.entry_index.tolist(),
+                part.columns.entry_pos.tolist(),
+                part.columns.entry_size.tolist(),
+                strict=True,
+            ):
+                if number == index:
+                    return int(pos) + int(size)
+    return None
+
+
+def _header(data: MappedFileQueue, at: int) -> dict[str, int] | None:
+    raw = data.pread(dledger.ENTRY.size, at) if data.start <= at < data.stop else b""
+    return dledger.ENTRY.parse(raw) if len(raw) == dledger.ENTRY.size else None

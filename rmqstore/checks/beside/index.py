@@ -1,27 +1,37 @@
-"""IX-*: the structure of every index file. `IndexCatalog` then compares the entries with the messages of the log.
+"""Index files: their structure, and what their entries say about messages.
+
+IX-*: the structure of every index file. `IndexCatalog` then compares the entries with the messages of the log.
 
 In a sound file, each unit points to the newest earlier unit of its slot. So one pass in order, with the newest unit of
 every slot in memory, checks all chains at once. Only data extents are read, so a sparse file of 420 MB takes little
 time.
+
+CL-CONTRADICTED: a finding for every message that its own index entries contradict.
+
+Whether a store's broker indexes whole TAGS values, according to the store's index entries.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.checks.index.catalog import IndexCatalog
-from rmqstore.checks.index.files import Block, IndexFile
+from rmqstore.checks.index.catalog import Block, IndexCatalog, IndexFile
+from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.files import Files
 from rmqstore.files.index import configured_index_sizes, index_sizes, index_unit, sizes_on_disk
-from rmqstore.files.mapped_file_queue import DirEntry, MappedFile
+from rmqstore.files.mapped_file_queue import MAX_RECORD, DirEntry, MappedFile
 from rmqstore.files.store import Store
 from rmqstore.formats import index
+from rmqstore.formats.message import TRANSACTION_ROLLBACK, Message
+from rmqstore.formats.properties import index_keys, parse_properties
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.units import file_chunks, last_nonzero_in
 from rmqstore.texts import Text
@@ -329,3 +339,72 @@ class _UnitTally:
         self.count = max(0, self.count - times)
         if self.first == unit:
             self.first = self.second
+
+
+def report_contradicted(logs: Logs, findings: Findings, only: Collection[int] | None = None) -> None:
+    """Report these messages, unless another finding already says that their header or text is damaged.
+
+    `only`: report the messages at these offsets; None: all.
+    """
+    reported = {(f.queue, f.offset) for f in findings.listed if f.problem.alters_keys}
+    for result in logs.results:
+        for _, one in sorted(result.index.contradicted.items()):
+            start = one.offset - result.body_offset
+            if only is not None and one.offset not in only:
+                continue
+            if (result.name, start) in reported or one.offset in logs.misfiled.offsets:
+                continue
+            facts: dict[str, Fact] = {
+                "topic": one.topic,
+                "queue_id": one.queue_id,
+                "queue_offset": one.queue_offset,
+                "store_timestamp": one.store_timestamp,
+                "unique_key": one.unique_key,
+                "keys": one.keys,
+                "entries": one.entries,
+            }
+            findings.add(result.finding(codes.CL_CONTRADICTED, start, one.size + result.body_offset, facts))
+
+
+_SAMPLE = 4096  # entries that are read of a file
+_MESSAGES = 64  # messages with tags that are compared; a single one may be damaged, or older than the last upgrade
+
+
+def indexes_tags(store: Store, logs: Logs, files: Iterable[Path], slots: int) -> bool:
+    """Return whether the broker indexes whole TAGS values, as 5.4.0 and newer do.
+
+    `files`: the index files, the most reliable first. The newest entries of a file decide. If no entry does, the
+    directory rocksdbstore/ decides, which 5.4.0 creates at every start.
+    """
+    for path in files:
+        compared = 0
+        for message, hashes in _newest_messages(store.files, path, slots, logs):
+            found = parse_properties(message.properties)
+            topic = message.topic_text
+            texts = set(index_keys(topic, found, tag_key=True)) - set(index_keys(topic, found, tag_key=False))
+            if message.transaction_type == TRANSACTION_ROLLBACK or not texts:
+                continue
+            compared += 1
+            if not hashes.isdisjoint(map(index.key_hash, texts)):
+                return True
+            if compared >= _MESSAGES:
+                break
+        if compared:
+            return False
+    return store.files.is_directory(store.root / "rocksdbstore")
+
+
+def _newest_messages(files: Files, path: Path, slots: int, logs: Logs) -> Iterator[tuple[Message, set[int]]]:
+    """Yield the messages of the newest entries, newest first, with the hashes of their entries."""
+    head = files.read_at(path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0")
+    count = int(index.HEADER.unpack(head)["index_count"])
+    hashes: dict[int, set[int]] = {}
+    for first in dict.fromkeys((max(1, count - _SAMPLE), 1)):  # if the header is damaged, read from the front
+        for unit in index.UNIT.array(files.read_at(path, _SAMPLE * index.UNIT.size, index.unit_at(first, slots))):
+            hashes.setdefault(int(unit["phy_offset"]), set()).add(int(unit["key_hash"]))
+        if len(hashes) > 1:
+            break
+    for offset in sorted(hashes, reverse=True):
+        message = logs.record(offset, MAX_RECORD) if offset >= 0 else None
+        if message is not None:
+            yield message, hashes[offset]

@@ -1,25 +1,92 @@
-"""All index entries as one table, which the pass over the log compares with the messages.
+"""The index entries of a store, and the messages that they contradict.
+
+All index entries as one table, which the pass over the log compares with the messages.
 
 Entries are in log order. A list of blocks with their least and greatest log offset finds the few blocks that may point
 into a piece of the log; damage only makes the range of a block wider.
+
+Index files and their entries, as the catalog holds them.
+
+Messages that are damaged according to their own index entries: no checksum covers the keys of most records.
+
+An entry proves damage if everything but the key fits: it points to the start of a good record, has that record's store
+time, and is in the chain of its hash. Entries of an earlier log, or of another broker, do not have the right time; an
+entry with a damaged hash is not in the chain of that hash.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmqstore.checks.index.files import Block, Entries, IndexFile, time_diffs
 from rmqstore.checks.index.keys import Keys
-from rmqstore.checks.index.tally import IndexTally, add_found
+from rmqstore.checks.index.tally import Contradicted, IndexTally, add_found
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.formats import index
+from rmqstore.files.files import LOCAL, Files
+from rmqstore.files.index import index_chain
+from rmqstore.formats import index, properties
+from rmqstore.formats.index import UNIT, unit_at
+from rmqstore.formats.javatext import java_text
+from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK, is_filler_text
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Units [first, first + count) of a file, and the range of the log offsets in them."""
+
+    first: int
+    count: int
+    least: int
+    greatest: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """One index file; `last` is the number of its last entry, times in ms, offsets in bytes.
+
+    `moving`: a live broker writes to it.
+    """
+
+    name: str
+    path: Path
+    slots: int
+    last: int
+    begin_phy_offset: int
+    end_phy_offset: int
+    begin_timestamp: int
+    end_timestamp: int
+    full: bool
+    moving: bool = False
+    files: Files = field(default=LOCAL, repr=False, compare=False)
+
+    def units(self, first: int, count: int) -> bytes:
+        """Read units [first, first + count); short or empty if the file has changed or cannot be read."""
+        return self.files.read_at(self.path, count * UNIT.size, unit_at(first, self.slots))
+
+
+class Entries(NamedTuple):
+    """Index entries as columns: file number, unit number, log offset, key hash and time field (s). Shape: (n,) each."""
+
+    number: I64
+    unit: I64
+    offset: I64
+    key_hash: I64
+    diff: I64
+
+
+def time_diffs(files: Sequence[IndexFile], number: I64, time: I64) -> I64:
+    """Return the time field (s) that entries in the files `number` should have for messages stored at `time` (ms)."""
+    begins = np.array([f.begin_timestamp for f in files], dtype=np.int64)[number]
+    return np.where(begins <= 0, 0, np.clip((time - begins) // 1000, 0, 0x7FFFFFFF))
+
 
 _PIECE = 1 << 31  # bytes of log in one comparison, so that offset and hash fit into 62 bits
 _NO_END = (1 << 63) - 1
@@ -131,8 +198,6 @@ class IndexCatalog:
         at, found = _find(have, expected[order])
         damaged: I64 = np.empty(0, dtype=np.int64)
         if columns is not None and not found.all():
-            from rmqstore.checks.index.contradicted import contradicted
-
             rows = contradicted(self.files, entries, ~found, columns)
             tally.contradicted.update(rows)
             damaged = np.array(sorted(rows), dtype=np.int64)
@@ -226,3 +291,76 @@ class IndexCatalog:
         """Return the name of the file that should contain the entries of a message."""
         names = [file.name for file in self.files if file.last and file.begin_phy_offset <= offset]
         return names[-1] if names else ""
+
+
+_FEW = 8  # records; if more than these, and most of a chunk, are contradicted, the entries are of an unknown kind
+_STEPS = 100_000  # along chains, for one chunk
+
+
+def contradicted(
+    files: Sequence[IndexFile], entries: Entries, loose: Bool, columns: Columns
+) -> dict[int, Contradicted]:
+    """Return the records that entries prove to be damaged, by offset.
+
+    `entries` are all that point to these records, `loose` those that belong to no key of their record.
+    """
+    number, unit, offset, key_hash, diff = entries
+    rows = np.flatnonzero(loose)
+    at = np.minimum(np.searchsorted(columns.offset, offset[rows]), len(columns) - 1)
+    same = columns.offset[at] == offset[rows]
+    same &= columns.sys_flag[at] & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+    rows, at = rows[same], at[same]
+    time = columns.store_timestamp[at]
+    begins = np.array([f.begin_timestamp for f in files], dtype=np.int64)[number[rows]]
+    # the first entry of a file was written with the begin time of the previous file
+    fits = np.where(unit[rows] == 1, begins == time, diff[rows] == time_diffs(files, number[rows], time))
+    rows, at = rows[fits], at[fits]
+    if len(np.unique(at)) > max(_FEW, len(columns) // 2):
+        return {}
+    chains = _Chains(files)
+    found: dict[int, int] = {}
+    for row, i in zip(rows.tolist(), at.tolist(), strict=True):
+        if chains.hold(int(number[row]), int(unit[row]), int(key_hash[row])):
+            found[i] = found.get(i, 0) + 1
+    out = {}
+    for i, count in found.items():
+        if is_filler_text(columns.properties(i)):
+            continue  # a repair wrote it in place of the lost message of the entry
+        own = np.flatnonzero(offset == columns.offset[i])
+        own = own[np.lexsort((unit[own], number[own]))]
+        one = _of_record(columns, i, tuple(key_hash[own].tolist()), count)
+        out[one.offset] = one
+    return out
+
+
+class _Chains:
+    """Follows chains, with at most `_STEPS` steps in all."""
+
+    def __init__(self, files: Sequence[IndexFile]) -> None:
+        self.files = files
+        self.left = _STEPS
+
+    def hold(self, number: int, unit: int, key_hash: int) -> bool:
+        """Return whether a query for the hash of an entry finds it."""
+        file = self.files[number]
+        for at, _ in index_chain(file.files, file.path, file.slots, file.last + 1, key_hash):
+            if at <= unit or self.left <= 0:
+                return at == unit
+            self.left -= 1
+        return False
+
+
+def _of_record(columns: Columns, i: int, hashes: tuple[int, ...], entries: int) -> Contradicted:
+    found = properties.parse_properties(columns.properties(i))
+    return Contradicted(
+        int(columns.offset[i]),
+        int(columns.size[i]),
+        java_text(columns.topic(i)),
+        int(columns.queue_id[i]),
+        int(columns.queue_offset[i]),
+        int(columns.store_timestamp[i]),
+        found.get(properties.UNIQ_KEY, ""),
+        found.get(properties.KEYS, ""),
+        hashes,
+        entries,
+    )

@@ -1,4 +1,10 @@
-"""Read a whole log (commitlog or DLedger data): join the parts of the pass, and judge what needs the whole log."""
+"""Read a whole log (commitlog or DLedger data): join the parts of the pass, and judge what needs the whole log.
+
+Files before the first one of the log: whether the broker can have deleted them because of their age.
+
+Deleted files leave no other trace: units that point before the log are normal until their queue file expires too.
+Source: MappedFileQueue#deleteExpiredFileByTime (RocketMQ 4.9.7 to 5.4.0)
+"""
 
 from __future__ import annotations
 
@@ -16,6 +22,7 @@ from rmqstore.checks.log.log_pass import LogPart, PassOptions, scan_split, unit_
 from rmqstore.checks.log.queue_parts import Missing, QueuePart, UnitRows
 from rmqstore.checks.problems.report import Fact, Finding, Findings, Reused
 from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.store import Store
 from rmqstore.formats.message import Fault, NewerRecords
 from rmqstore.scan.dispatch import BatchRow
 from rmqstore.scan.records import scan_file
@@ -23,10 +30,11 @@ from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper, Split, Workers, joined, plan_splits
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.checks.index.catalog import IndexCatalog
-    from rmqstore.files.store import Store
+
 
 UnitOf = Callable[[str, int, int], int | None]
 
@@ -398,3 +406,33 @@ def end_of_log(queue: MappedFileQueue, body_offset: int = 0) -> int:
 def reach_of(tiling: Tiling) -> int:
     """Return the end of the last framed record: good, damaged or stale."""
     return max(tiling.wrote(), *(r.stop for r in tiling if r.count), tiling.start)
+
+
+_HOUR_MS = 3_600_000
+
+
+def too_young_to_expire(store: Store, first: LogResult) -> list[str]:
+    """Return a note if the files before the log were too young for that when the broker last ran.
+
+    The last message of a file is not older than the first one of the next file, because a broker then closes the file
+    with a BLANK. A running broker writes the checkpoint and its configuration every few seconds.
+    """
+    if not first.queue.start or not first.messages:
+        return []
+    files = [entry for name, entry in store.top.items() if name == "checkpoint"]
+    files += store.files.list(store.root / "config")
+    active = max((entry.mtime_ns // 1_000_000 for entry in files), default=0)
+    hours = store.config.int("fileReservedTime")
+    if not 0 <= active - first.first_time < hours * _HOUR_MS:
+        return []
+    return [
+        Text(
+            "the {queue} begins at {start:,}: the files before it were less than {hours} hours old "
+            "(fileReservedTime) when the broker last ran, so they did not expire by age. They were "
+            "deleted for lack of space or by a person, are lost, or were never here (a slave that began "
+            "later)",
+            queue=first.queue.name,
+            start=first.queue.start,
+            hours=hours,
+        )
+    ]

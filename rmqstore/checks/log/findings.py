@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.log.logs import Logs, Pointing
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.log.record_findings import code_of, topics_text
-from rmqstore.checks.log.unowned_units import Pointing
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import MappedFileQueue

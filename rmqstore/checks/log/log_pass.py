@@ -16,12 +16,18 @@ import numpy as np
 
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.entry_tally import EntryUnits, add_entries, add_internal
-from rmqstore.checks.log.header_fields import flag_findings, host_findings
-from rmqstore.checks.log.log_contents import LogContents
+from rmqstore.checks.log.log_contents import EntryUnits, LogContents, add_entries, add_internal
 from rmqstore.checks.log.queue_parts import QueueComparison, UnitRows
-from rmqstore.checks.log.record_findings import add_service_faults, damage_finding, text_finding, topic_finding
-from rmqstore.checks.log.store_times import time_findings, wrong_times
+from rmqstore.checks.log.record_findings import (
+    add_service_faults,
+    damage_finding,
+    flag_findings,
+    host_findings,
+    text_finding,
+    time_findings,
+    topic_finding,
+    wrong_times,
+)
 from rmqstore.checks.log.stored_units import UnitFiles, opened, units_of
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.files import LOCAL, Files
@@ -41,7 +47,7 @@ from rmqstore.scan.workers import Split
 if TYPE_CHECKING:
     from rmqstore.checks.index.catalog import IndexCatalog
     from rmqstore.checks.index.keys import KeyReader
-    from rmqstore.checks.log.beside_split import BesideSplit, WatchedReads
+    from rmqstore.checks.log.stored_units import BesideSplit, WatchedReads
     from rmqstore.files.store import Store
 
 
@@ -96,7 +102,7 @@ class LogPart(LogContents):
 
 def watched_reads(body_offset: int, options: PassOptions) -> WatchedReads:
     """Return readers that note everything that a split of a log (`body_offset` 0 or 48) is compared with."""
-    from rmqstore.checks.log.beside_split import WatchedReads
+    from rmqstore.checks.log.stored_units import WatchedReads
 
     store = opened(options.store, options.given, options.run_id, options.files)
     entry_units = _entry_units(store, body_offset, options)

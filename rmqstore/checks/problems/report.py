@@ -1,4 +1,7 @@
-"""Finding and Report: the results of the checks, and their JSON (schema rmqstore.verify/1)."""
+"""Finding and Report: the results of the checks, and their JSON (schema rmqstore.verify/1).
+
+The number of damaged messages, for the first line of a report: a start may leave all of them in the log.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import Problem, Severity
+from rmqstore.checks.problems.problem import Extent, Problem, Severity
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.store import StoreKind
 from rmqstore.formats.consumequeue import may_be_right
@@ -418,3 +421,37 @@ class Report:
             "resume_at": self.resume_at,
             "seconds": round(self.seconds, 3),
         }
+
+
+def damage_words(findings: Findings) -> str:
+    """Say what is damaged in the logs: "4 messages and 1 stretch of the log are damaged"; "" for no damage."""
+    of_log = [f for f in findings.listed if f.in_log and f.problem.extent is not Extent.NOTHING]
+    records, listed = damaged_records(findings), len(of_log)
+    places = sum(not _is_record(f) for f in of_log)
+    counted = sum(n for code, n in findings.counts.items() if PROBLEMS[code].extent is not Extent.NOTHING)
+    unlisted = max(0, counted - listed)
+    messages = len(records) + unlisted
+    parts = []
+    if messages:
+        parts.append(many(messages, "message"))
+    if places:
+        parts.append(many(places, "stretch of the log", "stretches of the log"))
+    return (
+        (
+            Text("{parts} is damaged", parts=joined(parts, " and "))
+            if messages + places == 1
+            else Text("{parts} are damaged", parts=joined(parts, " and "))
+        )
+        if parts
+        else ""
+    )
+
+
+def damaged_records(findings: Findings) -> set[tuple[str, int]]:
+    """Return the damaged records that are listed, each as its log and offset."""
+    return {(f.queue, f.offset) for f in findings.listed if f.in_log and _is_record(f)}
+
+
+def _is_record(finding: Finding) -> bool:
+    extent = finding.problem.extent
+    return extent is Extent.RECORD or (extent is Extent.RECORD_OR_BYTES and "topic" in finding.facts)

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from rmqstore.checks.problems import codes as problem_codes
-from rmqstore.checks.problems.damage_words import damaged_records
 from rmqstore.checks.problems.report import (
     Fact,
     Finding,
     Report,
     Reused,
+    damaged_records,
     next_command,
     option_of,
     problem_counts,

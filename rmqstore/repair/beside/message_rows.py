@@ -18,15 +18,15 @@ from itertools import islice
 
 from rmqstore.append.rocksdb.new_database import NewDatabase
 from rmqstore.checks.problems import codes
-from rmqstore.checks.rows.message_rows import LogAsItIs
-from rmqstore.checks.rows.missing_rows import (
+from rmqstore.checks.row_faults import Row, RowFault, judge_row, parse_row
+from rmqstore.checks.rows import (
     IndexCounts,
+    LogAsItIs,
     ended_halves,
     missing_halves,
     missing_index_rows,
     missing_timers,
 )
-from rmqstore.checks.rows.row_faults import Row, RowFault, judge_row, parse_row
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.rocksdb.database import CHUNK, CannotRead, is_readable, missing_extra

@@ -10,8 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.checks.beside.timer import latest_read_time, next_to_enqueue
-from rmqstore.checks.beside.timer_wheel import Judged, due_times, good_units, judge, precision, read_wheel
+from rmqstore.checks.beside.timer import (
+    Judged,
+    due_times,
+    good_units,
+    judge,
+    latest_read_time,
+    next_to_enqueue,
+    precision,
+    read_wheel,
+)
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue

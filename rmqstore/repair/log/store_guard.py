@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rmqstore.brokers.dledger.library import written_by_newer
+from rmqstore.checks.beside.directory import unknown_entries
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.recognise import store_above
 from rmqstore.files.store import Store
-from rmqstore.files.top_entries import unknown_entries
 from rmqstore.formats import dledger
 from rmqstore.repair.plan.content import Json
 from rmqstore.texts import Text

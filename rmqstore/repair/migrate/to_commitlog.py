@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqstore.brokers.dledger.library import written_by_newer
-from rmqstore.checks.beside.committed import committed_index
+from rmqstore.checks.beside.dledger import committed_index
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.report import problem_counts
 from rmqstore.checks.problems.table import PROBLEMS

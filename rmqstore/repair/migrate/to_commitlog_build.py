@@ -10,7 +10,7 @@ from rmqstore.append.readdress.files import IdMap, building, copy_file, copy_tre
 from rmqstore.append.readdress.readdress import WHEEL_TOPIC, Readdressing, ReaddressOptions
 from rmqstore.append.readdress.timer import fix_timercheck, relay_timer_log
 from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.checks.beside.tag_keys import indexes_tags
+from rmqstore.checks.beside.index import indexes_tags
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.verify import Verified

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.problems.report import Report, VersionRange
 from rmqstore.files.store import Store
 from rmqstore.repair.plan.content import Json

@@ -1,6 +1,6 @@
 """Keeps the sound parts of an examination, so that the examination after a plan reads only what the plan changes.
 
-A part is used again under the same conditions as with `--since-last`, see `checks/since_last/last_run.py`, except that
+A part is used again under the same conditions as with `--since-last`, see `checks/since_last.py`, except that
 the plan tells which bytes change. Parts are kept in a temporary file, because their size grows with the store.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, watched_reads
 from rmqstore.checks.log.stored_units import opened
 from rmqstore.checks.problems.report import Findings
-from rmqstore.checks.since_last.kept_part import Identity, KeptPart, kept_part, options_key
+from rmqstore.checks.since_last import Identity, KeptPart, kept_part, options_key
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.store_queues import TREE
@@ -25,8 +25,8 @@ from rmqstore.scan.workers import Mapper, Split, map_ordered
 
 if TYPE_CHECKING:
     from rmqstore.checks.index.catalog import IndexCatalog
-    from rmqstore.checks.log.beside_split import BesideSplit, WatchedReads
     from rmqstore.checks.log.commitlog import IndexCheck
+    from rmqstore.checks.log.stored_units import BesideSplit, WatchedReads
 
 SPLIT = 32 << 20
 """Bytes of a part of the log: what a plan changes is read a second time in whole parts."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqstore.checks.queues.consumequeue_ext import ext_units
+from rmqstore.checks.queues.consumequeue import ext_units
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue

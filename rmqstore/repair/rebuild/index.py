@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from rmqstore.append.store.index_builder import IndexFileBuilder
-from rmqstore.checks.beside.index import check_index
-from rmqstore.checks.beside.tag_keys import indexes_tags
-from rmqstore.checks.index.files import IndexFile
+from rmqstore.checks.beside.index import check_index, indexes_tags
+from rmqstore.checks.index.catalog import IndexFile
 from rmqstore.checks.index.keys import KeyReader
 from rmqstore.checks.index.tally import Contradicted
 from rmqstore.checks.problems import codes

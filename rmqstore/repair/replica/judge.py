@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rmqstore.checks.beside.contradicted import report_contradicted
+from rmqstore.checks.beside.index import report_contradicted
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rmqstore.checks.beside.committed import committed_end, committed_index
+from rmqstore.checks.beside.dledger import committed_end, committed_index
 from rmqstore.checks.beside.index import check_index
 from rmqstore.checks.filler_notes import filler_offsets
 from rmqstore.checks.index.catalog import IndexCatalog

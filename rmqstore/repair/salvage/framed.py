@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cached_property
 
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.checks.log.header_fields import PREPARED, ROLLED_BACK
+from rmqstore.checks.log.record_findings import PREPARED, ROLLED_BACK
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.files.mapped_file_queue import message_at

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rmqstore.checks.beside.committed import committed_index
+from rmqstore.checks.beside.dledger import committed_index
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.files.store import Store
 from rmqstore.scan.dispatch import U64, QueueTable

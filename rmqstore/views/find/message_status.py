@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, QueueProgress
+from rmqstore.checks.beside.config import ConsumerOffsets, QueueProgress
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store

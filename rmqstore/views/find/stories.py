@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from rmqstore.checks.beside.consumer_offsets import QueueProgress
+from rmqstore.checks.beside.config import QueueProgress
 from rmqstore.files.store import Store
 from rmqstore.formats import properties
 from rmqstore.views.dump.log_times import time_span

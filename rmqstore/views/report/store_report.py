@@ -10,7 +10,7 @@ from rmqstore.backup.derived import after_one_pass
 from rmqstore.brokers.rules.forecast import StartForecast
 from rmqstore.brokers.rules.versions import RUN_VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.report import Report
 from rmqstore.checks.verify import Verified, VerifyOptions, examine_lasting

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.errors import RmqStoreError
 from rmqstore.files.files import Files
 from rmqstore.files.store import QueueKind, Store, open_store

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets, QueueProgress
+from rmqstore.checks.beside.config import ConsumerOffsets, QueueProgress
 from rmqstore.files.config import Committed
 from rmqstore.files.store import open_store
 from tests.rocksdb_rows import need_rocksdict, opened_rows

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.checks.beside.dledger import check_dledger, check_dledger_texts
-from rmqstore.checks.log.entry_tally import EntryTally, add_entries
+from rmqstore.checks.log.log_contents import EntryTally, add_entries
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.broker_config import BrokerConfig

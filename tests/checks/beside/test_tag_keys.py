@@ -9,7 +9,7 @@ import pytest
 
 from rmqstore.append.store.dispatch import DispatchOptions
 from rmqstore.append.store.message_store import MessageStore, StoreOptions
-from rmqstore.checks.beside.tag_keys import indexes_tags
+from rmqstore.checks.beside.index import indexes_tags
 from rmqstore.checks.verify import examine
 from rmqstore.files.files import LOCAL
 from rmqstore.files.index import index_chain

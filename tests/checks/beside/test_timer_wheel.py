@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.beside.timer import check_timer
-from rmqstore.checks.beside.timer_wheel import judge, precision, read_wheel
+from rmqstore.checks.beside.timer import check_timer, judge, precision, read_wheel
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.files.config import delay_offsets, loaded_config
 from rmqstore.files.store import Store
 from rmqstore.formats.properties import SCHEDULE_TOPIC

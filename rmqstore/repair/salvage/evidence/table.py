@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import QueuePart
-from rmqstore.checks.queues.queue_check import complement
+from rmqstore.checks.queues.consumequeue import complement
 from rmqstore.checks.verify import Verified
 from rmqstore.files.config import queue_numbers
 from rmqstore.files.rocksdb.database import CannotRead

@@ -1,4 +1,9 @@
-"""POP-BEYOND: check points and acknowledgements of POP that name messages which their queue does not have.
+"""RDB-POP-BEYOND: rows of kvStore/ that name messages which their queue does not have.
+
+A row is a message that a POP consumer has received and not acknowledged. Source: PopConsumerService#revive (RocketMQ
+5.5.1)
+
+POP-BEYOND: check points and acknowledgements of POP that name messages which their queue does not have.
 
 A check point is a message in the revive log, or in the timer on its way there. Those that the broker has processed, and
 those before a queue's minimum (their messages have expired), are no problem; nor are those of topics without queues:
@@ -7,20 +12,68 @@ the broker skips them (PopReviveService#mergeAndRevive, RocketMQ 5.4.0).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from rmqstore.checks.beside.consumer_offsets import ConsumerOffsets
+from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange, QueueState
+from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange, QueueState, Report
 from rmqstore.files.mapped_file_queue import message_at
-from rmqstore.files.rocksdb.database import CannotRead
+from rmqstore.files.rocksdb.database import CannotRead, is_readable, missing_extra
 from rmqstore.files.rocksdb.queues import RocksDBQueues
+from rmqstore.files.rocksdb.rows import pop_rows
 from rmqstore.files.store import Store
 from rmqstore.formats import pop
 from rmqstore.formats.consumequeue import UNIT
+from rmqstore.formats.pop import KV_DIRECTORY
 from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_TOPIC, parse_properties, tags_code
+from rmqstore.formats.text import many
 from rmqstore.formats.times import iso_utc
+from rmqstore.texts import Text
+
+
+def check_pop_rows(store: Store, report: Report, queue_range: QueueRange | None) -> int:
+    """Compare the rows of kvStore/ with the ends of their queues; `queue_range` None: do not compare.
+
+    Return the number of rows: messages that POP consumers received, and did not acknowledge. Rows before a queue's
+    minimum are no problem: their messages have expired, and the broker drops them.
+    Errors: none; see `unchecked` of the report.
+    """
+    if not is_readable():
+        report.unchecked.append(
+            Text(
+                "{kv_directory}/: messages that POP consumers received are not checked: that {missing_extra}",
+                kv_directory=KV_DIRECTORY,
+                missing_extra=missing_extra(),
+            )
+        )
+        return 0
+    beyond: Counter[tuple[str, int]] = Counter()
+    other = count = 0
+    try:
+        for _, _, row in pop_rows(store):
+            count += 1
+            if row is None:
+                other += 1
+            elif queue_range is not None:
+                bounds = queue_range(row.topic, row.queue_id)
+                if bounds is not None and row.queue_offset >= bounds[1]:
+                    beyond[row.topic, row.queue_id] += 1
+    except CannotRead as e:
+        report.unchecked.append(
+            Text("{kv_directory}/: this RocksDB cannot be read: {e}", kv_directory=KV_DIRECTORY, e=e)
+        )
+        return count
+    if other:
+        report.unchecked.append(
+            Text("{kv_directory}/: {rows} cannot be read", kv_directory=KV_DIRECTORY, rows=many(other, "row"))
+        )
+    for (topic, queue_id), rows in sorted(beyond.items()) if not report.live else ():
+        facts: dict[str, Fact] = {"topic": topic, "queue_id": queue_id, "rows": rows}
+        report.findings.add(Finding(codes.RDB_POP_BEYOND, f"{topic}/{queue_id}", KV_DIRECTORY, facts=facts))
+    return count
+
 
 _NEWEST = 20_000  # messages of a queue
 _TAGS = (pop.CHECK_POINT_TAG, pop.ACK_TAG, pop.BATCH_ACK_TAG)
