@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from rmqstore.brokers.log.plain_start import PlainStart
-from rmqstore.brokers.queues.simple_queue import RecoveredFiles
-from rmqstore.brokers.rules.forecast import QueueKey, StartForecast, StartOptions
-from rmqstore.brokers.rules.versions import rules_for
-from rmqstore.brokers.rules.writer import writer_of
+from rmqstore.brokers.forecast import QueueKey, StartForecast, StartOptions
+from rmqstore.brokers.plain_start import PlainStart
+from rmqstore.brokers.queues import RecoveredFiles
+from rmqstore.brokers.rules import rules_for, writer_of
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store
@@ -19,7 +18,7 @@ from rmqstore.scan.units import KnownUnits
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
-    from rmqstore.brokers.rules.versions import BrokerRules
+    from rmqstore.brokers.rules import BrokerRules
 
 
 def simulate_start(
@@ -90,7 +89,7 @@ class Starts:
         if in_dledger_mode(store, config):
             if rules.dledger is None:
                 raise UsageError(Text("RocketMQ {version} has no DLedger mode", version=rules.version))
-            from rmqstore.brokers.dledger.start import DLedgerStart
+            from rmqstore.brokers.dledger import DLedgerStart
 
             kind = DLedgerStart
         start = kind(store, self._tiling, rules, config, self._options)

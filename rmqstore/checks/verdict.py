@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqstore.brokers.rules.forecast import StartForecast, StartOptions
-from rmqstore.brokers.rules.versions import RUN_VERSIONS, VERSIONS, rules_for, version_number
-from rmqstore.brokers.rules.writer import writer_of
+from rmqstore.brokers.forecast import StartForecast, StartOptions
+from rmqstore.brokers.rules import RUN_VERSIONS, VERSIONS, rules_for, version_number, writer_of
 from rmqstore.brokers.simulate import Starts, in_dledger_mode
 from rmqstore.checks.beside.checkpoint import TIMES, read_checkpoint, stale_position
 from rmqstore.checks.beside.permissions import rights_words

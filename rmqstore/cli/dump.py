@@ -291,7 +291,7 @@ def _broker_stop(out: Output, store: Store, broker: str | None) -> dict[str, Any
     """Return the columns for where a broker's recovery would stop; none for a part of a store."""
     if store.part is not None:
         return {}
-    from rmqstore.brokers.rules.forecast import StartOptions
+    from rmqstore.brokers.forecast import StartOptions
     from rmqstore.brokers.simulate import simulate_start
 
     forecast = simulate_start(store, version=broker, options=StartOptions(thorough=False)).to_json()

@@ -7,8 +7,8 @@ draft.
 
 from __future__ import annotations
 
-from rmqstore.brokers.rules.forecast import StartOptions
-from rmqstore.brokers.rules.versions import RUN_VERSIONS
+from rmqstore.brokers.forecast import StartOptions
+from rmqstore.brokers.rules import RUN_VERSIONS
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area, Severity

@@ -31,7 +31,7 @@ from rmqstore.brokers.clean_up import (
     expired_by_offset,
     expired_index,
 )
-from rmqstore.brokers.rules.versions import rules_for
+from rmqstore.brokers.rules import rules_for
 from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig

@@ -13,11 +13,13 @@ from rmqstore.brokers.clean_up import (
     Decision,
     DLedgerDisks,
     FileSystem,
+    Filling,
+    Growth,
     RetentionRules,
     decide_commitlog,
     decide_dledger,
+    forecast_filling,
 )
-from rmqstore.brokers.filling import Filling, Growth, forecast_filling
 from rmqstore.files.files import Files
 from rmqstore.files.log_ends import find_end, record_at, store_timestamp
 from rmqstore.files.mapped_file_queue import MappedFileQueue

@@ -57,7 +57,6 @@ def test_info_loads_no_numpy() -> None:
 
 # modules for stores with batch queues or damage, and for output to a file
 _OTHER_STORES = (
-    "rmqstore.brokers.queues.batch_queue",
     "rmqstore.checks.beside.dledger",
     "rmqstore.checks.filler_notes",
     "rmqstore.checks.queues.rocksdb",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.brokers.rules.forecast import StartOptions
+from rmqstore.brokers.forecast import StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.files.store import open_store

@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rmqstore.brokers.load.controller_start import HIDDEN
-from rmqstore.brokers.rules.forecast import PROCESS_EXIT, StartForecast
+from rmqstore.brokers.forecast import PROCESS_EXIT, StartForecast
+from rmqstore.brokers.load import HIDDEN
 from rmqstore.files.store_queues import is_database_file
 from tests.real_broker.oracle import OracleResult
 

@@ -8,14 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.brokers.rules.record import (
-    Checked,
-    ParserSettings,
-    check_message_and_return_size,
-    java_split,
-    parse_properties,
-)
-from rmqstore.brokers.rules.versions import VERSIONS, rules_for
+from rmqstore.brokers.record import Checked, ParserSettings, check_message_and_return_size, java_split, parse_properties
+from rmqstore.brokers.rules import VERSIONS, rules_for
 from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEAD, build_message
 
 FILE = 4096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqstore.brokers.rules.versions import (
+from rmqstore.brokers.rules import (
     NEWEST,
     RUN_VERSIONS,
     VERSIONS,

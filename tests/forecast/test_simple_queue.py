@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles
-from rmqstore.brokers.queues.simple_queue import SimpleQueue
-from rmqstore.brokers.rules.forecast import StartFails
-from rmqstore.brokers.rules.versions import rules_for
+from rmqstore.brokers.forecast import StartFails
+from rmqstore.brokers.mapped_files import SimulatedFile, SimulatedFiles
+from rmqstore.brokers.queues import SimpleQueue
+from rmqstore.brokers.rules import rules_for
 from rmqstore.formats import consumequeue
 
 UNIT = consumequeue.UNIT.size

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.brokers.load.controller_start import HIDDEN
-from rmqstore.brokers.rules.forecast import StartForecast, StartOptions
-from rmqstore.brokers.rules.versions import VERSIONS, rules_for
+from rmqstore.brokers.forecast import StartForecast, StartOptions
+from rmqstore.brokers.load import HIDDEN
+from rmqstore.brokers.rules import VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig

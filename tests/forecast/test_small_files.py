@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.brokers.rules.forecast import StartForecast, StartOptions
+from rmqstore.brokers.forecast import StartForecast, StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.broker_config import BrokerConfig

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.brokers.rules.forecast import StartForecast
-from rmqstore.brokers.rules.versions import VERSIONS
+from rmqstore.brokers.forecast import StartForecast
+from rmqstore.brokers.rules import VERSIONS
 from rmqstore.brokers.simulate import Starts, simulate_start
 from rmqstore.errors import UsageError
 from rmqstore.files.store import open_store

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.brokers.rules.writer import writer_of
+from rmqstore.brokers.rules import writer_of
 from rmqstore.files.store import open_store
 from rmqstore.formats.checkpoint import StoreCheckpoint, parse_checkpoint
 from tests.command import run_json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmqstore.brokers.rules.versions import rules_for
+from rmqstore.brokers.rules import rules_for
 from rmqstore.formats.services import batch_extent, light_queues
 
 FOUND = {"INNER_MULTI_DISPATCH": "%LMQ%a,b,c/d", "INNER_MULTI_QUEUE_OFFSET": "7,8,9"}

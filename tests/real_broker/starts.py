@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 
-from rmqstore.brokers.rules.forecast import StartForecast, StartOptions
+from rmqstore.brokers.forecast import StartForecast, StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.brokers.rules.forecast import StartForecast
+from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store

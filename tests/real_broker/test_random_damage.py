@@ -27,7 +27,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.brokers.rules.forecast import QueueKey, StartOptions
+from rmqstore.brokers.forecast import QueueKey, StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.problems import codes
 from rmqstore.files.broker_config import BrokerConfig

@@ -11,8 +11,18 @@ import pytest
 
 from rmqstore.append.messages.encoder import NewMessage
 from rmqstore.append.store.message_store import open_writable
-from rmqstore.brokers.clean_up import HOUR, Candidate, Decision, FileSystem, RetentionRules, decide_commitlog
-from rmqstore.brokers.filling import HORIZON, Filling, Growth, forecast_filling
+from rmqstore.brokers.clean_up import (
+    HORIZON,
+    HOUR,
+    Candidate,
+    Decision,
+    FileSystem,
+    Filling,
+    Growth,
+    RetentionRules,
+    decide_commitlog,
+    forecast_filling,
+)
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.repair.expire import ExpireOptions, plan_expire, rules_of

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from rmqstore.append.files.disk import sync_directory
 from rmqstore.append.files.mapped_file import Clock, WritableMappedFile, now_ms
-from rmqstore.brokers.load.mapped_files import load_directories
-from rmqstore.brokers.rules.versions import rules_for
+from rmqstore.brokers.mapped_files import load_directories
+from rmqstore.brokers.rules import rules_for
 from rmqstore.errors import Refused
 from rmqstore.texts import Text
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from rmqstore.append.store.store_options import StoreOptions
-from rmqstore.brokers.load.config import batch_topics
+from rmqstore.brokers.load import batch_topics
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.errors import NotAStore, Refused
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE, BrokerConfig

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rmqstore.brokers.rules.forecast import StartForecast
-from rmqstore.brokers.rules.versions import BrokerRules
+from rmqstore.brokers.forecast import StartForecast
+from rmqstore.brokers.rules import BrokerRules
 from rmqstore.checks.log.commitlog import Misfiled
 from rmqstore.checks.log.logs import Name
 from rmqstore.checks.log.queue_parts import QueuePart

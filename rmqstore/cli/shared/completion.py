@@ -63,7 +63,7 @@ def codes(_: click.Context) -> Iterable[str]:
 @_completer
 def versions(_: click.Context) -> Iterable[str]:
     """Broker versions whose rules are known."""
-    from rmqstore.brokers.rules.versions import VERSIONS
+    from rmqstore.brokers.rules import VERSIONS
 
     return VERSIONS
 

@@ -214,7 +214,7 @@ def read_config(out: Output, path: Path | None, version: str | None = None) -> B
 
     exact = ""
     if version:
-        from rmqstore.brokers.rules.versions import rules_for
+        from rmqstore.brokers.rules import rules_for
 
         with contextlib.suppress(UsageError):  # the command itself refuses an unknown version
             exact = rules_for(version).version

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from rmqstore.brokers.dledger.library import written_by_newer
+from rmqstore.brokers.dledger import written_by_newer
 from rmqstore.checks.beside.directory import unknown_entries
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused

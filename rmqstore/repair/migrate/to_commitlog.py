@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rmqstore.brokers.dledger.library import written_by_newer
+from rmqstore.brokers.dledger import written_by_newer
 from rmqstore.checks.beside.dledger import committed_index
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.report import problem_counts

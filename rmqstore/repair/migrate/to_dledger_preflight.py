@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rmqstore.brokers.rules.forecast import StartOptions
-from rmqstore.brokers.rules.versions import RUN_VERSIONS, rules_for
+from rmqstore.brokers.forecast import StartOptions
+from rmqstore.brokers.rules import RUN_VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.problems.report import problem_counts, store_words
 from rmqstore.checks.problems.table import PROBLEMS

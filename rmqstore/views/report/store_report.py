@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from rmqstore.backup.derived import after_one_pass
-from rmqstore.brokers.rules.forecast import StartForecast
-from rmqstore.brokers.rules.versions import RUN_VERSIONS, rules_for
+from rmqstore.brokers.forecast import StartForecast
+from rmqstore.brokers.rules import RUN_VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.log.commitlog import LogResult

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.brokers.rules.forecast import StartOptions
+from rmqstore.brokers.forecast import StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.files.broker_config import BrokerConfig
@@ -131,7 +131,7 @@ def test_the_forecast_of_a_sound_store_does_not_read_the_log(tmp_path: Path, mon
     store = copy_store("5.4.0-clean", tmp_path)
     (store / "abort").touch()
     (store / "checkpoint").write_bytes(bytes(4096))
-    monkeypatch.setattr("rmqstore.brokers.log.files.scan_file", None)
+    monkeypatch.setattr("rmqstore.brokers.log_files.scan_file", None)
     report = looked_at(store, None, None).report
     assert report.verdict == "RocketMQ 5.4.0 would start and lose nothing"
     assert report.broker is not None
@@ -143,7 +143,7 @@ def test_the_forecast_uses_the_kept_units(tmp_path: Path, monkeypatch: pytest.Mo
     shutil.rmtree(store / "consumequeue")
     kept = looked_at(store, None, KeptUnits())
     assert kept.legacy is not None
-    monkeypatch.setattr("rmqstore.brokers.log.files.scan_file", None)  # fails if the log is read
+    monkeypatch.setattr("rmqstore.brokers.log_files.scan_file", None)  # fails if the log is read
     (store / "abort").unlink(missing_ok=True)
     opened = open_store(store)
     forecast = simulate_start(

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from rmqstore.brokers.rules.versions import BrokerRules, PropertyCrc
+from rmqstore.brokers.rules import BrokerRules, PropertyCrc
 from rmqstore.formats.message import (
     BLANK_MAGIC,
     CRC32_RESERVED_LEN,

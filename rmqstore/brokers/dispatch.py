@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqstore.brokers.load.mapped_files import SimulatedFile, SimulatedFiles
-from rmqstore.brokers.queues.simple_queue import RecoveredFiles, SimpleQueue
-from rmqstore.brokers.rules.forecast import DispatchThrows, QueueKey
-from rmqstore.brokers.rules.record import Checked
-from rmqstore.brokers.rules.versions import BrokerRules
+from rmqstore.brokers.forecast import DispatchThrows, QueueKey
+from rmqstore.brokers.mapped_files import SimulatedFile, SimulatedFiles
+from rmqstore.brokers.queues import RecoveredFiles, SimpleQueue
+from rmqstore.brokers.record import Checked
+from rmqstore.brokers.rules import BrokerRules
 from rmqstore.files.store import Store
 from rmqstore.formats.message import is_dispatched
 from rmqstore.formats.properties import LMQ_PREFIX, malformed_offset
@@ -32,7 +32,7 @@ from rmqstore.scan.units import KnownUnits
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
-    from rmqstore.brokers.queues.batch_queue import BatchQueue
+    from rmqstore.brokers.queues import BatchQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Queues:
         size = self.settings.batch_size if batch else self.settings.simple_size
         mapped = SimulatedFiles(self.root / tree / topic / str(queue_id), size, files)
         if batch:
-            from rmqstore.brokers.queues.batch_queue import BatchQueue
+            from rmqstore.brokers.queues import BatchQueue
 
             self.table[(topic, queue_id)] = BatchQueue(topic, queue_id, mapped)
         else:

@@ -1,7 +1,7 @@
 """Simulates the start of a broker on a plain commitlog: load, recover, re-dispatch.
 
 Source: DefaultMessageStore#load, #recover, #start; CommitLog#recoverNormally, #recoverAbnormally (RocketMQ 4.3.0 to
-5.5.1). `rules/versions.py` has the rules of each version.
+5.5.1). `rules.py` has the rules of each version.
 """
 
 from __future__ import annotations
@@ -10,19 +10,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from rmqstore.brokers.load.config import batch_topics, unreadable_after_load, unreadable_metadata
-from rmqstore.brokers.load.controller_start import HIDDEN, exit_without_store, refusal_before_load
-from rmqstore.brokers.load.index import load_index
-from rmqstore.brokers.load.mapped_files import Obstacle, SimulatedFiles, java_long, load_directories
-from rmqstore.brokers.load.queue_settings import QueueStores, conflict, database_directory, refused_after_load
-from rmqstore.brokers.log.files import Scanned
-from rmqstore.brokers.log.start_file import Exit, start_file
-from rmqstore.brokers.log.walk import DroppedRecords, LogReader, Manner, Walk
-from rmqstore.brokers.queues.dispatch import DispatchCondition, DispatchSettings, Queues
-from rmqstore.brokers.queues.simple_queue import SimpleQueue
-from rmqstore.brokers.rules.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartFails, StartForecast, StartOptions
-from rmqstore.brokers.rules.record import ParserSettings
-from rmqstore.brokers.rules.versions import BrokerRules, Reput
+from rmqstore.brokers.dispatch import DispatchCondition, DispatchSettings, Queues
+from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartFails, StartForecast, StartOptions
+from rmqstore.brokers.load import (
+    HIDDEN,
+    QueueStores,
+    batch_topics,
+    conflict,
+    database_directory,
+    exit_without_store,
+    load_index,
+    refusal_before_load,
+    refused_after_load,
+    unreadable_after_load,
+    unreadable_metadata,
+)
+from rmqstore.brokers.log_files import Scanned
+from rmqstore.brokers.mapped_files import Obstacle, SimulatedFiles, java_long, load_directories
+from rmqstore.brokers.queues import SimpleQueue
+from rmqstore.brokers.record import ParserSettings
+from rmqstore.brokers.rules import BrokerRules, Reput
+from rmqstore.brokers.walk import DroppedRecords, Exit, LogReader, Manner, Walk, start_file
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, BrokerConfig
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.store_queues import ASSIGNING, PREFERRED, chooses_rocksdb
@@ -33,7 +41,8 @@ from rmqstore.scan.units import KnownUnits
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
-    from rmqstore.brokers.load.rocksdb import RocksDBAtStart
+    from rmqstore.brokers.rocksdb import RocksDBAtStart
+
 
 _NO_INDEX = "java.lang.IllegalMonitorStateException"
 _COMPLETE = 1 << 62  # larger than any offset
@@ -293,7 +302,7 @@ class PlainStart:
         """
         if not self.kinds.both or self.rows is None or not self.rows.last:
             return
-        from rmqstore.brokers.queues.both_kinds import queue_that_differs
+        from rmqstore.brokers.rocksdb import queue_that_differs
 
         found = queue_that_differs(
             self.queues,
@@ -331,7 +340,7 @@ class PlainStart:
             families.append(TRANS_FAMILY)
         if not families:
             return ()
-        from rmqstore.brokers.load.rocksdb import message_row_ends
+        from rmqstore.brokers.rocksdb import message_row_ends
 
         ends = message_row_ends(self.store, families)
         if len(ends) < len(families):
@@ -380,7 +389,7 @@ class PlainStart:
         """Return an unreadable configuration database, if the broker keeps its configuration in RocksDB."""
         if not self.rocksdb:
             return None
-        from rmqstore.brokers.load.rocksdb import unreadable_rocksdb_config
+        from rmqstore.brokers.rocksdb import unreadable_rocksdb_config
 
         return unreadable_rocksdb_config(self.store)
 
@@ -391,7 +400,7 @@ class PlainStart:
 
     def _open_rocksdb(self) -> StartForecast | None:
         """Open the RocksDB of the consume queues; return the forecast if that fails the load, else None."""
-        from rmqstore.brokers.load.rocksdb import rocksdb_at_start
+        from rmqstore.brokers.rocksdb import rocksdb_at_start
 
         known = self.unreadable_rows
         name = database_directory(self.store, self.rules, self.config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rmqstore.brokers.rules.record import DEFAULT_HEAP
+from rmqstore.brokers.record import DEFAULT_HEAP
 from rmqstore.formats.text import many
 from rmqstore.texts import Text
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from rmqstore.brokers.rules.versions import LengthMismatch
+from rmqstore.brokers.rules import LengthMismatch
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import DirEntry, offset_to_file_name
 from rmqstore.texts import Text

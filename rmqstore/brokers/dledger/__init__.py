@@ -1,1 +1,0 @@
-"""Simulates the start of a broker in DLedger mode."""

@@ -1,0 +1,299 @@
+"""What a starting broker loads before its log, and what stops it there.
+
+Finds configuration files that stop a broker's start, and the topics that topics.json makes BatchCQ.
+
+Source: ConfigManager#load, #loadBak; ScheduleMessageService#load; TimerMetrics; BrokerController#initializeMetadata,
+#recoverAndInitService (RocketMQ 4.3.0 to 5.4.0; confirmed with whole brokers of 4.9.7, 5.1.4 and 5.4.0).
+
+Finds what stops a broker before it loads its store, and the exit code of a broker that could not load it.
+
+Source: BrokerController#initializeMessageStore, #shutdown, BrokerStartup#createBrokerController; DefaultMessageStore's
+constructor; TimerWheel's constructor; TimerMessageStore#shutdown. Confirmed with whole brokers of 4.9.7, 5.1.4, 5.4.0,
+5.5.1.
+
+Simulates IndexService#load: which index files it deletes after a crash, and which file stops it.
+
+Source: IndexService#load, IndexFile (RocketMQ 4.3.0 to 5.4.0).
+
+Finds settings and directories of consume queues in RocksDB with which a broker does not start.
+
+Source: CombineConsumeQueueStore's and RocksDBConsumeQueueStore's constructors, RocksDBLiteLifecycleManager#init
+(RocketMQ 5.3.4 to 5.5.1). Confirmed with whole brokers of 5.5.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT
+from rmqstore.brokers.mapped_files import Obstacle, java_long
+from rmqstore.brokers.rules import BrokerRules
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.config import BATCH_CQ, config_bytes, config_object, configured_types
+from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.store_queues import (
+    DOUBLE_WRITE,
+    LIGHT_IN_ROCKSDB,
+    ROCKSDB,
+    SEPARATE,
+    SEPARATE_KEY,
+    SHARED,
+    is_current,
+    place_is_configured,
+    rocksdb_place,
+)
+from rmqstore.formats import index
+from rmqstore.formats.timer import snapshot_position, wheel_size
+from rmqstore.texts import Text
+
+_METADATA = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json")
+_METADATA_5 = ("topicQueueMapping.json", "consumerOrderInfo.json")
+_LEVEL = re.compile(r"[+-]?[0-9]+[smhd]\Z")
+
+
+def batch_topics(store: Store) -> frozenset[str]:
+    """Return the topics that a starting broker treats as BatchCQ: only topics.json or its .bak decides."""
+    types = configured_types(store.files, store.root) or {}
+    return frozenset(topic for topic, kind in types.items() if kind == BATCH_CQ)
+
+
+def unreadable_metadata(store: Store, rules: BrokerRules) -> Obstacle | None:
+    """Return the first unparsable file (its .bak too) of those read before the store: initialize() returns false."""
+    return _unreadable(store, (*_METADATA, *(_METADATA_5 if rules.more_metadata else ())), rules)
+
+
+def unreadable_after_load(store: Store, rules: BrokerRules, config: BrokerConfig) -> Obstacle | None:
+    """Return the first of delayOffset.json, timermetrics and messageDelayLevel that cannot be parsed.
+
+    The broker reads these once the store is loaded.
+    """
+    timer = rules.timer_wheel and config.bool("timerWheelEnable")
+    obstacle = _unreadable(store, ("delayOffset.json", *(("timermetrics",) if timer else ())), rules)
+    if obstacle is not None:
+        return obstacle
+    levels = config.text("messageDelayLevel").split(" ")
+    if any(_LEVEL.match(level) is None for level in levels):
+        text = f"parse message delay level failed. messageDelayLevel = {config.text('messageDelayLevel')}"
+        return Obstacle(store.root, Text("messageDelayLevel cannot be parsed"), text)
+    return None
+
+
+def _unreadable(store: Store, names: Iterable[str], rules: BrokerRules) -> Obstacle | None:
+    reader, files = rules.config_reader, store.files
+    for name in names:
+        path = store.root / "config" / name
+        if config_object(files, path, reader) is not None:
+            continue
+        backup = path.with_name(name + ".bak")
+        if not config_bytes(files, backup) or config_object(files, backup, reader) is not None:
+            continue
+        return Obstacle(
+            path,
+            Text("neither {path} nor its .bak can be parsed", path=path),
+            f"load {path} failed, and try to load backup file",
+        )
+    return None
+
+
+HIDDEN = Text(
+    "the broker's log ends with a NullPointerException in TimerMessageStore#shutdown: a "
+    "consequence of the failed start, not its cause"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StartRefusal:
+    """Why a start ends before load(): the reason, the line in the broker's log, and the exit code of the process."""
+
+    reason: str
+    log_line: str
+    exit_code: int
+
+
+def refusal_before_load(store: Store, rules: BrokerRules, config: BrokerConfig) -> StartRefusal | None:
+    """Return what makes the constructor of the message store fail, `lock` or the timer wheel; None if nothing does."""
+    lock = store.top.get("lock")
+    if lock is not None and lock.directory:
+        code = PROCESS_EXIT if rules.shutdown_throws else LOAD_FALSE
+        return StartRefusal(Text("lock is a directory"), "java.io.FileNotFoundException: lock (Is a directory)", code)
+    if not rules.timer_wheel or not config.bool("timerWheelEnable"):
+        return None
+    name = _wheel_read(store, rules, config)
+    wheel = store.top.get(name)
+    if wheel is None:
+        return None
+    if wheel.directory:
+        return StartRefusal(
+            Text("{name} is a directory", name=name),
+            f"java.io.FileNotFoundException: {name} (Is a directory)",
+            LOAD_FALSE,
+        )
+    if wheel.length not in (0, wheel_size()):
+        code = LOAD_FALSE if rules.any_wheel_failure_is_caught else PROCESS_EXIT
+        line = f"Timer wheel length:{wheel.length} != expected:{wheel_size()}"
+        return StartRefusal(
+            Text(
+                "{name} is {length:,} bytes long, not {wheel_size:,}",
+                name=name,
+                length=wheel.length,
+                wheel_size=wheel_size(),
+            ),
+            line,
+            code,
+        )
+    return None
+
+
+def _wheel_read(store: Store, rules: BrokerRules, config: BrokerConfig) -> str:
+    """Return the file that the broker reads the timer wheel from: the newest snapshot if it uses snapshots."""
+    if rules.wheel_snapshots and config.bool("timerWheelSnapshotFlush"):
+        found = [at for name in store.top if (at := snapshot_position(name)) is not None]
+        if found:
+            return f"timerwheel.{max(found)}"
+    return "timerwheel"
+
+
+def exit_without_store(rules: BrokerRules, config: BrokerConfig) -> int:
+    """Return the exit code of a broker whose load() returned false."""
+    return PROCESS_EXIT if rules.shutdown_throws and config.bool("timerWheelEnable") else LOAD_FALSE
+
+
+@dataclass(slots=True)
+class IndexLoad:
+    """The index files that the load deletes, and the file that it cannot open."""
+
+    deleted: list[Path] = field(default_factory=list)
+    obstacle: Obstacle | None = None
+
+
+def load_index(store: Store, clean: bool, index_time: int) -> IndexLoad:
+    """Load every index file in the order of names; `index_time` is the checkpoint's indexMsgTimestamp, in ms."""
+    out = IndexLoad()
+    for entry in store.index_entries:
+        if java_long(entry.path.name) is None:
+            continue  # the broker catches the NumberFormatException and skips the file
+        if entry.directory or entry.special or entry.unreadable:
+            text = f"load file {entry.path} error"
+            out.obstacle = Obstacle(entry.path, Text("index file {path} cannot be opened", path=entry.path), text)
+            return out
+        raw = store.files.read_at(entry.path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0")
+        if not clean and int(index.HEADER.array(raw)[0]["end_timestamp"]) > index_time:
+            out.deleted.append(entry.path)
+    return out
+
+
+_FILES, _DATABASE = "default", ROCKSDB.lower()
+_NO_BATCH = "java.lang.ClassCastException: class org.apache.rocketmq.store.queue.CombineConsumeQueueStore"
+_ILLEGAL = "java.lang.IllegalArgumentException: CombineConsumeQueue"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStores:
+    """Where a broker keeps consume queues: in RocksDB (`rocksdb`), or in files and in RocksDB (`both`), or in files."""
+
+    rocksdb: bool
+    both: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Why the broker does not start, and the line in its log."""
+
+    reason: str
+    log_line: str
+
+
+def database_directory(store: Store, rules: BrokerRules, config: BrokerConfig) -> str:
+    """Return the directory in which the broker keeps the RocksDB of its consume queues."""
+    if not rules.separate_rocksdb_queues:
+        return SHARED
+    if not place_is_configured(config):
+        return rocksdb_place(store.files, store.root, config)
+    return SEPARATE if config.bool(SEPARATE_KEY) else SHARED
+
+
+def conflict(store: Store, rules: BrokerRules, config: BrokerConfig, stores: QueueStores) -> Conflict | None:
+    """Return what makes the broker refuse its queue settings or directories; None if nothing does."""
+    wrong = _wrong_settings(rules, config) or _batch_queues(store) if stores.both else None
+    if wrong is not None or not (stores.rocksdb or stores.both) or not rules.separate_rocksdb_queues:
+        return wrong
+    own = database_directory(store, rules, config)
+    other = SHARED if own == SEPARATE else SEPARATE
+    if not is_current(store.files, store.root / other):
+        return None
+    return Conflict(
+        Text(
+            "the consume queues belong in the RocksDB in {own}/, but {other}/ contains a RocksDB, too "
+            "(useSeparateStorePathForRocksdbCQ)",
+            own=own,
+            other=other,
+        ),
+        "find RocksDBConsumeQueue in original/separate path, maybe incompatible config",
+    )
+
+
+def _batch_queues(store: Store) -> Conflict | None:
+    """Return the conflict of a batch queue with queues in files and in RocksDB.
+
+    Source: BatchConsumeQueue's constructor (RocketMQ 5.4.0 and 5.5.1, seen with both)
+    """
+    found = next(iter(store.queue_directories(QueueKind.BATCH)), None)
+    if found is None:
+        return None
+    topic, queue_id, _ = found
+    return Conflict(
+        Text(
+            "the batch queue {topic}/{queue_id} cannot be loaded beside a RocksDB of queues ({double_write})",
+            topic=topic,
+            queue_id=queue_id,
+            double_write=DOUBLE_WRITE,
+        ),
+        _NO_BATCH,
+    )
+
+
+def _wrong_settings(rules: BrokerRules, config: BrokerConfig) -> Conflict | None:
+    """Return what is wrong with the settings of queues in files and in RocksDB."""
+    given = config.text("combineCQLoadingCQTypes") or f"{_FILES};{ROCKSDB}"
+    loaded = {word.strip().lower() for word in given.split(";")} & {_FILES, _DATABASE}
+    if not loaded:
+        return Conflict(
+            Text("combineCQLoadingCQTypes names no kind of queue"), "CombineConsumeQueueStore loadingCQTypes"
+        )
+    chosen = {}
+    for key in ("combineAssignOffsetCQType", "combineCQPreferCQType"):
+        chosen[key] = (config.text(key) or _FILES).lower()
+        if chosen[key] not in loaded:
+            return Conflict(
+                Text("{key} names a kind of queue that combineCQLoadingCQTypes does not load", key=key), _ILLEGAL
+            )
+    light = rules.double_write_needs_lmq and config.bool(LIGHT_IN_ROCKSDB)
+    if light and _DATABASE not in loaded:
+        return Conflict(Text("combineCQUseRocksdbForLmq needs queues in RocksDB (combineCQLoadingCQTypes)"), _ILLEGAL)
+    selective = rules.selective_double_write and config.bool("rocksdbCQSelectiveDoubleWriteEnable")
+    for key, on in (("combineCQUseRocksdbForLmq", light), ("rocksdbCQSelectiveDoubleWriteEnable", selective)):
+        if on and chosen["combineAssignOffsetCQType"] != _FILES:
+            return Conflict(Text("{key} needs combineAssignOffsetCQType={files}", key=key, files=_FILES), _ILLEGAL)
+    if selective and chosen["combineCQPreferCQType"] != _FILES:
+        return Conflict(
+            Text("rocksdbCQSelectiveDoubleWriteEnable needs combineCQPreferCQType={files}", files=_FILES), _ILLEGAL
+        )
+    return None
+
+
+def refused_after_load(rules: BrokerRules, config: BrokerConfig, stores: QueueStores) -> Conflict | None:
+    """Return why a whole broker refuses to serve a store that has loaded; None if it does not.
+
+    Source: BrokerController#initialize, RocksDBLiteLifecycleManager#init (RocketMQ 5.5.1)
+    """
+    if not (stores.both and config.bool(DOUBLE_WRITE)):  # inferred from the files, so that the settings are unknown
+        return None
+    if not rules.double_write_needs_lmq or config.bool(LIGHT_IN_ROCKSDB):
+        return None
+    return Conflict(
+        Text("rocksdbCQDoubleWriteEnable needs combineCQUseRocksdbForLmq=true"),
+        "unexpected, rocksdbCQ is not ready for LMQ.",
+    )

@@ -1,1 +1,0 @@
-"""Which files a starting broker loads, and which stop it."""

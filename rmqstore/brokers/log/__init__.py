@@ -1,1 +1,0 @@
-"""Simulates how a starting broker recovers and re-dispatches the commitlog."""

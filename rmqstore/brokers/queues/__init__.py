@@ -1,1 +1,0 @@
-"""Simulates how a starting broker recovers, truncates and extends consume queues."""
