@@ -22,9 +22,9 @@ from pathlib import Path
 
 from benchmarks import baselines
 from benchmarks.measure import run
-from rmqstore.append.files.flush import FlushPolicy
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.flush import FlushPolicy
+from rmqstore.append.message_store import MessageStore, StoreOptions
 
 BODIES = (256, 1024)
 COUNTS = {"async": 200_000, "sync": 2_000}

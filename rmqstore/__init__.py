@@ -39,14 +39,14 @@ _EXPORTS = {
     "CommitLogChoice": ("rmqstore.repair.migrate.to_commitlog", "MigrationChoice"),
     "Comparison": ("rmqstore.views.compare.comparison", "Comparison"),
     "DLedgerCommitLog": ("rmqstore.views.dledger_store", "DLedgerCommitLog"),
-    "DLedgerMmapFileStore": ("rmqstore.append.dledger.dledger", "DLedgerMmapFileStore"),
+    "DLedgerMmapFileStore": ("rmqstore.append.dledger", "DLedgerMmapFileStore"),
     "DLedgerReader": ("rmqstore.views.dledger_store", "DLedgerReader"),
     "DLedgerTarget": ("rmqstore.repair.migrate.to_dledger_preflight", "Target"),
     "ExpireOptions": ("rmqstore.repair.expire", "ExpireOptions"),
     "ExportOptions": ("rmqstore.views.dump.messages", "ExportOptions"),
     "Finding": ("rmqstore.checks.problems.report", "Finding"),
-    "MessageStore": ("rmqstore.append.store.message_store", "MessageStore"),
-    "NewMessage": ("rmqstore.append.messages.encoder", "NewMessage"),
+    "MessageStore": ("rmqstore.append.message_store", "MessageStore"),
+    "NewMessage": ("rmqstore.append.encoder", "NewMessage"),
     "Outcome": ("rmqstore.repair.plan.outcome", "Outcome"),
     "Plan": ("rmqstore.repair.plan.plan", "Plan"),
     "Queue": ("rmqstore.views.store_view", "Queue"),
@@ -55,7 +55,7 @@ _EXPORTS = {
     "RmqStoreError": ("rmqstore.errors", "RmqStoreError"),
     "Selection": ("rmqstore.views.dump.selection", "Selection"),
     "Store": ("rmqstore.files.store", "Store"),
-    "StoreOptions": ("rmqstore.append.store.message_store", "StoreOptions"),
+    "StoreOptions": ("rmqstore.append.message_store", "StoreOptions"),
     "StoreView": ("rmqstore.views.store_view", "StoreView"),
     "StoredMessage": ("rmqstore.views.store_view", "StoredMessage"),
     "Verified": ("rmqstore.checks.verify", "Verified"),
@@ -69,7 +69,7 @@ _EXPORTS = {
     "measure": ("rmqstore.repair.planned.examined", "measure"),
     "migrate_to_commitlog": ("rmqstore.repair.migrate.to_commitlog_build", "migrate_to_commitlog"),
     "open": ("rmqstore.views.store_view", "open"),
-    "open_writable": ("rmqstore.append.store.message_store", "open_writable"),
+    "open_writable": ("rmqstore.append.message_store", "open_writable"),
     "parse_message": ("rmqstore.views.store_view", "parse_stored"),
     "plan_expire": ("rmqstore.repair.expire", "plan_expire"),
     "plan_migration_to_commitlog": ("rmqstore.repair.migrate.to_commitlog", "plan_migration_to_commitlog"),
@@ -84,9 +84,9 @@ _EXPORTS = {
 }
 
 if TYPE_CHECKING:
-    from rmqstore.append.dledger.dledger import DLedgerMmapFileStore
-    from rmqstore.append.messages.encoder import NewMessage
-    from rmqstore.append.store.message_store import MessageStore, StoreOptions, open_writable
+    from rmqstore.append.dledger import DLedgerMmapFileStore
+    from rmqstore.append.encoder import NewMessage
+    from rmqstore.append.message_store import MessageStore, StoreOptions, open_writable
     from rmqstore.brokers.simulate import simulate_start
     from rmqstore.checks.problems.report import Finding, Report
     from rmqstore.checks.problems.table import PROBLEMS

@@ -16,10 +16,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.store.commitlog import CommitLog
-from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.append.commitlog import CommitLog
+from rmqstore.append.dispatch import DispatchOptions
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.message_store import MessageStore, StoreOptions
 
 TOPIC, QUEUES = "Order", 4
 FILE_SIZE, KEEP = 16_384, 6

@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.append.files.disk import make_directories, replace_file, sync_directory
-from rmqstore.append.files.flush import FlushPolicy
-from rmqstore.append.messages.encoder import RowRefused
-from rmqstore.append.messages.exchange import TableChunk
-from rmqstore.append.store.message_store import MessageStore, StoreOptions
-from rmqstore.append.store.tables import EncodedTable
+from rmqstore.append.bulk import EncodedTable
+from rmqstore.append.disk import make_directories, replace_file, sync_directory
+from rmqstore.append.encoder import RowRefused
+from rmqstore.append.exchange import TableChunk
+from rmqstore.append.flush import FlushPolicy
+from rmqstore.append.message_store import MessageStore, StoreOptions
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused
 from rmqstore.files.config import config_object
 from rmqstore.files.files import LOCAL

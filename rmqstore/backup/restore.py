@@ -15,8 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqstore.append.files.disk import make_directories
-from rmqstore.append.files.new_store import building_store, remove_tree, take_file, write_new_file
+from rmqstore.append.disk import building_store, make_directories, remove_tree, take_file, write_new_file
 from rmqstore.backup.derived import parts_of, plans_of
 from rmqstore.backup.layout import config_of
 from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile

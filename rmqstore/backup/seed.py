@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore.append.files.new_store import remove_tree
+from rmqstore.append.disk import remove_tree
 from rmqstore.backup.backup import BackupOptions, back_up
 from rmqstore.backup.repository import Repository
 from rmqstore.backup.restore import CONTROLLER, MEMBER, SLAVE, RestoredStore, RestoreOptions, restore

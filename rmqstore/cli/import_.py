@@ -19,9 +19,9 @@ from rmqstore.errors import BadRow, MessageRefused, NoSpace, NotAStore, OutputEx
 from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
+    from rmqstore.append.exchange import TableChunk
     from rmqstore.append.importing import ImportOptions
-    from rmqstore.append.messages.exchange import TableChunk
-    from rmqstore.append.store.message_store import StoreOptions
+    from rmqstore.append.message_store import StoreOptions
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.views.dump.messages import Skipped
 
@@ -169,8 +169,8 @@ def _append_to(
     Errors: Refused for a store with problems; BadRow and MessageRefused before anything is written.
     """
     from rmqstore.append.importing import import_into
-    from rmqstore.append.store.message_store import MessageStore
-    from rmqstore.append.store.store_options import StoreOptions
+    from rmqstore.append.message_store import MessageStore
+    from rmqstore.append.store_options import StoreOptions
     from rmqstore.checks.verify import examine
     from rmqstore.files.store import open_store
     from rmqstore.repair.journal.liveness import refuse_in_use
@@ -260,7 +260,7 @@ def _naming_unfinished(target: Path) -> Iterator[None]:
 
 
 def _chunks(files: tuple[Path, ...], damage: Skipped) -> Iterator[TableChunk]:
-    from rmqstore.append.messages.files import tables_of
+    from rmqstore.append.exported_files import tables_of
 
     for path in files:
         if path.is_dir():
@@ -270,7 +270,7 @@ def _chunks(files: tuple[Path, ...], damage: Skipped) -> Iterator[TableChunk]:
 
 
 def _chunks_of_store(path: Path, damage: Skipped) -> Iterator[TableChunk]:
-    from rmqstore.append.messages.exchange import TableChunk
+    from rmqstore.append.exchange import TableChunk
     from rmqstore.files.store import open_store
     from rmqstore.views.dump.messages import logs_of, read_tables
 
@@ -292,10 +292,10 @@ def _chunks_of_store(path: Path, damage: Skipped) -> Iterator[TableChunk]:
 
 def _store_options(how: ImportFlags, config: BrokerConfig, batch_topics: frozenset[str]) -> StoreOptions:
     """Return the settings of the new store, from the options and broker.conf."""
-    from rmqstore.append.files.flush import FlushPolicy
-    from rmqstore.append.messages.encoder import Limits
-    from rmqstore.append.store.dispatch import DispatchOptions
-    from rmqstore.append.store.message_store import StoreOptions
+    from rmqstore.append.dispatch import DispatchOptions
+    from rmqstore.append.encoder import Limits
+    from rmqstore.append.flush import FlushPolicy
+    from rmqstore.append.message_store import StoreOptions
     from rmqstore.formats.consumequeue import round_file_size
     from rmqstore.formats.properties import parse_delay_levels
 

@@ -23,8 +23,7 @@ from rmqstore.errors import BadRow, NotReadable, UsageError
 from rmqstore.texts import Placed, Text
 
 if TYPE_CHECKING:
-    from rmqstore.append.sending.client import Cluster
-    from rmqstore.append.sending.outgoing import Wishes
+    from rmqstore.append.sending.client import Cluster, Wishes
     from rmqstore.append.sending.send import Numbered, Sendings, TopicResult
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.views.dump.messages import Skipped
@@ -90,7 +89,7 @@ class What:
 
     def wishes(self, selection: Selection) -> Wishes:
         """Return which kinds of messages are wanted, and where they go."""
-        from rmqstore.append.sending.outgoing import DELAYED, HALF, TIMED, Wishes
+        from rmqstore.append.sending.client import DELAYED, HALF, TIMED, Wishes
 
         kinds = {DELAYED: self.delayed, TIMED: self.timed, HALF: self.half}
         wanted = frozenset(kind for kind, asked in kinds.items() if asked)
@@ -195,8 +194,7 @@ def send(
     says so. Exit code 0: every message was acknowledged.
     """
     from rmqstore.append.sending.client import Client
-    from rmqstore.append.sending.journal import SendJournal
-    from rmqstore.append.sending.send import Sending, count_rows, send_rows
+    from rmqstore.append.sending.send import Sending, SendJournal, count_rows, send_rows
     from rmqstore.cli.shared.stores import is_snapshot_address
     from rmqstore.views.dump.messages import Skipped
 
@@ -277,8 +275,8 @@ def _of_store(
 
 def _of_file(path: Path, selection: Selection) -> Iterator[Numbered]:
     """Yield the selected rows of an exported file, with messages numbered from 1. Errors: as `rows_of`."""
-    from rmqstore.append.messages.files import rows_of
-    from rmqstore.append.sending.outgoing import messages_in
+    from rmqstore.append.exported_files import rows_of
+    from rmqstore.append.sending.client import messages_in
     from rmqstore.append.sending.send import Numbered
 
     number = 1

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqstore.append.dledger.dledger import DLedgerEntry
+from rmqstore.append.dledger import DLedgerEntry
 from rmqstore.checks.beside.dledger import committed_index
 from rmqstore.errors import NotAStore
 from rmqstore.files.log_ends import find_end

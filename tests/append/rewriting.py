@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rmqstore.append.messages.encoder import Limits, NewMessage
-from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.message_store import StoreOptions
+from rmqstore.append.dispatch import DispatchOptions
+from rmqstore.append.encoder import Limits, NewMessage
+from rmqstore.append.message_store import StoreOptions
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import open_store
 from rmqstore.formats import index

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqstore.append.files.flush import FlushIntervals
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.message_store import StoreOptions
+from rmqstore.append.dispatch import DispatchOptions
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.flush import FlushIntervals
+from rmqstore.append.message_store import StoreOptions
 from rmqstore.formats.consumequeue import UNIT
 from tests.append.rewriting import queue_bytes
 from tests.planning import counts_of

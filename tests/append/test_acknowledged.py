@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.files.flush import FlushIntervals, FlushPolicy
-from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue, Put
-from rmqstore.append.store.message_store import MessageStore, PutStatus, StoreOptions
+from rmqstore.append.consumequeue import BatchConsumeQueue, ConsumeQueue, Put
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.flush import FlushIntervals, FlushPolicy
+from rmqstore.append.mapped_files import WritableMappedFileQueue
+from rmqstore.append.message_store import MessageStore, PutStatus, StoreOptions
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import PRE_BLANK
 from tests.append.rewriting import messages_of

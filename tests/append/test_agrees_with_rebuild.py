@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.message_store import MessageStore
+from rmqstore.append.dispatch import DispatchOptions
+from rmqstore.append.message_store import MessageStore
 from rmqstore.checks.verify import examine
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.files.flush import FlushIntervals, FlushPolicy
-from rmqstore.append.store import store_lock
-from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.append import message_store
+from rmqstore.append.dispatch import DispatchOptions
+from rmqstore.append.flush import FlushIntervals, FlushPolicy
+from rmqstore.append.message_store import MessageStore, StoreOptions
 from rmqstore.errors import CouldNotCheck, NoSpace, Refused
 from rmqstore.files.store import open_store
 from rmqstore.formats.index import HEADER as INDEX_HEADER
@@ -105,11 +105,11 @@ def test_a_full_disk_is_an_error_and_what_was_acknowledged_stays(tmp_path: Path)
 WRITER = """
 import sys, os
 from pathlib import Path
-from rmqstore.append.store.message_store import MessageStore, StoreOptions
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.store import store_lock
-from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.files.flush import FlushIntervals, FlushPolicy, FlushIntervals
+from rmqstore.append.message_store import MessageStore, StoreOptions
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append import message_store as store_lock
+from rmqstore.append.dispatch import DispatchOptions
+from rmqstore.append.flush import FlushIntervals, FlushPolicy, FlushIntervals
 root, policy, dledger = Path(sys.argv[1]), FlushPolicy(sys.argv[2]), sys.argv[3] or None
 options = StoreOptions(commitlog_file_size=1 << 14, index_slots=20, index_units=60, flush=policy, dledger=dledger,
     dispatch=DispatchOptions(consume_queue_file_size=1000),
@@ -273,11 +273,11 @@ def test_a_disk_too_full_for_the_abort_file_leaves_a_clean_store(
         store.put(message(0))
 
     def full(descriptor: int, data: bytes, at: int) -> None:
-        if data != store_lock.CONTENT:
+        if data != message_store.CONTENT:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(store_lock, "write_all", full)
+        patch.setattr(message_store, "write_all", full)
         with pytest.raises(NoSpace, match="abort"):
             MessageStore.open(root, SMALL)
         assert not (root / "abort").exists()

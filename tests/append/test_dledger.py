@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.dledger.dledger import DLedgerEntry, DLedgerMmapFileStore, EntryFiles
-from rmqstore.append.dledger.dledger_member import MemberState, Role
+from rmqstore.append.dledger import DLedgerEntry, DLedgerMmapFileStore, EntryFiles, MemberState, Role
 from rmqstore.errors import MessageRefused, Refused
 from rmqstore.formats.dledger import (
     BODY_OFFSET,

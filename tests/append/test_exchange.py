@@ -13,17 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqstore.append.messages import exchange, files
-from rmqstore.append.messages.encoder import (
-    Encoder,
-    Limits,
-    NewMessage,
-    encode_table,
-    messages_of,
-    place_records,
-)
-from rmqstore.append.messages.exchange import message_of, table_of_messages, table_of_rows
-from rmqstore.append.messages.files import tables_of
+from rmqstore.append import exchange, exported_files
+from rmqstore.append.encoder import Encoder, Limits, NewMessage, encode_table, messages_of, place_records
+from rmqstore.append.exchange import message_of, table_of_messages, table_of_rows
+from rmqstore.append.exported_files import tables_of
 from rmqstore.errors import BadRow, RmqStoreError
 from rmqstore.messages.lines import MessageLines
 from rmqstore.messages.rows import BodyStyle
@@ -166,13 +159,13 @@ def test_a_body_in_unusual_base64_is_read_as_before(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["ndjson", "csv", "parquet", "arrow"])
 def test_large_bodies_are_read_a_few_rows_at_a_time(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow")
-    from rmqstore.append.messages import from_arrow
+    from rmqstore.append import from_arrow
 
     noise = np.random.default_rng(1)
     messages = [NewMessage("T", noise.bytes(10_000), queue_offset=n, store_timestamp=1) for n in range(10)]
     path = tmp_path / f"all.{kind}"
     exported(records_of(messages), path, BodyStyle("base64", True))
-    monkeypatch.setattr(files, "STEP", 26_000)
+    monkeypatch.setattr(exported_files, "STEP", 26_000)
     monkeypatch.setattr(from_arrow, "STEP", 26_000)
     chunks = list(tables_of(path))
     assert [len(table) for table, _ in chunks] == [2, 2, 2, 2, 2]

@@ -16,13 +16,12 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from rmqstore.append.files import disk, mapped_file
-from rmqstore.append.files.mapped_file import WritableMappedFile
+from rmqstore.append import disk, exported_files, mapped_files
+from rmqstore.append.dispatch import DispatchOptions
+from rmqstore.append.encoder import NewMessage
 from rmqstore.append.importing import ImportOptions, import_into
-from rmqstore.append.messages import files
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.message_store import MessageStore, StoreOptions, open_writable
+from rmqstore.append.mapped_files import WritableMappedFile
+from rmqstore.append.message_store import MessageStore, StoreOptions, open_writable
 from rmqstore.errors import Refused
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
@@ -239,8 +238,8 @@ def test_a_parquet_file_that_is_cut_is_reported(tmp_path: Path) -> None:
 
 STOPS_HALF_WAY = """
 import sys, time
-from rmqstore.append.messages import files
-from rmqstore.append.store.message_store import MessageStore
+from rmqstore.append import exported_files as files
+from rmqstore.append.message_store import MessageStore
 from rmqstore.cli.main import cli
 files.ROWS = 500
 put_table, tables = MessageStore.put_table, []
@@ -257,8 +256,8 @@ cli.main(sys.argv[1:], prog_name="rmqstore")
 
 def test_no_unit_reaches_its_file_before_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     export(unpack("5.4.0-clean"), tmp_path / "all.ndjson")
-    monkeypatch.setattr(files, "ROWS", 50)
-    monkeypatch.setattr(mapped_file, "COMMIT_AT", 1)  # so that every unit is written at once
+    monkeypatch.setattr(exported_files, "ROWS", 50)
+    monkeypatch.setattr(mapped_files, "COMMIT_AT", 1)  # so that every unit is written at once
     log_end = units = 0
     pwrite, create_file = WritableMappedFile._pwrite, disk.create_file
 
@@ -282,7 +281,7 @@ def test_no_unit_reaches_its_file_before_its_record(tmp_path: Path, monkeypatch:
         return create_file(path, size, content)
 
     monkeypatch.setattr(WritableMappedFile, "_pwrite", observed)
-    monkeypatch.setattr(mapped_file, "create_file", created)
+    monkeypatch.setattr(mapped_files, "create_file", created)
     run("import", str(tmp_path / "all.ndjson"), "-o", str(tmp_path / "made"), "-c", str(conf("5.4.0-clean", tmp_path)))
     assert units > 50
     assert threading.active_count() == 1  # a later scan may fork

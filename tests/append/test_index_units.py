@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rmqstore.append.store.index_builder import IndexFileBuilder
+from rmqstore.append.index import IndexFileBuilder
 from rmqstore.scan import native
 
 

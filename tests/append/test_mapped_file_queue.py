@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.files.mapped_file import PAGE, WritableMappedFile
-from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
+from rmqstore.append.mapped_files import PAGE, WritableMappedFile, WritableMappedFileQueue
 from rmqstore.errors import OutputExists, Refused
 
 SIZE = 1 << 16

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.append.dispatch import DispatchOptions
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.message_store import MessageStore, StoreOptions
 from rmqstore.errors import NotAStore, Refused
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, parse_delay_levels

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.append.message_store import MessageStore, StoreOptions
 from rmqstore.errors import Refused, StoreIsLive
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.store.message_store import MessageStore
+from rmqstore.append.message_store import MessageStore
 from rmqstore.files.store import open_store
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.dledger import BODY_OFFSET

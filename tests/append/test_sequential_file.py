@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.files import disk, sequential_file
-from rmqstore.append.files.sequential_file import SequentialFile
+from rmqstore.append import disk
+from rmqstore.append import disk as sequential_file
+from rmqstore.append.disk import SequentialFile
 
 BLOCK = 4 << 20
 

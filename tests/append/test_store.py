@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.files.flush import FlushPolicy
-from rmqstore.append.messages.encoder import Limits, NewMessage
-from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.append.dispatch import DispatchOptions
+from rmqstore.append.encoder import Limits, NewMessage
+from rmqstore.append.flush import FlushPolicy
+from rmqstore.append.message_store import MessageStore, StoreOptions
 from rmqstore.errors import MessageRefused, OutputExists, Refused
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import BATCH_UNIT, PRE_BLANK, UNIT
@@ -168,7 +168,7 @@ def test_the_store_is_locked_and_marked_while_it_is_open(tmp_path: Path) -> None
     root = tmp_path / "s"
     store = MessageStore.create(root, SMALL)
     assert (root / "abort").read_text() == str(os.getpid())
-    asks = "import sys, pathlib, rmqstore.append.store.store_lock as s; s.StoreLock(pathlib.Path(sys.argv[1]))"
+    asks = "import sys, pathlib, rmqstore.append.message_store as s; s.StoreLock(pathlib.Path(sys.argv[1]))"
     done = subprocess.run([sys.executable, "-c", asks, str(root)], cwd=ROOT, capture_output=True, check=False)
     assert b"StoreIsLive" in done.stderr
     store.close()

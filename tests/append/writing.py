@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.append.dispatch import DispatchOptions
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.message_store import MessageStore, StoreOptions
 
 OPTIONS = StoreOptions(
     commitlog_file_size=1 << 14,

@@ -6,8 +6,8 @@ import json
 import random
 from pathlib import Path
 
-from rmqstore.append.store.commitlog import CommitLog
-from rmqstore.append.store.message_store import MessageStore
+from rmqstore.append.commitlog import CommitLog
+from rmqstore.append.message_store import MessageStore
 from tests.append.writing import OPTIONS, Written, put_random
 
 

@@ -349,7 +349,7 @@ def test_an_error_of_the_disk_is_one_line(
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr("rmqstore.append.files.sequential_file.write_all", fail)
+        patch.setattr("rmqstore.append.disk.write_all", fail)
         result = run("backup", str(grown.root), str(repo), "--name", "a")
     assert (result.exit_code, len(result.stderr.strip().splitlines())) == (code, 1), result.output
     assert faults(repo) == []

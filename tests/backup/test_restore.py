@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.files.disk import create_file
+from rmqstore.append.disk import create_file
 from rmqstore.backup.backup import back_up
 from rmqstore.backup.repository import Repository
 from rmqstore.backup.restore import RestoreOptions, restore
@@ -137,7 +137,7 @@ def test_an_interrupted_restore_leaves_nothing_that_counts(
                 raise NoSpace("the disk is full")
             return create_file(*given)  # type: ignore[arg-type]
 
-        monkeypatch.setattr("rmqstore.append.files.new_store.create_file", create)
+        monkeypatch.setattr("rmqstore.append.disk.create_file", create)
         try:
             restore(folder, folder.find(), target, RestoreOptions(jobs=1))
             break

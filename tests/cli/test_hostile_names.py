@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.message_store import MessageStore, StoreOptions
 from rmqstore.cli.printing.json_text import json_bytes
 from tests.command import run
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.rocksdb.new_database import NewDatabase
+from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.files.broker_config import BrokerConfig

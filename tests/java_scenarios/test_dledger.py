@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.dledger.dledger import DLedgerEntry, DLedgerMmapFileStore, EntryFiles
-from rmqstore.append.dledger.dledger_member import MemberState, Role
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.append.dispatch import DispatchOptions
+from rmqstore.append.dledger import DLedgerEntry, DLedgerMmapFileStore, EntryFiles, MemberState, Role
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.message_store import MessageStore, StoreOptions
 from rmqstore.errors import Refused
 from rmqstore.files.store import open_store
 from rmqstore.formats.dledger import BODY_OFFSET, INDEX_UNIT

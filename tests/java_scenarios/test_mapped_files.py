@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.dledger.dledger import DLedgerMmapFileStore, EntryFiles
-from rmqstore.append.files.mapped_file import PAGE, WritableMappedFile
-from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
+from rmqstore.append.dledger import DLedgerMmapFileStore, EntryFiles
+from rmqstore.append.mapped_files import PAGE, WritableMappedFile, WritableMappedFileQueue
 from rmqstore.errors import Refused
 
 

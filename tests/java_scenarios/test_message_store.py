@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.files.flush import FlushPolicy
-from rmqstore.append.messages.encoder import Limits, NewMessage
-from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.message_store import MessageStore, PutResult, PutStatus, StoreOptions
+from rmqstore.append.dispatch import DispatchOptions
+from rmqstore.append.encoder import Limits, NewMessage
+from rmqstore.append.flush import FlushPolicy
+from rmqstore.append.message_store import MessageStore, PutResult, PutStatus, StoreOptions
 from rmqstore.errors import MessageRefused, StoreIsLive
 from rmqstore.files.store import open_store
 from rmqstore.formats.message import Message, host_bytes, parse_message

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.store.message_store import MessageStore
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.message_store import MessageStore
 from rmqstore.errors import Refused
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store

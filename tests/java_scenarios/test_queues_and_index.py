@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rmqstore.append.store.checkpoint import CheckpointFile
-from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue, Put
-from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.index import IndexService
-from rmqstore.append.store.index_builder import IndexFileBuilder, key_hashes
-from rmqstore.append.store.message_store import MessageStore
+from rmqstore.append.consumequeue import BatchConsumeQueue, ConsumeQueue, Put
+from rmqstore.append.dispatch import DispatchOptions
+from rmqstore.append.flush import CheckpointFile
+from rmqstore.append.index import IndexFileBuilder, IndexService, key_hashes
+from rmqstore.append.message_store import MessageStore
 from rmqstore.errors import Refused
 from rmqstore.formats import index
 from rmqstore.formats.checkpoint import StoreCheckpoint

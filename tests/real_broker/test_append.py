@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.store.message_store import MessageStore
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.message_store import MessageStore
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import open_store
 from rmqstore.formats.dledger import BODY_OFFSET

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.rocksdb.new_database import NewDatabase
+from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.checks.problems.report import problem_counts
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.files.rocksdb.rows import MessageRows

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.append.message_store import MessageStore, StoreOptions
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.formats.properties import SCHEDULE_TOPIC, parse_delay_levels
 from tests.append.small import NEVER, message

@@ -198,7 +198,7 @@ def test_queues_whose_messages_have_expired_keep_their_ends(
 def test_a_database_of_many_tables_is_read_like_one(
     tmp_path: Path, oracle_servers: OracleServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rmqstore.append.rocksdb.new_database._ROWS_PER_FILE", 7)
+    monkeypatch.setattr("rmqstore.append.rocksdb._ROWS_PER_FILE", 7)
     store = copy_store(NAME, tmp_path / "store")
     no_manifest(store / "consumequeue")
     apply(plan_of(store, SETTINGS))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.files import disk as append_disk
+from rmqstore.append import disk as append_disk
 from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, OutputExists
 from rmqstore.files import disk
 from rmqstore.repair.journal import journal

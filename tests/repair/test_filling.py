@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.store.message_store import open_writable
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.message_store import open_writable
 from rmqstore.brokers.clean_up import (
     HORIZON,
     HOUR,

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rmqstore.append.files.disk import FILE_MODE, make_directories, sync_directory
-from rmqstore.append.files.sequential_file import SequentialFile
+from rmqstore.append.disk import FILE_MODE, SequentialFile, make_directories, sync_directory
 from rmqstore.backup.storage.storage import ObjectWriter, Storage, StoredObject, check_key
 from rmqstore.errors import OutputExists, Refused
 from rmqstore.files.disk import explain

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
 
-from rmqstore.append.rocksdb.new_database import NewDatabase
+from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.checks.problems import codes
 from rmqstore.checks.row_faults import Row, RowFault, judge_row, parse_row
 from rmqstore.checks.rows import (

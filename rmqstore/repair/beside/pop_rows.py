@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from rmqstore.append.rocksdb.new_database import NewDatabase
+from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.rocksdb.database import CHUNK, CannotRead, is_readable, open_database

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from rmqstore.append.rocksdb.new_database import NewDatabase
+from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.files.config import OFFSETS, Committed, committed_offsets
 from rmqstore.files.rocksdb.database import CHUNK, CannotRead, Database, is_readable, open_database
 from rmqstore.files.rocksdb.rows import build_offsets, family_of, offset_key, parse_row, stored_table

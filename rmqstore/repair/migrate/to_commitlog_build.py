@@ -6,10 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqstore.append.readdress.files import IdMap, building, copy_file, copy_tree
-from rmqstore.append.readdress.readdress import WHEEL_TOPIC, Readdressing, ReaddressOptions
-from rmqstore.append.readdress.timer import fix_timercheck, relay_timer_log
-from rmqstore.append.store.dispatch import DispatchOptions
+from rmqstore.append.dispatch import DispatchOptions
+from rmqstore.append.readdress import (
+    WHEEL_TOPIC,
+    IdMap,
+    Readdressing,
+    ReaddressOptions,
+    building,
+    copy_file,
+    copy_tree,
+    fix_timercheck,
+    relay_timer_log,
+)
 from rmqstore.checks.beside.index import indexes_tags
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.append.store.index_builder import IndexFileBuilder
+from rmqstore.append.index import IndexFileBuilder
 from rmqstore.checks.beside.index import check_index, indexes_tags
 from rmqstore.checks.index.catalog import IndexFile
 from rmqstore.checks.index.keys import KeyReader

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.append.rocksdb.new_database import NewDatabase
+from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from rmqstore.append.rocksdb.new_database import NewDatabase
+from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.errors import NoSpace, NotReadable
 from rmqstore.files.files import LOCAL
 from rmqstore.files.rocksdb.database import CannotRead

@@ -18,7 +18,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from rmqstore.append.rocksdb.new_database import NewDatabase
+from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.errors import Refused
 from rmqstore.files.config import GROUPS, METADATA, OFFSETS, TABLES, TOPICS, V2, directory_of, loaded_config
 from rmqstore.files.rocksdb.database import CannotRead

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from rmqstore.append.files.disk import create_file, make_directories, replace_file
+from rmqstore.append.disk import create_file, make_directories, replace_file
 from rmqstore.backup.snapshot_store import LOG_ONLY
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.logs import Logs

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.store.dispatch import DispatchOptions
-from rmqstore.append.store.message_store import MessageStore, StoreOptions
+from rmqstore.append.dispatch import DispatchOptions
+from rmqstore.append.message_store import MessageStore, StoreOptions
 from rmqstore.checks.beside.index import indexes_tags
 from rmqstore.checks.verify import examine
 from rmqstore.files.files import LOCAL

@@ -290,9 +290,9 @@ def test_timer_log_is_cut_where_messages_did_not_come_along(tmp_path: Path) -> N
 @pytest.mark.parametrize("name", ["5.4.0-formats", "5.1.4-formats", "5.4.0-clean", "4.9.7-ipv6"])
 def test_queues_and_index_in_bulk_equal_those_of_the_broker(name: str, tmp_path: Path) -> None:
     """Batch and light queues, V2, delayed messages, IPv6: the same units and index entries at the same places."""
-    from rmqstore.append.store.bulk import BulkDispatch, DispatchChunk
-    from rmqstore.append.store.dispatch import Dispatcher, DispatchOptions
-    from rmqstore.append.store.index import IndexService
+    from rmqstore.append.bulk import BulkDispatch, DispatchChunk
+    from rmqstore.append.dispatch import Dispatcher, DispatchOptions
+    from rmqstore.append.index import IndexService
     from rmqstore.files.config import batch_topics, configured_types
     from rmqstore.files.store import open_store
     from rmqstore.scan.records import scan_file

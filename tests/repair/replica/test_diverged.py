@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.dledger.dledger_log import DLedgerLog
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.store.message_store import MessageStore
+from rmqstore.append.dledger import DLedgerLog
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.message_store import MessageStore
 from rmqstore.files.store import open_store
 from rmqstore.formats.dledger import BODY_OFFSET
 from tests import damage

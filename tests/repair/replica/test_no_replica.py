@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.store.message_store import MessageStore
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.message_store import MessageStore
 from rmqstore.files.store import open_store
 from tests import damage
 from tests.append.rewriting import again, options_like

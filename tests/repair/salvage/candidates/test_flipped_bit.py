@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rmqstore.append.messages.encoder import NewMessage
-from rmqstore.append.store.message_store import MessageStore
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.message_store import MessageStore
 from rmqstore.formats.crcbits import flip_bits, flipped_bits
 from rmqstore.formats.message import HEAD, HEADS_BY_FLAG, body_crc, build_message, parse_message
 from rmqstore.repair.salvage.candidates.flipped_bit import unflip_beside_body, unflip_body

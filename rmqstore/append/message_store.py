@@ -4,46 +4,136 @@
         store.put(NewMessage("TopicTest", b"hello"))
 
 Source: DefaultMessageStore, CommitLog#asyncPutMessage, #asyncPutMessages (RocketMQ 5.4.0)
+
+Mark a store as open for writing: lock `lock`, and create `abort`, which a clean shutdown removes.
+
+Source: DefaultMessageStore#start, #createTempFile, #shutdown (RocketMQ 5.4.0)
+
+The result of a put.
+
+Source: PutMessageResult, PutMessageStatus, Message#isWaitStoreMsgOK (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
-from rmqstore.append.dledger.dledger import DLedgerMmapFileStore, EntryFiles
-from rmqstore.append.dledger.dledger_log import DLedgerLog
-from rmqstore.append.dledger.dledger_member import MemberState
-from rmqstore.append.files.disk import make_directories
-from rmqstore.append.files.flush import FlushPolicy
-from rmqstore.append.files.mapped_file import Clock, now_ms
-from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
-from rmqstore.append.messages.encoder import Encoder, NewMessage, Prepared, RowRefused, messages_of, place_records
-from rmqstore.append.store.bulk import BulkDispatch, DispatchChunk
-from rmqstore.append.store.checkpoint import CheckpointFile
-from rmqstore.append.store.commitlog import CommitLog, RecordLog
-from rmqstore.append.store.dispatch import Dispatcher, OpenQueue, WrittenRecord, messages_in, property_value
-from rmqstore.append.store.index import IndexService
-from rmqstore.append.store.on_disk import options_of_store
-from rmqstore.append.store.put_result import PutResult, PutStatus, waits
-from rmqstore.append.store.recovery import recover
-from rmqstore.append.store.store_flush import StoreFlush
-from rmqstore.append.store.store_lock import StoreLock, mark_clean, mark_running
-from rmqstore.append.store.store_options import StoreOptions
-from rmqstore.append.store.tables import EncodedTable, discontinued, encode, queue_offsets
+from rmqstore.append.bulk import BulkDispatch, DispatchChunk, EncodedTable, discontinued, encode, queue_offsets
+from rmqstore.append.commitlog import CommitLog, RecordLog
+from rmqstore.append.disk import FILE_MODE, explain, make_directories, sync_directory, write_all
+from rmqstore.append.dispatch import Dispatcher, OpenQueue, WrittenRecord, messages_in, property_value
+from rmqstore.append.dledger import DLedgerLog, DLedgerMmapFileStore, EntryFiles, MemberState
+from rmqstore.append.encoder import Encoder, NewMessage, Prepared, RowRefused, messages_of, place_records
+from rmqstore.append.flush import CheckpointFile, FlushPolicy, StoreFlush
+from rmqstore.append.index import IndexService
+from rmqstore.append.mapped_files import Clock, WritableMappedFileQueue, now_ms
+from rmqstore.append.recovery import recover
+from rmqstore.append.store_options import StoreOptions, options_of_store
 from rmqstore.errors import MessageRefused, OutputExists, Refused, RmqStoreError
 from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.lock import LOCK_NAME, take_lock
 from rmqstore.formats.message import TRANSACTION_MASK, is_dispatched
+from rmqstore.formats.messageid import offset_message_id
 from rmqstore.messages.table import MessageTable
 from rmqstore.scan.kernels import I64
 from rmqstore.texts import Text
 
 __all__ = ["MessageStore", "PutResult", "PutStatus", "StoreOptions"]
+
+
+CONTENT = b"lock"
+
+
+class StoreLock:
+    """The broker's lock (a POSIX record lock on byte 0 of `lock`), held until `release`.
+
+    Errors: StoreIsLive if another process, or another writer in this process, holds it; NotReadable, NoSpace.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / LOCK_NAME
+        make_directories(root)
+        try:
+            self._held = take_lock(self.path, lambda p: os.open(p, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+        except OSError as error:
+            raise explain(error, self.path) from error
+        try:
+            write_all(self._held.descriptor, CONTENT, 0)
+        except OSError as error:
+            self._held.release()
+            raise explain(error, self.path) from error
+
+    def release(self) -> None:
+        """Release the lock; like a broker, leave the file."""
+        self._held.release()
+
+
+def mark_running(root: Path) -> None:
+    """Create `abort` with this process's id; it remains if the store is not closed cleanly.
+
+    Errors: NoSpace, NotReadable. A new `abort` is then removed, because nothing was written that needs a recovery.
+    """
+    path = root / "abort"
+    new = not path.exists()
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        try:
+            write_all(descriptor, str(os.getpid()).encode(), 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        sync_directory(root)
+    except OSError as error:
+        if new:
+            path.unlink(missing_ok=True)
+        raise explain(error, path) from error
+
+
+def mark_clean(root: Path) -> None:
+    """Remove `abort`, after everything is on disk."""
+    with contextlib.suppress(FileNotFoundError):
+        (root / "abort").unlink()
+    sync_directory(root)
+
+
+class PutStatus(StrEnum):
+    """The status of a message that was appended to the log. Source: PutMessageStatus"""
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    """The message was not on disk after syncFlushTimeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """The offsets of an appended message; `offset` and `size` in bytes, `queue_offset` in units, times in ms."""
+
+    offset: int
+    size: int
+    queue_offset: int
+    store_timestamp: int
+    store_host: bytes
+    status: PutStatus = PutStatus.PUT_OK
+
+    @property
+    def message_id(self) -> str:
+        """The offset message id."""
+        return offset_message_id(self.store_host, self.offset)
+
+
+def waits(message: NewMessage) -> bool:
+    """Return whether a synchronous put waits until the message is on disk. Source: Message#isWaitStoreMsgOK"""
+    value = property_value(message.properties, b"WAIT")
+    return not value or value.lower() == b"true"
 
 
 class MessageStore:

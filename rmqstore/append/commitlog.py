@@ -1,6 +1,6 @@
 """Append records to a commitlog: reserve space, then write; close a file with a BLANK if a record does not fit.
 
-`RecordLog` is the interface of a store's log; `append.dledger.dledger_log` has the implementation for DLedger.
+`RecordLog` is the interface of a store's log; `append.dledger` has the implementation for DLedger.
 Source: CommitLog.DefaultAppendMessageCallback#doAppend, CommitLog#rollNextFile (RocketMQ 5.4.0)
 """
 
@@ -10,9 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
-from rmqstore.append.files.mapped_file import WritableMappedFile
-from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
-from rmqstore.append.messages.encoder import refuse_oversize
+from rmqstore.append.encoder import refuse_oversize
+from rmqstore.append.mapped_files import WritableMappedFile, WritableMappedFileQueue
 from rmqstore.formats.message import BLANK_SIZE, build_blank
 from rmqstore.scan.kernels import I64
 from rmqstore.texts import Text

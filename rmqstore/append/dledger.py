@@ -1,20 +1,29 @@
-"""A writable DLedgerMmapFileStore: append entries as leader or follower, truncate, recover, commit and flush.
+"""A writable DLedger log: a DLedgerMmapFileStore, its member, and its use as the log of a store.
+
+A writable DLedgerMmapFileStore: append entries as leader or follower, truncate, recover, commit and flush.
 
 Where DLedger calls `System.exit`, this raises Refused.
 Source: DLedgerMmapFileStore, MmapFileList, MemberState, DLedgerCommitLog (DLedger 0.3.2, RocketMQ 5.4.0)
+
+The role, term and leader of a DLedger member.
+
+Source: MemberState (DLedger 0.3.2)
+
+Use a DLedger member as the log of a store.
+
+Source: DLedgerCommitLog (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
-from rmqstore.append.dledger.dledger_member import MemberState, Role
-from rmqstore.append.files.disk import replace_file
-from rmqstore.append.files.mapped_file import Clock, WritableMappedFile, now_ms
-from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
-from rmqstore.append.messages.encoder import refuse_oversize
+from rmqstore.append.disk import replace_file
+from rmqstore.append.encoder import refuse_oversize
+from rmqstore.append.mapped_files import Clock, WritableMappedFile, WritableMappedFileQueue, now_ms
 from rmqstore.errors import MessageRefused, Refused
 from rmqstore.files.files import LOCAL
 from rmqstore.formats.dledger import (
@@ -35,6 +44,46 @@ from rmqstore.formats.dledger import (
 )
 from rmqstore.formats.message import PHYSICAL_OFFSET_AT
 from rmqstore.texts import Text
+
+
+class Role(StrEnum):
+    """The role of a member in its group."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+@dataclass(slots=True)
+class MemberState:
+    """The state of this member in its group; `currterm` stores `term` and `vote_leader`."""
+
+    self_id: str = "n0"
+    role: Role = Role.LEADER
+    term: int = 0
+    leader_id: str | None = "n0"
+    vote_leader: str | None = "n0"
+
+    def refuse_strange_leader(self, term: int, leader_id: str) -> None:
+        """Refuse entries unless this member is a follower and they come from the leader of its term.
+
+        Errors: Refused.
+        """
+        if self.role is not Role.FOLLOWER:
+            raise Refused(
+                Text("{self_id} is not a follower", self_id=self.self_id),
+                Text("append as leader, or make it a follower"),
+            )
+        if term != self.term:
+            raise Refused(
+                Text("the leader's term is {term}, this member's term {term2}", term=term, term2=self.term),
+                Text("wait for the election"),
+            )
+        if leader_id != self.leader_id:
+            raise Refused(
+                Text("{leader_id} is not the leader; {leader_id2} is", leader_id=leader_id, leader_id2=self.leader_id),
+                Text("wait for the election"),
+            )
+
 
 MAX_ENTRY = 4 << 20  # bytes: the size of DLedger's thread-local encode buffer
 LAST_FILES = 3
@@ -430,3 +479,29 @@ class DLedgerMmapFileStore:
         """Close all files without writing, as if the process were killed."""
         self.data.abandon()
         self.index.abandon()
+
+
+class DLedgerLog:
+    """A `RecordLog` that appends every record as the body of one DLedger entry."""
+
+    body_offset = BODY_OFFSET
+
+    def __init__(self, store: DLedgerMmapFileStore) -> None:
+        self.store = store
+        self.queue = store.data
+
+    def reserve(self, *sizes: int) -> int:
+        """Return the physical offset of the first record; unlike in a commitlog, the others may go to the next file."""
+        return self.store.reserve(BODY_OFFSET + sizes[0]) + BODY_OFFSET
+
+    def write(self, record: bytes, store_timestamp: int) -> None:
+        self.store.append_as_leader(record, store_timestamp)
+
+    def commit(self) -> None:
+        self.store.commit()
+
+    def flush(self, least_pages: int = 0) -> None:
+        self.store.flush(least_pages)
+
+    def close(self) -> None:
+        self.store.close()

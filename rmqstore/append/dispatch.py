@@ -12,15 +12,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqstore.append.messages.encoder import TopicName
-from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue
-from rmqstore.append.store.index import IndexService
+from rmqstore.append.consumequeue import BatchConsumeQueue, ConsumeQueue
+from rmqstore.append.encoder import TopicName
+from rmqstore.append.index import IndexService
 from rmqstore.formats import properties as props
 from rmqstore.formats.javatext import java_text
-from rmqstore.formats.message import (
-    INNER_BATCH,
-    is_dispatched,
-)
+from rmqstore.formats.message import INNER_BATCH, is_dispatched
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, DelayLevels
 from rmqstore.formats.services import NEWEST, batch_extent, light_queues
 from rmqstore.scan.dispatch import BatchRow

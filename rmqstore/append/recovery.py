@@ -14,13 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.append.dledger.dledger_log import DLedgerLog
-from rmqstore.append.files.mapped_file import WritableMappedFile
-from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
-from rmqstore.append.messages.encoder import TopicName
-from rmqstore.append.store.commitlog import RecordLog
-from rmqstore.append.store.consumequeue import BatchConsumeQueue, ConsumeQueue
-from rmqstore.append.store.dispatch import Dispatcher, WrittenRecord, messages_in
+from rmqstore.append.commitlog import RecordLog
+from rmqstore.append.consumequeue import BatchConsumeQueue, ConsumeQueue
+from rmqstore.append.dispatch import Dispatcher, WrittenRecord, messages_in
+from rmqstore.append.dledger import DLedgerLog
+from rmqstore.append.encoder import TopicName
+from rmqstore.append.mapped_files import WritableMappedFile, WritableMappedFileQueue
 from rmqstore.errors import Refused
 from rmqstore.files.config import configured_types
 from rmqstore.files.files import LOCAL

@@ -9,16 +9,8 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
-from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
-from rmqstore.formats.consumequeue import (
-    BATCH_UNIT,
-    PRE_BLANK,
-    UNIT,
-    is_batch_unit,
-    is_pre_blank,
-    is_unit,
-    pre_blanks,
-)
+from rmqstore.append.mapped_files import WritableMappedFileQueue
+from rmqstore.formats.consumequeue import BATCH_UNIT, PRE_BLANK, UNIT, is_batch_unit, is_pre_blank, is_unit, pre_blanks
 
 _PACK = UNIT.packer.pack
 _PACK_BATCH = BATCH_UNIT.packer.pack

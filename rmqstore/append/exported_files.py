@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from rmqstore.append.messages.exchange import INTEGERS, Row, TableChunk, table_of_rows
+from rmqstore.append.exchange import INTEGERS, Row, TableChunk, table_of_rows
 from rmqstore.errors import BadRow, NotReadable, UsageError
 from rmqstore.messages.schema import BODY
 from rmqstore.texts import Text
@@ -34,7 +34,7 @@ def tables_of(path: Path) -> Iterator[TableChunk]:
         if kind in (".ndjson", ".jsonl", ".csv"):
             yield from _of_rows(_csv(path)) if kind == ".csv" else _of_lines(path)
         elif kind in (".parquet", ".arrow", ".arrows"):
-            from rmqstore.append.messages.from_arrow import batches_of
+            from rmqstore.append.from_arrow import batches_of
 
             yield from batches_of(path)
         else:
@@ -56,7 +56,7 @@ def rows_of(path: Path) -> Iterator[tuple[str, Row]]:
     kind = path.suffix.lower()
     try:
         if kind in (".parquet", ".arrow", ".arrows"):
-            from rmqstore.append.messages.from_arrow import rows_of as rows_of_columns
+            from rmqstore.append.from_arrow import rows_of as rows_of_columns
 
             yield from rows_of_columns(path)
         elif kind == ".csv":

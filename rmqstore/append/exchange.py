@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rmqstore.append.messages.encoder import NewMessage
+from rmqstore.append.encoder import NewMessage
 from rmqstore.errors import BadRow
 from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, host_bytes
 from rmqstore.messages.cells import Spans, listed

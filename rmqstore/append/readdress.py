@@ -3,29 +3,42 @@
 The caller builds the store in a directory beside its final path and renames it at the end (`files.building`).
 Source: CommitLog.DefaultAppendMessageCallback#doAppend (when a record does not fit), DLedgerCommitLog (how DLedger
 changes a record); RocketMQ has no such tool (RocketMQ 5.4.0)
+
+Helpers to build a store: a temporary directory until it is complete, file copies, and the map of message ids.
+
+Update the timer log and timercheck of a store whose messages got new physical offsets.
+
+A timer log unit refers to its message by physical offset. The wheel and `timercheck` refer to units by position, which
+does not change, so only the physical offsets in the units are rewritten. If a message was dropped, the timer log is
+zeroed from its unit on and `timercheck` reset, so that the broker reads the timer queue again from there.
+Source: TimerMessageStore#recover, #recoverAndRevise (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from rmqstore.append.files.disk import make_directories, replace_file, sync_directory
-from rmqstore.append.files.mapped_file_queue import WritableMappedFileQueue
-from rmqstore.append.readdress.files import IdMap, Progress, copy_file
-from rmqstore.append.store.bulk import BulkDispatch, DispatchChunk, Known
-from rmqstore.append.store.commitlog import CommitLog
-from rmqstore.append.store.dispatch import Dispatcher, DispatchOptions
-from rmqstore.append.store.index import IndexService
-from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.formats import properties
+from rmqstore.append.bulk import BulkDispatch, DispatchChunk, Known
+from rmqstore.append.commitlog import CommitLog
+from rmqstore.append.disk import create_file, explain, make_directories, replace_file, sync_directory, write_all
+from rmqstore.append.dispatch import Dispatcher, DispatchOptions
+from rmqstore.append.index import IndexService
+from rmqstore.append.mapped_files import WritableMappedFileQueue
+from rmqstore.errors import OutputExists
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.reading import data_extents
+from rmqstore.formats import properties, timer
 from rmqstore.formats.checkpoint import StoreCheckpoint
 from rmqstore.formats.message import (
+    BLANK_MAGIC,
     CRC32_PROPERTY,
     CRC32_RESERVED_LEN,
     HEADS_BY_FLAG,
@@ -34,10 +47,130 @@ from rmqstore.formats.message import (
     TRANSACTION_PREPARED,
     set_record_crc,
 )
-from rmqstore.messages.cells import Spans
+from rmqstore.messages.cells import Spans, assemble
+from rmqstore.messages.fields import MessageIds
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, i64, u64
 from rmqstore.scan.properties import PropertyTexts
+from rmqstore.texts import Text
+
+_COPY = 1 << 20
+_ID_TEXT = 1 << 16
+Progress = Callable[[int], None]
+
+
+@contextmanager
+def building(target: Path) -> Iterator[Path]:
+    """Create a directory beside `target` that is renamed to it at the end of the block, or deleted after an error.
+
+    Errors: OutputExists, NoSpace, NotReadable.
+    """
+    if os.path.lexists(target):
+        raise OutputExists(Text("{target} already exists", target=target))
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    make_directories(part)
+    try:
+        yield part
+        sync_directory(part)
+        if os.path.lexists(target):
+            raise OutputExists(Text("{target} was created in the meantime", target=target))
+        part.rename(target)
+        sync_directory(target.parent)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+def copy_file(source: Path, target: Path, progress: Progress | None = None) -> None:
+    """Copy a file with its holes, mode and mtime, and fsync the copy.
+
+    Errors: NoSpace, NotReadable, OutputExists.
+    """
+    try:
+        status = source.stat()
+        target_fd = create_file(target, status.st_size)
+        source_fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise explain(error, source) from error
+    try:
+        for low, high in data_extents(source_fd, 0, status.st_size):
+            while low < high and (block := os.pread(source_fd, min(_COPY, high - low), low)):
+                if any(block):
+                    write_all(target_fd, block, low)
+                low += len(block)
+                if progress is not None:
+                    progress(len(block))
+        os.fchmod(target_fd, status.st_mode & 0o7777 | 0o200)
+        os.fsync(target_fd)
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    except OSError as error:
+        raise explain(error, target) from error
+    finally:
+        os.close(source_fd)
+        os.close(target_fd)
+
+
+def copy_tree(source: Path, target: Path) -> int:
+    """Copy a directory tree without links and special files, and return the number of files.
+
+    Errors: as `copy_file`.
+    """
+    make_directories(target)
+    count = 0
+    for entry in sorted(os.scandir(source), key=lambda e: e.name):
+        if entry.is_dir(follow_symlinks=False):
+            count += copy_tree(Path(entry.path), target / entry.name)
+        elif entry.is_file(follow_symlinks=False):
+            copy_file(Path(entry.path), target / entry.name)
+            count += 1
+    return count
+
+
+class IdMap:
+    """A CSV file that maps old to new offset message ids, sorted by the old offset; it appears when it is complete."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        self._text = bytearray(b"old_msg_id,new_msg_id\n")
+        self._ids = MessageIds()
+        self._at = 0
+        self._descriptor = create_file(self._part, 0)
+
+    def add(self, columns: Columns, new: I64) -> None:
+        """Add messages; `new` are their new physical offsets."""
+        parts = [*self._ids.of(columns, columns.offset), b",", *self._ids.of(columns, new), b"\n"]
+        self._text += assemble(len(columns), parts)[0].data
+        if len(self._text) >= _ID_TEXT:
+            self._write()
+
+    def _write(self) -> None:
+        try:
+            write_all(self._descriptor, self._text, self._at)
+        except OSError as error:
+            raise explain(error, self.path) from error
+        self._at += len(self._text)
+        self._text.clear()
+
+    def finish(self) -> None:
+        """fsync the file and give it its name. Errors: NoSpace, OutputExists."""
+        self._write()
+        os.fsync(self._descriptor)
+        os.close(self._descriptor)
+        self._descriptor = -1
+        if os.path.lexists(self.path):
+            raise OutputExists(Text("{path} already exists", path=self.path))
+        self._part.rename(self.path)
+        sync_directory(self.path.parent)
+
+    def discard(self) -> None:
+        """Close and delete the unfinished file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        with suppress(FileNotFoundError):
+            self._part.unlink()
+
 
 _CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
 HALF_TOPICS = (properties.HALF_TOPIC.encode(), b"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
@@ -215,3 +348,69 @@ class Readdressing:
         for queue in self._files():
             queue.abandon()
         self._dispatcher.index.close()
+
+
+_UNIT = timer.LOG_UNIT
+_OFFSET_AT = _UNIT.at("commitlog_offset")
+_BLANK_MAGIC_AT = timer.LOG_BLANK.at("magic")
+
+
+def relay_timer_log(
+    queue: MappedFileQueue, root: Path, address: Callable[[int], int | None], moved_from: int
+) -> int | None:
+    """Copy the timer log with new physical offsets, up to the unit of the first dropped message.
+
+    `address` maps an old physical offset to the new one, or to None for a dropped message; offsets below `moved_from`
+    do not change. Returns the timer log position (bytes) of the first dropped unit; None without one.
+    Errors: NoSpace and others.
+    """
+    for file in queue.files:
+        target = root / "timerlog" / file.name
+        copy_file(file.path, target)
+        cut = _readdress(target, file.start, address, moved_from)
+        if cut is not None:
+            return cut
+    return None
+
+
+def _readdress(path: Path, start: int, address: Callable[[int], int | None], moved_from: int) -> int | None:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise explain(error, path) from error
+    try:
+        size = os.fstat(descriptor).st_size
+        at = 0
+        while at + _UNIT.size <= size:
+            raw = os.pread(descriptor, _UNIT.size, at)
+            length = int.from_bytes(raw[:4], "big", signed=True)
+            magic = int.from_bytes(raw[_BLANK_MAGIC_AT : _BLANK_MAGIC_AT + 4], "big", signed=True)
+            if length != _UNIT.size or magic == BLANK_MAGIC:
+                break
+            old = int.from_bytes(raw[_OFFSET_AT : _OFFSET_AT + 8], "big", signed=True)
+            new = address(old) if old >= moved_from else old
+            if new is None:
+                os.ftruncate(descriptor, at)  # shrink and extend: the bytes from here on become zero
+                os.ftruncate(descriptor, size)
+                os.fsync(descriptor)
+                return start + at
+            if new != old:
+                write_all(descriptor, new.to_bytes(8, "big"), at + _OFFSET_AT)
+            at += _UNIT.size
+        os.fsync(descriptor)
+        return None
+    except OSError as error:
+        raise explain(error, path) from error
+    finally:
+        os.close(descriptor)
+
+
+def fix_timercheck(path: Path, cut: int, queue_offset: int) -> None:
+    """Reset timercheck to the end `cut` of the shortened timer log (bytes) and to the `queue_offset` to continue at."""
+    if not path.is_file():
+        return
+    values = timer.TIMERCHECK.parse(path.read_bytes().ljust(timer.TIMERCHECK.size, b"\0"))
+    values["last_timer_log_flush_pos"] = min(values["last_timer_log_flush_pos"], cut)
+    values["last_timer_queue_offset"] = min(values["last_timer_queue_offset"], queue_offset)
+    values["master_timer_queue_offset"] = min(values["master_timer_queue_offset"], queue_offset)
+    replace_file(path, timer.TIMERCHECK.build(**values).ljust(timer.TIMERCHECK_FILE_SIZE, b"\0"))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from rmqstore.append.messages.exchange import Row, TableChunk, Unusual, assembled, in_range, table_of_rows
+from rmqstore.append.exchange import Row, TableChunk, Unusual, assembled, in_range, table_of_rows
 from rmqstore.errors import BadRow, UsageError, install_command
 from rmqstore.messages.cells import Part, Spans, assemble
 from rmqstore.messages.table import NUMBERS, MessageTable
@@ -18,6 +18,8 @@ from rmqstore.texts import Text
 
 try:
     import pyarrow as pa
+
+
 except ImportError as error:  # the extra `arrow` is not installed
     raise UsageError(Text("Parquet and Arrow need pyarrow"), install_command("arrow")) from error
 

@@ -1,1 +1,0 @@
-"""Writable mapped files, and flushing."""

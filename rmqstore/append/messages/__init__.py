@@ -1,1 +1,0 @@
-"""Read messages from exported files, and encode them as records."""

@@ -1,1 +1,0 @@
-"""Create a RocksDB database from rows in key order."""

@@ -1,1 +1,0 @@
-"""A writable store: log, consume queues, index and checkpoint."""
