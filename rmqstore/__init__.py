@@ -36,12 +36,12 @@ __version__ = "1.0.0rc1"
 _EXPORTS = {
     "PROBLEMS": ("rmqstore.checks.problems.table", "PROBLEMS"),
     "BrokerConfig": ("rmqstore.files.broker_config", "BrokerConfig"),
-    "CommitLogChoice": ("rmqstore.repair.migrate.to_commitlog", "MigrationChoice"),
+    "CommitLogChoice": ("rmqstore.repair.migrate_to_commitlog", "MigrationChoice"),
     "Comparison": ("rmqstore.views.compare.comparison", "Comparison"),
     "DLedgerCommitLog": ("rmqstore.views.dledger_store", "DLedgerCommitLog"),
     "DLedgerMmapFileStore": ("rmqstore.append.dledger", "DLedgerMmapFileStore"),
     "DLedgerReader": ("rmqstore.views.dledger_store", "DLedgerReader"),
-    "DLedgerTarget": ("rmqstore.repair.migrate.to_dledger_preflight", "Target"),
+    "DLedgerTarget": ("rmqstore.repair.migrate_to_dledger", "Target"),
     "ExpireOptions": ("rmqstore.repair.expire", "ExpireOptions"),
     "ExportOptions": ("rmqstore.views.dump.messages", "ExportOptions"),
     "Finding": ("rmqstore.checks.problems.report", "Finding"),
@@ -66,14 +66,14 @@ _EXPORTS = {
     "examine": ("rmqstore.checks.verify", "examine"),
     "export_messages": ("rmqstore.views.dump.messages", "export_messages"),
     "info": ("rmqstore.views.info", "info"),
-    "measure": ("rmqstore.repair.planned.examined", "measure"),
-    "migrate_to_commitlog": ("rmqstore.repair.migrate.to_commitlog_build", "migrate_to_commitlog"),
+    "measure": ("rmqstore.repair.planned", "measure"),
+    "migrate_to_commitlog": ("rmqstore.repair.migrate_to_commitlog", "migrate_to_commitlog"),
     "open": ("rmqstore.views.store_view", "open"),
     "open_writable": ("rmqstore.append.message_store", "open_writable"),
     "parse_message": ("rmqstore.views.store_view", "parse_stored"),
     "plan_expire": ("rmqstore.repair.expire", "plan_expire"),
-    "plan_migration_to_commitlog": ("rmqstore.repair.migrate.to_commitlog", "plan_migration_to_commitlog"),
-    "plan_migration_to_dledger": ("rmqstore.repair.migrate.to_dledger", "plan_migration_to_dledger"),
+    "plan_migration_to_commitlog": ("rmqstore.repair.migrate_to_commitlog", "plan_migration_to_commitlog"),
+    "plan_migration_to_dledger": ("rmqstore.repair.migrate_to_dledger", "plan_migration_to_dledger"),
     "plan_rebuild": ("rmqstore.repair.rebuild_parts", "plan_rebuild"),
     "plan_recovery": ("rmqstore.repair.replica.own_copies", "plan_with_copies"),
     "resume": ("rmqstore.repair.journal.journal", "resume"),
@@ -96,15 +96,14 @@ if TYPE_CHECKING:
     from rmqstore.files.store import Store
     from rmqstore.repair.expire import ExpireOptions, plan_expire
     from rmqstore.repair.journal.journal import apply, resume, undo
-    from rmqstore.repair.migrate.to_commitlog import MigrationChoice as CommitLogChoice
-    from rmqstore.repair.migrate.to_commitlog import plan_migration_to_commitlog
-    from rmqstore.repair.migrate.to_commitlog_build import migrate_to_commitlog
-    from rmqstore.repair.migrate.to_dledger import plan_migration_to_dledger
-    from rmqstore.repair.migrate.to_dledger_preflight import Target as DLedgerTarget
+    from rmqstore.repair.migrate_to_commitlog import MigrationChoice as CommitLogChoice
+    from rmqstore.repair.migrate_to_commitlog import migrate_to_commitlog, plan_migration_to_commitlog
+    from rmqstore.repair.migrate_to_dledger import Target as DLedgerTarget
+    from rmqstore.repair.migrate_to_dledger import plan_migration_to_dledger
     from rmqstore.repair.plan.outcome import Outcome
     from rmqstore.repair.plan.plan import Plan
     from rmqstore.repair.plan.recover_options import RecoverOptions
-    from rmqstore.repair.planned.examined import measure
+    from rmqstore.repair.planned import measure
     from rmqstore.repair.rebuild_parts import plan_rebuild
     from rmqstore.repair.replica.own_copies import plan_with_copies as plan_recovery
     from rmqstore.views.compare.compare import compare

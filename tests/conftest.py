@@ -177,10 +177,10 @@ def no_search_for_other_processes(request: pytest.FixtureRequest) -> Iterator[No
         yield
         return
     from rmqstore.files import users
-    from rmqstore.repair.journal import liveness
+    from rmqstore.repair.journal import journal
 
     with pytest.MonkeyPatch.context() as patch:  # not `monkeypatch`: a test's own patches must end before `tmp_path`
-        for module in (liveness, users):
+        for module in (journal, users):
             patch.setattr(module, "find_users", lambda places, files: users.Users())
         yield
 

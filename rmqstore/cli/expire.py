@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rmqstore.checks.verify import Verified
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.repair.filling import Outlook
+    from rmqstore.repair.expire import Outlook
     from rmqstore.repair.plan.plan import Plan
 
 
@@ -59,8 +59,7 @@ def expire(
     --apply, the files are moved to quarantine: `rmqstore undo` restores them, and removing the journal frees the space.
     """
     from rmqstore.cli.shared.apply_command import finish, open_for, plan_change, read_plan_of
-    from rmqstore.repair.expire import ExpireOptions, disk_of, plan_expire, rules_of
-    from rmqstore.repair.filling import outlook
+    from rmqstore.repair.expire import ExpireOptions, disk_of, outlook, plan_expire, rules_of
 
     opened = open_for(out, store, config, applying)
 

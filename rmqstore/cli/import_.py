@@ -173,7 +173,7 @@ def _append_to(
     from rmqstore.append.store_options import StoreOptions
     from rmqstore.checks.verify import examine
     from rmqstore.files.store import open_store
-    from rmqstore.repair.journal.liveness import refuse_in_use
+    from rmqstore.repair.journal.journal import refuse_in_use
     from rmqstore.views.dump.messages import Skipped
 
     opened = open_store(place, config)

@@ -21,8 +21,7 @@ from rmqstore.texts import Text
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.repair.migrate.to_commitlog import CommitLogMigration, MigrationChoice
-    from rmqstore.repair.migrate.to_commitlog_build import Built
+    from rmqstore.repair.migrate_to_commitlog import Built, CommitLogMigration, MigrationChoice
 
 _PATH = click.Path(path_type=Path)
 
@@ -106,9 +105,9 @@ def migrate_to_commitlog(
     from rmqstore.checks.verify import examine
     from rmqstore.files.broker_config import BrokerConfig as Config
     from rmqstore.files.store import open_store
-    from rmqstore.repair.journal.liveness import refuse_in_use
-    from rmqstore.repair.migrate.to_commitlog import plan_migration_to_commitlog
-    from rmqstore.repair.migrate.to_commitlog_build import migrate_to_commitlog as run
+    from rmqstore.repair.journal.journal import refuse_in_use
+    from rmqstore.repair.migrate_to_commitlog import migrate_to_commitlog as run
+    from rmqstore.repair.migrate_to_commitlog import plan_migration_to_commitlog
 
     if self_id is not None:
         config = Config({**config.given, "dLegerSelfId": self_id}, config.source)
@@ -159,7 +158,7 @@ def _free_places(store: Store, target: Path, ids: Path) -> None:
 
 
 def _choice(store: Store, group: Group, jobs: int | None) -> MigrationChoice:
-    from rmqstore.repair.migrate.to_commitlog import GroupNode, MigrationChoice
+    from rmqstore.repair.migrate_to_commitlog import GroupNode, MigrationChoice
     from rmqstore.views.compare.compare import compare
 
     if group.include_uncommitted and group.only_committed:

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.repair.migrate.to_dledger import DLedgerMigration
-    from rmqstore.repair.migrate.to_dledger_preflight import ReplicaCheck, Target
+    from rmqstore.repair.migrate_to_dledger import DLedgerMigration, ReplicaCheck, Target
     from rmqstore.repair.plan.outcome import Outcome
     from rmqstore.repair.plan.plan import Plan
 
@@ -91,11 +90,10 @@ def migrate_to_dledger(
     """
     from rmqstore.checks.verify import examine
     from rmqstore.files.store import open_store
-    from rmqstore.repair.journal.liveness import refuse_in_use
-    from rmqstore.repair.migrate.to_dledger import plan_migration_to_dledger
+    from rmqstore.repair.journal.journal import refuse_in_use
+    from rmqstore.repair.migrate_to_dledger import plan_migration_to_dledger
     from rmqstore.repair.plan.outcome import Outcome
-    from rmqstore.repair.planned.examined import measure
-    from rmqstore.repair.planned.known_parts import FirstParts
+    from rmqstore.repair.planned import FirstParts, measure
 
     opened = open_store(store, config)
     refuse_in_use(opened.root, opened.places, stopped=applying.stopped or not applying.apply_it)
@@ -138,7 +136,7 @@ def _tell(out: Output, document: dict[str, Any], lines: Iterable[str]) -> None:
 
 
 def _target(store: Store, member: Member, broker: str | None) -> Target:
-    from rmqstore.repair.migrate.to_dledger_preflight import DEFAULT_GROUP, Target
+    from rmqstore.repair.migrate_to_dledger import DEFAULT_GROUP, Target
 
     given = store.config.given
     return Target(
@@ -153,7 +151,7 @@ def _target(store: Store, member: Member, broker: str | None) -> Target:
 
 def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
     """Check that another node's store or fingerprint has the same log and would be closed at the same offset."""
-    from rmqstore.repair.migrate.to_dledger_preflight import ReplicaCheck
+    from rmqstore.repair.migrate_to_dledger import ReplicaCheck
     from rmqstore.views.compare.compare import compare
     from rmqstore.views.compare.fingerprint import compare_with, read_fingerprint
 
@@ -202,7 +200,7 @@ def _remaining(report: Report) -> dict[str, int]:
 
 def _saved(store: Store, plan_file: Path) -> tuple[Plan, dict[str, Any]]:
     """Return a saved plan and its JSON object. Errors: UsageError for a plan of another command or store."""
-    from rmqstore.repair.migrate.to_dledger import COMMAND, SCHEMA
+    from rmqstore.repair.migrate_to_dledger import COMMAND, SCHEMA
 
     roots = [*store.config.paths("storePathCommitLog"), *store.config.paths("storePathDLedgerCommitLog")]
     plan = read_plan(plan_file, store, [*roots, *(p.parent for p in roots)])

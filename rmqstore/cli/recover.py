@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rmqstore.files.store import Store
     from rmqstore.repair.plan.plan import Plan
     from rmqstore.repair.plan.recover_options import RecoverOptions
-    from rmqstore.repair.replica.places import HealOptions
     from rmqstore.repair.replica.replica import Replica
+    from rmqstore.repair.replica.sources import HealOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class ReplicaOptions:
         """The options of the planner; None without replicas."""
         if not self.replicas:
             return None
-        from rmqstore.repair.replica.places import HealOptions
+        from rmqstore.repair.replica.sources import HealOptions
 
         return HealOptions(self.extend, self.heal_fillers)
 

@@ -18,23 +18,22 @@ from rmqstore.files.store import StoreKind
 from rmqstore.repair.beside.checkpoint import KeptEnd, last_record_start, plan_checkpoint
 from rmqstore.repair.beside.config import plan_configs, plan_offsets
 from rmqstore.repair.beside.dledger import plan_dledger
-from rmqstore.repair.beside.message_rows import LogChange, plan_message_rows
-from rmqstore.repair.beside.pop_rows import plan_pop_rows
-from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
+from rmqstore.repair.beside.rows import LogChange, plan_message_rows, plan_pop_rows
 from rmqstore.repair.beside.timer import plan_timer
-from rmqstore.repair.log.contradicted import note_contradicted
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queues import (
     QueueRebuild,
     RebuildChoices,
     cut_queues,
     known_topic,
+    lag_needs_abort,
     parse_label,
     wanted_queues,
 )
-from rmqstore.repair.rebuild.dispatch_limit import lag_needs_abort
 from rmqstore.repair.rebuild.index import IndexRebuild
+from rmqstore.repair.rebuild.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.recovery import LogAfter, Recovery
+from rmqstore.repair.unrepaired import note_contradicted
 from rmqstore.scan.dispatch import Name
 from rmqstore.texts import Text
 

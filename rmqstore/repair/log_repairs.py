@@ -10,20 +10,23 @@ from dataclasses import asdict, replace
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.table import PROBLEMS
-from rmqstore.repair.beside.directory import plan_directories
-from rmqstore.repair.log.contradicted import list_damaged
-from rmqstore.repair.log.misplaced_files import plan_misplaced
-from rmqstore.repair.log.redispatch import Redispatch
-from rmqstore.repair.log.repaired_log import RepairedLog
-from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.beside.directory import plan_directories, plan_misplaced
+from rmqstore.repair.plan.plan_builder import PlanBuilder, first_notes
 from rmqstore.repair.plan.recover_options import TRUNCATE
-from rmqstore.repair.plan.wording import first_notes
 from rmqstore.repair.recovery import LogEnds, Recovery
-from rmqstore.repair.salvage.evidence.places import missing_front
-from rmqstore.repair.salvage.log_end import drop_behind_hole, first_damage, lose_tail, plan_tail, zero_from
+from rmqstore.repair.repaired_log import Redispatch, RepairedLog
 from rmqstore.repair.salvage.loss import Ledger, before_begin, damage_behind
-from rmqstore.repair.salvage.result import SalvageResult
-from rmqstore.repair.salvage.salvage import plan_salvage
+from rmqstore.repair.salvage.places import missing_front
+from rmqstore.repair.salvage.salvage import (
+    SalvageResult,
+    drop_behind_hole,
+    first_damage,
+    lose_tail,
+    plan_salvage,
+    plan_tail,
+    zero_from,
+)
+from rmqstore.repair.unrepaired import list_damaged
 from rmqstore.texts import Text
 
 

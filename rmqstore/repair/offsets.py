@@ -14,8 +14,7 @@ from rmqstore.files.config import LARGEST, OFFSETS, Committed, committed_offsets
 from rmqstore.files.rocksdb.database import is_readable, missing_extra
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.configuration import JsonValue
-from rmqstore.repair.beside.config import build_offsets_json
-from rmqstore.repair.beside.rocksdb_offsets import change_offsets
+from rmqstore.repair.beside.config import build_offsets_json, change_offsets
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.texts import Text

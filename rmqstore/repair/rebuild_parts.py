@@ -14,21 +14,19 @@ from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
 from rmqstore.repair.beside.checkpoint import KeptEnd, last_record_start, plan_checkpoint
 from rmqstore.repair.beside.dledger import plan_dledger
-from rmqstore.repair.beside.rocksdb import refuse_rows, tell_left
-from rmqstore.repair.decisions import offset_decisions
-from rmqstore.repair.log.contradicted import note_contradicted
-from rmqstore.repair.log.repaired_log import RepairedLog
-from rmqstore.repair.log.store_guard import data_roots, refuse_overlap, refuse_whole
 from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.plan.recover_options import RecoverOptions, offset_decisions
 from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, parse_label
 from rmqstore.repair.rebuild.index import IndexRebuild
-from rmqstore.repair.salvage.evidence.table import Evidence
-from rmqstore.repair.salvage.proved_records import ProvedRecords
-from rmqstore.repair.salvage.reach import reach
-from rmqstore.repair.unrepaired import unrebuilt_problems
+from rmqstore.repair.rebuild.rocksdb import refuse_rows, tell_left
+from rmqstore.repair.repaired_log import RepairedLog
+from rmqstore.repair.salvage.evidence import Evidence
+from rmqstore.repair.salvage.framed import ProvedRecords
+from rmqstore.repair.salvage.solve import reach
+from rmqstore.repair.store_guard import data_roots, refuse_overlap, refuse_whole
+from rmqstore.repair.unrepaired import note_contradicted, unrebuilt_problems
 from rmqstore.scan.dispatch import Name
 from rmqstore.texts import Text
 

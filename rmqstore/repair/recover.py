@@ -12,20 +12,20 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified, problem_counts
 from rmqstore.files.store import Store
 from rmqstore.repair import derived_parts, log_repairs
-from rmqstore.repair.beside.rocksdb import refuse_rows
-from rmqstore.repair.decisions import (
+from rmqstore.repair.beside.directory import store_in_place
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.recover_options import (
+    RecoverOptions,
     damage_decisions,
     offset_decisions,
     packed_decisions,
     path_decisions,
     sizes_decisions,
 )
-from rmqstore.repair.log.misplaced_files import store_in_place
-from rmqstore.repair.log.store_guard import data_roots, refuse_unknown, refuse_whole, wrote_positions
-from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.rebuild.rocksdb import refuse_rows
 from rmqstore.repair.recovery import LogAfter, LogEnds, Recovery
+from rmqstore.repair.store_guard import data_roots, refuse_unknown, refuse_whole, wrote_positions
 from rmqstore.repair.unrepaired import unrepaired_problems
 
 LOG = (

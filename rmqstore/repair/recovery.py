@@ -11,14 +11,14 @@ from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store
 from rmqstore.repair.beside.checkpoint import last_record_start
-from rmqstore.repair.log.misplaced_files import without_renames
-from rmqstore.repair.log.repaired_log import RepairedLog, end_of, last_record
+from rmqstore.repair.beside.directory import without_renames
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions, choose
-from rmqstore.repair.rebuild.dispatch_limit import dispatch_limit
-from rmqstore.repair.salvage.evidence.table import Evidence
-from rmqstore.repair.salvage.proved_records import ProvedRecords
-from rmqstore.repair.salvage.reach import reach
+from rmqstore.repair.rebuild.consume_queues import dispatch_limit
+from rmqstore.repair.repaired_log import RepairedLog, end_of, last_record
+from rmqstore.repair.salvage.evidence import Evidence
+from rmqstore.repair.salvage.framed import ProvedRecords
+from rmqstore.repair.salvage.solve import reach
 from rmqstore.scan.dispatch import Name
 
 

@@ -26,7 +26,7 @@ from rmqstore.formats import index, properties
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, check_message, parse_message
 from rmqstore.repair.journal.folder import LOST_FOUND, QUARANTINE, JournalFolder, State
 from rmqstore.repair.journal.journal import list_journals, read_journal
-from rmqstore.repair.plan.before import before
+from rmqstore.repair.plan.outcome import before
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.texts import Text
 from rmqstore.views import lookup

@@ -17,7 +17,7 @@ from rmqstore.files.store import Store, open_store
 from rmqstore.formats import index
 from rmqstore.formats.message import BLANK_MAGIC
 from rmqstore.formats.text import many
-from rmqstore.repair.migrate.to_dledger_preflight import Target, preflight
+from rmqstore.repair.migrate_to_dledger import Target, preflight
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.scan.records import scan_file

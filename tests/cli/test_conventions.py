@@ -65,7 +65,7 @@ _OTHER_STORES = (
     "rmqstore.cli.report",
     "rmqstore.formats.messageid",
     "rmqstore.repair.replica.heal",
-    "rmqstore.repair.replica.places",
+    "rmqstore.repair.replica.sources",
     "rmqstore.repair.replica.replica",
 )
 _ROWS = (

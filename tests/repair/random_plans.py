@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rmqstore.files.files import LOCAL
 from rmqstore.repair.plan.content import Content, Equivalent, Literal, Parts, Zeros, fingerprint
-from rmqstore.repair.plan.fingerprints import fingerprint_entry
 from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_builder import fingerprint_entry
 from rmqstore.repair.plan.steps import (
     Create,
     Discard,
@@ -24,7 +24,7 @@ from rmqstore.repair.plan.steps import (
     Span,
     Step,
 )
-from rmqstore.repair.planned.overlay import Overlay
+from rmqstore.repair.planned import Overlay
 from rmqstore.repair.replica.healed_store import FileContent
 from tests.repair.trees import OLD, discard, lazily, overwrite, pattern, truncate
 

@@ -14,10 +14,9 @@ from rmqstore.formats.message import HEAD, TRANSACTION_ROLLBACK, Message, build_
 from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.salvage.evidence.places import carries_crc
-from rmqstore.repair.salvage.evidence.table import Evidence
-from rmqstore.repair.salvage.result import SalvageResult
-from rmqstore.repair.salvage.salvage import plan_salvage
+from rmqstore.repair.salvage.evidence import Evidence
+from rmqstore.repair.salvage.places import carries_crc
+from rmqstore.repair.salvage.salvage import SalvageResult, plan_salvage
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from tests import damage

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from rmqstore.errors import RmqStoreError
 from rmqstore.repair.journal.journal import apply
-from rmqstore.repair.plan.plan_read import plan_from_json
+from rmqstore.repair.plan.plan import plan_from_json
 plan = plan_from_json(Path(sys.argv[1]).read_bytes(), store=Path(sys.argv[2]), roots=[])
 print("ready", flush=True)
 sys.stdin.readline()

@@ -25,8 +25,7 @@ from rmqstore.brokers.clean_up import (
 )
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
-from rmqstore.repair.expire import ExpireOptions, plan_expire, rules_of
-from rmqstore.repair.filling import log_rate, outlook
+from rmqstore.repair.expire import ExpireOptions, log_rate, outlook, plan_expire, rules_of
 from tests.append.writing import OPTIONS
 from tests.command import run, run_json
 from tests.stores import unpack

@@ -15,8 +15,8 @@ from typing import TypeAlias
 from rmqstore.errors import HalfApplied
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.plan.content import Content, Literal, Reencoded, Zeros
-from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_builder import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.steps import (
     Create,
     Discard,

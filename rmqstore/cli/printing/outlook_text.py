@@ -9,7 +9,7 @@ from rmqstore.cli.printing.quantities import bytes_text, many, time_text
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
-    from rmqstore.repair.filling import Outlook
+    from rmqstore.repair.expire import Outlook
 
 _HOUR, _DAY = 3_600_000, 86_400_000
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rmqstore.cli.shared.options import Applying
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.repair.migrate.to_dledger_preflight import MigrationRefusal
+    from rmqstore.repair.migrate_to_dledger import MigrationRefusal
     from rmqstore.repair.plan.outcome import Outcome
     from rmqstore.repair.plan.plan import Plan
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
@@ -54,7 +54,7 @@ def open_for(out: Output, path: Path, config: BrokerConfig, applying: Applying) 
     Errors: NotReadable, NotAStore, StoreIsLive; OSError for an output that cannot be written.
     """
     from rmqstore.files.store import open_store
-    from rmqstore.repair.journal.liveness import refuse_in_use
+    from rmqstore.repair.journal.journal import refuse_in_use
 
     store = open_store(path, config)
     if applying.apply_it:
@@ -85,7 +85,7 @@ def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -
     Errors: NotReadable; UsageError for a file that is not a plan, and for a plan of another store.
     """
     from rmqstore.files.files import LOCAL
-    from rmqstore.repair.plan.plan_read import plan_from_json
+    from rmqstore.repair.plan.plan import plan_from_json
 
     try:
         text = LOCAL.read_small(path, _MAX_PLAN)
@@ -130,9 +130,8 @@ def plan_change(
     cures: bool = True,
 ) -> Change:
     """Verify a store and plan a change. Arguments and errors: as `examine_and_plan`."""
-    from rmqstore.repair.beside_live import NOTE, examine_and_plan
-    from rmqstore.repair.log.store_guard import wrote_positions
-    from rmqstore.repair.plan.before import with_before
+    from rmqstore.repair.plan.outcome import with_before
+    from rmqstore.repair.store_guard import NOTE, examine_and_plan, wrote_positions
 
     with out.progress("verify", store.log_bytes) as progress:
         watched = replace(options, progress=progress.add)

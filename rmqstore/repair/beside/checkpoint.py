@@ -8,9 +8,9 @@ from rmqstore.checks.beside.checkpoint import LAST_OFFSET, LAST_TIME, TIMES
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
-from rmqstore.repair.log.records_near import last_before
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.repaired_log import last_before
 from rmqstore.texts import Text
 
 _CODES = (codes.CK_LENGTH, codes.CK_AHEAD, codes.CK_GARBAGE)

@@ -17,11 +17,10 @@ from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
 from rmqstore.files.store import DLedgerFiles
 from rmqstore.formats import dledger
-from rmqstore.repair.journal.disk import Scratch
-from rmqstore.repair.journal.scratch_content import ScratchContent
-from rmqstore.repair.log.repaired_log import RepairedLog
+from rmqstore.repair.journal.disk import Scratch, ScratchContent
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.repaired_log import RepairedLog
 from rmqstore.scan.kernels import consecutive, false_runs
 from rmqstore.scan.units import UnitArray
 from rmqstore.texts import Text

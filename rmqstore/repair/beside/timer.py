@@ -26,8 +26,7 @@ from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import timer
 from rmqstore.formats.properties import TIMER_TOPIC
-from rmqstore.repair.journal.disk import Scratch
-from rmqstore.repair.journal.scratch_content import ScratchContent
+from rmqstore.repair.journal.disk import Scratch, ScratchContent
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.scan.kernels import I64

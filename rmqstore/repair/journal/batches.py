@@ -1,26 +1,41 @@
-"""Runs batches of steps, probes how far each step is, and undoes batches."""
+"""Batches of steps: run, probe and undo them; the log of what they replace.
+
+Runs batches of steps, probes how far each step is, and undoes batches.
+
+Locates files that a plan renames, at any stage of the renames, and checks that they are unchanged.
+
+The new names may form a cycle, so all files are set aside first, then each gets its name. Meanwhile their directory
+holds a name that is not an offset, so that no broker starts.
+
+Determines from the bytes on disk whether an in-place step is done, not done, or half done.
+
+Reads and writes `undo.log`: the bytes and metadata that each batch of steps replaces, durable before it begins.
+
+A frame is a header and a payload. A batch is the META and before-image frames of its steps, closed by a READY frame.
+Bytes after the last READY are a batch that a crash interrupted before any of its steps had begun.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import Enum, IntEnum
 from pathlib import Path
 
 from rmqstore.errors import ChangedSince, CouldNotCheck, PlanStale
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.journal.folder import UNDO_LOG, JournalFolder, Staged, State
-from rmqstore.repair.journal.plan_paths import PlanPaths, existing, status_of
-from rmqstore.repair.journal.preflight import check_step_on_disk
-from rmqstore.repair.journal.probe import Status, Touched, probe_in_place
-from rmqstore.repair.journal.renames import Moves
-from rmqstore.repair.journal.undo_log import Batch, Meta, UndoLog, UndoLogWriter
-from rmqstore.repair.plan.content import RunningFingerprint, chunks
-from rmqstore.repair.plan.fingerprints import fingerprint_entry, fingerprint_range, read_range, read_runs
+from rmqstore.repair.journal.folder import UNDO_LOG, JournalFolder, PlanPaths, Staged, State, existing, status_of
+from rmqstore.repair.journal.staging import check_step_on_disk
+from rmqstore.repair.plan.content import CHUNK, ContentReader, RunningFingerprint, Zeros, chunks, fingerprint
 from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_builder import fingerprint_entry, fingerprint_range, opened, read_range, read_runs
 from rmqstore.repair.plan.steps import (
     Create,
     Extend,
@@ -37,6 +52,317 @@ from rmqstore.repair.plan.steps import (
     WithContent,
 )
 from rmqstore.texts import Text, joined
+
+_MAGIC = b"RMQU"
+_HEADER = struct.Struct("<4sBIQI")  # magic, kind, step, at, length
+_CRC = struct.Struct("<I")  # over header and payload; written between them
+_OVERHEAD = _HEADER.size + _CRC.size
+
+
+class FrameKind(IntEnum):
+    """The kind of a frame's payload."""
+
+    META = 1
+    """A Meta as JSON."""
+    BYTES = 2
+    """The old `length` bytes at `at`."""
+    ZEROS = 3
+    """The old `length` bytes at `at` are zeros; no payload."""
+    READY = 4
+    """The batch is complete; `step` is the batch's number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """The metadata of a step's file before the step, the times of its directory, and the hash of the new bytes."""
+
+    step: int
+    after: str | None = None
+    size: int = 0
+    uid: int = -1
+    gid: int = -1
+    mode: int = 0
+    atime_ns: int = 0
+    mtime_ns: int = 0
+    folder_atime_ns: int = 0
+    folder_mtime_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A before-image; `log_at` is the position of its payload in undo.log, -1 for zeros."""
+
+    at: int
+    length: int
+    log_at: int
+
+
+@dataclass(slots=True)
+class Batch:
+    """One complete batch of the log; `stop` is the position after its READY frame."""
+
+    metas: dict[int, Meta] = field(default_factory=dict)
+    images: dict[int, list[Image]] = field(default_factory=dict)
+    stop: int = 0
+
+
+class UndoLogWriter:
+    """Appends frames from position `at` on; `ready` closes a batch and makes it durable."""
+
+    def __init__(self, disk: Disk, descriptor: int, at: int) -> None:
+        self._disk = disk
+        self._descriptor = descriptor
+        self._at = at
+
+    def meta(self, meta: Meta) -> None:
+        self._append(FrameKind.META, meta.step, 0, json.dumps(asdict(meta)).encode())
+
+    def image(self, step: int, at: int, data: bytes) -> None:
+        if data.count(0) == len(data):
+            self._append(FrameKind.ZEROS, step, at, b"", len(data))
+        else:
+            self._append(FrameKind.BYTES, step, at, data)
+
+    def ready(self, batch: int) -> None:
+        self._append(FrameKind.READY, batch, 0, b"")
+        self._disk.fsync(self._descriptor)
+
+    def _append(self, kind: FrameKind, step: int, at: int, payload: bytes, length: int | None = None) -> None:
+        header = _HEADER.pack(_MAGIC, kind, step, at, len(payload) if length is None else length)
+        frame = header + _CRC.pack(zlib.crc32(payload, zlib.crc32(header))) + payload
+        self._disk.write_at(self._descriptor, frame, self._at)
+        self._at += len(frame)
+
+
+class UndoLog:
+    """The complete batches of the log, in order; before-images are read on demand."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.batches: list[Batch] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the batches that were added since the last call."""
+        with contextlib.suppress(FileNotFoundError), opened(self.path) as descriptor:
+            self._read(descriptor)
+
+    @property
+    def stop(self) -> int:
+        """Position of the next batch, bytes."""
+        return self.batches[-1].stop if self.batches else 0
+
+    def _read(self, descriptor: int) -> None:
+        at = self.stop
+        batch = Batch()
+        while True:
+            head = os.pread(descriptor, _OVERHEAD, at)
+            if len(head) < _OVERHEAD:
+                return
+            magic, kind, step, position, length = _HEADER.unpack_from(head)
+            has_payload = kind in (FrameKind.META, FrameKind.BYTES)
+            if magic != _MAGIC or length > CHUNK:
+                return
+            payload = os.pread(descriptor, length, at + _OVERHEAD) if has_payload else b""
+            crc = zlib.crc32(payload, zlib.crc32(head[: _HEADER.size]))
+            if crc != _CRC.unpack_from(head, _HEADER.size)[0] or (has_payload and len(payload) != length):
+                return
+            if kind == FrameKind.META:
+                meta = _parsed_meta(payload)
+                if meta is None:
+                    return
+                batch.metas[step] = meta
+            elif kind in (FrameKind.BYTES, FrameKind.ZEROS):
+                log_at = at + _OVERHEAD if kind == FrameKind.BYTES else -1
+                batch.images.setdefault(step, []).append(Image(position, length, log_at))
+            at += _OVERHEAD + len(payload)
+            if kind == FrameKind.READY:
+                if step != len(self.batches):
+                    return
+                batch.stop = at
+                self.batches.append(batch)
+                batch = Batch()
+
+    def before(self, images: Iterable[Image]) -> Iterator[tuple[int, bytes]]:
+        """Yield before-images as `(at, bytes)`, one frame (at most 1 MiB) at a time. Errors: OSError."""
+        with opened(self.path) as descriptor:
+            for image in images:
+                if image.log_at < 0:
+                    yield image.at, bytes(image.length)
+                else:
+                    yield image.at, os.pread(descriptor, image.length, image.log_at)
+
+
+def _parsed_meta(payload: bytes) -> Meta | None:
+    try:
+        row = json.loads(payload)
+        return Meta(**row) if isinstance(row, Mapping) else None
+    except (ValueError, TypeError):
+        return None
+
+
+class Status(Enum):
+    """The state of a step on disk."""
+
+    BEFORE = "before"
+    AFTER = "after"
+    MIXED = "mixed"
+    """Every byte is either the old or the new one: the step was interrupted."""
+    FOREIGN = "foreign"
+    """Something other than this journal has changed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """One in-place step with its file, the file's old metadata, and the before-images."""
+
+    step: InPlace
+    path: Path
+    meta: Meta
+    images: list[Image]
+    log: UndoLog
+
+
+def probe_in_place(touched: Touched, *, torn: bool) -> Status:
+    """Determine the state of an in-place step; only with `torn` may it be half done (MIXED)."""
+    step, path, meta = touched.step, touched.path, touched.meta
+    status = status_of(path)
+    if status is None or not stat.S_ISREG(status.st_mode):
+        return Status.FOREIGN
+    size = status.st_size
+    if isinstance(step, Overwrite):
+        if size < step.at + step.length:
+            return Status.FOREIGN
+        found = fingerprint_range(path, step.at, step.length)
+        if found == meta.after:
+            return Status.AFTER
+        if found == _before_hash(touched):
+            return Status.BEFORE
+        return Status.MIXED if torn and _is_mixture(touched, step.length) else Status.FOREIGN
+    if size == step.to_size:
+        if not isinstance(step, Extend):
+            return Status.AFTER
+        if fingerprint_range(path, step.at, step.length) == meta.after:
+            return Status.AFTER
+    elif size == step.from_size and (
+        isinstance(step, Extend) or fingerprint_range(path, step.at, step.length, step.expect) == step.expect
+    ):
+        return Status.BEFORE
+    low, high = sorted((step.from_size, step.to_size))
+    return Status.MIXED if torn and low <= size <= high and _is_mixture(touched, size - low) else Status.FOREIGN
+
+
+def _before_hash(touched: Touched) -> str:
+    return fingerprint(data for _, data in touched.log.before(touched.images))
+
+
+def _is_mixture(touched: Touched, length: int) -> bool:
+    """Return whether each of the first `length` bytes of the range is the old or the new one (0 beyond an end)."""
+    import numpy as np
+
+    step = touched.step
+    after = ContentReader(step.content) if isinstance(step, Overwrite | Extend) else None
+    before = _Before(touched.log.before(touched.images))
+    at, stop = step.at, step.at + length
+    for piece in read_runs(touched.path, at, length):
+        if isinstance(piece, int) and after is None:  # undoing a truncate extends the file with a hole first
+            at += piece
+            continue
+        for chunk in (piece,) if isinstance(piece, bytes) else chunks(Zeros(piece)):
+            new = after.take(len(chunk)) if after is not None else b""
+            data, was, will = (
+                np.frombuffer(part.ljust(len(chunk), b"\0"), np.uint8)
+                for part in (chunk, before.take(at, len(chunk)), new)
+            )
+            if not bool(((data == was) | (data == will)).all()):
+                return False
+            at += len(chunk)
+    return at == stop
+
+
+class _Before:
+    """Reads before-images in the order of their positions; zeros where there is none."""
+
+    def __init__(self, frames: Iterator[tuple[int, bytes]]) -> None:
+        self._frames = frames
+        self._at, self._data = 0, b""
+
+    def take(self, at: int, size: int) -> bytes:
+        """Return the old bytes of [at, at + size). Positions must not decrease from call to call."""
+        out = bytearray(size)
+        while True:
+            low, high = max(at, self._at), min(at + size, self._at + len(self._data))
+            if low < high:
+                out[low - at : high - at] = self._data[low - self._at : high - self._at]
+            if self._at + len(self._data) >= at + size:
+                break
+            frame = next(self._frames, None)
+            if frame is None:
+                break
+            self._at, self._data = frame
+        return bytes(out)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """The rename of one file: its old name, the fingerprint of its bytes, and the batch of its Rename step.
+
+    `changed`: later steps of the plan change its bytes.
+    """
+
+    source: str
+    expect: str
+    batch: int
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """All renames of a plan, by new name and by old name."""
+
+    by_path: Mapping[str, Move]
+    by_source: Mapping[str, Move]
+
+    @staticmethod
+    def of(plan: Plan, batches: Sequence[Sequence[int]]) -> Moves:
+        """Collect the renames of a plan whose steps are executed in these batches."""
+        steps = plan.steps
+        expects = {step.path: step.expect for step in steps if isinstance(step, SetAside)}
+        if not expects:
+            return Moves({}, {})
+        changed = {step.path for step in steps if isinstance(step, InPlace)}
+        found = {
+            step.path: Move(step.source, expects[step.source], batch, step.path in changed)
+            for batch, numbers in enumerate(batches)
+            for number in numbers
+            if isinstance(step := steps[number], Rename)
+        }
+        return Moves(found, {move.source: move for move in found.values()})
+
+    def place(self, path: str, begun: int, paths: PlanPaths, folder: JournalFolder) -> Path | None:
+        """Return the current path, after `begun` batches, of the file that gets this name; None if no rename does."""
+        move = self.by_path.get(path)
+        if move is None:
+            return None
+        source = paths.locate(move.source)
+        aside = folder.aside(source)
+        if status_of(aside) is not None:
+            return aside
+        return paths.locate(path) if move.batch < begun else source
+
+    def probe(self, path: str, place: Path, now: os.stat_result, meta: Meta, folder: JournalFolder) -> Status:
+        """Return AFTER if the file at the new name is the one that was renamed, else FOREIGN.
+
+        Compares all of its bytes. If other steps change the file, their own probes compare the bytes; here only the
+        mtime counts.
+        """
+        move = self.by_path[path]
+        if not stat.S_ISREG(now.st_mode):
+            return Status.FOREIGN
+        if not move.changed:
+            return Status.AFTER if fingerprint_entry(place, move.expect) == move.expect else Status.FOREIGN
+        return Status.FOREIGN if folder.touched_since(now, meta.mtime_ns) else Status.AFTER
+
 
 BATCH_STEPS = 256
 BATCH_BYTES = 64 << 20

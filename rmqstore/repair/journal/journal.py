@@ -3,12 +3,14 @@
 All new content is staged first. Then, for each batch: append and fsync the before-images, execute the steps, fsync the
 files that they touched, mark the batch as done. At any instant, the journal shows which steps are on disk, so that the
 repair can be undone or resumed.
+
+Refuses a store that another process uses, and holds its lock while it is changed.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,13 +25,15 @@ from rmqstore.errors import (
     StoreIsLive,
 )
 from rmqstore.files.disk import is_full, real_path
-from rmqstore.repair.journal import liveness
+from rmqstore.files.lock import LOCK_NAME, refuse_locked, take_lock
+from rmqstore.files.users import Snapshot, find_users, snapshot
 from rmqstore.repair.journal.batches import ApplyWork, probe_all, run_batch, undo_batch, undo_times
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import (
     UNFINISHED,
     JournalFolder,
     JournalInfo,
+    PlanPaths,
     Progress,
     State,
     list_folders,
@@ -37,11 +41,102 @@ from rmqstore.repair.journal.folder import (
     new_folder,
     open_folder,
 )
-from rmqstore.repair.journal.plan_paths import PlanPaths
-from rmqstore.repair.journal.preflight import check_plan, check_space
-from rmqstore.repair.journal.staging import stage
+from rmqstore.repair.journal.staging import check_plan, check_space, stage
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.texts import Text, joined
+
+OPTION = "--broker-is-stopped"
+_NAMED = 3
+
+
+@contextlib.contextmanager
+def hold_lock(store: Path, disk: Disk, *, remove: bool) -> Iterator[None]:
+    """Hold the store's lock as a broker does, and remove the `lock` file afterwards if it was created here.
+
+    `remove`: remove it even if it existed, because a killed apply left it.
+    Errors: StoreIsLive if a process holds the lock, even this one.
+    """
+    path = store / LOCK_NAME
+    made = False
+
+    def open_file(path: Path) -> int:
+        nonlocal made
+        try:
+            return disk.open_existing(path)
+        except FileNotFoundError:
+            descriptor = disk.open_new(path)
+            made = True
+            # If this process is killed, a broker that does not run as root must be able to open the file left behind.
+            owner = store.stat()
+            with contextlib.suppress(PermissionError):
+                disk.set_owner(path, owner.st_uid, owner.st_gid)
+            disk.set_mode(path, 0o644)
+            return descriptor
+
+    try:
+        held = take_lock(path, open_file)
+    except StoreIsLive:
+        raise
+    except BaseException:
+        if made:
+            with contextlib.suppress(OSError):
+                disk.unlink(path)
+        raise
+    try:
+        try:
+            yield
+        except BaseException:
+            if remove or made:
+                with contextlib.suppress(OSError):
+                    disk.unlink(path)
+            raise
+        if remove or made:
+            disk.unlink(path)
+    finally:
+        held.release()
+
+
+def refuse_moving(before: Snapshot, after: Snapshot) -> None:
+    """Refuse a store in which a file appeared, vanished, or changed size or mtime. Errors: StoreIsLive."""
+    if before != after:
+        moved = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
+        raise StoreIsLive(Text("{moved} changed during the check ({count} in all)", moved=moved[0], count=len(moved)))
+
+
+def refuse_live(store: Path, places: Sequence[Path], files: Snapshot, *, stopped: bool = False) -> None:
+    """Refuse a store of which another process has a file open for writing, or mapped.
+
+    Processes of other users, whose open files are hidden, count as well, unless the operator asserts that the broker
+    is `stopped`. Errors: StoreIsLive.
+    """
+    users = find_users(places, files)
+    if users.seen:
+        raise StoreIsLive(f"{store}: {users.seen[0]}")
+    if users.hidden and not stopped:
+        named = ", ".join(map(str, users.hidden[:_NAMED]))
+        more = len(users.hidden) - _NAMED
+        raise StoreIsLive(
+            Text(
+                "{store}: cannot tell whether these processes of other users write to it: {named} and {more} more",
+                store=store,
+                named=named,
+                more=more,
+            )
+            if more > 0
+            else Text(
+                "{store}: cannot tell whether these processes of other users write to it: {named}",
+                store=store,
+                named=named,
+            ),
+            Text("run as root; or make sure that the broker is stopped, and add {option}", option=OPTION),
+        )
+
+
+def refuse_in_use(store: Path, places: Sequence[Path], *, stopped: bool = False) -> None:
+    """Refuse a store that is locked or in use. Errors: StoreIsLive."""
+    refuse_locked(store)
+    refuse_live(store, places, snapshot(places), stopped=stopped)
+
 
 _NOTHING_TO_UNDO = (State.UNDONE, State.PREPARING, State.PRUNING)
 
@@ -127,22 +222,22 @@ def apply(
             Text("the journal {path} is {state}: finish it first", path=info.path, state=info.state.value),
             Text("run `rmqstore undo {path}` or `rmqstore resume {path}`", path=info.path),
         )
-    liveness.refuse_locked(paths.store)
+    refuse_locked(paths.store)
     places = paths.places(step.path for step in plan.steps)
-    seen = liveness.snapshot(places)
-    liveness.refuse_live(paths.store, places, seen, stopped=stopped)
+    seen = snapshot(places)
+    refuse_live(paths.store, places, seen, stopped=stopped)
     folder = new_folder(paths, plan, None if journal_dir is None else Path(journal_dir), disk)
     try:
         check_space(plan, paths, folder)
         folder.make()
-        with liveness.hold_lock(paths.store, disk, remove=False):
+        with hold_lock(paths.store, disk, remove=False):
             _discard_other_unstarted(paths.store, folder)
             check_plan(plan, paths)
             stage(plan, paths, folder)
             own = folder.load_plan()
-            now = liveness.snapshot(places)
-            liveness.refuse_moving(seen, now)
-            liveness.refuse_live(paths.store, places, now, stopped=stopped)
+            now = snapshot(places)
+            refuse_moving(seen, now)
+            refuse_live(paths.store, places, now, stopped=stopped)
             _run_batches(ApplyWork.of(own, paths, folder), progress)
         folder.save(state=State.DONE)
     except BaseException as error:
@@ -260,8 +355,8 @@ def prune(journal: Path | str, *, disk: Disk | None = None) -> None:
             Text("prune the older one first"),
         )
     status = folder.store.stat()
-    liveness.refuse_locked(folder.store)
-    with liveness.hold_lock(folder.store, folder.disk, remove=False):
+    refuse_locked(folder.store)
+    with hold_lock(folder.store, folder.disk, remove=False):
         if state is not State.PREPARING:
             folder.save(state=State.PRUNING)
         folder.discard(quarantine_too=state is not State.PREPARING)
@@ -276,8 +371,8 @@ def prune_missing(folder: JournalFolder) -> None:
     if folder.record.state is not State.MISSING:
         raise Refused(Text("{path} is not missing", path=folder.path), Text("leave --missing out"))
     status = folder.store.stat()
-    liveness.refuse_locked(folder.store)
-    with liveness.hold_lock(folder.store, folder.disk, remove=False):
+    refuse_locked(folder.store)
+    with hold_lock(folder.store, folder.disk, remove=False):
         folder.discard_pointer()
     folder.disk.set_times(folder.store, status.st_atime_ns, status.st_mtime_ns)
 
@@ -332,8 +427,8 @@ def _undo_batches(work: ApplyWork) -> int:
 @contextlib.contextmanager
 def _locked_store(plan: Plan, paths: PlanPaths, folder: JournalFolder, stopped: bool) -> Iterator[None]:
     """Ensure that the store is not in use, and hold its lock, for resume and undo."""
-    liveness.refuse_in_use(paths.store, paths.places(step.path for step in plan.steps), stopped=stopped)
-    with liveness.hold_lock(paths.store, folder.disk, remove=not folder.record.lock_was_there):
+    refuse_in_use(paths.store, paths.places(step.path for step in plan.steps), stopped=stopped)
+    with hold_lock(paths.store, folder.disk, remove=not folder.record.lock_was_there):
         yield
 
 
@@ -375,8 +470,8 @@ def _discard_other_unstarted(store: Path, own: JournalFolder) -> None:
 
 def _discard_unstarted(folder: JournalFolder) -> None:
     record = folder.record
-    liveness.refuse_locked(folder.store)
-    with liveness.hold_lock(folder.store, folder.disk, remove=not record.lock_was_there):
+    refuse_locked(folder.store)
+    with hold_lock(folder.store, folder.disk, remove=not record.lock_was_there):
         folder.discard()
     if record.store_mtime_ns:
         folder.disk.set_times(folder.store, record.store_atime_ns, record.store_mtime_ns)

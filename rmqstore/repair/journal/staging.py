@@ -1,25 +1,249 @@
-"""Writes all new content of a plan to the journal's folders and fsyncs it, before the store is changed.
+"""What happens before the first change of a store: checks, and all new content in the journal.
+
+Writes all new content of a plan to the journal's folders and fsyncs it, before the store is changed.
 
 Creating a file is then a single rename, lazy content need not be produced again after a crash, and a failing source or
 a full disk is noticed while nothing has changed yet.
+
+Checks before the first write: the bytes are what the plan expects, files are writable, and there is space.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import stat
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 
+from rmqstore.errors import NoSpace, NotReadable, PlanStale, Refused
+from rmqstore.files.reading import data_extents
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.journal.folder import LOST_FOUND, NEW, QUARANTINE, UNDO_LOG, JournalFolder, Staged
-from rmqstore.repair.journal.plan_paths import PlanPaths, existing
-from rmqstore.repair.journal.preflight import is_staged
-from rmqstore.repair.plan.content import RunningFingerprint, chunks
-from rmqstore.repair.plan.fingerprints import read_range
+from rmqstore.repair.journal.folder import (
+    LOST_FOUND,
+    NEW,
+    QUARANTINE,
+    UNDO_LOG,
+    JournalFolder,
+    PlanPaths,
+    Staged,
+    existing,
+    free_bytes,
+    status_of,
+)
+from rmqstore.repair.plan.content import Content, Literal, Parts, RunningFingerprint, Zeros, chunks
 from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.steps import Create, Extend, MakeDirectory, Overwrite
+from rmqstore.repair.plan.plan_builder import fingerprint_entry, fingerprint_range, opened, read_range
+from rmqstore.repair.plan.steps import (
+    Create,
+    Extend,
+    InPlace,
+    MakeDirectory,
+    MoveIn,
+    MoveOut,
+    Overwrite,
+    RemoveEmptyDirectory,
+    Rename,
+    SetAside,
+    Step,
+    Truncate,
+)
+from rmqstore.texts import Text
+
+_SLACK = 1 << 20
+"""Space for the state file, folders and frame headers, bytes."""
+_PER_STEP = 4096
+
+
+def check_plan(plan: Plan, paths: PlanPaths) -> None:
+    """Check that everything on disk is as the plan expects.
+
+    Errors: PlanStale, NotReadable (also: not writable), Refused.
+    """
+    origins = plan.origins
+    spelled: dict[Path, str] = {}
+    for path in {step.path for step in plan.steps} | set(origins.values()):
+        place = paths.locate(path)
+        if spelled.setdefault(place, path) != path:
+            raise Refused(
+                Text("{path} and {spelled} are the same file", path=path, spelled=spelled[place]), Text("name it once")
+            )
+    leaving = {step.path for step in plan.steps if isinstance(step, MoveOut)}
+    coming = {step.path for step in plan.steps if isinstance(step, MoveIn)}
+    for step in plan.steps:
+        origin = paths.locate(origins[step.path]) if step.path in origins else None
+        check_step_on_disk(step, paths, leaving, coming, origin)
+        if isinstance(step, InPlace):
+            _check_links(step, origin or paths.locate(step.path))
+    for span in plan.spans:
+        status = status_of(paths.locate(origins.get(span.path, span.path)))
+        if status is None or not stat.S_ISREG(status.st_mode) or status.st_size < span.at + span.length:
+            raise PlanStale(Text("{path} is shorter than the span {span} to be saved", path=span.path, span=span.name))
+
+
+def check_step_on_disk(
+    step: Step, paths: PlanPaths, leaving: Collection[str], coming: Collection[str], origin: Path | None = None
+) -> None:
+    """Check that one step finds what it expects. `leaving`, `coming`: paths that the plan removes and creates.
+
+    `origin`: where the file of an in-place step is now, if an earlier step renames it to the step's path.
+    Errors: PlanStale, NotReadable.
+    """
+    place = paths.locate(step.path)
+    if origin is not None and isinstance(step, InPlace):
+        place = origin
+    status = status_of(place)
+    try:
+        if isinstance(step, MoveIn):
+            _check_move_in(step, paths, place, status, leaving, coming)
+            return
+        if status is None:
+            raise PlanStale(Text("{path} no longer exists", path=step.path))
+        if isinstance(step, MoveOut):
+            _check_move_out(step, place, status, leaving)
+            return
+        if not stat.S_ISREG(status.st_mode):
+            raise PlanStale(Text("{path} is not a file", path=step.path))
+        if not os.access(place, os.W_OK):
+            raise NotReadable(Text("no permission to write {place}", place=place))
+        size = status.st_size
+        if isinstance(step, Overwrite):
+            if size < step.at + step.length:
+                raise PlanStale(Text("{path} ends at {size}, before the bytes to overwrite", path=step.path, size=size))
+        elif size != step.from_size:
+            raise PlanStale(
+                Text("{path} has {size} bytes, not {from_size}", path=step.path, size=size, from_size=step.from_size)
+            )
+        if isinstance(step, Overwrite | Truncate):
+            found = fingerprint_range(place, step.at, step.length, step.expect)
+            if found != step.expect:
+                raise PlanStale(
+                    Text(
+                        "{path}: the {length} bytes at {at} have changed",
+                        path=step.path,
+                        length=step.length,
+                        at=step.at,
+                    )
+                )
+    except PermissionError as error:
+        raise NotReadable(Text("no permission to read {place}", place=place)) from error
+
+
+def _check_links(step: InPlace, place: Path) -> None:
+    """Refuse to write into a file that has another name: a backup, or another file of the store. Errors: Refused."""
+    status = status_of(place)
+    if status is not None and status.st_nlink > 1:
+        name = shlex.quote(str(place))
+        raise Refused(
+            Text(
+                "{path} has another name (a hard link), perhaps in a backup, whose content would change too",
+                path=step.path,
+            ),
+            Text("make it a file of its own: cp -p {name} {name}.own && mv {name}.own {name}", name=name),
+        )
+
+
+def _check_move_in(
+    step: MoveIn,
+    paths: PlanPaths,
+    place: Path,
+    status: os.stat_result | None,
+    leaving: Collection[str],
+    coming: Collection[str],
+) -> None:
+    if status is not None and step.path not in leaving:
+        raise PlanStale(Text("{path} already exists", path=step.path))
+    parent = str(PurePosixPath(step.path).parent)
+    if parent not in coming:
+        if not place.parent.is_dir():
+            raise PlanStale(Text("the directory of {path} is missing", path=step.path))
+        if not os.access(place.parent, os.W_OK | os.X_OK):
+            raise NotReadable(Text("no permission to write {parent}", parent=place.parent))
+    like = None if isinstance(step, Rename) else step.like
+    if like is not None and status_of(paths.locate(like)) is None:
+        raise PlanStale(Text("{like}, the neighbour of {path}, no longer exists", like=like, path=step.path))
+
+
+def _check_move_out(step: MoveOut, place: Path, status: os.stat_result, leaving: Collection[str]) -> None:
+    if not os.access(place.parent, os.W_OK | os.X_OK):
+        raise NotReadable(Text("no permission to write {parent}", parent=place.parent))
+    if isinstance(step, RemoveEmptyDirectory):
+        if not stat.S_ISDIR(status.st_mode):
+            raise PlanStale(Text("{path} is not a directory", path=step.path))
+        left = [entry.name for entry in place.iterdir() if f"{step.path}/{entry.name}" not in leaving]
+        if left:
+            raise PlanStale(Text("{path} is not empty: {left}", path=step.path, left=min(left)))
+    elif isinstance(step, SetAside) and not stat.S_ISREG(status.st_mode):
+        raise PlanStale(Text("{path} is not a file", path=step.path))
+    elif fingerprint_entry(place, step.expect) != step.expect:
+        raise PlanStale(Text("{path} has changed", path=step.path))
+
+
+def check_space(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
+    """Check the space for the journal, staged files and bytes that steps add to files. Errors: NoSpace."""
+    journal_at = existing(folder.path)
+    needs: dict[int, int] = defaultdict(int)
+    places: dict[int, Path] = {}
+
+    def need(place: Path, size: int) -> None:
+        device = place.stat().st_dev
+        places.setdefault(device, place)
+        needs[device] += size
+
+    need(journal_at, _SLACK + sum(span.length for span in plan.spans))
+    for number, step in enumerate(plan.steps):
+        need(journal_at, _PER_STEP)
+        if isinstance(step, Overwrite):
+            need(journal_at, step.length)
+            place = paths.locate(plan.origins.get(step.path, step.path))  # writing into a hole of it takes space too
+            need(existing(place), step.length - _data_bytes(place, step.at, step.length))
+        elif isinstance(step, Truncate):
+            need(journal_at, _data_bytes(paths.locate(plan.origins.get(step.path, step.path)), step.at, step.length))
+        if isinstance(step, Create):
+            need(existing(folder.home(number)), solid_bytes(step.content))
+        elif isinstance(step, Overwrite | Extend) and is_staged(step):
+            need(journal_at, solid_bytes(step.content))
+        if isinstance(step, Extend):
+            need(existing(paths.locate(step.path)), solid_bytes(step.content))
+    for device, size in needs.items():
+        free = free_bytes(places[device])
+        if free < size:
+            raise NoSpace(
+                Text(
+                    "{places}: {size:,} bytes are needed, {free:,} are free",
+                    places=places[device],
+                    size=size,
+                    free=free,
+                )
+            )
+
+
+def _data_bytes(path: Path, at: int, length: int) -> int:
+    """Count the bytes of a range that are not holes."""
+    try:
+        with opened(path) as descriptor:
+            return sum(high - low for low, high in data_extents(descriptor, at, at + length))
+    except OSError:  # check_plan reports it
+        return 0
+
+
+def is_staged(step: Step) -> bool:
+    """Return whether a step's content goes to the journal's new/; small and all-zero contents stay in the plan."""
+    if isinstance(step, Create):
+        return True
+    if not isinstance(step, Overwrite | Extend) or isinstance(step.content, Zeros):
+        return False
+    return not isinstance(step.content, Literal) or step.content.size > _PER_STEP
+
+
+def solid_bytes(content: Content) -> int:
+    """Count the bytes that a content takes on disk with its zeros as holes."""
+    if isinstance(content, Literal | Zeros | Parts):
+        return sum(len(piece) for piece in content.pieces() if not isinstance(piece, int))
+    return content.size
+
 
 _GROUP = 128
 """Number of new files that are made durable together."""

@@ -1,20 +1,28 @@
-"""What a verification finds after a plan: measured on the planned store, and compared with the result. Pure."""
+"""What a plan says about the store before and after it.
+
+What a verification finds after a plan: measured on the planned store, and compared with the result. Pure.
+
+What a plan says about the store before the repair: the verdict, the problems, and how far consumer groups were.
+
+The journal of a repair keeps its plan, and so what was known when it was applied. A saved plan is untrusted: what does
+not have the form of these facts is as good as missing.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rmqstore.checks.problems.report import Finding, Report, problem_counts
+from rmqstore.checks.beside.config import ConsumerOffsets
+from rmqstore.checks.problems.report import Finding, Report, VersionRange, problem_counts
+from rmqstore.files.store import Store
 from rmqstore.repair.plan.content import Json
+from rmqstore.repair.plan.plan import Plan
 from rmqstore.texts import Text, joined
 
-if TYPE_CHECKING:
-    from rmqstore.repair.plan.plan import Plan
-
-FACT = "after"
+AFTER = "after"
 """The fact of a plan that contains the outcome as JSON."""
 
 
@@ -96,7 +104,7 @@ def measured(plan: Plan, before: Report, outcome: Outcome) -> Plan:
     said = plan.facts.get("stays")
     rows = said if isinstance(said, Mapping) else {}
     stays = {code: {**_reason(rows.get(code)), "count": count} for code, count in outcome.problems.items()}
-    return replace(plan, cures=cures, facts={**plan.facts, "stays": stays, FACT: outcome.to_json()})
+    return replace(plan, cures=cures, facts={**plan.facts, "stays": stays, AFTER: outcome.to_json()})
 
 
 def _reason(row: Json) -> Mapping[str, Json]:
@@ -121,3 +129,120 @@ def _words(key: tuple[Any, ...]) -> str:
         length=length,
         dict=dict(facts),
     )
+
+
+BEFORE = "before"
+_LISTED = 100  # findings that are kept, worst first; all are counted
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A place with a problem. Units as in `Finding`."""
+
+    code: str
+    queue: str
+    file: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """A store as `verify` found it just before a repair was planned.
+
+    `counts`: findings by code. `brokers`: what each version would have done. `listed`: the first findings, worst first.
+    `offsets`: progress of the groups in the queues that the repair loses or mends messages of; None if unknown.
+    """
+
+    verdict: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    brokers: tuple[VersionRange, ...] = ()
+    listed: tuple[Damaged, ...] = ()
+    offsets: ConsumerOffsets | None = None
+
+
+def with_before(plan: Plan, store: Store, report: Report) -> Plan:
+    """Return the plan with what was found in the store; a plan that has it, as a saved one, stays as it is."""
+    if plan.empty or BEFORE in plan.facts or store.part is not None:
+        return plan
+    found: dict[str, Json] = {
+        "verdict": report.headline,
+        "counts": dict(sorted(report.findings.counts.items())),
+        "brokers": [row.to_json() for row in report.brokers],
+        "findings": [
+            {"code": f.code, "queue": f.queue, "file": f.file, "offset": f.offset, "length": f.length}
+            for f in report.ordered()[:_LISTED]
+        ],
+        "offsets": _offsets(store, _topics_of(plan)),
+    }
+    return replace(plan, facts={**plan.facts, BEFORE: found})
+
+
+def _topics_of(plan: Plan) -> set[str]:
+    topics = {queue.rpartition("/")[0] for queue in plan.loss.queues}
+    for name in ("fillers", "mended"):
+        rows = plan.facts.get(name)
+        topics |= {str(row["topic"]) for row in rows if isinstance(row, dict)} if isinstance(rows, list) else set()
+    return topics
+
+
+def _offsets(store: Store, topics: Collection[str]) -> Json:
+    """Return the offsets in some topics: topic -> queue id -> group -> offset; None if they are unknown."""
+    known = ConsumerOffsets.read(store)
+    if known.unreadable:
+        return None
+    return {
+        topic: {str(queue_id): dict(groups) for queue_id, groups in known.queues[topic].items()}
+        for topic in sorted(topics)
+        if topic in known.queues
+    }
+
+
+def before(plan: Plan) -> Before | None:
+    """Return what a plan says about the store before the repair; None if it does not."""
+    found = plan.facts.get(BEFORE)
+    if not isinstance(found, Mapping):
+        return None
+    brokers = (_range(row) for row in _rows(found.get("brokers")))
+    listed = (_damaged(row) for row in _rows(found.get("findings")))
+    counts = found.get("counts")
+    return Before(
+        str(found.get("verdict") or ""),
+        {str(code): n for code, n in counts.items() if isinstance(n, int)} if isinstance(counts, Mapping) else {},
+        tuple(row for row in brokers if row is not None),
+        tuple(row for row in listed if row is not None),
+        _read_offsets(found.get("offsets")),
+    )
+
+
+def _rows(value: Json) -> list[Mapping[str, Json]]:
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
+
+
+def _range(row: Mapping[str, Json]) -> VersionRange | None:
+    texts = all(isinstance(row.get(name), str) for name in ("oldest", "newest", "outcome", "words"))
+    if not texts or not isinstance(row.get("messages_lost"), int):
+        return None
+    try:
+        return VersionRange(**row)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _damaged(row: Mapping[str, Json]) -> Damaged | None:
+    offset, length = row.get("offset"), row.get("length")
+    if not isinstance(offset, int) or not isinstance(length, int):
+        return None
+    return Damaged(str(row.get("code")), str(row.get("queue")), str(row.get("file")), offset, length)
+
+
+def _read_offsets(value: Json) -> ConsumerOffsets | None:
+    if not isinstance(value, Mapping):
+        return None
+    out = ConsumerOffsets()
+    for topic, queues in value.items():
+        for queue_id, groups in queues.items() if isinstance(queues, Mapping) else ():
+            if str(queue_id).isdigit() and isinstance(groups, Mapping):
+                own = {str(group): offset for group, offset in groups.items() if isinstance(offset, int)}
+                out.queues.setdefault(topic, {})[int(queue_id)] = own
+    return out

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.formats.text import many
 from rmqstore.repair.plan.content import Json, Zeros
-from rmqstore.repair.plan.outcome import FACT
+from rmqstore.repair.plan.outcome import AFTER
 from rmqstore.repair.plan.steps import (
     Create,
     Discard,
@@ -422,7 +422,7 @@ def _describe_stays(plan: Plan) -> Iterator[str]:
 
 def _describe_outcome(plan: Plan) -> Iterator[str]:
     """Say what a verification will find after the plan, and what the next start would do; tolerate any JSON."""
-    row = plan.facts.get(FACT)
+    row = plan.facts.get(AFTER)
     if not isinstance(row, Mapping):
         return
     counts, unchecked = row.get("counts"), row.get("unchecked")

@@ -7,12 +7,19 @@ A queue offset without a message, between others, gets the unit of the message b
 twice. A pre-blank there would lose good messages in every version. When its address 0 cannot be read, a pull continues
 after the log's first file (CommitLog#rollNextFile in DefaultMessageStore#getMessage) and skips all messages in it.
 Brokers from 5.0 on find the queue's minimum by a binary search, which requires ascending addresses.
+
+Rebuilds a BatchCQ: its units follow each other from the first file on, regardless of their queue offsets.
+
+The extension of a consume queue in a rebuild: sound units are kept, others are removed.
+
+A bitmap depends on the filters of consumers at the time of the dispatch, so a lost one cannot be rebuilt. A queue unit
+whose address has no sound unit gets its tags code instead; brokers then filter by the properties of the message.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -21,17 +28,139 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.checks.log.delay_levels import due_by_another_table
+from rmqstore.checks.queues.consumequeue import ext_units
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
-from rmqstore.files.store import ConsumeQueueFiles
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.repair.plan.content import Content, Literal, Reencoded, Zeros
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
-from rmqstore.scan.kernels import U8, Bool, false_runs, leading
-from rmqstore.scan.units import UnitArray, last_nonzero_in
+from rmqstore.scan.dispatch import BatchRow
+from rmqstore.scan.kernels import I64, U8, Bool, false_runs, leading
+from rmqstore.scan.units import UnitArray, last_nonzero_in, unit_chunks
 from rmqstore.texts import Text, joined
+
+BATCH_UNIT = consumequeue.BATCH_UNIT.size
+_COMPACTED = -1
+
+
+def plan_batch_queue(
+    draft: PlanBuilder, files: ConsumeQueueFiles, units: Sequence[BatchRow], min_offset: int, why: str
+) -> None:
+    """Add the steps after which the queue's files have the expired units and then those of the log's messages."""
+    queue, size = files.queue, files.queue.file_size
+    per_file = size // BATCH_UNIT
+    wanted = _expired(files, min_offset) + b"".join(_build(u) for u in sorted(units, key=lambda u: u.offset))
+    start = queue.start
+    existing = {f.start: f for f in queue.files}
+    for n, at in enumerate(range(0, len(wanted), per_file * BATCH_UNIT)):
+        begin = start + n * size
+        part = wanted[at : at + per_file * BATCH_UNIT]
+        file = existing.pop(begin, None)
+        if file is not None and file.length == size and draft.path(file.path) not in draft.gone:
+            stored = np.frombuffer(queue.pread(size, begin), dtype=np.uint8)
+            new = np.frombuffer(part.ljust(size, b"\0"), dtype=np.uint8)
+            differ = np.flatnonzero(stored != new)
+            if len(differ):
+                a, b = int(differ[0]), int(differ[-1]) + 1
+                draft.overwrite(file.path, a, new[a:b].tobytes(), why)
+            continue
+        if file is not None:
+            draft.discard(file.path, why)
+        path = queue.directories[0] / offset_to_file_name(begin)
+        draft.create(path, size, Literal(part), why, queue.files[0].path if queue.files else None)
+    for file in existing.values():
+        draft.discard(file.path, why)
+
+
+def _expired(files: ConsumeQueueFiles, min_offset: int) -> bytes:
+    """Return the bytes of the units at the beginning whose messages have expired."""
+    out = bytearray()
+    for chunk in unit_chunks(files.queue, consumequeue.BATCH_UNIT):
+        for unit in chunk.units:
+            offset, size = int(unit["commitlog_offset"]), int(unit["size"])
+            if not consumequeue.is_batch_unit(offset, size, int(unit["base_offset"]), int(unit["batch_size"])):
+                return bytes(out)
+            if offset >= min_offset:
+                return bytes(out)
+            out += unit.tobytes()
+    return bytes(out)
+
+
+def _build(unit: BatchRow) -> bytes:
+    return consumequeue.BATCH_UNIT.build(
+        commitlog_offset=unit.offset,
+        size=unit.size,
+        tags_code=unit.tags_code,
+        store_timestamp=unit.store_timestamp,
+        base_offset=unit.base,
+        batch_size=unit.count,
+        compacted_offset=_COMPACTED,
+    )
+
+
+class Extension:
+    """The sound units of one queue's extension; `breaks` are the files with other units, and where those begin."""
+
+    def __init__(self, files: ConsumeQueueFiles) -> None:
+        self.files = files
+        self.breaks: list[tuple[MappedFile, int]] = []
+        rows = np.array(list(ext_units(files, self._broken)), dtype=np.int64).reshape(-1, 2)
+        order = np.argsort(rows[:, 0], kind="stable")
+        self._starts, self._tags = rows[order, 0], rows[order, 1]
+
+    @staticmethod
+    def of(store: Store, topic: str, queue_id: int) -> Extension:
+        """Return the extension of a queue, which may have no files."""
+        return Extension(store.consume_queue(topic, queue_id, QueueKind.EXT))
+
+    def _broken(self, file: MappedFile, at: int, _size: int) -> None:
+        self.breaks.append((file, at))
+
+    def holds(self, address: I64, tags: I64) -> Bool:
+        """Tell for each address whether it is that of a sound unit with the same tags code."""
+        if not len(self._starts):
+            return np.zeros(len(address), dtype=np.bool_)
+        place = consumequeue.ext_offset(address.astype(np.int64))
+        i = np.minimum(np.searchsorted(self._starts, place), len(self._starts) - 1)
+        held: Bool = (self._starts[i] == place) & (self._tags[i] == tags)
+        return held
+
+    def _strays(self, queue: ConsumeQueueFiles) -> int:
+        """Count the units of the queue whose address is not that of a sound unit."""
+        if not self.files.queue.files:
+            return 0
+        count = 0
+        for chunk in unit_chunks(queue.queue, consumequeue.UNIT):
+            tags: I64 = chunk.units["tags_code"].astype(np.int64)
+            rows = consumequeue.is_ext_address(tags) & (chunk.units["size"] > 0)
+            count += int((rows & ~np.isin(consumequeue.ext_offset(tags), self._starts)).sum()) if rows.any() else 0
+        return count
+
+    def plan(self, draft: PlanBuilder, queue: ConsumeQueueFiles) -> None:
+        """Zero the bytes after the last sound unit of each file, and note which bitmaps are lost."""
+        for file, at in self.breaks:
+            draft.zero_from(file, at, Text("not a unit of the extension"))
+        strays = self._strays(queue)
+        if strays:
+            draft.notes.append(
+                Text(
+                    "{label}: {strays:,} units get their tags code in place of an address where the extension "
+                    "holds nothing; brokers filter those messages by their properties",
+                    label=queue.label,
+                    strays=strays,
+                )
+            )
+        elif self.files.queue.files and not queue.queue.files:
+            draft.notes.append(
+                Text(
+                    "{label}: its units get plain tags codes, since nothing tells which bitmap belongs to which "
+                    "message; brokers filter those messages by their properties",
+                    label=queue.label,
+                )
+            )
+
 
 UNIT = consumequeue.UNIT.size
 CHUNK = 1 << 16  # units

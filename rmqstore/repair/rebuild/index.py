@@ -29,12 +29,11 @@ from rmqstore.files.files import Files
 from rmqstore.files.index import index_sizes
 from rmqstore.files.mapped_file_queue import DirEntry
 from rmqstore.formats import index
-from rmqstore.repair.journal.disk import Scratch
-from rmqstore.repair.journal.scratch_content import ScratchContent
-from rmqstore.repair.log.contradicted import contradicted_messages
-from rmqstore.repair.log.repaired_log import RepairedLog
+from rmqstore.repair.journal.disk import Scratch, ScratchContent
 from rmqstore.repair.plan.content import CHUNK, Content, ContentReader
 from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.repaired_log import RepairedLog
+from rmqstore.repair.unrepaired import contradicted_messages
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64, Bool, leading
 from rmqstore.texts import Text

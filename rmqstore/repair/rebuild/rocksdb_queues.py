@@ -39,15 +39,13 @@ from rmqstore.files.store_queues import has_database, is_database_file, place_is
 from rmqstore.formats import consumequeue, rocksdbkeys
 from rmqstore.formats.rocksdbkeys import CHECKPOINT_KEY, CHECKPOINT_VALUE, OFFSET_VALUE, UNIT_VALUE, OffsetKey, UnitKey
 from rmqstore.repair.journal.disk import ScratchFolder
-from rmqstore.repair.log.redispatch import can_have_queues
-from rmqstore.repair.log.repaired_log import RepairedLog
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.rebuild.consume_queue import CHUNK, KeptCodes, QueueImage
+from rmqstore.repair.rebuild.consume_queue import CHUNK, Extension, KeptCodes, QueueImage
 from rmqstore.repair.rebuild.consume_queues import Odds, QueueRebuild, RebuildChoices, known_topic, parse_label
-from rmqstore.repair.rebuild.extension import Extension
-from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwritten
+from rmqstore.repair.rebuild.rocksdb import StagedDatabase, swap_in, unwritten
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, UnitBuffer
-from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
+from rmqstore.repair.repaired_log import RepairedLog, can_have_queues
+from rmqstore.repair.salvage.evidence import ConsumerProgress
 from rmqstore.scan.dispatch import Name
 from rmqstore.texts import Text
 

@@ -3,37 +3,33 @@
 It has two stages. The first one handles only the log: it finds the places that need bytes, proves the replicas, and
 takes their bytes. The second one examines the store with these bytes, and plans the usual recovery for it, so that
 consume queues, index, timer and remaining damage are judged by the healed log. The result is one plan for both stages.
+
+Finds which of several stores can heal a store, with the proof of `recover --replica`, but without a plan.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.verify import Verified, VerifyOptions, examine
-from rmqstore.errors import Refused, StoreIsLive
+from rmqstore.errors import Refused, RmqStoreError, StoreIsLive
 from rmqstore.files.store import Store
-from rmqstore.repair.log.spans import Span, joined, meets
-from rmqstore.repair.log.store_guard import refuse_overlap, refuse_whole
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few, first_notes
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.plan.wording import first_few, first_notes
-from rmqstore.repair.planned.examined import examine_again
-from rmqstore.repair.planned.known_parts import FirstParts
+from rmqstore.repair.planned import FirstParts, examine_again
 from rmqstore.repair.recover import plan_recovery
-from rmqstore.repair.replica.branch import common_epoch_end, proved_until
-from rmqstore.repair.replica.healed_store import HealedStore, build, messages_in
-from rmqstore.repair.replica.judge import judge
-from rmqstore.repair.replica.lost_end import LostEnd, compare_lost_end
-from rmqstore.repair.replica.merge import merged
-from rmqstore.repair.replica.places import OUTVOTED, HealOptions, Place, find_places
-from rmqstore.repair.replica.proof import Proof, prove
+from rmqstore.repair.repaired_log import Span, joined, meets
+from rmqstore.repair.replica.healed_store import HealedStore, build, merged, messages_in
+from rmqstore.repair.replica.proof import LostEnd, Proof, common_epoch_end, compare_lost_end, prove, proved_until
 from rmqstore.repair.replica.replica import Replica, filler_spans, refuse_same
-from rmqstore.repair.replica.sources import Sources, find_sources
+from rmqstore.repair.replica.sources import OUTVOTED, HealOptions, Place, Sources, find_places, find_sources, judge
+from rmqstore.repair.store_guard import refuse_overlap, refuse_whole
 from rmqstore.texts import Text
 from rmqstore.texts import joined as joined_texts
 
@@ -337,3 +333,45 @@ def _facts(healed: HealedStore, sources: Sources, work: Healing) -> dict[str, Js
         for (log, name), proof in work.proofs.items()
     ]
     return {"messages": total["messages"], "bytes": total["bytes"], "places": places, "replicas": replicas}
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The damaged places and bytes that a replica can restore; `command` shows the plan."""
+
+    replica: str
+    places: int
+    bytes: int
+    command: str
+
+
+@dataclass(slots=True)
+class Offers:
+    """The offers for one store with a number of damaged `places`; `refused` gives the reason for each other replica."""
+
+    places: int = 0
+    offers: list[Offer] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def find_offers(store: Store, verified: Verified, replicas: Sequence[Replica]) -> Offers:
+    """Find what each replica alone can restore in a damaged store, the most bytes first."""
+    out = Offers()
+    for replica in replicas:
+        healing = Healing(store, verified, [replica], HealOptions())
+        try:
+            healing.check()
+            sources = healing.sources()
+        except RmqStoreError as e:
+            out.refused[replica.name] = e.message
+            continue
+        out.places = max(out.places, len(healing.places))
+        good = [taken for taken in sources.taken if taken.good]
+        if not good:
+            out.refused[replica.name] = next(iter([*healing.notes, *sources.notes]), Text("the log needs no bytes"))
+            continue
+        words = f"rmqstore recover {shlex.quote(str(store.path))} --replica {shlex.quote(replica.name)}"
+        places, size = len({id(taken.place) for taken in good}), sum(taken.stop - taken.start for taken in good)
+        out.offers.append(Offer(replica.name, places, size, words))
+    out.offers.sort(key=lambda offer: -offer.bytes)
+    return out

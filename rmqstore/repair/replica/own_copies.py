@@ -16,19 +16,18 @@ from rmqstore.errors import RmqStoreError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import OddKind
 from rmqstore.files.store import Store, open_store
-from rmqstore.repair.decisions import sizes_decisions
+from rmqstore.repair.beside.directory import plan_misplaced
 from rmqstore.repair.journal.disk import ScratchFolder
-from rmqstore.repair.log.misplaced_files import plan_misplaced
-from rmqstore.repair.log.store_guard import data_roots
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.plan.recover_options import RecoverOptions, sizes_decisions
 from rmqstore.repair.recover import plan_recovery
+from rmqstore.repair.store_guard import data_roots
 from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
-    from rmqstore.repair.replica.places import HealOptions
     from rmqstore.repair.replica.replica import Replica
+    from rmqstore.repair.replica.sources import HealOptions
 
 _MOST = 32  # copies that are compared with the log
 
@@ -53,7 +52,7 @@ def plan_with_copies(
     if not replicas and not copies:
         return plan_recovery(store, verified, options)
     from rmqstore.repair.replica.heal import Healing, plan_healing, plan_with_replicas
-    from rmqstore.repair.replica.places import HealOptions
+    from rmqstore.repair.replica.sources import HealOptions
 
     heal_options = heal_options or HealOptions()
     if replicas:
@@ -93,8 +92,8 @@ def _able(store: Store, verified: Verified, folder: ScratchFolder) -> list[Repli
 
 def _restores(store: Store, verified: Verified, copy: Replica) -> bool:
     from rmqstore.repair.replica.heal import Healing
-    from rmqstore.repair.replica.places import HealOptions
     from rmqstore.repair.replica.replica import refuse_same
+    from rmqstore.repair.replica.sources import HealOptions
 
     try:
         refuse_same(store, copy)

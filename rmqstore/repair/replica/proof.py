@@ -1,22 +1,58 @@
-"""Proves that another store is a replica: it has equal records at the same offsets, around every place and in samples.
+"""Proves that another store is a replica, and up to where.
+
+Proves that another store is a replica: it has equal records at the same offsets, around every place and in samples.
 
 Two replicas have the same log up to some offset, and different ones after it if they diverged (another epoch or term).
 So every place before an equal record is before the divergence.
+
+Proves how far a replica's log has the same history if no equal record follows a damaged place.
+
+That happens if the replica's log ends inside the place, like that of a follower that was behind. Two logs are equal up
+to any record that both have, so one proved record in the place proves all of the replica's log before it. The proofs
+are:
+
+* an entry of this store's index with the hash of the record's unique key, which points to the same offset;
+* controller mode: both nodes have the same epoch, which has one master, and therefore one log;
+* DLedger: this store's index has the entry, with its term; or the entry has the term of this store's next entry. A term
+  has one leader, and therefore one log.
+
+Compares a replica's records with what a store still contains about the lost end of its log.
+
+No record of the store's log follows there, so the records alone do not show whether the replica has the same history.
+But other files may know of the lost messages:
+
+* the index has the hash of each message's unique key;
+* DLedger's index has position, size and term of each entry;
+* consume queue units have queue, queue offset and size;
+* in controller mode, the epochs of both nodes.
+
+One damaged witness does not prove a divergence: after a divergence, all of them contradict the replica up to its end.
+
+If no witness is left, nothing proves that the replica has what this store had. Entries that a DLedger replica knows to
+be committed need no witness: if this store had other entries there, they were not committed, and the group discards
+them. Entries after them need this store's DLedger index, or the key of their message in its index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 
 from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
-from rmqstore.repair.log.records_near import first_behind, last_before, records_between
-from rmqstore.repair.log.spans import Span, overlapping
-from rmqstore.repair.replica.places import Place
+from rmqstore.files.mapped_file_queue import message_at
+from rmqstore.files.store import Store
+from rmqstore.formats import dledger, index, properties
+from rmqstore.formats.controller import EpochEntry, parse_epoch_file
+from rmqstore.formats.message import Message
+from rmqstore.repair.repaired_log import Span, first_behind, last_before, overlapping, records_between, within
 from rmqstore.repair.replica.replica import Replica
+from rmqstore.repair.replica.sources import Place
+from rmqstore.repair.salvage.evidence import Evidence, Expected
+from rmqstore.repair.salvage.loss import entries_behind
 from rmqstore.scan.tiling import Kind
 from rmqstore.texts import Text
 
@@ -188,3 +224,212 @@ def _samples(log: LogResult) -> Iterator[Span]:
 def _around(log: LogResult, at: int) -> Iterator[Span]:
     yield from last_before(log, at)
     yield from first_behind(log, at)
+
+
+_EPOCHS = "epochFileCheckpoint"
+_MOST = 1 << 20  # bytes of an epoch file
+_KEY = 16  # bytes; a shorter key may be one that a producer chose, which is not unique
+
+
+def proved_until(store: Store, verified: Verified, replica: Replica, place: Place) -> int:
+    """Return the offset up to which a replica's records in a place are proved; the place's start if none is."""
+    found = [(span, m) for span, m in _records(replica, place) if span[1] <= place.stop]
+    if not found:
+        return place.start
+    if place.log.body_offset:
+        spans = [span for span, _ in found]
+        units = dict(entries_behind(store, place.log))
+        indexed = [stop for start, stop in spans if start in units and same_entry(replica, start, units[start])]
+        return max([_by_term(replica, place, spans), *indexed])
+    end = max(_by_index(verified, place, found), common_epoch_end(store, replica))
+    return max((stop for (_, stop), _ in found if stop <= end), default=place.start)
+
+
+def _records(replica: Replica, place: Place) -> Iterator[tuple[Span, Message]]:
+    """Yield the replica's sound records in a place."""
+    body_offset, at = place.log.body_offset, place.start
+    queue = replica.log(body_offset)
+    runs = within(overlapping(replica.sound(body_offset, [place.span]), *place.span), *place.span)
+    while queue is not None and runs and at < runs[-1][1]:
+        message = message_at(queue, at + body_offset) if replica.sound_record(body_offset, at) else None
+        if message is None:
+            at = next((start for start, _ in runs if start > at), place.stop)
+            continue
+        stop = at + body_offset + message.size
+        yield (at, stop), message
+        at = stop
+
+
+def _by_index(verified: Verified, place: Place, found: list[tuple[Span, Message]]) -> int:
+    """Return the end of the last record whose unique key the index has."""
+    keys = indexed_keys(verified, place)
+    for (start, stop), message in reversed(found):
+        if unique_key_hash(message) in keys.get(start, ()):
+            return stop
+    return place.start
+
+
+def indexed_keys(verified: Verified, place: Place) -> dict[int, set[int]]:
+    """Return the key hashes that this store's index has for the messages of a place, by offset of the message."""
+    out: dict[int, set[int]] = {}
+    if verified.index is not None:
+        body_offset = place.log.body_offset
+        offset, hashes = verified.index.hashes(place.start + body_offset, place.stop + body_offset)
+        for at, key in zip(offset.tolist(), hashes.tolist(), strict=True):
+            out.setdefault(at, set()).add(key)
+    return out
+
+
+def unique_key_hash(message: Message) -> int | None:
+    """Return the hash by which the index has a message's unique key; None without one."""
+    key = properties.parse_properties(message.properties).get(properties.UNIQ_KEY)
+    return index.key_hash(index.key_text(message.topic_text, key)) if key else None
+
+
+def key_remains(replica: Replica, place: Place) -> bool:
+    """Return whether damaged bytes of this store still have the unique key of a replica's record, at its offset."""
+    for (start, stop), message in _records(replica, place):
+        key = properties.parse_properties(message.properties).get(properties.UNIQ_KEY, "").encode()
+        at = start + replica.bytes_at(place.log.body_offset, start, stop).rfind(key)
+        if len(key) >= _KEY and place.log.queue.pread(len(key), at) == key:
+            return True
+    return False
+
+
+def common_epoch_end(store: Store, replica: Replica) -> int:
+    """Return the offset up to which both nodes have the last common epoch; 0 without one.
+
+    Source: EpochFileCache#findConsistentPoint (RocketMQ 5.4.0)
+    """
+    ours, theirs = _epochs(store), _epochs(replica.store)
+    for n, entry in reversed([*enumerate(ours)]):
+        if entry in theirs:
+            behind = [later.start_offset for later in (*ours[n + 1 : n + 2], *theirs[theirs.index(entry) + 1 :][:1])]
+            return min(behind, default=1 << 62)
+    return 0
+
+
+def _epochs(store: Store) -> tuple[EpochEntry, ...]:
+    """Return the entries of the epoch file; none if it is damaged or missing."""
+    if _EPOCHS not in store.top:
+        return ()
+    found = parse_epoch_file(store.files.read_at(store.top[_EPOCHS].path, _MOST, 0))
+    return () if found.faults else found.entries
+
+
+def same_entry(replica: Replica, start: int, unit: Mapping[str, int]) -> bool:
+    """Return whether a replica's entry at a global offset is the one of a unit of this store's DLedger index."""
+    theirs = dledger.ENTRY.parse(replica.bytes_at(dledger.ENTRY.size, start, start + dledger.ENTRY.size))
+    return all(theirs[name] == unit[name] for name in ("pos", "size", "index", "term"))
+
+
+def _by_term(replica: Replica, place: Place, found: list[Span]) -> int:
+    """Return the end of the replica's last entry with the term of this store's next two entries.
+
+    Two entries are compared, because the term of one may be damaged.
+    """
+    size = dledger.ENTRY.size
+    behind = first_behind(place.log, place.stop)
+    terms = {_term(place.log.queue.pread(size, start)) for start, _ in behind[:2]}
+    same = [stop for start, stop in found if {_term(replica.bytes_at(size, start, start + size))} == terms]
+    return max(same, default=place.start)
+
+
+def _term(entry: bytes) -> int:
+    return int(dledger.ENTRY.parse(entry)["term"])
+
+
+@dataclass(slots=True)
+class LostEnd:
+    """The results of the witnesses for a replica's records in the lost end of a log; global offsets of records.
+
+    `agreed` is the end of the last record that the index proves, `fits` of the last one that any witness fits, and
+    `diverges_at` the start of the first one that is contradicted, without a later record that agrees. `supported`: at
+    least one witness of a plain log agrees.
+    """
+
+    agreed: int
+    diverges_at: int | None = None
+    fits: int = 0
+    supported: bool = False
+
+
+def compare_lost_end(store: Store, verified: Verified, replica: Replica, place: Place) -> LostEnd:
+    """Compare a place, usually the end of a log, which no record of the log follows, with a replica's records."""
+    body_offset = place.log.body_offset
+    keys = indexed_keys(verified, place)
+    units = Evidence(store, verified).about([place.span]).at
+    entries = {pos + body_offset: unit for pos, unit in entries_behind(store, place.log)}
+    by_key, by_unit = LostEnd(place.start), LostEnd(place.start)
+    for at in sorted({*keys, *units, *entries}):
+        start = at - body_offset
+        if not place.start <= start < place.stop or not _has(replica, body_offset, start, start + 1):
+            continue
+        message = _record(replica, body_offset, start)
+        stop = start + body_offset + message.size if message is not None else start
+        proved = _proved(replica, message, start, keys.get(at, set()), entries.get(at))
+        agrees = proved if proved is not None else _fits(message, units.get(at))
+        if proved is not None:
+            _note(by_key, start, stop, agrees=proved)
+        if agrees is not None:
+            _note(by_unit, start, stop, agrees=agrees)
+    found = [
+        at for at in (by_key.diverges_at, by_unit.diverges_at, _other_epoch(store, replica, place)) if at is not None
+    ]
+    first = min(found, default=None)
+    fits = by_unit.agreed
+    in_epoch = common_epoch_end(store, replica) > place.start
+    supported = fits > place.start or in_epoch or key_remains(replica, place)
+    return LostEnd(by_key.agreed if first is None else min(by_key.agreed, first), first, fits, supported)
+
+
+def _note(end: LostEnd, start: int, stop: int, *, agrees: bool) -> None:
+    if agrees:
+        end.agreed, end.diverges_at = stop, None
+    elif end.diverges_at is None:
+        end.diverges_at = start
+
+
+def _proved(
+    replica: Replica, message: Message | None, start: int, keys: set[int], entry: dict[str, int] | None
+) -> bool | None:
+    """Return whether index and DLedger's index have this record or another one; None if they do not tell."""
+    if message is None:
+        return False if keys or entry else None
+    if entry is not None:
+        return same_entry(replica, start, entry)
+    key = unique_key_hash(message)
+    return key in keys if keys and key is not None else None
+
+
+def _fits(message: Message | None, unit: Expected | None) -> bool | None:
+    """Return whether a consume queue unit fits a record; None without a unit."""
+    if unit is None or message is None:
+        return None if unit is None else False
+    slot = unit.slot
+    theirs = message.topic_text, message.queue_id, message.queue_offset
+    return theirs == (slot.topic, slot.queue_id, slot.queue_offset) and unit.size in (None, message.size)
+
+
+def _record(replica: Replica, body_offset: int, start: int) -> Message | None:
+    queue = replica.log(body_offset)
+    return (
+        message_at(queue, start + body_offset)
+        if queue is not None and replica.sound_record(body_offset, start)
+        else None
+    )
+
+
+def _has(replica: Replica, body_offset: int, low: int, high: int) -> bool:
+    """Return whether a replica has good records in a range."""
+    return bool(overlapping(replica.sound(body_offset, [(low, high)]), low, high))
+
+
+def _other_epoch(store: Store, replica: Replica, place: Place) -> int | None:
+    """Return where the common epochs end, if this store's log continued there, in an epoch of its own."""
+    end = common_epoch_end(store, replica)
+    dirty = [run.stop for run in place.log.tiling.tail() if run.kind is Kind.DIRTY]
+    reached = max([place.lost_until, *dirty])
+    if not place.start <= end < min(reached, place.stop):
+        return None
+    return end if _has(replica, place.log.body_offset, end, place.stop) else None

@@ -1,4 +1,10 @@
-"""Reads a replica: another node's store, or an older copy of the same store."""
+"""Reads a replica: another node's store, or an older copy of the same store.
+
+What a replica's own consume queues and index say about its records.
+
+No CRC covers the properties of most records. In the replica too, only the tags code of a queue's unit and the key
+hashes of the index show that they are damaged. These are the checks of `verify`, made with the replica's own files.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +16,12 @@ from rmqstore.checks.beside.dledger import committed_end, committed_index
 from rmqstore.checks.beside.index import check_index
 from rmqstore.checks.filler_notes import filler_offsets
 from rmqstore.checks.index.catalog import IndexCatalog
+from rmqstore.checks.index.tally import Contradicted
 from rmqstore.checks.log.commitlog import LogResult, PassWork, read_log
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.log.logs import Logs
-from rmqstore.checks.problems.report import Findings, Report
+from rmqstore.checks.problems.report import Finding, Findings, Report, tags_in_doubt
 from rmqstore.errors import NotAStore, Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config import batch_topics
@@ -24,12 +31,68 @@ from rmqstore.files.recognise import kind_of_file
 from rmqstore.files.store import DLedgerFiles, Store, StoreKind, open_store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import BLANK_SIZE, Fault, build_blank, check_message, record_crc
-from rmqstore.repair.log.spans import Span, joined, meets, overlapping, without
-from rmqstore.repair.replica.witnesses import Witnesses
+from rmqstore.repair.repaired_log import Span, joined, meets, overlapping, without
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import jobs_or_default
 from rmqstore.texts import Text
+
+
+@dataclass(slots=True)
+class Witnesses:
+    """What the pass over some log files of a replica found, by global offset of the record (in DLedger of the message).
+
+    `entries`: records that their index entries contradict. `units`: records that the tags code of their unit
+    contradicts. `text`: records with properties or a topic that no writer produces.
+    """
+
+    result: LogResult
+    catalog: IndexCatalog | None
+    entries: dict[int, Contradicted] = field(default_factory=dict)
+    units: dict[int, Finding] = field(default_factory=dict)
+    text: set[int] = field(default_factory=set)
+    _spans: list[Span] | None = None
+
+    @classmethod
+    def of(cls, result: LogResult, catalog: IndexCatalog | None, findings: Sequence[Finding]) -> Witnesses:
+        """Return what a pass says about the records of its log."""
+        out = cls(result, catalog, dict(result.index.contradicted))
+        for finding in findings:
+            at = finding.facts.get("commitlog_offset")
+            if tags_in_doubt(finding) and isinstance(at, int):
+                out.units[at] = finding
+            elif finding.problem.alters_keys and finding.queue == result.name:
+                out.text.add(finding.offset + result.body_offset)
+        return out
+
+    @property
+    def spans(self) -> list[Span]:
+        """The ranges of all records with damaged properties."""
+        if self._spans is None:
+            body_offset, found = self.result.body_offset, []
+            for at in (*self.entries, *self.units, *self.text):
+                message = message_at(self.result.queue, at)
+                if message is not None:
+                    found.append((at - body_offset, at + message.size))
+            self._spans = joined(found)
+        return self._spans
+
+    def confirm_keys(self, at: int) -> bool:
+        """Return whether the index has entries for a record, and they fit its keys."""
+        if self.catalog is None or at in self.entries:
+            return False
+        return len(self.catalog.hashes(at, at + 1)[0]) > 0
+
+    def confirm_tags(self, at: int, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Return whether a queue has the unit of a record, with the tags code of its TAGS."""
+        return at not in self.units and has_unit(self.result, topic, queue_id, queue_offset)
+
+
+def has_unit(result: LogResult, topic: str, queue_id: int, queue_offset: int) -> bool:
+    """Return whether a queue has a unit that points to the message with a queue offset."""
+    part = result.queues.get((topic, queue_id))
+    return part is not None and any(a <= queue_offset < b for a, b in part.accounted)
+
 
 _LEADS = (0, dledger.ENTRY.size)
 _LAST_FILES = 3

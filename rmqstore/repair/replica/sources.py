@@ -1,15 +1,270 @@
-"""Chooses the replica for each place; all replicas with good bytes there must agree. Reads only the replicas."""
+"""The places that need bytes, the replica for each, and what queues and index say about its records.
+
+Chooses the replica for each place; all replicas with good bytes there must agree. Reads only the replicas.
+
+Finds the places of a log that need a replica's bytes: damage, missing files, fillers, both ends. Pure.
+
+Judges the records of a healed store that came from a replica, by the queues and the index of both stores.
+
+Without a replica, a unit or an index entry that contradicts its message counts, because it may be the only trace of
+damage in the message. A replica has units and entries of its own for the same record:
+
+* they fit the record: the unit or entry of this store is damaged, and is written again;
+* they contradict it too: its properties are damaged in the replica. It stays, because its body is proved, and is listed
+  as damaged, like a damaged record of this store; so are records for which this store has no unit or entry;
+* the replica has none: nothing shows which is damaged, and this store's own unit or entry counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from rmqstore.checks.beside.index import report_contradicted
+from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.problem import Severity
+from rmqstore.checks.problems.report import Finding
+from rmqstore.checks.problems.table import PROBLEMS
+from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import message_at
-from rmqstore.repair.log.spans import Span, joined, overlapping, within, without
-from rmqstore.repair.replica.places import Place
-from rmqstore.repair.replica.replica import Replica, closes_file
+from rmqstore.files.store import Store
+from rmqstore.formats.consumequeue import UNIT
+from rmqstore.repair.repaired_log import Span, joined, meets, overlapping, records_between, within, without
+from rmqstore.repair.replica.replica import Replica, Witnesses, closes_file, filler_spans, has_unit
+from rmqstore.repair.salvage.evidence import Evidence
+from rmqstore.repair.salvage.loss import last_named
+from rmqstore.scan.tiling import Kind, Run
 from rmqstore.texts import Text
+
+_BAD = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
+
+
+@dataclass(frozen=True, slots=True)
+class HealOptions:
+    """What to take from a replica in addition to damaged places.
+
+    `extend`: records after the end of the log, and before its first file. `fillers`: messages that fillers of earlier
+    repairs replaced.
+    """
+
+    extend: bool = False
+    fillers: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """Bytes [start, stop) of a log that a replica may have, as global offsets of record starts.
+
+    `open_end`: the place is after the end of the log, so that the replica's last record there may end after `stop`.
+    `lost_until` is the offset up to which this store had messages.
+    """
+
+    log: LogResult
+    start: int
+    stop: int
+    kind: str
+    open_end: bool = False
+    lost_until: int = 0
+
+    @property
+    def span(self) -> Span:
+        return self.start, self.stop
+
+    def pieces(self) -> Iterator[Span]:
+        """Yield its parts, each in one file of the log."""
+        size, at = self.log.queue.file_size, self.start
+        while at < self.stop:
+            border = min(self.stop, (at // size + 1) * size)
+            yield at, border
+            at = border
+
+
+DAMAGE, MISSING, FILLER, DOUBT, TAIL = "damaged", Text("missing file"), "filler", "contradicted", Text("end of the log")
+OUTVOTED = "outvoted"
+"""A record that looks good, but differs from that of all replicas. This store may have diverged."""
+
+
+def find_places(
+    store: Store, verified: Verified, log: LogResult, replicas: Sequence[Replica], heal_options: HealOptions
+) -> list[Place]:
+    """Find all places of one log of a store, in address order."""
+    end = log.wrote if log is verified.logs.results[-1] else log.tiling.stop  # DLedger continues a legacy log
+    inside = [*_damaged(log, end), *_between(verified, log, replicas)]
+    if heal_options.fillers:
+        inside += [Place(log, a, b, FILLER) for a, b in _with_blanks(log, filler_spans(store, log))]
+    inside += _contradicted(verified, log, replicas)
+    if log is verified.logs.results[-1]:
+        inside += _tail(store, verified, log, replicas, heal_options)
+    if heal_options.extend and log is verified.logs.results[0]:
+        inside += _front(log, replicas)
+    apart = joined([*filler_spans(store, log), *(p.span for p in inside)])
+    outvoted = [place for place in _outvoted(log, replicas) if not meets(place.span, apart)]
+    return sorted([*_merged(inside), *_merged(outvoted)], key=lambda p: p.start)
+
+
+def _merged(places: Iterable[Place]) -> list[Place]:
+    """Merge places that touch."""
+    out: list[Place] = []
+    for place in sorted(places, key=lambda p: p.start):
+        last = out[-1] if out else None
+        if last is None or last.stop < place.start:
+            out.append(place)
+            continue
+        out[-1] = replace(
+            last,
+            stop=max(last.stop, place.stop),
+            open_end=last.open_end or place.open_end,
+            lost_until=max(last.lost_until, place.lost_until),
+        )
+    return out
+
+
+def _outvoted(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
+    """Yield records that differ from the same good record of at least two, and of all, replicas that have one."""
+    if len(replicas) < 2:
+        return
+    for run in log.tiling:
+        if run.kind is not Kind.RECORDS:
+            continue
+        differing = list(_differing(log, replicas, run))
+        for start, stop in records_between(log, run.start, run.stop - 1) if differing else ():
+            theirs = _theirs(log, replicas, (start, stop)) if meets((start, stop), differing) else []
+            if len(theirs) > 1 and len(set(theirs)) == 1 and log.queue.pread(stop - start, start) != theirs[0]:
+                yield Place(log, start, stop, OUTVOTED)
+
+
+def _theirs(log: LogResult, replicas: Sequence[Replica], span: Span) -> list[bytes]:
+    """Return the bytes of a span in all replicas with a sound record at its start that nothing there contradicts."""
+    body_offset = log.body_offset
+    return [
+        r.bytes_at(body_offset, *span)
+        for r in replicas
+        if r.sound_record(body_offset, span[0]) and not r.doubtful(body_offset, span)
+    ]
+
+
+def _differing(log: LogResult, replicas: Sequence[Replica], run: Run) -> Iterator[Span]:
+    """Yield blocks of a run of records that differ in a replica."""
+    for low in range(run.start, run.stop, _BLOCK):
+        high = min(low + _BLOCK, run.stop)
+        own = log.queue.pread(high - low, low)
+        if any(r.bytes_at(log.body_offset, low, high) != own for r in replicas):
+            yield low, high
+
+
+def _damaged(log: LogResult, end: int) -> Iterator[Place]:
+    """Yield damage that begins before `end`, with adjacent BLANKs, which may be damaged too."""
+    runs: list[Run] = []
+    for run in log.tiling:
+        if run.start >= end:
+            break
+        bad = run.kind in _BAD
+        if runs and not bad and run.kind is not Kind.BLANK:
+            yield from _of_runs(log, runs)
+            runs = []
+        elif bad or run.kind is Kind.BLANK:
+            runs.append(run)
+    yield from _of_runs(log, runs)
+
+
+def _of_runs(log: LogResult, runs: Sequence[Run]) -> Iterator[Place]:
+    bad = [i for i, run in enumerate(runs) if run.kind in _BAD]
+    if not bad:
+        return
+    first = bad[0] - 1 if bad[0] and runs[bad[0]].start % log.queue.file_size else bad[0]
+    whole = all(runs[i].kind is Kind.HOLE for i in bad)
+    stop = runs[-1].stop if runs[-1].stop % log.queue.file_size == 0 else runs[bad[-1]].stop
+    yield Place(log, runs[max(first, 0)].start, stop, MISSING if whole else DAMAGE)
+
+
+def _between(verified: Verified, log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
+    """Yield files missing between a legacy commitlog and DLedger's data: a replica tells to which log they belong."""
+    legacy, entries = verified.legacy, verified.dledger
+    if legacy is None or entries is None or not legacy.queue.files:
+        return
+    low, high = legacy.tiling.stop, entries.tiling.start
+    begins = [queue.start for r in replicas if (queue := r.log(entries.body_offset)) is not None]
+    border = max(low, min([high, *begins]))
+    if log is entries and border < high:
+        yield Place(log, border, high, MISSING)
+    elif log is legacy and low < border:
+        size = log.queue.file_size
+        end = max((r.end(log.body_offset, low) for r in replicas), default=low)
+        if end > low:
+            yield Place(log, low, min(-(-end // size) * size, border), MISSING)
+
+
+def _with_blanks(log: LogResult, fillers: Sequence[Span]) -> list[Span]:
+    """Extend fillers by a BLANK after them, which may have replaced bytes of the last message of a file."""
+    out = []
+    for start, stop in fillers:
+        run = log.tiling.find(stop)
+        out.append((start, run.stop if run is not None and run.kind is Kind.BLANK else stop))
+    return joined(out)
+
+
+def _contradicted(verified: Verified, log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
+    """Yield records with sound CRCs that contradict a witness of this store and differ from a replica's."""
+    for at in sorted(_suspects(verified, log)):
+        run = log.tiling.find(at)
+        span = _record_at(log, at) if run is not None and run.kind is Kind.RECORDS else None
+        if span is not None:
+            own = log.queue.pread(span[1] - span[0], span[0])
+            if any(other != own for other in _theirs(log, replicas, span)):
+                yield Place(log, *span, DOUBT)
+
+
+def _suspects(verified: Verified, log: LogResult) -> set[int]:
+    out = set()
+    for finding in verified.report.findings.listed:
+        if finding.severity < Severity.WARNING:
+            continue
+        if finding.problem.of_log and finding.queue == log.name:
+            out.add(finding.offset)
+        for pointed in (finding.facts.get("commitlog_offset"), finding.facts.get("phy_offset")):
+            if isinstance(pointed, int) and log.tiling.start <= pointed < log.tiling.stop:
+                out.add(pointed)
+    return out
+
+
+def _record_at(log: LogResult, at: int) -> Span | None:
+    """Return the record at an offset, which in DLedger data may be that of its entry or of the record itself."""
+    for start in (at, at - log.body_offset):
+        message = message_at(log.queue, start + log.body_offset)
+        if message is not None and message.physical_offset == start + log.body_offset:
+            return start, start + log.body_offset + message.size
+    return None
+
+
+def _tail(
+    store: Store, verified: Verified, log: LogResult, replicas: Sequence[Replica], heal_options: HealOptions
+) -> Iterator[Place]:
+    """Yield damage after the last good record, or all that a replica has there.
+
+    The latter with `extend`, or if this store had messages there: queues, index, checkpoint or consumer offsets point
+    beyond its end. In that case, entries of a DLedger replica may be this store's although the replica does not know
+    them to be committed.
+    """
+    dirty = [run.stop for run in log.tiling.tail() if run.kind is Kind.DIRTY] if log.stale_from is None else []
+    known = any(n and PROBLEMS[code].points_behind_log for code, n in verified.report.findings.counts.items())
+    if not (dirty or known or heal_options.extend):
+        return
+    ends = [(r.end if known else r.committed_end)(log.body_offset, log.wrote) for r in replicas]
+    end = max(ends, default=log.wrote)
+    stop = end if known or heal_options.extend else min(end, max(dirty))
+    if stop > log.wrote:
+        named = last_named(Evidence(store, verified), log) + 1 if known else 0
+        yield Place(log, log.wrote, stop, TAIL, open_end=True, lost_until=named)
+
+
+def _front(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
+    """Yield the range of files that a replica has before the first one of the log."""
+    queues = [queue for r in replicas if (queue := r.log(log.body_offset)) is not None]
+    first = min((q.start for q in queues if q.start % log.queue.file_size == 0), default=log.queue.start)
+    if first < log.queue.start:
+        yield Place(log, first, log.queue.start, MISSING)
+
 
 _BLOCK = 1 << 20
 
@@ -184,3 +439,104 @@ def _raw(place: Place, gaps: Sequence[Span], replicas: Sequence[Replica]) -> lis
                 out.append(Taken(place, low, high, replica, good=False))
                 break
     return out
+
+
+def judge(after: Verified, taken: Sequence[Taken]) -> list[int]:
+    """Correct the findings about records that came from replicas.
+
+    Return the global offsets of those whose properties are damaged in the replica.
+    """
+    found = _Judge(after, taken)
+    found.reject_wrong_witnesses()
+    return sorted(found.add_doubts())
+
+
+class _Judge:
+    def __init__(self, after: Verified, taken: Sequence[Taken]) -> None:
+        self.after = after
+        self.findings = after.report.findings
+        self.logs = {log.name: log for log in after.logs.results}
+        self.good = [t for t in taken if t.good]
+
+    def reject_wrong_witnesses(self) -> None:
+        """Replace findings about records that a replica confirms by findings about this store's units and entries."""
+        kept: list[Finding] = []
+        for finding in self.findings.listed:
+            kept.append(self._of_entries(finding) or self._of_unit(finding) or finding)
+            if kept[-1] is not finding:
+                self.findings.counts[finding.code] -= 1
+                self.findings.counts[kept[-1].code] += 1
+        self.findings.listed = kept
+        self.findings.counts = +self.findings.counts
+
+    def _of_entries(self, finding: Finding) -> Finding | None:
+        log = self.logs.get(finding.queue)
+        if finding.code != codes.CL_CONTRADICTED or log is None:
+            return None
+        at = finding.offset + log.body_offset
+        replica = self._taken_at(at)
+        if replica is None or not replica.confirm_keys(at):
+            return None
+        entries = log.index.contradicted.pop(at).entries
+        facts = {"messages": 1, "entries": entries, "first_offset": at, "last_offset": at}
+        return Finding(codes.IX_NOT_INDEXED, "index", "", at, 0, facts)
+
+    def _of_unit(self, finding: Finding) -> Finding | None:
+        at, queue_offset = (finding.facts.get(name) for name in ("commitlog_offset", "queue_offset"))
+        if finding.code != codes.CQ_WRONG_TAG or not isinstance(at, int) or not isinstance(queue_offset, int):
+            return None
+        replica = self._taken_at(at)
+        topic, _, queue_id = finding.queue.rpartition("/")
+        if replica is None or not replica.confirm_tags(at, topic, int(queue_id), queue_offset):
+            return None
+        return replace(finding, facts={k: v for k, v in finding.facts.items() if k != "tags_code"})
+
+    def _taken_at(self, at: int) -> Witnesses | None:
+        """Return the replica's source of the record at a global offset; None for any other record."""
+        for taken in self.good:
+            body_offset = taken.place.log.body_offset
+            if taken.start <= at - body_offset < taken.stop:
+                return taken.replica.witnesses(body_offset, [(taken.start, taken.stop)])
+        return None
+
+    def add_doubts(self) -> Iterator[int]:
+        """Add findings that only the replicas have; yield the offsets of all records that are damaged there."""
+        known = {at for log in self.after.logs.results for at in log.index.contradicted}
+        for taken in self.good:
+            body_offset = taken.place.log.body_offset
+            read = taken.replica.witnesses(body_offset, [(taken.start, taken.stop)])
+            log = next(r for r in self.after.logs.results if r.body_offset == body_offset)
+            if read is None or not overlapping(read.spans, taken.start, taken.stop):
+                continue
+            for at in {*read.entries, *read.units, *read.text}:
+                if not taken.start <= at - body_offset < taken.stop:
+                    continue
+                by_entries = at in read.entries and self._add_entries(log, at, read)
+                by_unit = at in read.units and self._add_unit(log, read.units[at])
+                if by_entries or by_unit or at in read.text:
+                    yield at
+        new = {at for log in self.after.logs.results for at in log.index.contradicted} - known
+        report_contradicted(self.after.logs, self.findings, new)
+
+    def _add_entries(self, log: LogResult, at: int, read: Witnesses) -> bool:
+        """Note what the replica's index says of a record; return whether this store's index does not confirm it."""
+        if at in log.index.contradicted:
+            return True
+        catalog = self.after.index
+        if catalog is not None and len(catalog.hashes(at, at + 1)[0]):
+            return False
+        log.index.contradicted[at] = read.entries[at]
+        return True
+
+    def _add_unit(self, log: LogResult, found: Finding) -> bool:
+        """Note what the replica's unit says of a record; return whether this store's unit does not confirm it."""
+        at, queue_offset = found.facts["commitlog_offset"], found.facts["queue_offset"]
+        known = (f for f in self.findings.listed if f.code == codes.CQ_WRONG_TAG)
+        if any((f.queue, f.facts.get("commitlog_offset")) == (found.queue, at) for f in known):
+            return True
+        topic, _, queue_id = found.queue.rpartition("/")
+        assert isinstance(queue_offset, int)
+        if has_unit(log, topic, int(queue_id), queue_offset):
+            return False
+        self.findings.add(replace(found, file="", offset=queue_offset * UNIT.size))
+        return True

@@ -36,8 +36,8 @@ from rmqstore.formats.message import (
     record_size,
     sound_host,
 )
-from rmqstore.repair.salvage.evidence.places import Around
-from rmqstore.repair.salvage.evidence.values import QueueSlot
+from rmqstore.repair.salvage.evidence import QueueSlot
+from rmqstore.repair.salvage.places import Around
 from rmqstore.texts import Text
 
 UNSEEN_TOPIC, SHORT_UNSEEN_TOPIC = FILLER_TOPICS

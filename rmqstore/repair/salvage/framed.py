@@ -3,16 +3,30 @@
 Topic, queue id and queue offset follow from the only unit that points to the record, from its neighbours in the queue,
 or from the order of the units; TAGS and the fields of a batch from the unit; compression bits from the body. Damaged
 properties are corrected if there is a proof; otherwise they are made readable, and the message stays.
+
+Decides whether a queue's units or its records' headers are right if their queue offsets differ. Pure.
+
+A broker assigns queue offsets in the order of the log, and writes the units in the same order. So the headers are
+damaged in two cases: the units point to rising offsets while the queue offsets in the headers do not rise; or the units
+on both sides agree with their messages, and there are exactly as many records between them as queue offsets.
+
+Original records for plans that do not change the log, so that they do not rebuild queues and index to fit damage.
+
+Salvage corrects records that their units prove damaged. On a replica, in a rebuild of one part and with
+`--only`, the log stays unchanged; then queues and index are rebuilt as if from the original records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
 
 from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.log.queue_parts import QueuePart, Shifted
 from rmqstore.checks.log.record_findings import PREPARED, ROLLED_BACK
 from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Fact, Finding
@@ -21,16 +35,70 @@ from rmqstore.formats import consumequeue, properties, services
 from rmqstore.formats.bodies import compression_words, proved_sys_flag
 from rmqstore.formats.message import Message, parse_message, set_record_crc
 from rmqstore.formats.services import is_sound_topic
-from rmqstore.repair.salvage.candidates.batch_records import proved_batches
-from rmqstore.repair.salvage.candidates.edit import set_fields, sound_ports
-from rmqstore.repair.salvage.candidates.property_text import mend_properties, proved_tags, with_tags
-from rmqstore.repair.salvage.candidates.sysflag import dispatched_flag
-from rmqstore.repair.salvage.evidence.order import proved_by_units
-from rmqstore.repair.salvage.evidence.places import carries_crc, framed_records
-from rmqstore.repair.salvage.evidence.table import Evidence, fits_queue
-from rmqstore.repair.salvage.evidence.values import Name, QueueSlot, key_of
+from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
+from rmqstore.repair.repaired_log import RepairedLog
+from rmqstore.repair.salvage.candidates import (
+    dispatched_flag,
+    mend_properties,
+    proved_batches,
+    proved_tags,
+    set_fields,
+    sound_ports,
+    with_tags,
+)
+from rmqstore.repair.salvage.evidence import Evidence, Name, QueueSlot, fits_queue, key_of
+from rmqstore.repair.salvage.places import carries_crc, framed_records
 from rmqstore.scan.tiling import Kind
 from rmqstore.texts import Text, joined
+
+UnitAt = Callable[[int], tuple[int, int] | None]
+"""(commitlog offset, tags code) of the unit at a queue offset; None without a unit."""
+
+_MOST = 10_000  # units of one group
+
+
+def proved_by_units(part: QueuePart, unit_at: UnitAt) -> Iterator[tuple[int, int]]:
+    """Yield half-open ranges of units that prove the queue offsets of the records to which they point."""
+    for group in _adjoining(part.shifted):
+        start, stop = group[0].start, group[-1].stop
+        if stop - start > _MOST or start == 0 or not _agrees(part, start - 1):
+            continue
+        at_end = unit_at(stop) is None
+        if not at_end and not _agrees(part, stop):
+            continue
+        if at_end and _rise(group, start - 1):
+            continue  # the headers are as good as the units: the queue may lack units before them
+        places = [unit_at(index) for index in range(start - 1, stop if at_end else stop + 1)]
+        offsets = [place[0] for place in places if place is not None]
+        if len(offsets) == len(places) and all(a < b for a, b in pairwise(offsets)):
+            yield start, stop
+
+
+def _adjoining(shifted: list[Shifted]) -> Iterator[list[Shifted]]:
+    """Yield the shifted ranges of units, with adjacent ones as a group."""
+    group: list[Shifted] = []
+    for one in sorted(shifted, key=lambda s: s.start):
+        if group and one.start != group[-1].stop:
+            yield group
+            group = []
+        group.append(one)
+    if group:
+        yield group
+
+
+def _agrees(part: QueuePart, index: int) -> bool:
+    """Return whether the unit at a queue offset points to a message with this queue offset."""
+    return any(a <= index < b for a, b in part.accounted) and not any(s.start <= index < s.stop for s in part.shifted)
+
+
+def _rise(group: list[Shifted], before: int) -> bool:
+    """Return whether the queue offsets in the headers rise in the order of the units."""
+    for one in group:
+        if one.start - one.by <= before:
+            return False
+        before = one.stop - 1 - one.by
+    return True
+
 
 _GAP = problem_codes.CL_QUEUE_OFFSET_GAP
 _OFFSET = problem_codes.CL_QUEUE_OFFSET
@@ -566,3 +634,102 @@ def usable(message: Message, record: bytes) -> bool:
     """Return whether a record still has the properties that the services of its system topic require."""
     found, _ = parse_message(record)
     return found is not None and not services.missing_in_text(message.topic_text, found.properties)
+
+
+_SHIFTED = (
+    problem_codes.CQ_SHIFTED,
+    problem_codes.CQ_DANGLING_UNIT,
+    problem_codes.CL_QUEUE_OFFSET_REPEAT,
+    problem_codes.CL_QUEUE_OFFSET,
+)
+_BATCHES = (problem_codes.BCQ_WRONG_UNIT, problem_codes.BCQ_DANGLING_UNIT, problem_codes.BCQ_MISSING_UNIT)
+_MISFILED = (
+    problem_codes.CL_HEADER,
+    problem_codes.CL_TOPIC,
+    problem_codes.CL_QUEUE_OFFSET_GAP,
+    problem_codes.CL_QUEUE_OFFSET_REPEAT,
+)
+_FLAGGED = (problem_codes.CQ_DANGLING_UNIT, problem_codes.CL_QUEUE_OFFSET_GAP, problem_codes.CL_SYSFLAG)
+_TAGS = (problem_codes.CQ_WRONG_TAG, problem_codes.CL_CONTRADICTED)
+
+
+class _ProofKind(NamedTuple):
+    """How a plan reports messages with one kind of proof.
+
+    `fact` is the name of the plan's fact with their global offsets, `codes` are the problems that verify still finds.
+    """
+
+    proof: DamagedPart
+    fact: str
+    codes: tuple[str, ...]
+    damaged: str
+    witness: str
+
+
+_KINDS = (
+    _ProofKind(DamagedPart.TAGS, "proved_tags", _TAGS, "TAGS", Text("the tagsCode of the unit")),
+    _ProofKind(
+        DamagedPart.QUEUE,
+        "proved_queues",
+        _MISFILED,
+        Text("topics or QUEUEIDs"),
+        Text("the only unit that points to them"),
+    ),
+    _ProofKind(
+        DamagedPart.FLAG,
+        "proved_flags",
+        _FLAGGED,
+        "SYSFLAGs",
+        Text("the unit that points to them, or by their queue offset"),
+    ),
+    _ProofKind(DamagedPart.OFFSET, "proved_offsets", _SHIFTED, "QUEUEOFFSETs", Text("the order of the queue")),
+    _ProofKind(
+        DamagedPart.BATCH, "proved_batches", _BATCHES, Text("headers or properties"), Text("the unit of the batch")
+    ),
+)
+
+
+class ProvedRecords:
+    """The original records of a store that units prove, for the views of its logs."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        fixes = FramedRecords(evidence).solve().fixes
+        self._records = {at: fix for at, fix in fixes.items() if fix.proofs and fix.new is not None}
+
+    def view(self, log: LogResult, end: int, draft: PlanBuilder) -> RepairedLog:
+        """Return the view of a log after the steps of a draft, with the original records."""
+        fixes = {at: fix.new for at, fix in self._records.items() if fix.log is log and fix.new is not None}
+        return RepairedLog.of(log, end, draft, fixes)
+
+    def note(self, draft: PlanBuilder, views: Sequence[RepairedLog]) -> None:
+        """Note which messages of the views stay damaged, only once per draft."""
+        places = sorted(at for view in views for at in view.originals)
+        if not places or any(kind.fact in draft.facts for kind in _KINDS):
+            return
+        for kind in _KINDS:
+            found = [at for at in places if _strongest(self._records[at].proofs) is kind.proof]
+            if found:
+                draft.facts[kind.fact] = list(found)
+                places_text = first_few([f"{at:,}" for at in found])
+                draft.notes.append(
+                    Text(
+                        "the messages at {places_text} have damaged {damaged} (proved by {witness}): unit and log "
+                        "are left unchanged",
+                        places_text=places_text,
+                        damaged=kind.damaged,
+                        witness=kind.witness,
+                    )
+                )
+
+
+def _strongest(proofs: set[DamagedPart]) -> DamagedPart:
+    return next(
+        proof
+        for proof in (DamagedPart.BATCH, DamagedPart.QUEUE, DamagedPart.FLAG, DamagedPart.OFFSET, DamagedPart.TAGS)
+        if proof in proofs
+    )
+
+
+def open_codes(draft: PlanBuilder) -> frozenset[str]:
+    """Return the problems that verify still finds because such messages stay damaged."""
+    return frozenset(code for kind in _KINDS if kind.fact in draft.facts for code in kind.codes)

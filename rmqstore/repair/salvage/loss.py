@@ -25,13 +25,11 @@ from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
 from rmqstore.formats.text import many
 from rmqstore.repair.plan.plan import Loss
-from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.wording import first_few
-from rmqstore.repair.salvage.evidence.places import Damage, find_damage, framed_records
-from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
-from rmqstore.repair.salvage.evidence.values import Name, QueueSlot
+from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
+from rmqstore.repair.salvage.evidence import Evidence, Known, Name, QueueSlot, Ranges
 from rmqstore.repair.salvage.layout import SpanLayout
-from rmqstore.repair.salvage.reach import reach
+from rmqstore.repair.salvage.places import Damage, find_damage, framed_records
+from rmqstore.repair.salvage.solve import reach
 from rmqstore.scan.dispatch import BatchRow, DispatchedRows
 from rmqstore.scan.kernels import I64, Bool, leading
 from rmqstore.scan.tiling import Kind

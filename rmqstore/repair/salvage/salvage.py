@@ -1,30 +1,486 @@
-"""plan_salvage: repairs damage within the logs, from the evidence to the steps of a plan. Pure."""
+"""plan_salvage: repairs damage within the logs, from the evidence to the steps of a plan. Pure.
+
+Plans the end of a log: zeroes everything after it, so that old records do not reappear.
+
+A zero file of the right length after the end is normal and stays. The bytes of a BLANK at the end of a file are
+undefined and never read, so they stay, too.
+
+Builds the steps that repair damaged spans and records, and counts what is lost.
+
+The result of a salvage: steps, fillers, loss, and notes for the plan.
+
+Contents of a salvage's steps: runs of zeros, splits, and the ranges that change.
+"""
 
 from __future__ import annotations
 
 import time
+import typing
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.problems import codes
-from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.checks.problems.table import PROBLEMS
+from rmqstore.files.mapped_file_queue import MappedFile, file_name_to_offset
+from rmqstore.formats import dledger, properties
 from rmqstore.formats import message as records
-from rmqstore.formats.message import OP_TOPICS
-from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.plan.wording import first_few
-from rmqstore.repair.salvage.evidence.places import Damage, Neighbours, entries_begin, find_damage, missing_front
-from rmqstore.repair.salvage.evidence.table import Evidence, Known, Ranges
-from rmqstore.repair.salvage.framed import FramedRecords
-from rmqstore.repair.salvage.layout import SpanLayout, place
-from rmqstore.repair.salvage.loss import count_missing, count_unnamed
-from rmqstore.repair.salvage.neighbours import take_in_blanks, take_in_neighbours
-from rmqstore.repair.salvage.numbering import number_entries
-from rmqstore.repair.salvage.reach import reach
-from rmqstore.repair.salvage.result import SalvageResult
-from rmqstore.repair.salvage.solve import Solver
-from rmqstore.repair.salvage.steps import Steps
+from rmqstore.formats.message import OP_TOPICS, Fault, Message, parse_message
+from rmqstore.formats.text import many
+from rmqstore.repair.plan.content import ContentReader, Json, Literal, Parts, Zeros, chunks
+from rmqstore.repair.plan.plan import Loss
+from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
+from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
+from rmqstore.repair.plan.steps import Create, Extend, Span, Step
+from rmqstore.repair.salvage.candidates import Mended, Restored
+from rmqstore.repair.salvage.evidence import Evidence, Expected, Known, Name, QueueSlot, Ranges, key_of
+from rmqstore.repair.salvage.fillers import build_unseen, build_visible
+from rmqstore.repair.salvage.framed import Fix, FramedRecords
+from rmqstore.repair.salvage.layout import Cell, EntryNumbers, SpanLayout, number_entries, place
+from rmqstore.repair.salvage.loss import Ledger, behind_end, count_missing, count_unnamed, missing_between
+from rmqstore.repair.salvage.places import Around, Damage, Neighbours, entries_begin, find_damage, missing_front
+from rmqstore.repair.salvage.solve import Solver, reach, take_in_blanks, take_in_neighbours
+from rmqstore.scan.tiling import Kind
+from rmqstore.scan.units import last_nonzero_in
 from rmqstore.texts import Placed, Text
+from rmqstore.texts import joined as joined_texts
+
+
+def zero_from(draft: PlanBuilder, log: LogResult, end: int, why: str) -> None:
+    """Zero everything from `end` (global offset) on; files that begin after it go into quarantine."""
+    dirty = False
+    for file in log.queue.files:
+        if file.stop <= end or draft.path(file.path) in draft.gone:
+            continue
+        last = last_nonzero_in(file, 1)
+        if file.start <= end:
+            if last is not None and file.start + last >= end:
+                _zero(draft, file, end - file.start, last + 1, why)
+            continue
+        dirty |= last is not None
+        if dirty:  # also discard the files after it: a hole must not remain
+            draft.discard(file.path, why)
+
+
+def _zero(draft: PlanBuilder, file: MappedFile, start: int, stop: int, why: str) -> None:
+    name = draft.path(file.path)
+    if stop - start <= MOST_KEPT:
+        draft.spans.append(Span(name, start, stop - start, f"{file.start + start}.bin", why))
+    draft.zero(file.path, start, stop - start, why)
+
+
+def plan_tail(draft: PlanBuilder, log: LogResult, end: int) -> None:
+    """Add the steps that remove the bytes after the end (global offset) of a log.
+
+    A damaged record at the very end is removed too, as a broker does: no record follows it.
+    """
+    if log.stale_from is not None:
+        zero_from(draft, log, log.wrote, Text("old records of a truncated log"))
+        return
+    for run in log.tiling.tail():
+        file = log.queue.find(run.start)
+        start = max(run.start, end)
+        if run.kind is not Kind.DIRTY or file is None or draft.path(file.path) in draft.gone or run.stop <= start:
+            continue
+        damaged = run.count and run.cause is not Fault.PHYSICAL_OFFSET
+        why = Text("damaged records at the very end") if damaged else Text("not a record: an interrupted write")
+        _zero(draft, file, start - file.start, run.stop - file.start, why)
+
+
+def lose_tail(draft: PlanBuilder, evidence: Evidence, log: LogResult) -> frozenset[Name]:
+    """Count the messages lost after the end of the log; return the queues that lose one."""
+    counts = evidence.verified.report.findings.counts
+    between = _lose_between(draft, evidence)
+    end = reach(evidence, log)
+    tail = [run for run in log.tiling.tail() if run.kind is Kind.DIRTY and run.stop > end]
+    dirty = log.stale_from is not None or tail
+    if not dirty and not any(n and PROBLEMS[code].points_behind_log for code, n in counts.items()):
+        return between
+    ledger = behind_end(evidence, log)
+    damaged = (run.stop - max(run.start, end) for run in tail if run.count and run.cause is not Fault.PHYSICAL_OFFSET)
+    ledger.bytes = max(ledger.bytes, sum(damaged))
+    ledger.book(draft)
+    return between | frozenset(ledger.queues)
+
+
+def _lose_between(draft: PlanBuilder, evidence: Evidence) -> frozenset[Name]:
+    """Count the messages of DLedger's first files if they are missing, and no step creates them.
+
+    Return the queues that lose one; none if fillers could replace the files, because the units are then the only trace
+    of the messages, and must stay.
+    """
+    legacy, log = evidence.verified.legacy, evidence.verified.dledger
+    if legacy is None or log is None or not legacy.queue.files or not log.queue.files:
+        return frozenset()
+    homes = {draft.path(d) for result in evidence.logs.results for d in result.queue.directories}
+    places = [step.path.rpartition("/") for step in draft.steps if isinstance(step, Create)]
+    made = {file_name_to_offset(name) for home, _, name in places if home in homes}
+    size, end = log.queue.file_size, log.queue.start
+    starts = [at for at in range(reach(evidence, legacy), end, size) if at not in made]
+    if not starts:
+        return frozenset()
+    ledger = missing_between(evidence, [(at, min(at + size, end)) for at in starts])
+    ledger.book(draft)
+    return frozenset() if entries_begin(evidence) is not None else frozenset(ledger.queues)
+
+
+def drop_behind_hole(draft: PlanBuilder, log: LogResult) -> None:
+    """Discard files after the end of the log and after a missing file: they have no good record."""
+    before = None
+    hole = False
+    for file in log.queue.files:
+        hole |= before is not None and file.start > before.stop and file.start >= log.wrote
+        before = file
+        if hole and draft.path(file.path) not in draft.gone:
+            draft.discard(file.path, Text("after the end of the log, and after a missing file"))
+
+
+def first_damage(log: LogResult, listed: list[int], end: int) -> int | None:
+    """Return the first damaged byte of a log (global offset), where `truncate` cuts it; None without damage.
+
+    `listed`: offsets of findings. `end`: where this repair ends the log. DLedger continues after the end of a legacy
+    commitlog, so damage there counts.
+    """
+    bad, end = log.tiling.first_bad(), min(end, log.tiling.stop)
+    places = [at for at in listed if log.tiling.start <= at < end]
+    if bad is not None and bad.start < end:
+        places.append(bad.start)
+    return min(places, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Filler:
+    """A record that replaces a damaged one.
+
+    `offset` is global, of the record itself (in DLedger: entry position + 48); `length` in bytes. `kind` is "visible"
+    if it keeps a queue offset, "unseen" if no queue contains it. `groups` have not consumed this offset yet and will
+    get it. `marked` is how a consumer can recognize it: "property", "tag", or "" for not at all.
+    """
+
+    offset: int
+    length: int
+    kind: typing.Literal["visible", "unseen"]
+    topic: str = ""
+    queue_id: int = 0
+    queue_offset: int = 0
+    groups: tuple[str, ...] = ()
+    marked: str = ""
+
+    def to_json(self) -> dict[str, Json]:
+        """Return what a plan lists of a visible filler."""
+        names = ("topic", "queue_id", "queue_offset", "offset", "length", "marked")
+        return {**{name: getattr(self, name) for name in names}, "groups": list(self.groups)}
+
+
+@dataclass(frozen=True, slots=True)
+class SalvageResult:
+    """The part of a plan that covers damage within the logs.
+
+    `spans` are bytes to save in lost+found. `restored` are messages that a CRC corrected. `damaged` are messages that
+    stay readable although some of their original bytes are unknown, as facts of a plan. `rebuild_queues` are queues
+    whose consume queue must be rebuilt. `given_up` counts good messages that are lost to damage beside them.
+    `decisions` are what the operator must decide first; `refusals` are damage that is not repaired, with the option
+    that would repair it. `unproved` counts findings per problem code that stay because nothing proves the right bytes.
+    """
+
+    steps: tuple[Step, ...] = ()
+    spans: tuple[Span, ...] = ()
+    fillers: tuple[Filler, ...] = ()
+    restored: tuple[Restored, ...] = ()
+    damaged: tuple[Mapping[str, Json], ...] = ()
+    rebuild_queues: frozenset[tuple[str, int]] = frozenset()
+    loss: Loss = field(default_factory=Loss)
+    given_up: int = 0
+    decisions: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    unproved: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def visible_fillers(self) -> int:
+        """Return the number of fillers that consumers can receive."""
+        return sum(filler.kind == "visible" for filler in self.fillers)
+
+    @property
+    def groups_that_will_see_them(self) -> Mapping[str, int]:
+        """Return how many fillers each consumer group has not consumed yet."""
+        return dict(sorted(Counter(group for filler in self.fillers for group in filler.groups).items()))
+
+
+Piece = Literal | Zeros
+_SHORT = 1 << 12
+
+
+def sparse(record: bytes) -> list[Piece]:
+    """Return the bytes of a record as pieces, with a long run of zeros as `Zeros`."""
+    low = record.find(bytes(_SHORT)) if len(record) >= _SHORT << 4 else -1
+    if low < 0:
+        return [Literal(record)]
+    high = len(record) - len(record[low:].lstrip(b"\0"))
+    return [Literal(record[:low]), Zeros(high - low), Literal(record[high:])]
+
+
+def joined(parts: Iterable[Piece]) -> Parts:
+    """Join pieces into one content; adjacent bytes and short runs of zeros become one piece."""
+    out: list[Piece] = []
+    for part in parts:
+        if isinstance(part, Zeros) and part.size < _SHORT:
+            part = Literal(bytes(part.size))
+        if isinstance(part, Literal) and out and isinstance(out[-1], Literal):
+            part = Literal(out.pop().data + part.data)  # type: ignore[union-attr]
+        if part.size:
+            out.append(part)
+    return Parts(tuple(out))
+
+
+def split(content: Parts, at: int) -> tuple[Literal, Parts]:
+    """Split a content into its first `at` bytes and the rest."""
+    first = Literal(ContentReader(content).take(at))
+    rest: list[Piece] = []
+    for part in content.parts:
+        skip, at = min(at, part.size), max(0, at - part.size)
+        rest.append(Literal(part.data[skip:]) if isinstance(part, Literal) else Zeros(part.size - skip))
+    return first, joined(rest)
+
+
+def differences(old: bytes, new: bytes) -> list[tuple[int, int]]:
+    """Return the ranges in which two byte strings of equal length differ; near ranges are merged.
+
+    Errors: ValueError for different lengths.
+    """
+    out: list[tuple[int, int]] = []
+    for i, (a, b) in enumerate(zip(old, new, strict=True)):
+        if a != b:
+            if out and i - out[-1][1] < 16:
+                out[-1] = (out[-1][0], i + 1)
+            else:
+                out.append((i, i + 1))
+    return out
+
+
+_LISTED = 20
+
+
+class Steps:
+    """The steps of a salvage, with fillers, losses and notes, while they are collected.
+
+    `covered` are the ranges of global offsets that steps repair, `unplaced` lost queue offsets without room for a
+    filler, `rebuild` queues that must be rebuilt.
+    """
+
+    def __init__(self, evidence: Evidence, neighbours: Neighbours, levels: properties.DelayLevels) -> None:
+        self.evidence = evidence
+        self.neighbours = neighbours
+        self.levels = levels
+        self.draft = PlanBuilder(evidence.store)
+        self.loss = Ledger()
+        self.fillers: list[Filler] = []
+        self.restored: list[Restored] = []
+        self.damaged: list[dict[str, Json]] = []
+        self.rebuild: set[Name] = set()
+        self.unplaced: list[QueueSlot] = []
+        self.covered: list[tuple[int, int]] = []
+        self.given_up = 0
+
+    # --- damaged spans --------------------------------------------------------------------------------------------
+
+    def cover(self, layout: SpanLayout, numbers: EntryNumbers) -> None:
+        """Add the step for a span, and count what is lost there."""
+        damage, body_offset = layout.damage, layout.body_offset
+        around = self.neighbours.around(damage.stop)
+        parts: list[Literal | Zeros] = []
+        for cell in layout.cells:
+            if cell.blank:
+                blank = dledger.build_blank(cell.length) if body_offset else records.build_blank(cell.length)
+                parts += [Literal(blank), Zeros(cell.length - len(blank))]
+                continue
+            record = cell.kept.record if cell.kept is not None else self._filler(cell, body_offset, around)
+            if isinstance(cell.kept, Mended) and cell.kept.restored is not None:
+                self.restored.append(cell.kept.restored)
+            if cell.kept is not None and cell.expected is not None:
+                self._give_unit(cell.expected, cell.start + body_offset, len(record))
+            if body_offset:
+                parts.append(Literal(numbers.head(cell, len(record))))
+            parts += sparse(record)
+        why = _why(layout)
+        self._keep_lost_bytes(layout, why)
+        self.covered.append((damage.start, damage.stop))
+        content = joined(parts)
+        if not _frames(layout):
+            self._write(damage, content, why)
+        elif damage.file is not None:
+            old = damage.log.queue.pread(damage.length, damage.start)
+            self._write_changes(damage.file, damage.start, old, b"".join(chunks(content)), why)
+
+    def _keep_lost_bytes(self, layout: SpanLayout, why: str) -> None:
+        """Count the lost bytes, and have them saved in lost+found."""
+        damage = layout.damage
+        if damage.file is None:
+            self.loss.bytes += damage.length
+            return
+        for cell in layout.cells:
+            if isinstance(cell.kept, Mended) and cell.kept.unproved:
+                self._list_damaged(cell.kept.record, cell.start + layout.body_offset, cell.kept.unproved)
+                self._save(damage.file, cell.start + layout.body_offset, cell.length - layout.body_offset, why)
+        dirty = [run for run in damage.runs if run.kind is Kind.DIRTY]
+        gone = [c for c in layout.cells if c.kept is None]
+        lossy = any(not c.blank or any(run.stop > c.start for run in dirty) for c in gone)
+        on_disk = damage.length - damage.short
+        if lossy and on_disk:
+            self.loss.bytes += sum(c.length for c in gone if not c.blank)
+            if any(run.kind in (Kind.DIRTY, Kind.RECORDS) for run in damage.runs):
+                self._save(damage.file, damage.start, on_disk, why)
+
+    def _save(self, file: MappedFile, start: int, length: int, why: str) -> None:
+        """Have `length` bytes from a global offset on saved in lost+found."""
+        path = self.draft.path(file.path)
+        self.draft.spans.append(Span(path, start - file.start, length, f"{start}.bin", why))
+
+    def _write_changes(self, file: MappedFile, start: int, old: bytes, new: bytes, why: str) -> None:
+        """Overwrite only the bytes that differ, from a global offset on."""
+        for low, high in differences(old, new):
+            self.draft.overwrite(file.path, start - file.start + low, new[low:high], why)
+
+    def _write(self, damage: Damage, content: Parts, why: str) -> None:
+        """Overwrite a span, extend a file that is too short, or create a missing one."""
+        file, at = damage.file, damage.start
+        if file is None:
+            self.draft.create(damage.home, content.size, content, why, damage.log.queue.files[0].path)
+        elif damage.short:
+            first, rest = split(content, damage.length - damage.short)
+            if first.size:
+                self.draft.overwrite(file.path, at - file.start, first, why)
+            self.draft.add(Extend(self.draft.path(file.path), file.length, file.file_size, rest, why))
+        else:
+            self.draft.overwrite(file.path, at - file.start, content, why)
+
+    # --- fillers --------------------------------------------------------------------------------------------------
+
+    def _filler(self, cell: Cell, body_offset: int, around: Around) -> bytes:
+        """Return the bytes of the filler for a lost record."""
+        at, length, record = cell.start + body_offset, cell.length - body_offset, b""
+        if cell.expected is not None:
+            slot, old = cell.expected.slot, cell.message
+            old = old if old is not None and key_of(old) == slot.key else None  # its header agrees with its unit
+            there = replace(around, store_timestamp=self._time(cell.expected, old, around))
+            built = build_visible(slot, at, length, there, old)
+            if built is not None:
+                record, marked = built
+                self._count_visible(cell.expected, at, record, marked)
+            else:
+                self.unplaced.append(slot)
+        if not record:
+            record = build_unseen(at, length, around)
+            self.fillers.append(Filler(at, length, "unseen"))
+        if cell.given_up:
+            self._note_given_up(cell, body_offset)
+        return record
+
+    def _note_given_up(self, cell: Cell, body_offset: int) -> None:
+        """Note a good message that is lost to the damage beside it."""
+        self.given_up += 1
+        what = str(cell.expected.slot) if cell.expected is not None else Text("a record of no queue")
+        if self.given_up <= _LISTED:
+            self.draft.notes.append(
+                Text(
+                    "a good message is given up ({what}): the damage beside it is too short for a record; its "
+                    "bytes are kept in lost+found, and {length:,} bytes from {start:,} on become its filler",
+                    what=what,
+                    length=cell.length - body_offset,
+                    start=cell.start + body_offset,
+                )
+            )
+
+    def _time(self, expected: Expected, old: Message | None, around: Around) -> int:
+        """Return the store time (ms) of the lost message if a witness knows it, otherwise the next record's."""
+        top, slot = around.store_timestamp, expected.slot
+        wanted = expected.store_timestamp
+        if slot.topic == properties.SCHEDULE_TOPIC and slot.tags_code and expected.offset is not None:
+            wanted = self.levels.stored_at(slot.queue_id + 1, slot.tags_code)
+        elif wanted is None and old is not None:
+            wanted = old.store_timestamp
+        return wanted if wanted is not None and 0 < wanted <= top else top
+
+    def _count_visible(self, expected: Expected, at: int, record: bytes, marked: str) -> None:
+        slot = expected.slot
+        message, _ = parse_message(record)
+        assert message is not None
+        found = properties.parse_properties(message.properties)
+        code = properties.dispatch_tags_code(slot.topic, found, message.store_timestamp, self.levels)
+        groups = self.evidence.progress.groups(slot)
+        self.fillers.append(Filler(at, len(record), "visible", *slot.key, groups, marked))
+        self.loss.add(slot)
+        self._give_unit(expected, at if slot.tags_code == code else -1, len(record))
+
+    def _give_unit(self, expected: Expected, at: int, size: int) -> None:
+        """Have the queues of a message rebuilt, unless a unit has this place and size."""
+        if expected.inferred or (expected.offset, expected.size) != (at, size):
+            slot = expected.slot
+            self.rebuild.add((slot.topic, slot.queue_id))
+            self.rebuild.update((queue, 0) for queue, _ in slot.fan_out)
+
+    # --- single records -------------------------------------------------------------------------------------------
+
+    def fix(self, fix: Fix) -> None:
+        """Add the steps for a framed record with a wrong field, unless a step already repairs its place."""
+        log, at, new = fix.log, fix.start, fix.new
+        file = log.queue.find(at)
+        if file is None or any(a < at + len(fix.old) and at < b for a, b in self.covered):
+            return
+        if new is None and fix.slot is not None:  # it cannot be repaired, and gets a filler
+            around = self.neighbours.around(at + len(fix.old))
+            cell = Cell(at - log.body_offset, len(fix.old) + log.body_offset, Expected(fix.slot, at, len(fix.old)))
+            new = self._filler(cell, log.body_offset, around)
+            self.loss.bytes += len(fix.old)
+        assert new is not None
+        if fix.slot is not None or fix.unproved:
+            self._save(file, at, len(fix.old), fix.why)
+        self._write_changes(file, at, fix.old, new, fix.why)
+        self.covered.append((at - log.body_offset, at + len(fix.old)))
+        self.rebuild.update(fix.queues)
+        if fix.unproved:
+            self._list_damaged(new, at, fix.unproved)
+
+    def _list_damaged(self, record: bytes, at: int, why: str) -> None:
+        """List a message that stays readable, although some of its original bytes are unknown."""
+        self.draft.notes.append(Text("the message at {at:,} is kept, but {why}", at=at, why=why))
+        message, _ = parse_message(record)
+        if message is not None:
+            self.damaged.append(
+                {
+                    "topic": message.topic_text,
+                    "queue_id": message.queue_id,
+                    "queue_offset": message.queue_offset,
+                    "offset": at,
+                    "size": len(record),
+                    "store_timestamp": message.store_timestamp,
+                }
+            )
+
+
+def _frames(layout: SpanLayout) -> bool:
+    """Return whether the records of a span have valid framing and none is lost: only single bytes change."""
+    runs = layout.damage.runs
+    framed = len(runs) == 1 and bool(runs[0].count) and not layout.damage.short
+    return framed and all(cell.kept is not None for cell in layout.cells)
+
+
+def _why(layout: SpanLayout) -> str:
+    kept = [c.kept for c in layout.cells if c.kept is not None]
+    fields = sorted({name for k in kept if isinstance(k, Mended) for name in k.fields})
+    if len(kept) == len(layout.cells):
+        return Text("mended in place: {fields}", fields=joined_texts(fields)) if fields else Text("mended in place")
+    visible = sum(c.kept is None and c.expected is not None for c in layout.cells)
+    unseen = sum(c.kept is None and c.expected is None and not c.blank for c in layout.cells)
+    parts = [many(visible, "visible filler")] * bool(visible) + [many(unseen, "unseen filler")] * bool(unseen)
+    if any(c.blank for c in layout.cells):
+        parts.append(Text("a BLANK") if parts else Text("BLANK at the end of the file"))
+    if kept:
+        parts.append(Text("{count} mended", count=len(kept)))
+    return joined_texts(parts)
+
 
 MOST_FILLERS = 1000
 """Maximum number of visible fillers without --accept-fillers."""

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import InputPartition
 from rmqstore.backup.snapshot_store import LOG_ONLY
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import RmqStoreError, UsageError
-from rmqstore.repair.replica.offers import find_offers
+from rmqstore.repair.replica.heal import find_offers
 from rmqstore.repair.replica.replica import Replica
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.records import scan_file

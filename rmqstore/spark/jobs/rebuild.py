@@ -30,15 +30,13 @@ from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.errors import OutputExists, Refused, RmqStoreError
 from rmqstore.files.files import LOCAL
 from rmqstore.files.store import QueueKind, StoreKind
-from rmqstore.repair.log.redispatch import can_have_queues
 from rmqstore.repair.plan.content import Content
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Create, Discard, Overwrite
-from rmqstore.repair.rebuild.batch_queue import plan_batch_queue
-from rmqstore.repair.rebuild.consume_queue import KeptCodes, QueueImage, plan_queue
+from rmqstore.repair.rebuild.consume_queue import Extension, KeptCodes, QueueImage, plan_batch_queue, plan_queue
 from rmqstore.repair.rebuild.consume_queues import WHY, known_topic, queue_files, size_decision
-from rmqstore.repair.rebuild.extension import Extension
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, UnitBuffer
+from rmqstore.repair.repaired_log import can_have_queues
 from rmqstore.scan.dispatch import BatchRow, DispatchedRows, Name
 from rmqstore.scan.tiling import Kind
 from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store, store_around

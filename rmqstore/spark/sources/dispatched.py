@@ -16,7 +16,7 @@ from rmqstore.checks.beside.config import check_config
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.config import batch_topics
 from rmqstore.files.store import Store
-from rmqstore.repair.log.redispatch import Redispatch
+from rmqstore.repair.repaired_log import Redispatch
 from rmqstore.scan.dispatch import BatchRow, DispatchedRows, Name
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind

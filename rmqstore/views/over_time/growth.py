@@ -10,8 +10,7 @@ from typing import Any
 
 from rmqstore.brokers.clean_up import HOUR, FileSystem, RetentionRules
 from rmqstore.files.store import Store
-from rmqstore.repair.expire import disk_of
-from rmqstore.repair.filling import Outlook, outlook
+from rmqstore.repair.expire import Outlook, disk_of, outlook
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Workers
 from rmqstore.views.dump.messages import Skipped

@@ -16,7 +16,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats.times import iso_utc
 from rmqstore.repair.journal.folder import STATE, JournalFolder, State
 from rmqstore.repair.journal.journal import list_journals
-from rmqstore.repair.plan.before import Before, before
+from rmqstore.repair.plan.outcome import Before, before
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.texts import Text
 from rmqstore.views.lost import Losses, LostMessage, LostMessages

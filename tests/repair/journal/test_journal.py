@@ -18,7 +18,7 @@ from rmqstore.errors import (
     PlanStale,
     Refused,
 )
-from rmqstore.repair.journal import batches, journal, preflight
+from rmqstore.repair.journal import batches, journal, staging
 from rmqstore.repair.plan.content import Literal, Reencoded, Zeros
 from rmqstore.repair.plan.steps import Create, Span
 from tests.damage import flip
@@ -122,7 +122,7 @@ def test_content_of_another_size_than_announced_changes_nothing(store: Path) -> 
 
 def test_full_disk_is_found_out_before_anything_is_written(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = look(store)
-    monkeypatch.setattr(preflight, "free_bytes", lambda place: 1_000_000)
+    monkeypatch.setattr(staging, "free_bytes", lambda place: 1_000_000)
     with pytest.raises(NoSpace, match="1,000,000 are free"):
         apply_full(store)
     assert look(store) == before and not (store / ".rmqstore").exists()
@@ -131,7 +131,7 @@ def test_full_disk_is_found_out_before_anything_is_written(store: Path, monkeypa
 def test_discard_needs_no_space_for_what_it_moves(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (store / "commitlog/stray/huge").open("wb") as file:
         file.truncate(1 << 26)
-    monkeypatch.setattr(preflight, "free_bytes", lambda place: 2_000_000)
+    monkeypatch.setattr(staging, "free_bytes", lambda place: 2_000_000)
     journal.apply(plan_of(store, discard(store, "commitlog/stray")), disk=CountingDisk())
     assert not (store / "commitlog/stray").exists()
 
@@ -318,6 +318,6 @@ def test_space_for_an_overwrite_is_that_of_both_contents(store: Path, monkeypatc
     size = 4 << 20
     (store / LOG).write_bytes(b"o" * size)
     plan = plan_of(store, overwrite(store, LOG, 0, Literal(b"n" * size)))
-    monkeypatch.setattr(preflight, "free_bytes", lambda place: 2 * size + (2 << 20))
+    monkeypatch.setattr(staging, "free_bytes", lambda place: 2 * size + (2 << 20))
     journal.apply(plan, disk=CountingDisk())
     assert (store / LOG).read_bytes() == b"n" * size

@@ -15,7 +15,8 @@ import pytest
 from rmqstore.errors import StoreIsLive
 from rmqstore.files.lock import LockState, lock_state, take_lock
 from rmqstore.files.users import Users, find_users, snapshot
-from rmqstore.repair.journal import journal, liveness
+from rmqstore.repair.journal import journal
+from rmqstore.repair.journal import journal as liveness
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.plan.content import Literal, Zeros
 from rmqstore.repair.plan.plan import Plan
@@ -263,7 +264,7 @@ def test_process_of_another_user_that_cannot_be_examined_is_named_and_refused_wi
             path.chmod(path.stat().st_mode | 0o055)
     used = store / "commitlog/00000000000000008192"
     text = (
-        "import os, sys; from pathlib import Path; from rmqstore.repair.journal import liveness\n"
+        "import os, sys; from pathlib import Path; from rmqstore.repair.journal import journal as liveness\n"
         "from rmqstore.files.users import find_users, snapshot\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534); store = Path(sys.argv[1])\n"
         "try: liveness.refuse_in_use(store, [store], stopped=len(sys.argv) > 2)\n"

@@ -9,8 +9,8 @@ import pytest
 
 from rmqstore.errors import ChangedSince, HalfApplied
 from rmqstore.repair.journal import journal
+from rmqstore.repair.journal.batches import Meta, UndoLog, UndoLogWriter
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.journal.undo_log import Meta, UndoLog, UndoLogWriter
 from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import Create

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from rmqstore.errors import HalfApplied, RmqStoreError
 from rmqstore.repair.journal import batches, journal
-from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.plan_read import plan_from_json
+from rmqstore.repair.plan.plan import Plan, plan_from_json
 from tests.repair.random_plans import build, draw_plan, trees
 from tests.repair.trees import CountingDisk, failing_at, look
 from tests.seeds import examples

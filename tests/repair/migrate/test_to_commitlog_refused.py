@@ -13,7 +13,7 @@ from rmqstore.checks.verify import examine
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.formats.rocksdbstore import POSITION, SCAN_OFFSET
-from rmqstore.repair.migrate.to_commitlog import MigrationChoice, plan_migration_to_commitlog
+from rmqstore.repair.migrate_to_commitlog import MigrationChoice, plan_migration_to_commitlog
 from tests.command import run, run_json
 from tests.repair.migrating import migrate, refused, verified
 from tests.repair.migration_stores import plain_records
@@ -170,8 +170,7 @@ def test_source_that_changes_while_it_is_read_creates_no_store(tmp_path: Path) -
     from rmqstore.checks.verify import VerifyOptions, examine
     from rmqstore.errors import PlanStale
     from rmqstore.files.store import open_store
-    from rmqstore.repair.migrate.to_commitlog import MigrationChoice, plan_migration_to_commitlog
-    from rmqstore.repair.migrate.to_commitlog_build import migrate_to_commitlog
+    from rmqstore.repair.migrate_to_commitlog import MigrationChoice, migrate_to_commitlog, plan_migration_to_commitlog
 
     source, output, ids = copy_store("4.9.7-dledger", tmp_path), tmp_path / "plain", tmp_path / "ids.csv"
     store = open_store(source)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.repair.journal.journal import apply, find_unfinished
-from rmqstore.repair.plan.plan_read import plan_from_json
+from rmqstore.repair.plan.plan import plan_from_json
 from tests.command import run, run_json
 from tests.repair.migration_stores import FILE_SIZE, end_of, make, pad, zero_file_behind
 from tests.repair.trees import killed_at

@@ -26,9 +26,8 @@ from rmqstore.repair.plan.content import (
     content_to_json,
     fingerprint,
 )
-from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan import Plan, plan_from_json
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.plan_read import plan_from_json
 from rmqstore.repair.plan.steps import (
     Create,
     Discard,

@@ -15,7 +15,7 @@ from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.content import Content, Equivalent, Literal, Parts, Reencoded, Zeros
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.steps import Create, MakeDirectory
-from rmqstore.repair.planned.overlay import Overlay
+from rmqstore.repair.planned import Overlay
 from tests.repair.random_plans import build, draw_plan, trees
 from tests.repair.trees import CountingDisk, discard, full_plan, lazily, pattern
 from tests.repair.trees import build as build_store

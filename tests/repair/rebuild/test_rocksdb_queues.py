@@ -13,7 +13,7 @@ from rmqstore.files.files import LOCAL
 from rmqstore.files.rocksdb.database import CannotRead, open_database
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.repair.journal.journal import apply, resume, undo
-from rmqstore.repair.plan.plan_read import plan_from_json
+from rmqstore.repair.plan.plan import plan_from_json
 from tests import damage
 from tests.cases.case import locate_record
 from tests.command import run

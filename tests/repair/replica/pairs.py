@@ -13,8 +13,8 @@ from rmqstore.files.store import open_store
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.replica.heal import plan_with_replicas
-from rmqstore.repair.replica.places import HealOptions
 from rmqstore.repair.replica.replica import open_replica
+from rmqstore.repair.replica.sources import HealOptions
 from tests import damage
 from tests.planning import look
 from tests.repair.salvaging import Row

@@ -10,8 +10,7 @@ import pytest
 from rmqstore.formats import properties
 from rmqstore.formats.message import FILLER_KEY, INNER_BATCH, MAGIC_V2, Message, parse_message, record_crc
 from rmqstore.formats.properties import parse_properties
-from rmqstore.repair.salvage.evidence.places import Around
-from rmqstore.repair.salvage.evidence.values import QueueSlot
+from rmqstore.repair.salvage.evidence import QueueSlot
 from rmqstore.repair.salvage.fillers import (
     SMALLEST,
     build_unseen,
@@ -19,6 +18,7 @@ from rmqstore.repair.salvage.fillers import (
     smallest_visible,
     tag_with_code,
 )
+from rmqstore.repair.salvage.places import Around
 from tests import damage
 from tests.repair.salvaging import Row, apply, log_faults, rows, salvage
 from tests.stores import copy_store

@@ -9,7 +9,7 @@ import pytest
 
 from rmqstore.formats import properties
 from rmqstore.formats.message import HEAD
-from rmqstore.repair.salvage.evidence.places import carries_crc
+from rmqstore.repair.salvage.places import carries_crc
 from tests import damage
 from tests.command import run, run_json
 from tests.repair.salvaging import Row, pick

@@ -13,7 +13,7 @@ from rmqstore.formats.configuration import build_config_json, parse_config_objec
 from rmqstore.formats.message import BLANK, BLANK_MAGIC, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.steps import Create, Extend
-from rmqstore.repair.salvage.result import Filler
+from rmqstore.repair.salvage.salvage import Filler
 from tests import damage
 from tests.command import run_json
 from tests.planning import counts_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.formats import properties
-from rmqstore.repair.salvage.evidence.places import carries_crc
+from rmqstore.repair.salvage.places import carries_crc
 from tests import damage
 from tests.command import run
 from tests.repair.salvaging import Row, pick

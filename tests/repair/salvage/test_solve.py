@@ -9,11 +9,10 @@ import pytest
 
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.formats.message import HEAD, parse_message
-from rmqstore.repair.salvage.candidates.edit import Keep, Mended
-from rmqstore.repair.salvage.evidence.places import Neighbours
-from rmqstore.repair.salvage.evidence.table import Evidence
-from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot
+from rmqstore.repair.salvage.candidates import Keep, Mended
+from rmqstore.repair.salvage.evidence import Evidence, Expected, QueueSlot
 from rmqstore.repair.salvage.layout import Cell
+from rmqstore.repair.salvage.places import Neighbours
 from rmqstore.repair.salvage.solve import Answer, Solver, Unrestorable
 from tests.planning import look
 from tests.repair.salvaging import Row, rows

@@ -17,8 +17,8 @@ from rmqstore.append.encoder import NewMessage
 from rmqstore.append.message_store import MessageStore
 from rmqstore.formats.crcbits import flip_bits, flipped_bits
 from rmqstore.formats.message import HEAD, HEADS_BY_FLAG, body_crc, build_message, parse_message
-from rmqstore.repair.salvage.candidates.flipped_bit import unflip_beside_body, unflip_body
-from rmqstore.repair.salvage.evidence.places import carries_crc
+from rmqstore.repair.salvage.candidates import unflip_beside_body, unflip_body
+from rmqstore.repair.salvage.places import carries_crc
 from tests import damage
 from tests.append.writing import FIRST_TIME, OPTIONS
 from tests.command import run, run_json

@@ -7,7 +7,7 @@ import pytest
 from rmqstore.formats import properties
 from rmqstore.formats.consumequeue import may_be_right, one_bit_apart
 from rmqstore.formats.message import HEAD, Message, parse_message
-from rmqstore.repair.salvage.candidates.property_text import proved_tags
+from rmqstore.repair.salvage.candidates import proved_tags
 from tests.stores import unpack
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.properties import INNER_MULTI_DISPATCH, lmq_queues, parse_properties
-from rmqstore.repair.salvage.evidence.table import MISSED, Evidence
-from rmqstore.repair.salvage.evidence.values import Testimony as EvidenceRow
+from rmqstore.repair.salvage.evidence import MISSED, Evidence
+from rmqstore.repair.salvage.evidence import Testimony as EvidenceRow
 from tests import damage
 from tests.command import run_json
 from tests.planning import look

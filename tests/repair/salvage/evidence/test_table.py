@@ -8,8 +8,17 @@ from pathlib import Path
 
 from rmqstore.formats.consumequeue import PRE_BLANK_SIZE, UNIT
 from rmqstore.formats.properties import dispatch_tags_code, parse_delay_levels, parse_properties
-from rmqstore.repair.salvage.evidence.table import CONSUMED, MISSED, SIZE, SLOT, Evidence, Ranges
-from rmqstore.repair.salvage.evidence.values import Expected, QueueSlot, Testimony
+from rmqstore.repair.salvage.evidence import (
+    CONSUMED,
+    MISSED,
+    SIZE,
+    SLOT,
+    Evidence,
+    Expected,
+    QueueSlot,
+    Ranges,
+    Testimony,
+)
 from tests import damage
 from tests.planning import look
 from tests.repair.salvaging import Row as Record

@@ -1,18 +1,30 @@
-"""Functions for all plans for a whole store: whether it may be changed, its data directories, the ends of its parts."""
+"""Whether a store may be changed, and plans that can only be shown.
+
+Functions for all plans for a whole store: whether it may be changed, its data directories, the ends of its parts.
+
+Plans for a store to which a broker may be writing; such a plan can only be shown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from rmqstore.brokers.dledger import written_by_newer
 from rmqstore.checks.beside.directory import unknown_entries
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verify import Verified, VerifyOptions, examine_lasting
 from rmqstore.errors import Refused
 from rmqstore.files.recognise import store_above
-from rmqstore.files.store import Store
+from rmqstore.files.store import Store, while_files_expire
 from rmqstore.formats import dledger
 from rmqstore.repair.plan.content import Json
+from rmqstore.repair.plan.outcome import Outcome
+from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.planned import SPLIT, FirstParts, measure
+from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 from rmqstore.texts import Text
 
 
@@ -95,3 +107,55 @@ def wrote_positions(verified: Verified) -> Mapping[str, Json]:
         "index": {f.name: f.last for f in verified.index.files} if verified.index is not None else {},
         "timerlog": verified.timer.wrote if verified.timer is not None and verified.timer.units else None,
     }
+
+
+NOTE = Text("a broker is running on this store: the plan is not final, and cannot be applied")
+
+
+class Planned(NamedTuple):
+    """A store, its examination, and the plan, all from the same read.
+
+    `outcome`: what a verification will find after the plan; None if a broker is running, nothing is planned, or the
+    examination did not read the bodies.
+    """
+
+    store: Store
+    verified: Verified
+    plan: Plan
+    outcome: Outcome | None = None
+
+
+def examine_and_plan(
+    store: Store,
+    options: VerifyOptions,
+    plan: Callable[[Store, Verified], Plan],
+    *,
+    keep_units: Callable[[], KeptUnits] | None = None,
+    cures: bool = True,
+) -> Planned:
+    """Examine a store and plan; `cures` means that findings are the reason for the plan.
+
+    If a broker is running and no finding persists, such a plan is empty: the findings came from concurrent writes.
+    Errors: those of `plan`; StoreIsLive if files expire faster than planning takes.
+    """
+
+    first = FirstParts()
+    keeping = replace(options, last_run=first, split_size=options.split_size or SPLIT)
+
+    def work(look: Store) -> Planned:
+        look, verified = examine_lasting(look, keeping, keep_units=keep_units)
+        if cures and verified.report.live and not verified.report.has_problems:
+            return Planned(look, verified, _nothing(look, verified))
+        made = plan(look, verified)
+        if made.empty or verified.report.live or options.quick:
+            return Planned(look, verified, made)
+        return Planned(look, verified, *measure(look, made, verified.report, keeping, first))
+
+    return while_files_expire(store, work)
+
+
+def _nothing(store: Store, verified: Verified) -> Plan:
+    refuse_whole(store, verified)
+    draft = PlanBuilder(store)
+    draft.notes.append(NOTE)
+    return draft.plan(data_roots(store))

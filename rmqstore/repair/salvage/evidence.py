@@ -1,4 +1,6 @@
-"""The evidence table: what each witness says about the places where the log is damaged. Filled once per recovery.
+"""Evidence about damaged places: what is known, and from which witness.
+
+The evidence table: what each witness says about the places where the log is damaged. Filled once per recovery.
 
 A row is (place, field, value, witness). A place is either the start of one record, to which a consume queue unit
 points, or the range between two good messages of a queue, in which a gap in the queue offsets or the progress of a
@@ -7,39 +9,219 @@ needed: index entries, of which there may be millions (`Evidence.indexed`), and 
 record, which test candidates.
 
 A new witness adds rows in `Evidence.rows`; `Evidence.about` and the solver need no change.
+
+Values of the evidence table: queue slots, expected messages, rows.
+
+Consumer progress per queue: it shows which groups will read a filler, and which messages must have existed.
+
+Records that are the only one of their queue, and that another queue lacks: their TOPIC or QUEUEID is damaged. Pure.
+
+No checksum covers these fields before 5.0, and a CRC that was computed over damaged bytes agrees with them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.queues.consumequeue import complement
 from rmqstore.checks.verify import Verified
-from rmqstore.files.config import queue_numbers
+from rmqstore.files.config import delay_offsets, loaded_config, queue_numbers
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, index, properties
 from rmqstore.formats.consumequeue import UNIT_SIZE
-from rmqstore.formats.message import MIN_SIZE
-from rmqstore.repair.salvage.evidence.consumer_progress import ConsumerProgress
-from rmqstore.repair.salvage.evidence.strangers import strangers
-from rmqstore.repair.salvage.evidence.values import Expected, Name, QueueSlot, Testimony
+from rmqstore.formats.message import MIN_SIZE, Message
+from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 from rmqstore.texts import Text
+
+Name = tuple[str, int]
+"""A queue: topic, queue id."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSlot:
+    """A queue offset of a queue, with the contents of its unit.
+
+    `tags_code` is None if no unit has one. `count` is the number of messages in the batch, 0 outside BatchCQ topics.
+    `fan_out` are (light message queue, queue offset) pairs that share the message.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    tags_code: int | None = None
+    count: int = 0
+    fan_out: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        return self.topic, self.queue_id, self.queue_offset
+
+    def fits_tags(self, tags: str | None) -> bool:
+        """Return whether TAGS give the unit's tags code, as far as that code is a hash of TAGS."""
+        code = self.tags_code
+        if code is None or self.topic == properties.SCHEDULE_TOPIC or consumequeue.is_ext_address(code):
+            return True
+        return properties.tags_code(tags) == code
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.queue_id} {self.queue_offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A message that witnesses expect, with what they say about it; None if no witness says it.
+
+    `offset` is global, `size` of its record in bytes, `store_timestamp` in ms. `inferred`: its slot
+    follows from a gap of its queue, which has no unit for it; only light message queues point to it.
+    """
+
+    slot: QueueSlot
+    offset: int | None = None
+    size: int | None = None
+    store_timestamp: int | None = None
+    inferred: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Testimony:
+    """What one witness says about one field at one place.
+
+    The record begins at `start` if `exact`, otherwise it is between the records at `start` and `stop` (global offsets).
+    """
+
+    start: int
+    stop: int
+    field: str
+    value: Any
+    witness: str
+
+    @property
+    def exact(self) -> bool:
+        return self.start == self.stop
+
+
+def key_of(message: Message) -> tuple[str, int, int]:
+    """Return topic, queue id and queue offset in a record's header, comparable with `QueueSlot.key`."""
+    return message.topic_text, message.queue_id, message.queue_offset
+
+
+_OWN_GROUPS = frozenset({"CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"})
+
+
+class ConsumerProgress:
+    """Consumer offsets and delay offsets of a store; `unreadable` is the reason if they cannot be read."""
+
+    def __init__(self, store: Store) -> None:
+        self._offsets = ConsumerOffsets.read(store)
+        self.unreadable = self._offsets.unreadable
+        self._delays = loaded_config(store.files, store.root, "delayOffset.json", delay_offsets) or {}
+
+    def names(self) -> Iterator[tuple[str, int]]:
+        """Yield topic and queue id of every queue from which a group or a delay level has consumed."""
+        yield from ((row.topic, row.queue_id) for row in self._offsets.rows())
+        yield from ((SCHEDULE_TOPIC, queue_id) for queue_id in self._delays)
+
+    def groups(self, slot: QueueSlot) -> tuple[str, ...]:
+        """Return the groups that have not consumed a slot yet, in its queue or in a light message queue."""
+        places = ((slot.topic, slot.queue_id, slot.queue_offset), *((queue, 0, at) for queue, at in slot.fan_out))
+        return tuple(
+            sorted(
+                {
+                    one.group
+                    for topic, queue_id, offset in places
+                    for one in self._offsets.of(topic, queue_id)
+                    if one.group not in _OWN_GROUPS and one.offset < offset + max(1, slot.count)
+                }
+            )
+        )
+
+    def furthest(self, topic: str, queue_id: int) -> int:
+        """Return the largest consumer offset of any group or delay level, as a queue offset; 0 if no group is known."""
+        delayed = self._delays.get(queue_id, 0) if topic == SCHEDULE_TOPIC else 0
+        return max((one.offset for one in self._offsets.of(topic, queue_id)), default=0) or delayed
+
+
+def strangers(logs: Logs, numbers: Mapping[str, int]) -> dict[int, QueueSlot | None]:
+    """Return the slot where each such record belongs by its global offset; None if nothing shows it.
+
+    The log begins at 0, so its first record of a queue has queue offset 0, but this one has another. No unit points to
+    it in its own queue. Just one queue has a gap there: of the same topic, or with a topic that differs in one bit. If
+    the topic has no such queue by `numbers`, the configured numbers of queues, it may also continue a queue.
+    """
+    if logs.min_offset != 0:
+        return {}
+    near = _Near(logs)
+    found: dict[int, QueueSlot | None] = {}
+    for (topic, queue_id), part in sorted(logs.queues.items()):
+        if part.messages != 1 or part.first <= 0 or part.accounted or part.first_at in logs.misfiled.offsets:
+            continue
+        owners = [name for name in near.with_gaps(topic, queue_id) if _lacks(logs.queues[name], part)]
+        impossible = 0 < numbers.get(topic, 0) <= queue_id
+        if impossible and not owners:
+            ids = range(numbers[topic])
+            owners = [(topic, other) for other in ids if _ends_before(logs.queues.get((topic, other)), part)]
+        if len(owners) == 1:
+            found[part.first_at] = QueueSlot(*owners[0], part.first)
+        elif impossible:
+            found[part.first_at] = None
+    times = Counter(slot.key for slot in found.values() if slot is not None)
+    return {at: slot if slot is not None and times[slot.key] == 1 else None for at, slot in found.items()}
+
+
+class _Near:
+    """The queues with gaps, by what they share with others."""
+
+    def __init__(self, logs: Logs) -> None:
+        self._by_topic: dict[str, list[int]] = {}
+        self._by_length: dict[tuple[int, int], list[str]] = {}
+        for (topic, queue_id), part in logs.queues.items():
+            if part.gaps and not properties.is_lmq(topic):
+                self._by_topic.setdefault(topic, []).append(queue_id)
+                self._by_length.setdefault((queue_id, len(topic)), []).append(topic)
+
+    def with_gaps(self, topic: str, queue_id: int) -> Iterator[Name]:
+        """Yield the queues with gaps of the same topic, and of topics that differ in one bit with the same id."""
+        yield from ((topic, other) for other in self._by_topic.get(topic, ()))
+        near = self._by_length.get((queue_id, len(topic)), ())
+        yield from ((other, queue_id) for other in near if one_bit_apart(topic, other))
+
+
+def _ends_before(part: QueuePart | None, only: QueuePart) -> bool:
+    """Return whether the only record of another queue would be the next one of a queue."""
+    return part is not None and part.next == only.first and part.last_at < only.first_at
+
+
+def _lacks(part: QueuePart, only: QueuePart) -> bool:
+    """Return whether a queue has a gap for the only record of another one."""
+    return any(g.expected <= only.first < g.got and g.before < only.first_at < g.at for g in part.gaps)
+
+
+def one_bit_apart(one: str, other: str) -> bool:
+    """Return whether two topics of the same length differ in one bit; bytes that are not UTF-8 fit any character."""
+    different = [(a, b) for a, b in zip(one, other, strict=True) if a != b]
+    if len(different) != 1:
+        return False
+    a, b = different[0]
+    return a == "\ufffd" or (ord(a) ^ ord(b)).bit_count() == 1
+
 
 _BESIDE = 4  # units of a light message queue to read on both sides
 _ROOMY = 256  # bytes that are enough for a visible filler
@@ -105,7 +287,7 @@ class Evidence:
     """The evidence table of one store.
 
     `mends_end`: messages after the last good record of the log are kept where they are proved. `end` is the global
-    offset where the log ends then; `reach.py` sets it. `corrected` are the slots (`QueueSlot.key`) of records whose
+    offset where the log ends then; `solve.py` sets it. `corrected` are the slots (`QueueSlot.key`) of records whose
     header a plan corrects: no message with these slots is lost.
     """
 

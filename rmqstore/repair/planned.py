@@ -1,6 +1,15 @@
-"""Overlay: the files of a store as they will be after the steps of a plan. Reads only; nothing is copied.
+"""The store as it will be after a plan. Reads only.
+
+Overlay: the files of a store as they will be after the steps of a plan. Reads only; nothing is copied.
 
 What reads a store reads an overlay in the same way, so that a plan can be examined before it is applied.
+
+Keeps the sound parts of an examination, so that the examination after a plan reads only what the plan changes.
+
+A part is used again under the same conditions as with `--since-last`, see `checks/since_last.py`, except that
+the plan tells which bytes change. Parts are kept in a temporary file, because their size grows with the store.
+
+The store as it will be after a plan, and its examination, which reads only what the plan changes.
 """
 
 from __future__ import annotations
@@ -9,15 +18,27 @@ import contextlib
 import errno
 import itertools
 import os
+import pickle
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqstore.checks.log.log_pass import LogPart, PassOptions, watched_reads
+from rmqstore.checks.log.stored_units import opened
+from rmqstore.checks.problems.report import Findings, Report
+from rmqstore.checks.since_last import Identity, KeptPart, kept_part, options_key
+from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.files.files import DirEntry, Files, OpenFile
+from rmqstore.files.mapped_file_queue import offset_to_file_name
+from rmqstore.files.store import QueueKind, Store, open_store
+from rmqstore.files.store_queues import TREE
+from rmqstore.repair.journal.disk import Scratch
 from rmqstore.repair.plan.content import CHUNK, Content, Equivalent, Parts, Zeros
+from rmqstore.repair.plan.outcome import Outcome, measured
+from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import absolute_path
 from rmqstore.repair.plan.steps import (
     PHASES,
@@ -31,9 +52,13 @@ from rmqstore.repair.plan.steps import (
     Step,
     Truncate,
 )
+from rmqstore.scan.workers import Mapper, Split, map_ordered
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
+    from rmqstore.checks.index.catalog import IndexCatalog
+    from rmqstore.checks.log.commitlog import IndexCheck
+    from rmqstore.checks.log.stored_units import BesideSplit, WatchedReads
     from rmqstore.repair.journal.disk import ScratchFolder
 
 
@@ -356,3 +381,206 @@ class _PlannedFile(OpenFile):
     def close(self) -> None:
         if self._original is not None:
             self._original.close()
+
+
+SPLIT = 32 << 20
+"""Bytes of a part of the log: what a plan changes is read a second time in whole parts."""
+_Place = tuple[Path, int, int, int, int]
+_NO_IDENTITY = Identity(0, 0, 0, 0)
+
+
+class FirstParts:
+    """Keeps the sound parts of an examination while it is made. `options`: how each log was read, by `body_offset`."""
+
+    reused = None
+    digests = False
+
+    def __init__(self) -> None:
+        self._scratch = Scratch()
+        self._places: dict[_Place, tuple[int, int]] = {}
+        self.options: dict[int, PassOptions] = {}
+        self.catalog: IndexCatalog | None = None
+        self.settings: Mapping[str, str] = {}
+        self.index_findings = Findings()
+
+    def begin(self) -> None:
+        """Start an examination."""
+        self._places.clear()
+
+    def index(self, store: Store, findings: Findings, check: IndexCheck) -> IndexCatalog:
+        """Check the index files, and keep the result."""
+        self.settings, self.index_findings = store.config.given, Findings(keep=findings.keep)
+        self.catalog = check(self.index_findings)
+        findings.merge(self.index_findings)
+        return self.catalog
+
+    def mapper(self, options: PassOptions, jobs: int, inner: Mapper | None) -> Mapper:
+        """Return a mapper that keeps the sound parts."""
+
+        def mapped(function: Callable[[Split], Any], splits: Sequence[Split]) -> Iterator[tuple[Split, Any]]:
+            parts = map_ordered(function, splits, jobs) if inner is None else inner(function, splits)
+            for split, part in parts:
+                self.options[split.body_offset] = options
+                self._keep(split, part, options)
+                yield split, part
+
+        return mapped
+
+    def _keep(self, split: Split, part: LogPart, options: PassOptions) -> None:
+        kept = kept_part(part, _NO_IDENTITY, options, 0)
+        if kept is not None:
+            data = pickle.dumps(kept, pickle.HIGHEST_PROTOCOL)
+            self._places[_place(split)] = (self._scratch.append(data), len(data))
+
+    def find(self, split: Split) -> KeptPart | None:
+        """Return the part of a split; None if it was not sound, or not read."""
+        place = self._places.get(_place(split))
+        if place is None:
+            return None
+        found: KeptPart = pickle.loads(self._scratch.read(place[1], place[0]))
+        return found
+
+
+class PartsAfter:
+    """Uses the parts of the first examination again where a plan changes nothing.
+
+    What it changes is read in this process: contents of a plan cannot be sent to others.
+    """
+
+    reused = None
+    digests = False
+
+    def __init__(self, first: FirstParts, overlay: Overlay) -> None:
+        self._first = first
+        self._overlay = overlay
+
+    def begin(self) -> None:
+        """Start an examination."""
+
+    def index(self, store: Store, findings: Findings, check: IndexCheck) -> IndexCatalog:
+        """Return the first result if the plan changes nothing that it depends on; else check the index files."""
+        changed = any(self._overlay.changes(store.root / name) for name in ("index", "abort"))
+        if self._first.catalog is None or changed or store.config.given != self._first.settings:
+            return check(findings)
+        findings.merge(self._first.index_findings)
+        return self._first.catalog
+
+    def mapper(self, options: PassOptions, jobs: int, inner: Mapper | None) -> Mapper:
+        """Return a mapper that reads only what is not known."""
+
+        def mapped(function: Callable[[Split], Any], splits: Sequence[Split]) -> Iterator[tuple[Split, Any]]:
+            key, beside = options_key(options), _Beside(self._first, self._overlay, options)
+            for split in splits:
+                known = self._first.find(split)
+                same = known is not None and known.options == key and self._can_be_used(known, split, options)
+                if known is not None and same and beside.is_same(known.beside, split.body_offset):
+                    yield split, known.part()
+                else:
+                    yield split, function(split)
+
+        return mapped
+
+    def _can_be_used(self, known: KeptPart, split: Split, options: PassOptions) -> bool:
+        """Return whether the log has the same bytes, and at least as many index entries are expected for them."""
+        file = split.file
+        if file.stop > options.stop_before:
+            return False
+        begin = options.index.start if options.index is not None else None
+        if begin is not None and (known.index_begin is None or begin < known.index_begin):
+            return False  # more messages should have index entries now
+        stop = max(split.stop, (known.end or 0) - file.start)
+        if not self._overlay.keeps(file.path, split.start, stop):
+            return False
+        following = file.path.with_name(offset_to_file_name(file.stop))  # a BLANK is judged by the next file
+        return split.stop < min(file.length, file.file_size) or not self._overlay.changes(following)
+
+
+class _Beside:
+    """Compares what the parts were compared with: before a plan, and after it. `after`: options of the examination."""
+
+    def __init__(self, first: FirstParts, overlay: Overlay, after: PassOptions) -> None:
+        self._first, self._overlay, self._after = first, overlay, after
+        self._changed: dict[tuple[str, int], bool] = {}
+        self._other_size: bool | None = None
+        self._readers: dict[int, tuple[WatchedReads, WatchedReads]] = {}
+
+    def is_same(self, known: BesideSplit, body_offset: int) -> bool:
+        """Return whether all that a part was compared with has the same content after the plan."""
+        before = self._first.options[body_offset]
+        stores = tuple(opened(one.store, one.given, one.run_id, one.files) for one in (before, self._after))
+        groups = [store.dledger.index for store in stores if body_offset and store.dledger is not None]
+        entries = any(self._overlay.changes(folder) for group in groups for folder in group.directories)
+        index = self._overlay.changes(self._after.store / "index")
+        changed = replace(
+            known,
+            units=[one for one in known.units if self._changes_queue(one[0], one[1], stores)],
+            index=known.index if index else [],
+            entries=known.entries if entries else [],
+        )
+        if entries and not known.entries:
+            return False  # there was no index of the entries yet
+        if not (changed.units or changed.index or changed.entries):
+            return True
+        if body_offset not in self._readers:
+            self._readers[body_offset] = watched_reads(body_offset, before), watched_reads(body_offset, self._after)
+        found = [reads.digests(changed) for reads in self._readers[body_offset]]
+        return found[0] is not None and found[0] == found[1]
+
+    def _changes_queue(self, topic: str, queue_id: int, stores: Sequence[Store]) -> bool:
+        """Return whether the plan may change units of a queue."""
+        key = topic, queue_id
+        if key not in self._changed:
+            if any(store.reads_rows(topic) for store in stores):
+                places = [store.rocksdb_directory for store in stores]
+            else:
+                places = [store.root / TREE[QueueKind.SIMPLE] / topic / str(queue_id) for store in stores]
+            self._changed[key] = self._resized(stores) or any(map(self._overlay.changes, places))
+        return self._changed[key]
+
+    def _resized(self, stores: Sequence[Store]) -> bool:
+        """Return whether the plan changes the size of queue files, which is inferred from all of them."""
+        if self._other_size is None:
+            self._other_size = len({store.queue_file_size(QueueKind.SIMPLE) for store in stores}) > 1
+        return self._other_size
+
+
+def _place(split: Split) -> _Place:
+    return split.file.path, split.file.start, split.start, split.stop, split.body_offset
+
+
+def after(store: Store, plan: Plan) -> Store:
+    """Return a store as it will be after a plan.
+
+    Errors: as `open_store`.
+    """
+    return open_store(
+        store.path, store.config.changed(plan.settings), Overlay(store.files, plan.steps, Path(plan.store))
+    )
+
+
+def measure(
+    store: Store,
+    plan: Plan,
+    before: Report,
+    options: VerifyOptions | None = None,
+    first: FirstParts | None = None,
+) -> tuple[Plan, Outcome]:
+    """Examine a store as it will be after a plan; return the plan with what was measured, and the outcome.
+
+    `before`: the report on the store as it is, made with the same options. Errors: as `examine_again`.
+    """
+    outcome = Outcome.of(examine_again(after(store, plan), options or VerifyOptions(), first).report)
+    return measured(plan, before, outcome), outcome
+
+
+def examine_again(planned: Store, options: VerifyOptions, first: FirstParts | None = None) -> Verified:
+    """Examine a store as it will be after a plan; parts that it does not change are taken from the `first` examination.
+
+    Errors: as `examine`, and those of the contents of the plan.
+    """
+    parts = None
+    if first is not None and isinstance(planned.files, Overlay):
+        parts = PartsAfter(first, planned.files)
+        options = replace(options, split_size=options.split_size or SPLIT)
+    own = replace(options, jobs=1, last_run=parts, units=None, sink=None, progress=None)
+    return examine(planned, own)

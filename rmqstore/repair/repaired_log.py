@@ -1,28 +1,89 @@
-"""The log as a plan leaves it: its files through the plan's steps, without what the plan cuts off.
+"""The log after the repair, its records, and their rows in queues.
+
+The log as a plan leaves it: its files through the plan's steps, without what the plan cuts off.
 
 Consume queues, index and all other parts that follow from the log are rebuilt from this view, so that they fit the
 repaired log before a byte of it is changed.
+
+Dispatches the messages of the repaired log: the rows (queue, queue offset, place) from which queues are rebuilt.
+
+Finds good records of a log near an offset or in a range, reading only the bytes around it.
+
+Operations on half-open ranges of global offsets. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
-from rmqstore.repair.log.spans import Span, joined, meets, overlapping, without
+from rmqstore.files.store import Store
+from rmqstore.formats.consumequeue import is_directory_name
+from rmqstore.formats.services import is_sound_topic
 from rmqstore.repair.plan.content import Literal, Zeros
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Create, Extend, Overwrite, Truncate
-from rmqstore.repair.planned.overlay import Overlay
+from rmqstore.repair.planned import Overlay
 from rmqstore.scan.columns import Columns
+from rmqstore.scan.dispatch import BatchRow, Dispatch, DispatchedRows, Name, QueueNames, QueueTable
+from rmqstore.scan.properties import read_texts
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
+
+Span = tuple[int, int]
+
+
+def joined(spans: Iterable[Span]) -> list[Span]:
+    """Sort ranges, and merge those that touch or overlap."""
+    out: list[Span] = []
+    for start, stop in sorted(spans):
+        if out and start <= out[-1][1]:
+            out[-1] = (out[-1][0], max(out[-1][1], stop))
+        else:
+            out.append((start, stop))
+    return out
+
+
+def within(spans: Iterable[Span], low: int, high: int) -> list[Span]:
+    """Return the parts of the ranges that are in [low, high)."""
+    cut = [(max(start, low), min(stop, high)) for start, stop in spans]
+    return [(start, stop) for start, stop in cut if start < stop]
+
+
+def without(spans: Iterable[Span], holes: Iterable[Span]) -> list[Span]:
+    """Return the ranges without the bytes of `holes`, which are sorted and disjoint."""
+    holes = list(holes)
+    out: list[Span] = []
+    for start, stop in spans:
+        for low, high in holes:
+            if high <= start or low >= stop:
+                continue
+            if start < low:
+                out.append((start, low))
+            start = max(start, high)
+        if start < stop:
+            out.append((start, stop))
+    return out
+
+
+def overlapping(spans: Sequence[Span], low: int, high: int) -> Sequence[Span]:
+    """Return those of the sorted, disjoint ranges that share a byte with [low, high)."""
+    first = bisect_right(spans, low, key=lambda span: span[1])
+    return spans[first : bisect_left(spans, high, key=lambda span: span[0])]
+
+
+def meets(span: Span, others: Sequence[Span]) -> bool:
+    """Return whether a range shares a byte with any of the others, which are sorted and disjoint."""
+    return bool(overlapping(others, *span))
+
 
 Change = Overwrite | Create | Extend | Truncate
 """A step that changes the bytes of a log. Its path is that of the file that has the bytes now."""
@@ -184,3 +245,105 @@ def last_record(logs: Sequence[RepairedLog]) -> LastRecord:
             if ends:
                 return LastRecord(ends[-1][0], max(time for _, time in ends))
     return NO_RECORD
+
+
+class Sink(Protocol):
+    """The consumer of rows; `rows.number` is an index of `names`, which only grows."""
+
+    def rows(self, names: list[Name], rows: DispatchedRows) -> None: ...
+
+    def batch(self, name: Name, row: BatchRow) -> None: ...
+
+
+class Redispatch:
+    """Dispatches the records of a log to a sink."""
+
+    def __init__(self, store: Store, sink: Sink, batch_topics: Iterable[str] = ()) -> None:
+        self.sink = sink
+        self.batch_topics = frozenset(batch_topics)
+        self.table = QueueTable()
+        self.queues = QueueNames(self.table, self.batch_topics, can_have_queues)
+        self.levels = delay_levels(store)
+        self.fans_out: frozenset[str] | None = None
+        if store.light_in_rocksdb:
+            from rmqstore.files.rocksdb.queues import written_rows
+
+            self.fans_out = written_rows(store).topics
+        self.dispatch = Dispatch(self.queues, self.levels, self.fans_out)
+
+    def run(self, view: RepairedLog, start: int = 0) -> None:
+        """Dispatch all records of a view from a global offset on."""
+        for columns in view.chunks(start=start):
+            self.columns(columns)
+
+    def columns(self, columns: Columns) -> None:
+        """Dispatch one chunk of records."""
+        number = self.table.of(columns)
+        self.queues.learn()
+        units = self.dispatch.units(columns, number, read_texts(columns))
+        for rows in units.rows:
+            self.sink.rows(self.queues.names, rows)
+        for name, row in units.batches:
+            self.sink.batch(name, row)
+
+
+def can_have_queues(topic: bytes, queue_id: int) -> bool:
+    """Return whether a topic and a queue id, which may be damaged, can have a queue."""
+    return queue_id >= 0 and is_sound_topic(topic) and is_directory_name(topic)
+
+
+_NEAR = 8  # records on each side of an offset
+_WINDOW = 64 << 10  # bytes
+
+
+def last_before(log: LogResult, at: int) -> Sequence[Span]:
+    """Return the last good records before an offset, also across damage and the BLANK at the end of a file."""
+    run = log.tiling.find(at - 1)
+    while run is not None and run.kind is not Kind.RECORDS:
+        run = log.tiling.find(run.start - 1)
+    file = log.queue.find(run.stop - 1) if run is not None else None
+    if run is None or file is None:
+        return ()
+    stop = min(run.stop, at)
+    begin, look = max(run.start, file.start), _WINDOW
+    while True:
+        start = max(begin, stop - look)
+        found = list(records_in(log, file, start, stop, exact=start == begin))
+        if found or start == begin:
+            return found[-_NEAR:]
+        look *= 8
+
+
+def first_behind(log: LogResult, at: int) -> Sequence[Span]:
+    """Return the first good records at or after an offset, also across damage and BLANKs."""
+    run = log.tiling.find(at)
+    while run is not None and run.kind is not Kind.RECORDS:
+        run = log.tiling.find(run.stop)
+    file = log.queue.find(max(run.start, at)) if run is not None else None
+    if run is None or file is None:
+        return ()
+    start = max(run.start, at)
+    stop = min(run.stop, start + _WINDOW)
+    return list(records_in(log, file, start, stop, exact=True))[:_NEAR]
+
+
+def records_between(log: LogResult, low: int, high: int) -> Iterator[Span]:
+    """Yield all good records that start in [low, high]; `low` is a record's start or the end of a run of records."""
+    for run in log.tiling:
+        if run.kind is not Kind.RECORDS or run.stop <= low or run.start > high:
+            continue
+        start = max(run.start, low)
+        file = log.queue.find(start)
+        if file is not None:
+            yield from records_in(log, file, start, min(run.stop, high + 1), exact=True)
+
+
+def records_in(log: LogResult, file: MappedFile, start: int, stop: int, *, exact: bool) -> Iterator[Span]:
+    """Yield [start, stop) of the good records that start in a range of a file, as global offsets."""
+    options = ScanOptions(crc=False, chunk=2 * _WINDOW)
+    first, last = start - file.start, stop - file.start
+    for run in scan_file(file, start=first, stop=last, body_offset=log.body_offset, exact=exact, options=options):
+        if run.kind is Kind.RECORDS and run.columns is not None:
+            begins = (run.columns.offset - log.body_offset).tolist()
+            ends = (run.columns.offset + run.columns.size).tolist()
+            yield from zip(begins, ends, strict=True)

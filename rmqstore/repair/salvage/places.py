@@ -1,4 +1,7 @@
-"""Finds damaged spans, each within one file, the good records around them, and the start of DLedger's entries."""
+"""Finds damaged spans, each within one file, the good records around them, and the start of DLedger's entries.
+
+DLedger entries according to their headers and to the DLedger index.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,42 @@ from pathlib import Path
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.files.mapped_file_queue import MappedFile, message_at, offset_to_file_name
+from rmqstore.files.store import Store
 from rmqstore.formats import dledger
-from rmqstore.formats.message import (
-    CRC32_PROPERTY,
-    CRC32_RESERVED_LEN,
-    Fault,
-    Message,
-    check_message,
-    sound_host,
-)
+from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, Fault, Message, check_message, sound_host
 from rmqstore.formats.properties import DUP_INFO, parse_properties
-from rmqstore.repair.log.records_near import last_before
-from rmqstore.repair.salvage.evidence.entries import unit_of
-from rmqstore.repair.salvage.evidence.table import Evidence
+from rmqstore.repair.repaired_log import last_before
+from rmqstore.repair.salvage.evidence import Evidence
 from rmqstore.scan.tiling import Kind, Run
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceEntry:
+    """A DLedger entry according to its header or its index unit; `pos` and `size` in bytes."""
+
+    index: int
+    term: int
+    pos: int
+    size: int
+
+
+def header_at(log: LogResult, at: int) -> EvidenceEntry | None:
+    """Return the entry according to the header at a global offset; None if bytes are missing."""
+    raw = log.queue.pread(dledger.ENTRY.size, at)
+    if len(raw) < dledger.ENTRY.size:
+        return None
+    values = dledger.ENTRY.parse(raw)
+    return EvidenceEntry(values["index"], values["term"], values["pos"], values["size"])
+
+
+def unit_of(store: Store, index: int) -> EvidenceEntry | None:
+    """Return an entry according to its index unit; None if there is no valid one."""
+    files = store.dledger
+    values = files.index.unit(dledger.INDEX_UNIT, index) if files is not None else None
+    if values is None or (values["magic"], values["index"]) != (dledger.MAGIC, index):
+        return None
+    return EvidenceEntry(index, values["term"], values["pos"], values["size"])
+
 
 _LOCALHOST = bytes([127, 0, 0, 1])
 _FAR = 1 << 62  # global offset beyond every log

@@ -1,4 +1,6 @@
-"""Repairs rocksdbstore/, so that its rows and positions fit the log as the repair leaves it.
+"""Repairs rocksdbstore/ and kvStore/.
+
+Repairs rocksdbstore/, so that its rows and positions fit the log as the repair leaves it.
 
 The database is replaced as a whole, without the rows that would name a record that the log no longer has, or another
 one than the row says: a broker would drop such a row, or take the record for its message. Rows of records that stay, or
@@ -6,6 +8,10 @@ that get their original bytes back, stay.
 
 Source: MessageRocksDBStorage, TransMessageRocksDBStore#buildTransIndex, IndexRocksDBStore#buildIndex,
 TimerMessageRocksDBStore#start (RocketMQ 5.4.0 and 5.5.1)
+
+Removes rows of kvStore/ that name messages which their queue does not have after the repair.
+
+If they stayed, the broker would return a later message with the same queue offset to the group once more.
 """
 
 from __future__ import annotations
@@ -29,8 +35,9 @@ from rmqstore.checks.rows import (
 )
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
-from rmqstore.files.rocksdb.database import CHUNK, CannotRead, is_readable, missing_extra
-from rmqstore.files.rocksdb.rows import DIRECTORY, MessageRows
+from rmqstore.files.rocksdb.database import CHUNK, CannotRead, is_readable, missing_extra, open_database
+from rmqstore.files.rocksdb.rows import DIRECTORY, MessageRows, pop_rows
+from rmqstore.formats.pop import KV_DIRECTORY, KV_FAMILY, PopRow
 from rmqstore.formats.properties import TIMER_TOPIC
 from rmqstore.formats.rocksdbstore import (
     FAMILIES,
@@ -49,11 +56,12 @@ from rmqstore.formats.rocksdbstore import (
     build_trans_row,
 )
 from rmqstore.formats.text import many
+from rmqstore.repair.beside.config import Ends, queue_ends
 from rmqstore.repair.journal.disk import ScratchFolder
-from rmqstore.repair.log.repaired_log import NO_RECORD, RepairedLog, end_of, last_record
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.rebuild.rocksdb_swap import StagedDatabase, swap_in, unwritten
+from rmqstore.repair.rebuild.rocksdb import StagedDatabase, swap_in, unwritten
+from rmqstore.repair.repaired_log import NO_RECORD, RepairedLog, end_of, last_record
 from rmqstore.texts import Text
 
 WHY = Text("rows of timed messages, half messages and the index that fit the log")
@@ -347,3 +355,61 @@ class _Rows:
         facts = self.verified.rows
         assert facts is not None
         return {family for family in FAMILIES if facts.counts.get(family) or facts.positions.get(family)}
+
+
+_WHY = Text("without the rows of messages that the log no longer has")
+
+
+def plan_pop_rows(draft: PlanBuilder, verified: Verified, options: RecoverOptions) -> None:
+    """Plan a new database for kvStore/ if it has rows after the ends that the queues will have.
+
+    Errors: NoSpace, NotReadable.
+    """
+    counts = verified.report.findings.counts
+    wanted = codes.RDB_POP_BEYOND in counts and options.wants(codes.RDB_POP_BEYOND)
+    if verified.report.live or not draft.store.has_pop_rows or not (wanted or draft.ends):
+        return
+    if not is_readable():
+        draft.notes.append(
+            Text(
+                "{kv_directory}/ is not read: messages received through POP may be delivered again",
+                kv_directory=KV_DIRECTORY,
+            )
+        )
+        return
+    ends = queue_ends(draft, verified)
+    try:
+        dropped = sum(_is_beyond(row, ends) for _, _, row in pop_rows(draft.store))
+        if dropped:
+            _write(draft, ends)
+    except CannotRead as e:
+        raise unwritten(e) from e
+    if dropped:
+        draft.notes.append(
+            Text(
+                "{kv_directory}/: {rows} of lost messages will be removed",
+                kv_directory=KV_DIRECTORY,
+                rows=many(dropped, "row"),
+            )
+        )
+
+
+def _is_beyond(row: PopRow | None, ends: Ends) -> bool:
+    end = None if row is None else ends(row.topic, row.queue_id)
+    return row is not None and end is not None and row.queue_offset >= end
+
+
+def _write(draft: PlanBuilder, ends: Ends) -> None:
+    directory = draft.store.root / KV_DIRECTORY
+    old = open_database(draft.store.files, directory)
+    folder = ScratchFolder()
+    new = NewDatabase(folder.path / "database", old.families)
+    for family in old.families:
+        if family != KV_FAMILY:
+            for keys, values in old.chunks(family):
+                new.put(family, keys, values)
+            continue
+        rows = ((key, value) for key, value, row in pop_rows(draft.store) if not _is_beyond(row, ends))
+        while chunk := list(islice(rows, CHUNK)):
+            new.put(family, [key for key, _ in chunk], [value for _, value in chunk])
+    swap_in(draft, directory, StagedDatabase(new, new.finish(), folder), _WHY)

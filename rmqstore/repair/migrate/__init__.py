@@ -1,1 +1,0 @@
-"""Conversion to DLedger and back."""

@@ -1,1 +1,0 @@
-"""Evidence about damaged places: what is known, and from which witness."""
