@@ -80,7 +80,7 @@ def cases(work: Path, python: str, bucket: str) -> Iterator[tuple[str, Command]]
 
 def upload(store: Path, place: str) -> None:
     """Copy the log with pyarrow alone, 4 MiB at a time."""
-    from rmqstore.backup.storage.s3 import _connected
+    from rmqstore.backup.s3 import _connected
 
     system = _connected()
     for path in sorted((store / "commitlog").iterdir()):

@@ -20,7 +20,7 @@ Nodes = tuple[ast.AST, ...]
 ROOT = Path(__file__).parent.parent / "rmqstore"
 SOURCES = sorted(ROOT.rglob("*.py"))
 WRITERS = (
-    "backup/storage/local.py",
+    "backup/storage.py",
     "repair/journal/disk.py",
     "append/",
     "cli/printing/output.py",

@@ -2,6 +2,11 @@
 
 The log and the files beside it come from the snapshot. Consume queues, index, checkpoint and the DLedger index are
 rebuilt from the log, by the same planners as in `rebuild` and `recover`.
+
+seed: make a new replica from a live master, in one step.
+
+The master's store is copied into a temporary repository beside the new store, from which the new store is built.
+Complete files of the log are moved and not copied again, so that the disk needs room for one copy.
 """
 
 from __future__ import annotations
@@ -16,13 +21,12 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.append.disk import building_store, make_directories, remove_tree, take_file, write_new_file
+from rmqstore.backup.backup import BackupOptions, back_up
 from rmqstore.backup.derived import parts_of, plans_of
-from rmqstore.backup.layout import config_of
-from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile
-from rmqstore.backup.repository import StoreFolder
+from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile, config_of
+from rmqstore.backup.repository import Repository, StoreFolder
 from rmqstore.backup.snapshot_files import SnapshotFiles, log_directory
-from rmqstore.backup.storage.local import LocalStorage
-from rmqstore.backup.storage.storage import is_name
+from rmqstore.backup.storage import LocalStorage, is_name
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Report, problem_counts
@@ -401,3 +405,45 @@ class _Build:
                 left = max(state.max - max(row.offset, state.min), 0)
                 found[row.group] = found.get(row.group, 0) + left
         return {group: count for group, count in sorted(found.items()) if count}
+
+
+SEED_ROLES = (SLAVE, CONTROLLER, MEMBER)
+_NAME = "seed"
+
+
+@dataclass(frozen=True, slots=True)
+class SeedOptions:
+    """What the new replica will be, and how it is made: bytes per second to read (0: no limit), processes.
+
+    `self_id`: dLegerSelfId of the new member of a DLedger group.
+    """
+
+    role: str
+    self_id: str = ""
+    max_rate: int = 0
+    broker: str = ""
+    jobs: int | None = None
+    progress: Callable[[int], None] | None = None
+
+
+def seed(store: Store, target: Path, options: SeedOptions) -> RestoredStore:
+    """Build a replica of a store, which may be in use, at `target`.
+
+    Errors: those of `back_up` and `restore`; UsageError for a new member without an id of its own.
+    """
+    if store.dledger is not None and options.role == MEMBER and options.self_id in ("", store.dledger.self_id):
+        raise UsageError(
+            Text("a new member of a DLedger group needs its own id"),
+            Text("give its dLegerSelfId with --id, such as n2"),
+        )
+    home = target.absolute().with_name(f".{target.name}.seeding")
+    remove_tree(home)
+    try:
+        folder = Repository.open_or_create(LocalStorage(home)).of(_NAME)
+        made = back_up(store, folder, BackupOptions(options.max_rate, progress=options.progress))
+        how = RestoreOptions(
+            role=options.role, self_id=options.self_id, broker=options.broker, jobs=options.jobs, take=True
+        )
+        return restore(folder, made.manifest, target, how)
+    finally:
+        remove_tree(home)

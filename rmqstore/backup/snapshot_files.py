@@ -1,6 +1,8 @@
 """The files of a snapshot, so that everything that reads a store reads a snapshot in the same way.
 
 The log and the other files are as in the store. What follows from the log is not in a snapshot: see `derived.py`.
+
+Read a file of a log from the pieces that a repository has of it.
 """
 
 from __future__ import annotations
@@ -14,14 +16,60 @@ from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 
-from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile, config_key
+from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile, StoredPiece, config_key
 from rmqstore.backup.repository import StoreFolder
-from rmqstore.backup.stored_log import StoredFile
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.texts import Text
+
+
+class StoredFile(OpenFile):
+    """The bytes of a log file that a snapshot has. `length` in bytes may be larger: the rest is zeros.
+
+    Errors: CouldNotCheck if an object is missing or too short.
+    """
+
+    def __init__(self, folder: StoreFolder, file: LogFile, length: int | None = None) -> None:
+        self._folder = folder
+        self._pieces = file.pieces
+        self._starts = [0, *accumulate(piece.length for piece in file.pieces)]
+        self._length = max(length or 0, self._starts[-1])
+
+    @property
+    def length(self) -> int:
+        return self._length
+
+    def read_into(self, buffer: memoryview, at: int) -> int:
+        size = min(len(buffer), self._length - at)
+        if size <= 0:
+            return 0
+        if at >= self._starts[-1]:
+            buffer[:size] = bytes(size)
+            return size
+        number = bisect_right(self._starts, at) - 1
+        piece, within = self._pieces[number], at - self._starts[number]
+        size = min(size, piece.length - within)
+        count = self._folder.storage.read_into(self._folder.key(piece.object), buffer[:size], within)
+        if count <= 0:
+            raise _short(self._folder, piece)
+        return count
+
+    def next_data(self, at: int, stop: int) -> tuple[int, int]:
+        data = min(self._starts[-1], stop)
+        return (at, data) if at < data else (stop, stop)
+
+    def close(self) -> None:
+        """Do nothing: no object stays open."""
+
+
+def _short(folder: StoreFolder, piece: StoredPiece) -> CouldNotCheck:
+    return CouldNotCheck(
+        Text("{address}/{key} is missing or too short", address=folder.storage.address, key=folder.key(piece.object)),
+        Text("`rmqstore snapshots --check` shows which snapshots need it"),
+    )
+
 
 _COPIED = 1 << 20
 

@@ -54,7 +54,7 @@ def files_of(
     """
     if not is_snapshot_address(path):
         return LOCAL, config
-    from rmqstore.backup.address import Address, find_snapshot, folder_of
+    from rmqstore.backup.repository import Address, find_snapshot, folder_of
     from rmqstore.backup.snapshot_files import SnapshotFiles
 
     text = str(path)

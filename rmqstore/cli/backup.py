@@ -106,9 +106,8 @@ def backup(
     Without --keep and --keep-bytes, everything is kept, also log files that the broker has deleted. Exit code 0: done;
     1: the log is damaged, or no longer continues the repository; 5: refused.
     """
-    from rmqstore.backup.address import Address, storage_of
     from rmqstore.backup.backup import BackupOptions
-    from rmqstore.backup.repository import Repository
+    from rmqstore.backup.repository import Address, Repository, storage_of
     from rmqstore.files.store import open_store
 
     if every is not None and every <= 0:

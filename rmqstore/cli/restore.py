@@ -71,7 +71,7 @@ def restore(out: Output, snapshot: str, target: Path, place: RestorePoint, jobs:
     after that time, and otherwise the newest counts. Exit code 0: restored; 1: restored, and the log is damaged as it
     was in the snapshot.
     """
-    from rmqstore.backup.address import Address, find_snapshot, folder_of
+    from rmqstore.backup.repository import Address, find_snapshot, folder_of
     from rmqstore.backup.restore import RestoreOptions, choose_snapshot, find_cut
     from rmqstore.backup.restore import restore as run
     from rmqstore.backup.snapshot_files import SnapshotFiles

@@ -52,8 +52,8 @@ def seed(
     while it is copied, and the new store before it gets its name. Exit code 0: done; 1: done, and the log is damaged as
     it is in STORE.
     """
-    from rmqstore.backup.seed import SeedOptions
-    from rmqstore.backup.seed import seed as run
+    from rmqstore.backup.restore import SeedOptions
+    from rmqstore.backup.restore import seed as run
     from rmqstore.files.store import open_store
 
     refuse_inside(target, store)

@@ -54,8 +54,7 @@ def snapshots(out: Output, repository: str, check: bool, forget: bool, kept: Kep
     and what no other snapshot needs; the newest one always stays. It is refused while a backup writes to the same
     store's folder. Exit code 1: --check found a fault; 4: a snapshot cannot be read.
     """
-    from rmqstore.backup.address import Address, storage_of
-    from rmqstore.backup.repository import Repository
+    from rmqstore.backup.repository import Address, Repository, storage_of
 
     if forget == (kept.keep is None and kept.keep_bytes is None):
         raise UsageError(Text("--forget needs --keep or --keep-bytes, and these need --forget"), Text("see `--help`"))

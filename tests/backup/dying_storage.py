@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from rmqstore.backup.storage.local import LocalStorage, LocalWriter
-from rmqstore.backup.storage.storage import ObjectWriter
+from rmqstore.backup.storage import LocalStorage, LocalWriter, ObjectWriter
 
 
 class Killed(BaseException):

@@ -14,8 +14,7 @@ import pytest
 from rmqstore.backup import repository as repositories
 from rmqstore.backup.backup import Backup, BackupOptions, back_up
 from rmqstore.backup.repository import KeepRule, Repository, StoreFolder
-from rmqstore.backup.storage.local import LocalStorage
-from rmqstore.backup.storage.storage import Storage
+from rmqstore.backup.storage import LocalStorage, Storage
 from rmqstore.errors import NoSpace, NotReadable, Refused, RmqStoreError
 from rmqstore.files.store import open_store
 from tests.backup.dying_storage import DyingStorage, Killed

@@ -12,7 +12,7 @@ from rmqstore.append.disk import create_file
 from rmqstore.backup.backup import back_up
 from rmqstore.backup.repository import Repository
 from rmqstore.backup.restore import RestoreOptions, restore
-from rmqstore.backup.storage.local import LocalStorage
+from rmqstore.backup.storage import LocalStorage
 from rmqstore.checks.verify import verify
 from rmqstore.errors import CouldNotCheck, NoSpace
 from rmqstore.files.config import committed_offsets, config_object

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.backup.storage.s3 import S3Storage
+from rmqstore.backup.s3 import S3Storage
 from rmqstore.errors import NotReadable, OutputExists, Refused
 from tests.backup.growing import GrowingStore, messages_in
 from tests.backup.s3_server import BUCKET, KEY, SECRET, s3_server
@@ -81,7 +81,7 @@ def test_a_lost_object_is_found(repository: str, tmp_path: Path) -> None:
 def test_a_killed_upload_leaves_no_object(repository: str, server: Mapping[str, str]) -> None:
     program = (
         "import os, sys\n"
-        "from rmqstore.backup.storage.s3 import S3Storage\n"
+        "from rmqstore.backup.s3 import S3Storage\n"
         "writer = S3Storage(sys.argv[1]).writer('a/log/commitlog/00000000000000000000')\n"
         "for _ in range(4): writer.write(os.urandom(6 << 20))\n"
         "os.kill(os.getpid(), 9)\n"

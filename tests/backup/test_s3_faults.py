@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from rmqstore.backup.storage import s3
+from rmqstore.backup import s3
 from tests.backup.faulty_proxy import Fault, FaultyProxy, Rule
 from tests.backup.growing import GrowingStore, messages_in
 from tests.backup.s3_server import BUCKET, SECRET, s3_server

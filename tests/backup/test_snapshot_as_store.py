@@ -85,7 +85,7 @@ def test_verify_says_of_a_snapshot_what_it_says_of_the_restored_store(
 
 
 def test_verify_reads_the_log_of_a_snapshot_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqstore.backup.storage.local import LocalStorage
+    from rmqstore.backup.storage import LocalStorage
 
     store = GrowingStore(tmp_path / "store", 3000)
     backed_up(store.root, tmp_path / "repo")

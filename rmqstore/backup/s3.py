@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from rmqstore.backup.storage.storage import ObjectWriter, Storage, StoredObject, check_key
+from rmqstore.backup.storage import ObjectWriter, Storage, StoredObject, check_key
 from rmqstore.errors import (
     CouldNotCheck,
     NoSpace,

@@ -1,1 +1,0 @@
-"""Where a repository keeps its objects."""
