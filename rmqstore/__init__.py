@@ -37,7 +37,7 @@ _EXPORTS = {
     "PROBLEMS": ("rmqstore.checks.problems.table", "PROBLEMS"),
     "BrokerConfig": ("rmqstore.files.broker_config", "BrokerConfig"),
     "CommitLogChoice": ("rmqstore.repair.migrate_to_commitlog", "MigrationChoice"),
-    "Comparison": ("rmqstore.views.compare.comparison", "Comparison"),
+    "Comparison": ("rmqstore.views.compare", "Comparison"),
     "DLedgerCommitLog": ("rmqstore.views.dledger_store", "DLedgerCommitLog"),
     "DLedgerMmapFileStore": ("rmqstore.append.dledger", "DLedgerMmapFileStore"),
     "DLedgerReader": ("rmqstore.views.dledger_store", "DLedgerReader"),
@@ -61,7 +61,7 @@ _EXPORTS = {
     "Verified": ("rmqstore.checks.verify", "Verified"),
     "VerifyOptions": ("rmqstore.checks.verify", "VerifyOptions"),
     "apply": ("rmqstore.repair.journal.journal", "apply"),
-    "compare": ("rmqstore.views.compare.compare", "compare"),
+    "compare": ("rmqstore.views.compare", "compare"),
     "dump_messages": ("rmqstore.views.dump.messages", "dump_messages"),
     "examine": ("rmqstore.checks.verify", "examine"),
     "export_messages": ("rmqstore.views.dump.messages", "export_messages"),
@@ -106,8 +106,7 @@ if TYPE_CHECKING:
     from rmqstore.repair.planned import measure
     from rmqstore.repair.rebuild_parts import plan_rebuild
     from rmqstore.repair.replica.own_copies import plan_with_copies as plan_recovery
-    from rmqstore.views.compare.compare import compare
-    from rmqstore.views.compare.comparison import Comparison
+    from rmqstore.views.compare import Comparison, compare
     from rmqstore.views.dledger_store import DLedgerCommitLog, DLedgerReader
     from rmqstore.views.dump.messages import ExportOptions, dump_messages, export_messages
     from rmqstore.views.dump.selection import Selection

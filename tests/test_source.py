@@ -51,10 +51,10 @@ READERS = {
     "repair/rebuild/rocksdb.py": "a new database in a temporary directory",
     "repair/replica/": "the path or broker.conf of a replica that --replica names",
     "spark/": "outputs of jobs, and Spark's own files",
-    "views/compare/fingerprint.py": "a file that compare --fingerprint-out has written",
+    "views/fingerprint.py": "a file that compare --fingerprint-out has written",
     "views/lost.py": "journals of repairs",
-    "views/report/incident.py": "journals of repairs",
-    "views/tables/stores.py": "globs and lists of stores that the user names",
+    "views/reports.py": "journals of repairs",
+    "views/stores.py": "globs and lists of stores that the user names",
     **dict.fromkeys(("json_reference.py", "manual.py", "translations.py"), "files of this package"),
 }
 """Why a file, or the files below a directory, read without `Store.files`."""

@@ -19,8 +19,8 @@ from rmqstore.texts import Placed, Text, joined
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.compare.comparison import ComparedRecord, Comparison, Messages, Side
-    from rmqstore.views.compare.fingerprint import Against
+    from rmqstore.views.compare import ComparedRecord, Comparison, Messages, Side
+    from rmqstore.views.fingerprint import Against
 
 _LISTED = 20
 _RANGES = 8
@@ -67,7 +67,7 @@ def compare(
     if fingerprint_out is not None:
         return _write(out, opened, fingerprint_out, work)
     if against is not None:
-        from rmqstore.views.compare.fingerprint import compare_with, read_fingerprint
+        from rmqstore.views.fingerprint import compare_with, read_fingerprint
 
         theirs = read_fingerprint(against)
         with out.busy(Text("reading the log")):
@@ -80,7 +80,7 @@ def compare(
             out.lines(_against_lines(found), wrap=True)
         return _exit_code(found.equal, found.store, found.other)
     from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.views.compare.compare import compare as run
+    from rmqstore.views.compare import compare as run
 
     assert other is not None
     against_it = open_named(other, BrokerConfig(config.file_sizes()))
@@ -106,7 +106,7 @@ def _exit_code(equal: bool, *sides: Side) -> int:
 def _write(out: Output, opened: Store, path: Path, work: WorkOptions) -> int:
     from rmqstore.cli.printing.output import json_bytes
     from rmqstore.files.store import while_files_expire
-    from rmqstore.views.compare.fingerprint import fingerprint
+    from rmqstore.views.fingerprint import fingerprint
 
     target = Output(path=path)
     target.keep_out_of(opened.path)

@@ -168,7 +168,7 @@ def du(
 def _unit_of_plot(opened: Store, filters: FilterOptions, out: Output) -> str:
     """Return by which unit of time to count for a sparkline, from the ends of the log and --since, --until."""
     from rmqstore.views.info import log_span
-    from rmqstore.views.over_time.timeline import unit_for
+    from rmqstore.views.usage import unit_for
 
     span = log_span(opened)
     if span is not None:
@@ -243,8 +243,7 @@ def _label(value: str | None) -> str:
 
 def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Output) -> Iterator[str]:
     """Yield a sparkline of bytes over time for each label."""
-    from rmqstore.views.over_time.timeline import Timeline, timed
-    from rmqstore.views.usage import TIMES
+    from rmqstore.views.usage import TIMES, Timeline, timed
 
     (dimension,) = dimensions
     rows = found.rows(dimension)

@@ -15,7 +15,7 @@ from rmqstore.texts import Placed, Text
 if TYPE_CHECKING:
     from rmqstore.cli.shared.options import WorkOptions
     from rmqstore.files.store import Store
-    from rmqstore.views.over_time.growth import StoreGrowth
+    from rmqstore.views.disk_usage import StoreGrowth
 
 
 def tell_growth(out: Output, store: Path, opened: Store, work: WorkOptions, top: int) -> int:
@@ -24,8 +24,8 @@ def tell_growth(out: Output, store: Path, opened: Store, work: WorkOptions, top:
     from rmqstore.repair.expire import rules_of
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import Workers, jobs_or_default
+    from rmqstore.views.disk_usage import store_growth
     from rmqstore.views.dump.messages import Skipped
-    from rmqstore.views.over_time.growth import store_growth
 
     live = opened.lock_state().held
     damage = Skipped(live=live)

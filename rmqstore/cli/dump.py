@@ -264,8 +264,7 @@ def _text_form(out: Output, job: Job) -> str:
 
 def _positions(out: Output, store: Store, what: str, broker: str | None, jobs: int | None) -> int:
     from rmqstore.scan.workers import jobs_or_default
-    from rmqstore.views.dump.messages import logs_of
-    from rmqstore.views.dump.positions import positions
+    from rmqstore.views.dump.messages import logs_of, positions
 
     if what not in MESSAGES:
         raise UsageError(

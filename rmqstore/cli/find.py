@@ -27,13 +27,11 @@ if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.scan.columns import Repaired
-    from rmqstore.views.find.lost_messages import MissingMessage
-    from rmqstore.views.find.message_status import MessageStatus
-    from rmqstore.views.find.related import Lifecycle
-    from rmqstore.views.find.search import Answer, Question, Trace
-    from rmqstore.views.find.stories import Event, Story
     from rmqstore.views.lookup import Found
-    from rmqstore.views.pop import Popped
+    from rmqstore.views.lost import MissingMessage
+    from rmqstore.views.progress import Popped
+    from rmqstore.views.search import Answer, Question, Trace
+    from rmqstore.views.stories import Event, Lifecycle, MessageStatus, Story
 
 _BODIES = ("text", "json", "hex", "base64")
 _GROUPS = 8
@@ -109,8 +107,8 @@ def find(
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
-    from rmqstore.views.find.search import Means, Question, search
-    from rmqstore.views.find.stories import Stories
+    from rmqstore.views.search import Means, Question, search
+    from rmqstore.views.stories import Stories
 
     if asked.read_log and asked.index_only:
         raise UsageError(Text("--read-log and --index-only exclude each other"), Text("leave one of them out"))
@@ -401,7 +399,7 @@ def _readers(story: Story) -> Iterator[str]:
 
 def _pop_readers(story: Story) -> Iterator[str]:
     """What POP groups did with the message."""
-    from rmqstore.views.pop import PopState
+    from rmqstore.views.progress import PopState
 
     again = [p for p in story.popped.values() if p.again]
     if again:
@@ -564,7 +562,7 @@ def _consumers(found: Found, status: MessageStatus) -> Iterator[str]:
 
 def _pop_words(found: Popped) -> str:
     """What a group did with a message that it received through POP."""
-    from rmqstore.views.pop import PopState
+    from rmqstore.views.progress import PopState
 
     if found.state is PopState.ACKNOWLEDGED:
         return Text("has acknowledged it")

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rmqstore.formats.bodies import InnerMessage
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.scan.columns import Repaired
-    from rmqstore.views.find.lost_messages import MissingMessage
     from rmqstore.views.lookup import Found
+    from rmqstore.views.lost import MissingMessage
 
 _FAULTS = {
     "body_crc": Text("the body does not match its CRC"),
@@ -124,7 +124,7 @@ def _offset(where: str) -> int | None:
 
 def _lost(store: Store, where: str, hits: list[Found]) -> MissingMessage | None:
     """Return the lost message that WHERE names, if it names no other message."""
-    from rmqstore.views.find.lost_messages import LostFinder, parsed_place
+    from rmqstore.views.lost import LostFinder, parsed_place
 
     if hits and hits[0].offset is None:
         return None  # a file of lost+found
@@ -144,8 +144,8 @@ def _lost(store: Store, where: str, hits: list[Found]) -> MissingMessage | None:
 
 def _why(store: Store, where: str) -> str:
     """Say what is at a place that has no message: another record, or the end of the log or queue."""
-    from rmqstore.views.find.lost_messages import parsed_place
     from rmqstore.views.lookup import around, queue_reader
+    from rmqstore.views.lost import parsed_place
 
     offset, place = _offset(where), parsed_place(where)
     if offset is not None:

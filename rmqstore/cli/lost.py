@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmqstore.files.store import Store
     from rmqstore.repair.journal.folder import JournalFolder
     from rmqstore.views.deleted_topics import DeletedTopic
-    from rmqstore.views.find.expected import Verdict
+    from rmqstore.views.expected import Verdict
     from rmqstore.views.lost import Losses, LostMessage, LostMessages
 
 _SHOWN = 100
@@ -172,7 +172,7 @@ def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOpt
     """Tell for each expected message whether it is in the store, damaged, lost, or nowhere."""
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import Workers, jobs_or_default
-    from rmqstore.views.find.expected import NOWHERE, PRESENT, read_expected, records_of, verdicts
+    from rmqstore.views.expected import NOWHERE, PRESENT, read_expected, records_of, verdicts
     from rmqstore.views.lost import LostMessages, applied_repairs
 
     texts = read_expected(_read(path))

@@ -159,7 +159,7 @@ def _free_places(store: Store, target: Path, ids: Path) -> None:
 
 def _choice(store: Store, group: Group, jobs: int | None) -> MigrationChoice:
     from rmqstore.repair.migrate_to_commitlog import GroupNode, MigrationChoice
-    from rmqstore.views.compare.compare import compare
+    from rmqstore.views.compare import compare
 
     if group.include_uncommitted and group.only_committed:
         raise UsageError(

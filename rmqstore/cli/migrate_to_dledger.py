@@ -152,8 +152,8 @@ def _target(store: Store, member: Member, broker: str | None) -> Target:
 def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
     """Check that another node's store or fingerprint has the same log and would be closed at the same offset."""
     from rmqstore.repair.migrate_to_dledger import ReplicaCheck
-    from rmqstore.views.compare.compare import compare
-    from rmqstore.views.compare.fingerprint import compare_with, read_fingerprint
+    from rmqstore.views.compare import compare
+    from rmqstore.views.fingerprint import compare_with, read_fingerprint
 
     if not path.exists():
         raise NotReadable(Text("{path}: no such file or directory", path=path))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rmqstore.files.store import Store
     from rmqstore.repair.offsets import OffsetChange
     from rmqstore.repair.plan.plan import Plan
-    from rmqstore.views.offsets import GroupProgress, QueuePositions
+    from rmqstore.views.progress import GroupProgress, QueuePositions
 
 _LARGEST_OFFSET = 999_999_999  # a longer number may be a time
 _SHOWN = 40
@@ -128,7 +128,7 @@ def offsets(
 
 
 def _show(out: Output, store: Store, known: ConsumerOffsets, asked: OffsetsOptions) -> int:
-    from rmqstore.views.offsets import group_progress
+    from rmqstore.views.progress import group_progress
 
     rows = group_progress(store, known, groups=frozenset(asked.groups), topics=frozenset(asked.topics))
     if out.as_json:
@@ -163,7 +163,7 @@ def _planned(
 ) -> tuple[Plan, list[OffsetChange]]:
     from rmqstore.cli.shared.apply_command import read_plan_of
     from rmqstore.repair.offsets import plan_offset_changes, plan_restore_backup
-    from rmqstore.views.offsets import QueuePositions
+    from rmqstore.views.progress import QueuePositions
 
     if applying.plan_file is not None:
         return read_plan_of(applying.plan_file, store, "command", "offsets"), []
@@ -206,7 +206,7 @@ def _set_changes(
 
 def _target(positions: QueuePositions, topic: str, queue_id: int, bounds: tuple[int, int], target: str) -> int:
     """Return the queue offset that --to means in a queue. Errors: UsageError for one outside of it, or no time."""
-    from rmqstore.views.offsets import EARLIEST, LATEST
+    from rmqstore.views.progress import EARLIEST, LATEST
 
     if target in (EARLIEST, LATEST):
         return bounds[0] if target == EARLIEST else bounds[1]
@@ -237,7 +237,7 @@ def _target(positions: QueuePositions, topic: str, queue_id: int, bounds: tuple[
 
 def _clone_changes(known: ConsumerOffsets, positions: QueuePositions, group: str, new: str) -> list[OffsetChange]:
     from rmqstore.repair.offsets import OffsetChange
-    from rmqstore.views.offsets import of_group
+    from rmqstore.views.progress import of_group
 
     rows = [one for one in of_group(known, group) if not one.topic.startswith("%RETRY%")]
     if not rows:
@@ -336,7 +336,7 @@ def _check(store: Store, plan: Plan) -> None:
 
 
 def _change_lines(store: Store, plan: Plan, changes: Sequence[OffsetChange]) -> Iterator[str]:
-    from rmqstore.views.offsets import QueuePositions, describe
+    from rmqstore.views.progress import QueuePositions, describe
 
     if plan.empty:
         yield Text("Nothing to change: the offsets are already so.")

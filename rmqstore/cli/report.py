@@ -16,7 +16,7 @@ from rmqstore.texts import Text
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.report.store_report import StoreReport
+    from rmqstore.views.reports import StoreReport
 
 
 @command(
@@ -59,7 +59,7 @@ def report(
     message, what was given back, and what to do now. `rmqstore journals STORE` lists the journals.
     """
     from rmqstore.cli.shared.stores import FOR_VERIFY, open_named
-    from rmqstore.views.report.store_report import store_report
+    from rmqstore.views.reports import store_report
 
     assert out.path is not None
     if list_path is not None and incident is None:
@@ -85,7 +85,7 @@ def _incident(out: Output, opened: Store, work: WorkOptions, journal: Path, list
     from rmqstore.files.store import while_files_expire
     from rmqstore.repair.journal.folder import State
     from rmqstore.repair.journal.journal import read_journal
-    from rmqstore.views.report.incident import incident, rows
+    from rmqstore.views.reports import incident, rows
 
     if opened.part is not None:
         raise NotAStore(

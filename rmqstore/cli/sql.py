@@ -51,7 +51,7 @@ def sql(
     if out.format == "parquet" and out.path is None:
         raise UsageError(Text("a Parquet file cannot be written to stdout"), Text("name it with -o"))
     from rmqstore.views.sql import Query
-    from rmqstore.views.tables.stores import store_refs
+    from rmqstore.views.stores import store_refs
 
     read_config(out, broker_conf)
     refs = store_refs(stores, broker_conf)

@@ -119,7 +119,7 @@ def verify(
     measured = Metrics(out, files.metrics, "verify", store)
     if files.html is not None:
         from rmqstore.cli.report import refuse_existing, write_page
-        from rmqstore.views.report.store_report import report_of
+        from rmqstore.views.reports import report_of
 
         refuse_inside(files.html, store)
         refuse_existing(files.html)

@@ -21,7 +21,7 @@ from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.store_queues import has_database
 from rmqstore.formats import checkpoint, dledger, index, timer
 from rmqstore.texts import Text
-from rmqstore.views.dump.config_values import config_tables, rocksdb_config_tables
+from rmqstore.views.dump.small_files import config_tables, rocksdb_config_tables
 
 SCHEMA = "rmqstore.info/1"
 

@@ -27,13 +27,12 @@ from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.messages.cells import valid_text
+from rmqstore.views import tables
 from rmqstore.views.dump.messages import Skipped, logs_of, own_log
 from rmqstore.views.dump.selection import Selection
-from rmqstore.views.pop import PopProgress, pop_schema, popped_rows
-from rmqstore.views.tables import reading
-from rmqstore.views.tables.file_splits import log_pieces
-from rmqstore.views.tables.message_rows import MessageOptions, arrow_schema, message_columns
-from rmqstore.views.tables.stores import StoreRef
+from rmqstore.views.progress import PopProgress, pop_schema, popped_rows
+from rmqstore.views.stores import StoreRef, log_pieces
+from rmqstore.views.tables import MessageOptions, arrow_schema, message_columns
 
 ROWS = 8192
 _WHOLE = 1 << 62  # a piece size greater than any file
@@ -92,7 +91,7 @@ class Query:
         self._live = frozenset(map(valid_text, live))
         self._progress = progress
         self._connection: Any = duckdb.connect(":memory:", config=_SANDBOX)
-        for name in reading.VIEWS:
+        for name in tables.VIEWS:
             self._connection.register(name, self._view(name))
         self._connection.execute("SET TimeZone = 'UTC'")
         self._connection.execute("SET lock_configuration = true")
@@ -142,17 +141,17 @@ class Query:
             options = MessageOptions(body=self._body, properties=True, entry=name == "dledger")
             return _View(self.read, arrow_schema(message_columns(options)), partial(self._messages, name, options))
         schema, read = {
-            "consumequeue": (reading.unit_schema(batch_units=False), self._units),
-            "indexfile": (reading.index_schema(), self._index),
-            "consumer_offsets": (reading.offsets_schema(), self._offsets),
+            "consumequeue": (tables.unit_schema(batch_units=False), self._units),
+            "indexfile": (tables.index_schema(), self._index),
+            "consumer_offsets": (tables.offsets_schema(), self._offsets),
             "pop": (pop_schema(), self._pop),
-            "findings": (reading.findings_schema(), self._findings),
+            "findings": (tables.findings_schema(), self._findings),
         }[name]
         return _View(self.read, schema, lambda _: (batch for ref in self.refs for batch in read(ref)))
 
     def _messages(self, view: str, options: MessageOptions, names: tuple[str, ...]) -> Iterator[Any]:
         options = replace(options, only=names, crc="crc_ok" in names, body=options.body if "body" in names else "")
-        how = reading.ReadOptions(message=options, selection=Selection(fillers=self._fillers or view == "dledger"))
+        how = tables.ReadOptions(message=options, selection=Selection(fillers=self._fillers or view == "dledger"))
         for ref in self.refs:
             store = ref.open()
             repaired = repaired_records(store)
@@ -161,7 +160,7 @@ class Query:
                 try:
                     for piece in log_pieces(ref.label, log.name, log.queue, log.body_offset, _WHOLE):
                         damage.at_file(log.name, piece.file)
-                        yield from reading.read_messages([replace(piece, repaired=repaired)], how, damage.feed)
+                        yield from tables.read_messages([replace(piece, repaired=repaired)], how, damage.feed)
                         self._progress(piece.file.length)
                     damage.close()
                 finally:
@@ -169,11 +168,11 @@ class Query:
 
     def _units(self, ref: StoreRef) -> Iterator[Any]:
         store = ref.open()
-        pieces = reading.queue_pieces(ref.label, store, Selection(), _WHOLE, batch_units=False)
-        yield from reading.read_units(pieces, batch_units=False)
+        pieces = tables.queue_pieces(ref.label, store, Selection(), _WHOLE, batch_units=False)
+        yield from tables.read_units(pieces, batch_units=False)
         if store.rocksdb_consume_queue or store.light_in_rocksdb:
             try:
-                yield from reading.read_rows(ref.label, store)
+                yield from tables.read_rows(ref.label, store)
             except CannotRead as e:
                 self.read.lacks(
                     Text(
@@ -190,21 +189,21 @@ class Query:
             with contextlib.suppress(FileNotFoundError):  # deleted by a live broker
                 with store.files.open(file.path):  # raises an error, so that an unreadable file does not seem empty
                     pass
-                yield from reading.read_index(ref.label, store.files, file.path, Selection())
+                yield from tables.read_index(ref.label, store.files, file.path, Selection())
 
     def _offsets(self, ref: StoreRef) -> Iterator[Any]:
         if reason := ConsumerOffsets.read(ref.open()).unreadable:
             self.read.lacks(f"{ref.label}: {reason}")
-        return reading.read_offsets(ref)
+        return tables.read_offsets(ref)
 
     def _pop(self, ref: StoreRef) -> Iterator[Any]:
         if reason := PopProgress.read(ref.open(), newest=0).unreadable:
             self.read.lacks(f"{ref.label}: {reason}")
-        yield reading.one_batch(pop_schema(), popped_rows(ref))
+        yield tables.one_batch(pop_schema(), popped_rows(ref))
 
     def _findings(self, ref: StoreRef) -> Iterator[Any]:
-        for batch in reading.read_findings(ref):
-            if batch.num_rows >= reading.KEPT_FINDINGS:
+        for batch in tables.read_findings(ref):
+            if batch.num_rows >= tables.KEPT_FINDINGS:
                 self.read.lacks(
                     Text(
                         "{label}: the view findings has only the first {num_rows:,} findings",
@@ -268,7 +267,7 @@ def _advice(error: Exception, query: str) -> str:
     if bare and isinstance(error, duckdb.ParserException):
         words = " and ".join(f'"{name}"' for name in bare)
         return Text("write {words} in double quotes (reserved in SQL)", words=words)
-    return Text("there are these views: `{views}`", views=", ".join(reading.VIEWS))
+    return Text("there are these views: `{views}`", views=", ".join(tables.VIEWS))
 
 
 def _with_unique_names(rows: Any) -> Any:

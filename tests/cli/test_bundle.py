@@ -20,12 +20,10 @@ from rmqstore.files.files import LOCAL
 from rmqstore.files.store import open_store
 from rmqstore.formats.bodies import Compression, decompress
 from rmqstore.formats.properties import is_system_topic
-from rmqstore.views.bundle import index as bundle_index
-from rmqstore.views.bundle import noise
-from rmqstore.views.bundle.archive import _IteratorFile
-from rmqstore.views.bundle.bundle import Scope, make_bundle
-from rmqstore.views.bundle.names import PROPERTY_NAMES, SYSTEM_WORDS, Pseudonyms
-from rmqstore.views.bundle.texts import JSON_WORDS, json_text
+from rmqstore.views.bundle import logs
+from rmqstore.views.bundle import units as bundle_index
+from rmqstore.views.bundle.bundle import Scope, _IteratorFile, make_bundle
+from rmqstore.views.bundle.names import JSON_WORDS, PROPERTY_NAMES, SYSTEM_WORDS, Pseudonyms, json_text
 from tests.cases.case import case_names, make, options, read_case
 from tests.command import run
 from tests.command import run_json as run_any
@@ -166,7 +164,7 @@ def test_compressed_bodies_unpack(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [20, 100, 65_535, 65_546, 65_547, 131_083, 400_000])
 def test_noise_in_frames_has_the_length_that_is_asked_for(size: int) -> None:
-    makers = {Compression.LZ4: noise._lz4, Compression.ZSTD: noise._zstd, Compression.ZLIB: noise._zlib}
+    makers = {Compression.LZ4: logs._lz4, Compression.ZSTD: logs._zstd, Compression.ZLIB: logs._zlib}
     for kind, make_noise in makers.items():
         packed = make_noise(size)
         assert packed is not None

@@ -15,7 +15,7 @@ from rmqstore.checks.problems.report import Finding, Findings, Report
 from rmqstore.cli.html.store_page import page
 from rmqstore.formats.bodies import decompress
 from rmqstore.formats.message import build_message
-from rmqstore.views.report.store_report import CELLS, ROWS, Lag, MapPart, MapRow, StoreReport
+from rmqstore.views.reports import CELLS, ROWS, Lag, MapPart, MapRow, StoreReport
 from rmqstore.views.usage import Table, Usage
 from tests.cli.test_lost import damaged
 from tests.command import run, run_json

@@ -9,10 +9,9 @@ import pytest
 
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats.message import HEADS_BY_FLAG
-from rmqstore.views.dump import log_times
-from rmqstore.views.dump.log_times import offsets_between
+from rmqstore.views.dump import selection as log_times
 from rmqstore.views.dump.messages import Skipped, logs_of, read_records
-from rmqstore.views.dump.selection import Selection
+from rmqstore.views.dump.selection import Selection, offsets_between
 from rmqstore.views.usage import usage
 from tests.cases.case import make, read_case
 from tests.stores import STORES, copy_store, unpack

@@ -157,8 +157,8 @@ def test_rows_and_warnings_of_several_stores_are_distinguished(tmp_path: Path) -
 
 def test_the_columns_are_those_of_the_pipeline() -> None:
     from rmqstore.views.sql import Query
-    from rmqstore.views.tables.message_rows import MessageOptions, message_columns
-    from rmqstore.views.tables.stores import store_refs
+    from rmqstore.views.stores import store_refs
+    from rmqstore.views.tables import MessageOptions, message_columns
 
     options = MessageOptions(body="plain", properties=True)
     names = [r["column_name"] for r in ask(str(unpack(PLAIN)), "describe messages")]
@@ -171,10 +171,10 @@ def test_the_columns_are_those_of_the_pipeline() -> None:
 
 
 def test_what_is_not_named_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqstore.views.tables import message_rows, reading
+    from rmqstore.views import tables
 
     crc: list[bool] = []
-    scan: Any = vars(reading)["scan_file"]
+    scan: Any = vars(tables)["scan_file"]
 
     def watched(*words: Any, **named: Any) -> Any:
         crc.append(named["options"].crc)
@@ -185,9 +185,9 @@ def test_what_is_not_named_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> No
 
     store = str(unpack(PLAIN))
     with monkeypatch.context() as patch:
-        patch.setattr(reading, "scan_file", watched)
-        patch.setattr(message_rows, "bodies_of", never)
-        patch.setattr(message_rows, "PropertyArrays", never)
+        patch.setattr(tables, "scan_file", watched)
+        patch.setattr(tables, "bodies_of", never)
+        patch.setattr(tables, "PropertyArrays", never)
         count = ask(store, "select count(*) n from messages where topic = 'Order_11' and size > 0")
         assert set(crc) == {False}
         ask(store, "select crc_ok from messages limit 1")
@@ -236,12 +236,12 @@ def test_errors_are_one_line_with_exit_code_2() -> None:
 
 
 def test_an_unreadable_file_is_an_error_of_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqstore.views.tables import reading
+    from rmqstore.views import tables
 
     def broken(*_: Any, **__: Any) -> Any:
         raise PermissionError(13, "Permission denied", "00000000000000000000")
 
-    monkeypatch.setattr(reading, "scan_file", broken)
+    monkeypatch.setattr(tables, "scan_file", broken)
     result = run("sql", str(unpack(PLAIN)), "from messages")
     assert (result.exit_code, result.stdout) == (3, "")
     assert "Permission denied" in result.stderr

@@ -18,8 +18,8 @@ from rmqstore.views.dump.messages import Job, Skipped, read_text
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.dump.small_files import checkpoint_rows, config_rows
 from rmqstore.views.dump.units import READERS
-from rmqstore.views.find.search import Question, search
 from rmqstore.views.info import info
+from rmqstore.views.search import Question, search
 from tests.files.memory_files import MemoryFiles
 from tests.stores import copy_store, sent
 

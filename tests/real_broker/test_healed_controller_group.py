@@ -14,7 +14,7 @@ import pytest
 
 from rmqstore.files.store import open_store
 from rmqstore.formats.controller import parse_epoch_file
-from rmqstore.views.compare.compare import compare
+from rmqstore.views.compare import compare
 from tests import damage
 from tests.command import run_json
 from tests.real_broker.whole_broker import WholeBroker

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.files.store import open_store
-from rmqstore.views.compare.compare import compare
+from rmqstore.views.compare import compare
 from tests.command import run_json
 from tests.real_broker.oracle_server import OracleServers
 from tests.real_broker.reading import messages, unreadable

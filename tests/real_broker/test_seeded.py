@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.files.store import open_store
-from rmqstore.views.compare.compare import compare
+from rmqstore.views.compare import compare
 from tests.command import run_json
 from tests.real_broker.test_healed_controller_group import Group, last, wait
 from tests.real_broker.whole_broker import ClientMessage, WholeBroker

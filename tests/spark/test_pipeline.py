@@ -35,10 +35,10 @@ from rmqstore.spark.jobs.export import STATE, ExportJob, _entry, export, segment
 from rmqstore.spark.jobs.parquet_files import PieceResult, move_files, write_partitions
 from rmqstore.spark.jobs.rebuild import LogFacts, _assumed, rebuild
 from rmqstore.spark.jobs.views import load, sql
-from rmqstore.views.compare.compare import compare as compare_here
+from rmqstore.views.compare import compare as compare_here
 from rmqstore.views.dump.messages import Skipped
-from rmqstore.views.tables.reading import ReadOptions
-from rmqstore.views.tables.stores import StoreRef
+from rmqstore.views.stores import StoreRef
+from rmqstore.views.tables import ReadOptions
 from rmqstore.views.usage import usage
 from tests import damage
 from tests.command import run_json

@@ -23,10 +23,8 @@ from rmqstore.spark.sources.streaming import end_of, pieces_between
 from rmqstore.views.dump.batches import batch_length
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.dump.units import consume_queue_units
-from rmqstore.views.tables.file_splits import Piece, first_border, log_pieces, packed, spread
-from rmqstore.views.tables.message_rows import MessageOptions
-from rmqstore.views.tables.reading import ReadOptions, queue_pieces, read_messages, read_units
-from rmqstore.views.tables.stores import logs_of, refs_of_options, store_refs
+from rmqstore.views.stores import Piece, first_border, log_pieces, logs_of, packed, refs_of_options, spread, store_refs
+from rmqstore.views.tables import MessageOptions, ReadOptions, queue_pieces, read_messages, read_units
 from tests.damage import overwrite
 from tests.spark.stores import NAMES, damaged_copy, first_log_file, local_rows
 from tests.stores import ROOT, copy_store, unpack
@@ -194,7 +192,7 @@ from pathlib import Path
 import numpy as np, pyarrow as pa
 from rmqstore.spark.sources.dispatched import dispatched_schema
 from rmqstore.spark.jobs.rebuild import LogFacts, write_queues
-from rmqstore.views.tables.stores import StoreRef
+from rmqstore.views.stores import StoreRef
 
 store, output, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 ref = StoreRef(store, "s", (("mappedFileSizeConsumeQueue", "6000000"),))

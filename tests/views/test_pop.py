@@ -12,7 +12,7 @@ import pytest
 from rmqstore.checks.beside.config import ConsumerOffsets, QueueProgress
 from rmqstore.files.store import open_store
 from rmqstore.formats.configuration import parse_config_object
-from rmqstore.views.pop import PopProgress, PopState
+from rmqstore.views.progress import PopProgress, PopState
 from tests.command import run, run_json
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import copy_store, unpack

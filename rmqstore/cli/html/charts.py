@@ -10,7 +10,7 @@ from rmqstore.cli.printing.quantities import bytes_text, step_text, utc_text
 from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
-    from rmqstore.views.report.store_report import MapRow, StoreReport
+    from rmqstore.views.reports import MapRow, StoreReport
     from rmqstore.views.usage import Usage
 
 _BARS = 96
@@ -101,8 +101,7 @@ def over_time(found: Usage, unit: str) -> Iterator[Html]:
     rows = found.rows(unit)
     if not rows:
         return
-    from rmqstore.views.over_time.timeline import Timeline, timed
-    from rmqstore.views.usage import TIMES
+    from rmqstore.views.usage import TIMES, Timeline, timed
 
     messages, sizes = timed(rows, unit, "messages"), timed(rows, unit, "bytes")
     times = [time for time, _ in messages]

@@ -29,11 +29,11 @@ from rmqstore.cli.printing.quantities import many, time_text
 from rmqstore.cli.printing.verify_text import repair_commands, verdict_sentence
 from rmqstore.repair.journal.folder import State
 from rmqstore.texts import Placed, Text
-from rmqstore.views.report.fates import Fate
+from rmqstore.views.reports import Fate
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
-    from rmqstore.views.report.incident import Concerned, Incident
+    from rmqstore.views.reports import Concerned, Incident
 
 _LISTED, _PLACES, _QUEUES = 2000, 20, 40
 _BODY_WORDS = {"intact": Text("intact"), "damaged": Text("damaged"), "gone": Text("gone")}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rmqstore.checks.problems.report import Report, VersionRange
-    from rmqstore.views.report.store_report import RepairLosses, StoreReport
+    from rmqstore.views.reports import RepairLosses, StoreReport
 
 _EXAMPLES, _CODES, _TOPICS, _LAGS, _JOURNALS = 10, 60, 30, 40, 40
 _Groups = dict[tuple[str, ...], list[tuple[str, list[Finding]]]]

@@ -10,7 +10,7 @@ from rmqstore.cli.printing.quantities import columns, fitted, printable, time_te
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
-    from rmqstore.views.find.lost_messages import MissingMessage
+    from rmqstore.views.lost import MissingMessage
 
 
 def lost_words(lost: MissingMessage) -> str:

@@ -1,7 +1,7 @@
 """Job `compare`: finds where replicas diverge from the first store, and which messages only one of them has.
 
-The rows are those of the local `compare` (`views/compare/rows.py`). A join finds the rows that differ; the driver
-evaluates them with `views/compare/compare.py`.
+The rows are those of the local `compare` (`views/compare.py`). A join finds the rows that differ; the driver
+evaluates them with `views/compare.py`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,9 @@ from rmqstore.spark.jobs.views import load
 from rmqstore.spark.sources.partitions import Pieces
 from rmqstore.spark.sources.sources import Reader, Source, plan_messages
 from rmqstore.texts import Text
-from rmqstore.views.compare.compare import Unequal, comparison
-from rmqstore.views.compare.comparison import Comparison
-from rmqstore.views.compare.rows import LogRows, RecordRows, rows_of
-from rmqstore.views.tables.file_splits import Piece, first_border
-from rmqstore.views.tables.message_rows import merged
-from rmqstore.views.tables.reading import ReadOptions
-from rmqstore.views.tables.stores import StoreRef, store_refs
+from rmqstore.views.compare import Comparison, LogRows, RecordRows, Unequal, comparison, rows_of
+from rmqstore.views.stores import Piece, StoreRef, first_border, store_refs
+from rmqstore.views.tables import ReadOptions, merged
 
 _NUMBERS = ("start", "size", "whole", "queue_offset", "content", "time", "index", "term")
 _MARKS = ["start", "size", "whole", "index"]

@@ -13,7 +13,7 @@ from rmqstore.errors import RmqStoreError
 from rmqstore.formats.consumequeue import EXT_MAX_ADDRESS
 from rmqstore.spark.jobs.jobs import Paths
 from rmqstore.spark.jobs.views import load
-from rmqstore.views.tables.stores import logs_of, store_refs
+from rmqstore.views.stores import logs_of, store_refs
 
 _KEY = ("store", "topic", "queue_id", "queue_offset")
 _FIELDS = ("commitlog_offset", "size", "tags_code")

@@ -29,9 +29,8 @@ from rmqstore.spark.sources.sources import message_options
 from rmqstore.spark.sources.streaming import end_of
 from rmqstore.texts import Text
 from rmqstore.views.dump.messages import Skipped
-from rmqstore.views.tables.file_splits import Piece, log_pieces, packed
-from rmqstore.views.tables.message_rows import MessageOptions, digest_of, segment_name
-from rmqstore.views.tables.stores import StoreRef, logs_of, store_refs, unreadable_files
+from rmqstore.views.stores import Piece, StoreRef, log_pieces, logs_of, packed, store_refs, unreadable_files
+from rmqstore.views.tables import MessageOptions, digest_of, segment_name
 
 STATE = "_rmqstore"
 _DAMAGE = ("damaged_messages", "damaged_spans")

@@ -22,8 +22,7 @@ from rmqstore.errors import RmqStoreError
 from rmqstore.scan.window import ScanOptions
 from rmqstore.spark.jobs.task_groups import TASK_BYTES, Progress, spark_mapper
 from rmqstore.texts import Text, joined
-from rmqstore.views.tables.file_splits import FILE_COST, spread
-from rmqstore.views.tables.stores import StoreRef, store_refs, unreadable_files
+from rmqstore.views.stores import FILE_COST, StoreRef, spread, store_refs, unreadable_files
 
 Paths = Iterable[str | Path]
 WHOLE_BELOW = 256 << 20
@@ -196,7 +195,7 @@ def findings_frame(spark: Any, result: JobResult) -> Any:
     import orjson
 
     from rmqstore.spark.sources.sources import spark_schema
-    from rmqstore.views.tables.reading import findings_schema
+    from rmqstore.views.tables import findings_schema
 
     schema = findings_schema()
     rows = [

@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from rmqstore.messages.arrow import parquet_options
 from rmqstore.scan.tiling import Run
 from rmqstore.views.dump.messages import WRONG_CRC, Skipped
-from rmqstore.views.tables.file_splits import Piece
-from rmqstore.views.tables.reading import ReadOptions, read_messages
+from rmqstore.views.stores import Piece
+from rmqstore.views.tables import ReadOptions, read_messages
 
 STAGING = ".rmqstore-staging"
 PARTITIONS = ("topic", "day", "segment")

@@ -44,7 +44,7 @@ from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
 from rmqstore.spark.jobs.views import load
 from rmqstore.spark.sources.sources import Source
 from rmqstore.texts import Text
-from rmqstore.views.tables.stores import StoreRef, store_refs
+from rmqstore.views.stores import StoreRef, store_refs
 
 MARK = "rmqstore-rebuild.json"
 

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from rmqstore.scan.workers import Mapper, Split
-from rmqstore.views.tables.file_splits import FILE_COST, spread
+from rmqstore.views.stores import FILE_COST, spread
 
 TASK_BYTES = 64 << 20
 WAVE = 16  # tasks of a wave per core

@@ -11,9 +11,9 @@ from rmqstore.errors import RmqStoreError, UsageError
 from rmqstore.spark.jobs import jobs
 from rmqstore.spark.jobs.task_groups import Progress
 from rmqstore.texts import Text
-from rmqstore.views.pop import popped_rows
-from rmqstore.views.tables.reading import VIEWS, consumer_offsets
-from rmqstore.views.tables.stores import store_refs
+from rmqstore.views.progress import popped_rows
+from rmqstore.views.stores import store_refs
+from rmqstore.views.tables import VIEWS, consumer_offsets
 
 _SOURCES = {
     "messages": "rmqstore.commitlog",

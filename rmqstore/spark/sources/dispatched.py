@@ -24,9 +24,8 @@ from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE
 from rmqstore.spark.sources.options import flag, size_of
 from rmqstore.spark.sources.sources import Reader, Source
-from rmqstore.views.tables.file_splits import Piece, first_border, log_pieces, packed
-from rmqstore.views.tables.message_rows import merged
-from rmqstore.views.tables.stores import StoreRef, logs_of, opened, refs_of_options
+from rmqstore.views.stores import Piece, StoreRef, first_border, log_pieces, logs_of, opened, packed, refs_of_options
+from rmqstore.views.tables import merged
 
 
 def dispatched_schema() -> Any:

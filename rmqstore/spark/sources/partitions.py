@@ -6,8 +6,7 @@ from pathlib import Path
 
 from pyspark.sql.datasource import InputPartition
 
-from rmqstore.views.tables.file_splits import Piece
-from rmqstore.views.tables.stores import StoreRef
+from rmqstore.views.stores import Piece, StoreRef
 
 
 class Pieces(InputPartition):  # type: ignore[misc]  # PySpark has no types here

@@ -27,21 +27,23 @@ from rmqstore.scan.workers import SPLIT_SIZE
 from rmqstore.spark.sources.options import flag, number, offset, selection_of, size_of, words
 from rmqstore.spark.sources.partitions import OneFile, Pieces
 from rmqstore.texts import Text
-from rmqstore.views.tables.file_splits import Piece, log_pieces, packed
-from rmqstore.views.tables.message_rows import MessageOptions, arrow_schema, message_columns, segment_name
-from rmqstore.views.tables.reading import (
+from rmqstore.views.stores import Piece, StoreRef, log_pieces, logs_of, opened, packed, refs_of_options
+from rmqstore.views.tables import (
     KEPT_FINDINGS,
+    MessageOptions,
     ReadOptions,
+    arrow_schema,
     findings_schema,
     index_schema,
+    message_columns,
     queue_pieces,
     read_findings,
     read_index,
     read_messages,
     read_units,
+    segment_name,
     unit_schema,
 )
-from rmqstore.views.tables.stores import StoreRef, logs_of, opened, refs_of_options
 
 _WHOLE = 1 << 62  # a piece size greater than any file
 

@@ -20,9 +20,8 @@ from rmqstore.scan.workers import SPLIT_SIZE
 from rmqstore.spark.sources.options import size_of
 from rmqstore.spark.sources.partitions import Pieces
 from rmqstore.texts import Text
-from rmqstore.views.tables.file_splits import Piece, packed
-from rmqstore.views.tables.reading import ReadOptions, read_messages
-from rmqstore.views.tables.stores import logs_of, opened, refs_of_options
+from rmqstore.views.stores import Piece, logs_of, opened, packed, refs_of_options
+from rmqstore.views.tables import ReadOptions, read_messages
 
 Offsets = dict[str, dict[str, int]]
 

@@ -2,6 +2,8 @@
 
 Work is distributed by splits of files, as in `scan.workers`. The result for a split is its selected records, rendered,
 and the runs that are not records, from which `Skipped` sums up what was skipped.
+
+The tiling of a log as rows, with the end of its content and the broker's next append position.
 """
 
 from __future__ import annotations
@@ -25,15 +27,15 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, U8, Bool
 from rmqstore.scan.records import scan_file, scan_split
 from rmqstore.scan.resync import resync
-from rmqstore.scan.tiling import Kind, Run
+from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.window import ScanOptions, Window
-from rmqstore.scan.workers import Split, joined
-from rmqstore.views.dump.log_times import offsets_between
-from rmqstore.views.dump.selection import Selection, Selector
+from rmqstore.scan.workers import SPLIT_SIZE, Split, joined, plan_splits
+from rmqstore.views.dump.selection import Selection, Selector, offsets_between
 from rmqstore.views.dump.workers import map_into_shared
 
 if TYPE_CHECKING:
     from rmqstore.messages.arrow import ArrowRows
+
 
 SPLIT = 4 << 20
 CHUNK = SPLIT + (64 << 10)  # holds a split with the record that extends beyond its end
@@ -589,3 +591,65 @@ def read_tables(store: Store, damage: Skipped) -> Iterator[MessageTable]:
     job = ExportOptions(scan=ScanOptions(chunk=CHUNK)).job(Selection(), "columns")
     for part in _parts(store, "messages", job, damage):
         yield from part.records
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """One log and its tiling. Units: bytes, global offsets."""
+
+    log: Log
+    tiling: Tiling
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield {"queue", "file", "kind", "start", "stop", "bytes", "records", "cause"} for every run."""
+        for run in self.tiling:
+            file = self.log.queue.find(run.start)
+            yield {
+                "queue": self.log.name,
+                "file": file.name if file is not None else None,
+                "kind": run.kind.name,
+                "start": run.start,
+                "stop": run.stop,
+                "bytes": run.stop - run.start,
+                "records": run.count,
+                "cause": None if run.cause is Fault.NONE else run.cause.name,
+            }
+
+    def summary(self) -> dict[str, Any]:
+        """Return {"queue", "wrote", "next_append", "records", "dirty_bytes"}."""
+        return {
+            "queue": self.log.name,
+            "wrote": self.tiling.wrote(),
+            "next_append": self.tiling.next_append(),
+            "records": self.tiling.records(),
+            "dirty_bytes": sum(r.stop - r.start for r in self.tiling if r.kind is Kind.DIRTY),
+        }
+
+
+@dataclass(slots=True)
+class _PositionPart:
+    begin: int | None = None
+    end: int | None = None
+    runs: tuple[Run, ...] = ()
+
+
+def _tile(split: Split) -> _PositionPart:
+    tiling: Tiling | None = None
+    for run in scan_split(split):
+        tiling = tiling or Tiling(run.start)
+        tiling.add(replace(run, columns=None))
+    return _PositionPart() if tiling is None else _PositionPart(tiling.start, tiling.stop, tuple(tiling))
+
+
+def positions(store: Store, what: str, *, jobs: int) -> Iterator[Positions]:
+    """Yield the tilings of the logs that `logs_of` returns for `what`."""
+    for log in logs_of(store, what):
+        queue = log.queue
+        tiling = Tiling(queue.start)
+        tiling.breaks = frozenset(f.start for f in queue.files)
+        splits = plan_splits(queue, body_offset=log.body_offset, size=SPLIT_SIZE)
+        for _, part in joined(_tile, splits, jobs):
+            if part.begin is not None and part.begin > tiling.stop:
+                tiling.add(Run(Kind.HOLE, tiling.stop, part.begin))
+            tiling.extend(part.runs)
+        yield Positions(log, tiling)

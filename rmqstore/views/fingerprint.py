@@ -18,9 +18,7 @@ from rmqstore.files.store import Store
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64
 from rmqstore.texts import Text
-from rmqstore.views.compare.compare import DLEDGER_NUMBERS, mix, side_of
-from rmqstore.views.compare.comparison import Side
-from rmqstore.views.compare.rows import LogRows, RecordRows
+from rmqstore.views.compare import DLEDGER_NUMBERS, LogRows, RecordRows, Side, mix, side_of
 
 SCHEMA = "rmqstore.fingerprint/1"
 _MIN_STEP = 1 << 16

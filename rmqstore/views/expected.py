@@ -32,9 +32,9 @@ from rmqstore.texts import joined as joined_texts
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import WRONG_CRC, logs_of, own_log, splits_for
 from rmqstore.views.dump.selection import Selection
-from rmqstore.views.find.related import relation_of
 from rmqstore.views.lookup import Found
 from rmqstore.views.lost import LostMessage, with_keys
+from rmqstore.views.stories import relation_of
 
 PRESENT, DAMAGED, LOST, NOWHERE = "present", "damaged", "lost", "nowhere"
 _NAMES = ("unique_key", "msgId", "msg_id", "uniqKey", "UNIQ_KEY", "offsetMsgId", "keys", "key", "KEYS")

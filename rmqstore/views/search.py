@@ -18,12 +18,10 @@ from rmqstore.formats.message import Fault
 from rmqstore.scan.window import ScanOptions
 from rmqstore.texts import Text, joined
 from rmqstore.views import lookup
-from rmqstore.views.dump.log_times import offsets_between, time_span
 from rmqstore.views.dump.messages import Job, Log, Skipped, logs_of, read_messages
-from rmqstore.views.dump.selection import Selection, matches
-from rmqstore.views.find.lost_messages import LostFinder, MissingMessage, parsed_place
-from rmqstore.views.index_files import Covered, IndexFiles, IndexHit
-from rmqstore.views.lookup import Found
+from rmqstore.views.dump.selection import Selection, matches, offsets_between, time_span
+from rmqstore.views.lookup import Covered, Found, IndexFiles, IndexHit
+from rmqstore.views.lost import LostFinder, MissingMessage, parsed_place
 
 _BEFORE, _AFTER = 5 * 60_000, 30 * 60_000
 """The range of store times around the time in a unique id (ms): clocks differ, and sending takes time."""

@@ -1,1 +1,0 @@
-"""Two replicas, record by record."""

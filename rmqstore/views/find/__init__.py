@@ -1,1 +1,0 @@
-"""Find messages, and tell whether consumers get them."""

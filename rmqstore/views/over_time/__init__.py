@@ -1,1 +1,0 @@
-"""Messages over time: steps that fit a chart, and growth."""

@@ -1,1 +1,0 @@
-"""The data of reports: of a store, and of one repair."""
